@@ -1,0 +1,57 @@
+# One command a task; `make help` lists them. Everything runs in $(VENV), which `make setup` fills from requirements/*.lock.
+
+VENV   ?= .venv
+PYTHON ?=
+# More for pytest, e.g. PYTEST_ARGS="-k revoke -x", or "-n 2" for two processes.
+PYTEST_ARGS ?=
+BENCH_ARGS  ?=
+
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test test-full check format bench kafka needs lock clean always
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/.installed ## make .venv with the locked versions (PYTHON=… chooses the interpreter)
+
+# With an interpreter named, look every time whether the environment is of that version.
+$(VENV)/.installed: requirements/dev.lock pyproject.toml tools/setup $(if $(PYTHON),always)
+	@tools/setup $(VENV) $(PYTHON)
+
+demo: setup ## see it work, without a broker to install
+	@$(BIN)/holdfast demo
+
+test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
+	$(BIN)/pytest -m "not long" $(PYTEST_ARGS)
+
+test-full: needs setup kafka check ## the long tests too
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+check: setup ## format, lint, types, layers; changes nothing
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: setup ## put the format right and fix what can be fixed safely
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: needs setup kafka ## holdfast beside the raw client loop
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+kafka: setup ## fetch what the tests' broker needs into the user's cache, once
+	@tools/kafka $(BIN)/python
+
+needs: # what no package brings: said in one sentence, before anything else starts
+	@tools/needs
+
+lock: ## resolve the versions anew (needs uv on the PATH)
+	tools/lock
+
+clean: ## remove the environment and all caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

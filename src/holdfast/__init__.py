@@ -1,0 +1,59 @@
+"""holdfast: a Kafka consumer runtime. Write one function; it fetches, orders, runs, retries, dead-letters and commits around it.
+
+Names are loaded when they are first used, so that `import holdfast` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.app import App as App
+    from holdfast.core.errors import ConfigError as ConfigError
+    from holdfast.core.errors import Discard as Discard
+    from holdfast.core.errors import Halt as Halt
+    from holdfast.core.errors import HoldfastError as HoldfastError
+    from holdfast.core.errors import Reject as Reject
+    from holdfast.core.errors import RetryLater as RetryLater
+    from holdfast.core.errors import StartError as StartError
+    from holdfast.core.policies import BufferPolicy as BufferPolicy
+    from holdfast.core.policies import CommitPolicy as CommitPolicy
+    from holdfast.core.policies import DeadLetterPolicy as DeadLetterPolicy
+    from holdfast.core.policies import RetryPolicy as RetryPolicy
+    from holdfast.core.records import Record as Record
+    from holdfast.runtime.context import Context as Context
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "App": "holdfast.app",
+    "BufferPolicy": "holdfast.core.policies",
+    "CommitPolicy": "holdfast.core.policies",
+    "ConfigError": "holdfast.core.errors",
+    "Context": "holdfast.runtime.context",
+    "DeadLetterPolicy": "holdfast.core.policies",
+    "Discard": "holdfast.core.errors",
+    "Halt": "holdfast.core.errors",
+    "HoldfastError": "holdfast.core.errors",
+    "Record": "holdfast.core.records",
+    "Reject": "holdfast.core.errors",
+    "RetryLater": "holdfast.core.errors",
+    "RetryPolicy": "holdfast.core.policies",
+    "StartError": "holdfast.core.errors",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - the same names as above, once
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,89 @@
+"""The app: a name and its consumers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, Unpack
+
+from holdfast.app.options import ConsumerOptions
+from holdfast.core.errors import ConfigError
+from holdfast.decode.signature import HandlerShape, inspect_handler
+from holdfast.runtime.context import Context
+from holdfast.settings import AppSpec, Settings, load
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One function and what was said about it in code."""
+
+    name: str
+    function: Callable[..., Any]
+    shape: HandlerShape
+    topics: tuple[str, ...]
+    options: ConsumerOptions
+
+
+class App:
+    """A set of consumers that start, run and stop together.
+
+    `settings` are app-wide sections in code, such as `kafka={"brokers": "…"}`; environment and files go before them.
+    Nothing happens until `run`.
+    """
+
+    def __init__(self, name: str, **settings: Mapping[str, Any]) -> None:
+        self.name = name
+        self.consumers: dict[str, Consumer] = {}
+        self._settings = settings
+
+    def consumer(
+        self, *topics: str, name: str | None = None, **options: Unpack[ConsumerOptions]
+    ) -> Callable[[F], F]:
+        """Make the function below consume these topics. It stays an ordinary function that you can call and test.
+
+        Its group is `<app>.<name>`, its name the function's unless told. Raises ConfigError for a function that cannot be
+        a handler.
+        """
+
+        def register(function: F) -> F:
+            shape = inspect_handler(function, context_type=Context)
+            own = name or shape.name
+            if own in self.consumers:
+                raise ConfigError(f"App {self.name!r} has two consumers named {own!r}; give one of them name=….")
+            self.consumers[own] = Consumer(own, function, shape, topics, options)
+            return function
+
+        return register
+
+    def settings(self, *, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Settings:
+        """The settings that hold for this app here and now. Raises ConfigError with every problem."""
+        consumers = {
+            consumer.name: {**consumer.options, **({"topics": list(consumer.topics)} if consumer.topics else {})}
+            for consumer in self.chosen()
+        }
+        spec = AppSpec(name=self.name, settings=self._settings, consumers=consumers)
+        return load(spec, environ=os.environ if environ is None else environ, cwd=cwd or Path.cwd())
+
+    def chosen(self, only: Sequence[str] = ()) -> list[Consumer]:
+        """All consumers, or those named. Raises ConfigError for unknown names, or if there are none at all."""
+        if not self.consumers:
+            raise ConfigError(f"App {self.name!r} has no consumers; decorate a function with @app.consumer(\"topic\").")
+        unknown = [name for name in only if name not in self.consumers]
+        if unknown:
+            raise ConfigError(
+                f"App {self.name!r} has no consumer named {', '.join(map(repr, unknown))}; it has {', '.join(self.consumers)}."
+            )
+        return [consumer for name, consumer in self.consumers.items() if not only or name in only]
+
+    def run(self, *, only: Sequence[str] = (), settings: Settings | None = None, wait: bool = False) -> int:
+        """Run until a signal, a verdict or a failure ends it; returns the exit code.
+
+        Raises ConfigError or StartError before anything has started. `wait`: for ever, not 30 s, for a broker that is away.
+        """
+        from holdfast.app.assembly import assemble  # noqa: PLC0415 - defining an app must not load the client
+
+        return assemble(self.chosen(only), settings or self.settings(), wait=wait).run()

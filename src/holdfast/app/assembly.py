@@ -1,0 +1,147 @@
+"""The composition root: from settings to threads, clients and loops."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from holdfast.app.clients import connection_of, consuming_of
+from holdfast.app.preflight import Ground, preflight
+from holdfast.core.errors import ConfigError
+from holdfast.core.ports import Sink
+from holdfast.deadletter.publisher import Publisher
+from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
+from holdfast.runtime.clock import RealClock
+from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
+from holdfast.runtime.handler import Handler
+from holdfast.runtime.lifecycle import Lifecycle, LoopThread
+from holdfast.runtime.loop import Executor, Loop
+from holdfast.runtime.mailbox import QueueMailbox
+from holdfast.runtime.plan import Plan
+from holdfast.settings import ConsumerSettings, Settings
+
+if TYPE_CHECKING:
+    from holdfast.app.application import Consumer
+
+THREADS, COROUTINES = 32, 256
+"""Records at work at the same time unless told."""
+
+CLEAN_UP_S = 1.0
+"""For what is left when all loops have ended: coroutines that are cancelled, sends that nobody waits for."""
+
+
+class Assembled:
+    """Everything of an app, put together and not yet started."""
+
+    def __init__(self, lifecycle: Lifecycle, sink: Sink, events: EventLoopThread, threads: list[LoopThread]) -> None:
+        self.lifecycle = lifecycle
+        self.threads = threads
+        self._sink = sink
+        self._events = events
+
+    def run(self) -> int:
+        """Until the end; returns the exit code."""
+        code = self.lifecycle.run()
+        self._events.stop(CLEAN_UP_S)
+        self._sink.close(CLEAN_UP_S)
+        return code
+
+
+def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> Assembled:
+    """Check everything that can be wrong, then build. Raises ConfigError or StartError."""
+    handlers = _handlers(consumers, settings)
+    connection = connection_of(settings.kafka)
+    admin = KafkaAdmin(admin_properties(connection))
+    ground = preflight(admin, [settings.consumers[consumer.name] for consumer in consumers], wait=wait)
+    sink = KafkaSink(sink_properties(connection))
+    events = EventLoopThread(_event_loop_factory())
+    threads = [
+        _loop_thread(consumer, handlers[consumer.name], settings, ground, sink, events) for consumer in consumers
+    ]
+    return Assembled(Lifecycle(threads, shutdown_timeout_s=settings.shutdown.timeout_s), sink, events, threads)
+
+
+def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handler]:
+    handlers: dict[str, Handler] = {}
+    problems: list[str] = []
+    for consumer in consumers:
+        own = settings.consumers[consumer.name]
+        try:
+            handlers[consumer.name] = Handler(
+                consumer.function, consumer.shape, tombstones=own.tombstones, group=own.group
+            )
+        except ConfigError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ConfigError(*problems)
+    return handlers
+
+
+def _loop_thread(
+    consumer: Consumer,
+    handler: Handler,
+    settings: Settings,
+    ground: Ground,
+    sink: KafkaSink,
+    events: EventLoopThread,
+) -> LoopThread:
+    own = settings.consumers[consumer.name]
+    plan = plan_of(consumer, own, settings, ground)
+    mailbox = QueueMailbox()
+    executor: Executor
+    if consumer.shape.is_async:
+        executor = CoroutineExecutor(handler.call_async(sink), mailbox, capacity=plan.capacity, events=events)
+    else:
+        executor = ThreadExecutor(handler.call(sink), mailbox, capacity=plan.capacity, name=plan.name)
+    publisher = Publisher(
+        sink,
+        topics=plan.dead_letter_topics,
+        partitions=ground.letter_partitions,
+        group=plan.group,
+        handler=plan.handler,
+        app_version=plan.app_version,
+    )
+    source = KafkaSource(source_properties(connection_of(settings.kafka), consuming_of(own)))
+    loop = Loop(
+        plan,
+        source=source,
+        executor=executor,
+        mailbox=mailbox,
+        publisher=publisher,
+        clock=RealClock(),
+        random=Random(),
+    )
+    return LoopThread(loop, mailbox)
+
+
+def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, ground: Ground) -> Plan:
+    """What the loop needs to know, from the settings."""
+    return Plan(
+        name=own.name,
+        group=own.group,
+        topics=own.topics,
+        order=own.order,
+        capacity=own.concurrency or (COROUTINES if consumer.shape.is_async else THREADS),
+        commit=own.commit,
+        retry=own.retry,
+        buffer=own.buffer,
+        sweep=own.max_poll_records,
+        reset=own.auto_offset_reset,
+        revoke_timeout_s=own.timings.revoke_timeout_s,
+        dead_letter_topics=own.dead_letter_topics,
+        topic_ids=ground.topic_ids,
+        handler=f"{consumer.function.__module__}:{consumer.shape.name}",
+        app_version=settings.app.version,
+    )
+
+
+def _event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop where it is installed (extra `fast`)."""
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.new_event_loop
+    import uvloop  # noqa: PLC0415 - optional
+
+    return uvloop.new_event_loop

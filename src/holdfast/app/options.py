@@ -1,0 +1,36 @@
+"""What a user may say about a consumer in code. Environment, `.env` and `holdfast.toml` say it louder."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from holdfast.core.policies import BufferPolicy, CommitMode, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Options of `@app.consumer`; the settings reference describes each of them."""
+
+    group: str
+    domain: str
+    entity: str
+    order: Order
+    concurrency: int
+    idempotent: bool
+    tombstones: Literal["bury", "discard"]
+    auto_offset_reset: Literal["earliest", "latest", "error"]
+    isolation_level: Literal["read_committed", "read_uncommitted"]
+    max_poll_records: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    revoke_timeout_s: float
+    unsafe_timings: bool
+    group_instance_id: str
+    assignor: Literal["cooperative-sticky", "range", "roundrobin"]
+    group_protocol: Literal["classic", "consumer"]
+    commit: CommitPolicy | CommitMode
+    retry: RetryPolicy | str
+    buffer: BufferPolicy
+    dead_letter: DeadLetterPolicy | str

@@ -1,0 +1,94 @@
+"""What must be there before a consumer starts: the broker, the topics, the dead-letter topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.core.errors import Fault, SourceError, StartError
+from holdfast.kafka import KafkaAdmin, TopicFacts
+from holdfast.observe.logs import get_logger
+from holdfast.settings import ConsumerSettings
+
+log = get_logger("holdfast.start")
+
+PATIENCE_S = 30.0
+"""How long a broker that is away is waited for, unless told to wait for ever."""
+
+SAY_EVERY_S = 5.0
+ASK_TIMEOUT_S = 15.0
+LETTER_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the cluster said: each topic's id where it tells one, and how many partitions each dead-letter topic has."""
+
+    topic_ids: Mapping[str, str]
+    letter_partitions: Mapping[str, int]
+
+
+def preflight(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings], *, wait: bool) -> Ground:
+    """Look, and make what is missing and may be made. Raises StartError, saying everything that is missing and what to do."""
+    _reach(admin, wait=wait)
+    try:
+        return _look(admin, consumers)
+    except SourceError as error:
+        raise StartError(str(error)) from error
+
+
+def _reach(admin: KafkaAdmin, *, wait: bool) -> None:
+    begun = time.monotonic()
+    while True:
+        try:
+            admin.check(SAY_EVERY_S)
+            return
+        except SourceError as error:
+            waited_s = time.monotonic() - begun
+            if error.fault is not Fault.RETRY or (waited_s >= PATIENCE_S and not wait):
+                raise StartError(str(error)) from error
+            log.warning("waiting_for_broker", waited_s=round(waited_s), error=str(error))
+
+
+def _look(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Ground:
+    sources = sorted({topic for own in consumers for topic in own.topics})
+    letters = sorted({letter for own in consumers for letter in own.dead_letter_topics.values()})
+    facts = admin.topics(sources + letters, ASK_TIMEOUT_S)
+    missing = [_missing(topic) for topic in sources if facts[topic] is None]
+    if missing:
+        raise StartError("\n".join(missing))
+    letter_partitions = {letter: _letter_topic(admin, letter, consumers, facts) for letter in letters}
+    ids = {fact.name: fact.topic_id for fact in facts.values() if fact is not None and fact.topic_id}
+    return Ground({topic: ids[topic] for topic in sources if topic in ids}, letter_partitions)
+
+
+def _missing(topic: str) -> str:
+    return (
+        f"Topic {topic} does not exist, or this login may not see it."
+        f" Create it: kafka-topics.sh --create --topic {topic} --partitions 4 --bootstrap-server …"
+    )
+
+
+def _letter_topic(
+    admin: KafkaAdmin, letter: str, consumers: Sequence[ConsumerSettings], facts: Mapping[str, TopicFacts | None]
+) -> int:
+    """Make the dead-letter topic if it is missing and may be made; returns its partition count."""
+    found = facts[letter]
+    if found is not None:
+        return found.partitions
+    users = [own for own in consumers if letter in own.dead_letter_topics.values()]
+    sources = {topic for own in users for topic, target in own.dead_letter_topics.items() if target == letter}
+    partitions = max(fact.partitions for topic in sources if (fact := facts[topic]) is not None)
+    by_hand = (
+        f" Create it: kafka-topics.sh --create --topic {letter} --partitions {partitions}"
+        " --config retention.ms=-1 --bootstrap-server …"
+    )
+    if not all(own.dead_letter.create_topic for own in users):
+        raise StartError(f"The dead-letter topic {letter} does not exist and dead_letter.create_topic is off.{by_hand}")
+    try:
+        admin.create_topic(letter, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=LETTER_TOPIC_CONFIG)
+    except SourceError as error:
+        raise StartError(f"The dead-letter topic {letter} does not exist and could not be made ({error}).{by_hand}") from error
+    log.info("dead_letter_topic_made", topic=letter, partitions=partitions)
+    return partitions

@@ -1,0 +1,84 @@
+"""The completion map: which records above the committed offset are already finished, as text in the commit's metadata.
+
+The text is `hf1;<base>;<topic id>;<guard>;<bits>;<crc>`: the committed offset it belongs to, the topic's id (so that a
+topic that was made anew does not inherit it), room for the crash guard, a bitmap (bit i: offset base + i is
+finished) as unpadded URL-safe base64 of little-endian bytes, and a CRC-32 of all before it. Whatever does not parse, does
+not match or claims too much is ignored: finished records are then repeated, never skipped.
+"""
+
+from __future__ import annotations
+
+import binascii
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+
+WINDOW = 16_384
+"""A record may start only within so many offsets of its partition's lowest unfinished one, so that the map always fits."""
+
+METADATA_LIMIT = 4_096
+"""What the broker takes as commit metadata (offset.metadata.max.bytes)."""
+
+GUARD_LIMIT = 512
+"""Characters kept free for the crash guard."""
+
+_VERSION = "hf1"
+_FIELDS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionMap:
+    """Offsets at or above `base` that are finished. `bits` is little-endian: bit i of it stands for base + i."""
+
+    base: int
+    bits: bytes = b""
+
+    def __contains__(self, offset: int) -> bool:
+        index = offset - self.base
+        if not 0 <= index < len(self.bits) * 8:
+            return False
+        return bool(self.bits[index >> 3] >> (index & 7) & 1)
+
+    def __bool__(self) -> bool:
+        return bool(self.bits)
+
+    @property
+    def end(self) -> int:
+        """No offset from here on is in the map."""
+        return self.base + len(self.bits) * 8
+
+    @classmethod
+    def from_int(cls, base: int, bits: int) -> CompletionMap:
+        return cls(base, bits.to_bytes((bits.bit_length() + 7) // 8, "little"))
+
+    def to_int(self) -> int:
+        return int.from_bytes(self.bits, "little")
+
+
+def encode(finished: CompletionMap, *, topic_id: str = "", guard: str = "") -> str:
+    """The metadata text for a commit at `finished.base`. Always within METADATA_LIMIT while the window is kept."""
+    bits = urlsafe_b64encode(finished.bits).rstrip(b"=").decode("ascii")
+    head = f"{_VERSION};{finished.base};{topic_id};{guard};{bits}"
+    return f"{head};{zlib.crc32(head.encode('ascii')):08x}"
+
+
+def decode(metadata: str, *, offset: int, topic_id: str = "") -> CompletionMap:
+    """What `metadata`, found with a commit at `offset`, says; an empty map where it cannot be trusted."""
+    nothing = CompletionMap(offset)
+    if len(metadata) > METADATA_LIMIT or not metadata.isascii():
+        return nothing
+    fields = metadata.split(";")
+    if len(fields) != _FIELDS or fields[0] != _VERSION or fields[1] != str(offset):
+        return nothing
+    head, _, crc = metadata.rpartition(";")
+    if crc != f"{zlib.crc32(head.encode('ascii')):08x}":
+        return nothing
+    if topic_id and fields[2] and fields[2] != topic_id:
+        return nothing
+    try:
+        bits = urlsafe_b64decode(fields[4] + "=" * (-len(fields[4]) % 4))
+    except (binascii.Error, ValueError):
+        return nothing
+    if len(bits) * 8 > WINDOW:
+        return nothing
+    return CompletionMap(offset, bits)

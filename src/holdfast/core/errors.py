@@ -1,0 +1,125 @@
+"""Every exception that holdfast raises at a user, or that a user raises at holdfast.
+
+    HoldfastError
+    ├── ConfigError            settings are wrong; all problems at once            exit 2
+    ├── StartError             the broker, a topic or a right is missing at start  exit 3
+    ├── Fenced                 another member took this static member's identity   exit 6
+    ├── PortError              a client call failed (see `Fault`)
+    │   ├── SourceError        consuming side
+    │   └── SinkError          producing side
+    ├── DecodeError            the bytes of a record do not fit the annotation     buried
+    └── Signal                 raised by a handler to speak its mind
+        ├── RetryLater         try this record again after a while
+        ├── Reject             bury this record now
+        ├── Discard            drop this record on purpose, counted and logged
+        └── Halt               stop the whole app; the record stays unfinished     exit 4
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class HoldfastError(Exception):
+    """The root of every error of ours; the message says what happened and what to do."""
+
+
+class ConfigError(HoldfastError):
+    """The configuration is wrong. `problems` lists every one, each with its remedy."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class StartError(HoldfastError):
+    """Something outside that a consumer needs is missing: the broker, a topic, a right."""
+
+
+class Fenced(HoldfastError):
+    """A newer member uses the same static identity; this one must end and stay down."""
+
+
+class Fault(StrEnum):
+    """What kind of trouble a client reported, as far as holdfast acts on it."""
+
+    RETRY = "retry"
+    """Passing: a time-out, a broker away, a coordinator moving. Do it again later."""
+    REBALANCING = "rebalancing"
+    """Membership is in motion; ownership ends only by a callback. Wait for it, then do it again."""
+    FENCED = "fenced"
+    """Another member took over the static identity."""
+    REFUSED = "refused"
+    """Authentication or authorisation said no."""
+    MISSING = "missing"
+    """The topic or partition does not exist."""
+    TOO_LARGE = "too_large"
+    """The record or the metadata is larger than the broker takes."""
+    OUT_OF_RANGE = "out_of_range"
+    """The position lies outside the log."""
+    FATAL = "fatal"
+    """The client cannot go on."""
+
+
+class PortError(HoldfastError):
+    """A client call failed. `fault` says what to do about it, `code` is the client's own name for it."""
+
+    def __init__(self, message: str, *, fault: Fault, code: str = "") -> None:
+        self.fault = fault
+        self.code = code
+        super().__init__(message)
+
+
+class SourceError(PortError):
+    """The consuming client failed."""
+
+
+class SinkError(PortError):
+    """The producing client failed, or a record was not acknowledged."""
+
+
+class DecodeError(HoldfastError):
+    """The bytes of a record do not fit what the handler asked for."""
+
+    def __init__(self, message: str, *, code: str = "DECODE_FAILED") -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Signal(HoldfastError):
+    """What a handler raises to decide about its record."""
+
+
+class RetryLater(Signal):
+    """Try this record again after `after_s` seconds; counts as an attempt."""
+
+    def __init__(self, message: str = "", *, after_s: float) -> None:
+        if not 0 <= after_s < float("inf"):
+            raise ValueError(f"RetryLater(after_s=…) must be 0 or more seconds, and finite; got {after_s}")
+        self.after_s = after_s
+        super().__init__(message or f"retry after {after_s:g} s")
+
+
+class Reject(Signal):
+    """Bury this record now, without retries."""
+
+    def __init__(self, reason: str, *, code: str = "REJECTED") -> None:
+        self.reason = reason
+        self.code = code
+        super().__init__(reason)
+
+
+class Discard(Signal):
+    """Drop this record on purpose: no letter; it is counted and logged."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Halt(Signal):
+    """Stop the app; this record stays unfinished and comes again after the restart."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)

@@ -1,0 +1,93 @@
+"""One assignment of one partition: its buffer, its ledger, its holds. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from holdfast.core.completion import WINDOW, CompletionMap
+from holdfast.core.ledger import Ledger
+from holdfast.core.records import Message, TopicPartition
+from holdfast.core.runs import Case, Run
+
+
+class Partition:
+    """Lives for one ownership epoch. Whoever holds one after `live` went False holds something stale."""
+
+    __slots__ = (
+        "awaiting",
+        "buffer",
+        "buffered_seq",
+        "cases",
+        "closing",
+        "committed",
+        "epoch",
+        "full_since",
+        "held_bytes",
+        "holds",
+        "ledger",
+        "live",
+        "paused",
+        "place",
+        "queued",
+        "running",
+        "skips",
+    )
+
+    def __init__(self, place: TopicPartition, *, epoch: int, start: int, resumed: CompletionMap | None = None) -> None:
+        self.place = place
+        self.epoch = epoch
+        self.ledger = Ledger(start, resumed)
+        self.skips = bool(resumed)  # the buffer may contain records that are finished already
+        self.live = True
+        self.closing = False  # being revoked: what runs may finish its record, nothing new starts
+        self.holds: set[str] = set()
+        self.buffer: deque[Message] = deque()
+        self.buffered_seq = 0  # sequence number of buffer[0]
+        self.held_bytes = 0  # of values received and not finished
+        self.paused = False
+        self.full_since: float | None = None
+        self.queued = False  # already in the lanes' queue of partitions with something to start
+        self.running: set[Run] = set()
+        self.cases: set[Case] = set()
+        self.awaiting: list[Run | Case] = []  # finished, lane held until a commit that covers them is confirmed
+        self.committed: tuple[int, str] = (start, "")  # what the broker is known to have
+
+    def feed(self, messages: list[Message]) -> None:
+        """Enter received records, in offset order. What was received before is not entered again."""
+        offsets = [message.offset() for message in messages]
+        if offsets[0] <= self.ledger.last:
+            last = self.ledger.last
+            messages = [message for message in messages if message.offset() > last]
+            offsets = [offset for offset in offsets if offset > last]
+            if not messages:
+                return
+        first = self.ledger.receive(offsets)
+        if not self.buffer:
+            self.buffered_seq = first
+        self.buffer.extend(messages)
+        self.held_bytes += sum(map(len, messages))
+
+    @property
+    def startable(self) -> bool:
+        return self.live and not self.closing and not self.holds
+
+    def window_end(self) -> int:
+        """Offsets from here on may not start yet."""
+        return self.ledger.watermark() + WINDOW
+
+    def finish(self, run: Run) -> None:
+        """The first `run.done` records of the run are finished."""
+        done = run.done
+        self.ledger.finish(run.seqs if done == len(run.seqs) else run.seqs[:done])
+        self.held_bytes -= sum(map(len, run.messages if done == len(run.messages) else run.messages[:done]))
+
+    def finish_case(self, case: Case) -> None:
+        self.ledger.finish((case.seq,))
+        self.held_bytes -= len(case.message)
+        self.cases.discard(case)
+
+    def close(self) -> None:
+        """The epoch is over: nothing of it may be committed, buried or started any more."""
+        self.live = False
+        self.buffer.clear()
+        self.awaiting.clear()

@@ -1,0 +1,162 @@
+"""The edges of the engine: what it needs from a client, an executor, a mailbox and a clock.
+
+Each protocol has one conformance suite (`tests/conformance`), run against the real thing and the simulator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holdfast.core.errors import SinkError, SourceError
+from holdfast.core.records import Headers, Message, TopicPartition
+
+
+BEGINNING = -2
+"""As the offset of a position to start from: the first record there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where to commit or to start: the next offset to read, and the text that travels with the commit."""
+
+    place: TopicPartition
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the group has committed for a partition; `offset` is None when there is no commit."""
+
+    place: TopicPartition
+    offset: int | None
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """The broker's answer to one commit request: partitions it took, and those it did not, each with its error."""
+
+    confirmed: tuple[Position, ...]
+    failed: tuple[tuple[Position, SourceError], ...] = ()
+
+
+class Listener(Protocol):
+    """What a source tells its loop, always from inside `poll`, `sweep` or `close`, on the thread that called it.
+
+    The adapter guards every call: an exception that leaves a listener never reaches the client (which would destroy
+    records it has already handed out); it is kept and raised by the next `poll` or `sweep` before that touches the client.
+    """
+
+    def on_assigned(self, places: Sequence[TopicPartition]) -> None:
+        """New partitions. Call `Source.start` for each of them before returning. May get an empty sequence."""
+
+    def on_revoked(self, places: Sequence[TopicPartition]) -> None:
+        """Still ours until this returns: drain and commit inside. The adapter lets go (unassigns) afterwards."""
+
+    def on_lost(self, places: Sequence[TopicPartition]) -> None:
+        """Already somebody else's: commit nothing. The adapter unassigns afterwards."""
+
+    def on_committed(self, outcome: CommitOutcome) -> None:
+        """The answer to the one commit request under way."""
+
+    def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
+        """Something went wrong that is not a record: out of range, unknown topic, refused, fenced, brokers away."""
+
+
+class Source(Protocol):
+    """The consuming client. One owner thread: the loop's. Nothing here raises the client library's own exceptions."""
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        """Join the group. Raises SourceError."""
+
+    def poll(self, timeout_s: float) -> Message | None:
+        """Wait for one record, at most timeout_s; serves callbacks. 0 never waits."""
+
+    def sweep(self, limit: int) -> list[Message]:
+        """Take what is already fetched, at most `limit`; never waits; serves callbacks.
+
+        Only good records come back, and only of partitions that were started and not yet stopped.
+        """
+
+    def serve(self, timeout_s: float) -> None:
+        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way.
+
+        Calls `on_committed` if the broker is known to hold what was sent. If not, the answer comes from a later `poll` or
+        `sweep`, perhaps for partitions that are no longer ours.
+        """
+
+    def start(self, positions: Sequence[Position]) -> None:
+        """Begin fetching these partitions at these offsets (inside on_assigned). Clears any earlier pause of them."""
+
+    def reset(self, position: Position) -> None:
+        """Drop what was fetched of a started partition and go on from another offset; keeps it paused if it was."""
+
+    def pause(self, places: Sequence[TopicPartition]) -> None: ...
+    def resume(self, places: Sequence[TopicPartition]) -> None: ...
+
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+        """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
+
+    def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+        """The first offset of the log and the next one to be written. Raises SourceError."""
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call.
+
+        At most one may be under way. If even sending fails, the outcome still comes through `on_committed`.
+        """
+
+    def close(self) -> None:
+        """Leave the group. Final: callbacks may come during it. May block for a while when the broker is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to be produced. `partition` None leaves the choice to the client's partitioner (murmur2, as Java's)."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """All in-sync replicas have it."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+Delivery = Callable[[Receipt | SinkError], None]
+
+
+class Sink(Protocol):
+    """The producing client: idempotent, acks=all. Any thread may call it."""
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        """Never blocks, never raises: `delivered` is called exactly once, from any thread, perhaps before this returns."""
+
+    def close(self, timeout_s: float) -> None:
+        """Flush what is under way for at most timeout_s."""
+
+
+class Mailbox(Protocol):
+    """Where workers and sinks leave word for the loop."""
+
+    def post(self, item: Any) -> None:
+        """Any thread; never blocks."""
+
+    def collect(self, timeout_s: float) -> list[Any]:
+        """Loop thread: wait for the first item, at most timeout_s (0: not at all), and take all that are there, in order."""
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float: ...
+    def wall(self) -> float: ...

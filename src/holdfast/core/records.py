@@ -1,0 +1,84 @@
+"""What a record is: the client's message as the engine sees it, and a frozen copy for whoever keeps one."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+class Message(Protocol):
+    """The client's own message object, method for method, so that the hot path copies nothing.
+
+    `len(message)` is the size of the value in bytes. Instances are immutable and may be read by any thread.
+    """
+
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Headers | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A frozen copy of a message: for letters, tests and anything that outlives the run."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int | None
+
+    @classmethod
+    def of(cls, message: Message) -> Record:
+        kind, timestamp_ms = message.timestamp()
+        return cls(
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            key=message.key(),
+            value=message.value(),
+            headers=tuple(read_headers(message)),
+            timestamp_ms=timestamp_ms if kind else None,
+        )
+
+
+UNREADABLE_NAME = "\ufffd"
+"""Stands for the name of a header whose bytes are not UTF-8: the client cannot tell them."""
+
+
+def read_headers(message: Message) -> Headers:
+    """The headers of a message. Read them with this, never by `message.headers()`.
+
+    A name that is not UTF-8 (brokers do not check) makes the client raise SystemError the first time, and leave a tuple
+    with a hole where the name belongs: to unpack it, or to touch its first element, crashes the interpreter. The hole
+    shows in the number of objects that the tuples refer to, which can be counted without touching them.
+    """
+    try:
+        headers = message.headers()
+    except SystemError:
+        headers = message.headers()
+    if not headers:
+        return ()
+    if len(gc.get_referents(*headers)) == 2 * len(headers):
+        return headers
+    return [pair if len(gc.get_referents(pair)) == 2 else (UNREADABLE_NAME, pair[1]) for pair in headers]

@@ -1,0 +1,82 @@
+"""Work in flight: a run is what a worker gets, a case is a record in trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.ports import Outgoing
+from holdfast.core.records import Message
+from holdfast.core.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from holdfast.core.partitions import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One failed attempt: when (wall clock) and with what. No exception object: its frames would keep payloads alive."""
+
+    at: float
+    error_type: str
+
+
+class Case:
+    """A record that failed at least once; it holds its lane until it is finished. Owner: the loop thread.
+
+    `verdict` is sticky: once it says Bury, only the publishing is repeated, never the handler.
+    """
+
+    __slots__ = ("attempts", "begun_at", "dropped", "keys", "message", "outgoing", "partition", "publishes", "seq", "verdict")
+
+    def __init__(self, partition: Partition, seq: int, message: Message, keys: tuple[bytes, ...], begun_at: float) -> None:
+        self.partition = partition
+        self.seq = seq
+        self.message = message
+        self.keys = keys
+        self.begun_at = begun_at
+        self.attempts: list[Attempt] = []
+        self.verdict: Verdict | None = None
+        self.outgoing: Outgoing | None = None  # the letter, built once
+        self.publishes = 0
+        self.dropped = False
+
+
+class Run:
+    """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
+
+    While it is out, the worker alone writes `done`, `failure` and `elapsed_s`; the loop alone writes `stop`, which the
+    worker reads before each record. Otherwise the loop thread owns it.
+    """
+
+    __slots__ = ("attempt", "begun_at", "case", "done", "elapsed_s", "failure", "keys", "messages", "partition", "seqs", "stop")
+
+    def __init__(
+        self,
+        partition: Partition,
+        messages: list[Message],
+        seqs: Sequence[int],
+        keys: list[bytes],
+        case: Case | None = None,
+    ) -> None:
+        self.partition = partition
+        self.messages = messages
+        self.seqs = seqs
+        self.keys = keys
+        self.case = case
+        self.attempt = 1 if case is None else len(case.attempts) + 1
+        self.begun_at = 0.0
+        self.stop = False
+        self.done = 0
+        self.failure: BaseException | None = None
+        self.elapsed_s = 0.0
+
+    def rest(self, messages: list[Message], seqs: Sequence[int]) -> None:
+        """Make it a run over what is left, as if it had never been out."""
+        self.messages = messages
+        self.seqs = seqs
+        self.stop = False
+        self.done = 0
+        self.failure = None
+        self.elapsed_s = 0.0

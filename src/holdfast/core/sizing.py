@@ -1,0 +1,59 @@
+"""How many records a run should carry: many for handlers of microseconds, one for handlers that wait."""
+
+from __future__ import annotations
+
+FAST_S = 50e-6
+"""A handler below this is dearer to hand over than to run: its records travel in bundles, on few workers."""
+
+FAST_WORKERS = 4
+"""Runs of a fast handler out at the same time: more threads would only fight over the interpreter."""
+
+LARGEST_RUN = 1_000
+CONSECUTIVE_S, BUNDLE_S = 20e-3, 5e-3
+"""How long a run should take: long enough to pay for the hand-over, short enough to be stopped and committed."""
+
+
+class Sizer:
+    """Keeps a running mean of the handler's time. Owner: the loop thread.
+
+    `consecutive`: runs are stretches of one lane, which nobody else could work on anyway; else they are bundles of
+    lanes that could run side by side, so only a fast handler gets them. `one_by_one`: every record on its own.
+    """
+
+    __slots__ = ("_capacity", "_consecutive", "_mean_s", "_one_by_one")
+
+    def __init__(self, *, capacity: int, consecutive: bool, one_by_one: bool) -> None:
+        self._capacity = capacity
+        self._consecutive = consecutive
+        self._one_by_one = one_by_one
+        self._mean_s: float | None = None
+
+    def observe(self, elapsed_s: float, records: int) -> None:
+        """A run of so many finished records took so long."""
+        if not records:
+            return
+        sample_s = elapsed_s / records
+        if self._mean_s is None:
+            self._mean_s = sample_s
+            return
+        weight = 0.5 if sample_s > self._mean_s else 0.2  # believe slowness sooner than speed
+        self._mean_s += weight * (sample_s - self._mean_s)
+
+    @property
+    def _fast(self) -> bool:
+        return self._mean_s is not None and self._mean_s < FAST_S
+
+    @property
+    def size(self) -> int:
+        """Records per run."""
+        if self._one_by_one or self._mean_s is None or not (self._consecutive or self._fast):
+            return 1
+        target_s = CONSECUTIVE_S if self._consecutive else BUNDLE_S
+        return max(1, min(LARGEST_RUN, int(target_s / max(self._mean_s, 1e-9))))
+
+    @property
+    def workers(self) -> int:
+        """Runs that may be out at the same time."""
+        if self._fast and not self._one_by_one:
+            return min(self._capacity, FAST_WORKERS)
+        return self._capacity

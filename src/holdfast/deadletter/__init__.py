@@ -1,0 +1,1 @@
+"""Dead letters: how they look and how they get to their topic."""

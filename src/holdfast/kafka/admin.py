@@ -1,0 +1,148 @@
+"""Questions to the cluster that no group member asks: is it there, which topics, make one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from holdfast.core.errors import Fault, SourceError
+from holdfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, fault_of, source_error
+
+TRY_S = 1.0
+"""One attempt to reach the brokers; between attempts the reason of the failure is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the cluster says about a topic. `topic_id` is None where the broker cannot tell it (the embedded one)."""
+
+    name: str
+    partitions: int
+    topic_id: str | None
+
+
+class KafkaAdmin:
+    """One thread at a time. Every method blocks for at most its timeout_s (plus a moment) and raises SourceError.
+
+    `properties`: see `config.admin_properties`.
+    """
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties = dict(properties)
+        self._made: AdminClient | None = None
+        self._trouble: KafkaError | None = None
+
+    def check(self, timeout_s: float) -> None:
+        """Return when a broker has answered. Raises at once when the login is refused, else after timeout_s."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._client.list_topics(timeout=max(0.01, min(TRY_S, deadline - time.monotonic())))
+                return
+            except CLIENT_ERRORS as error:
+                self._client.poll(0)  # serves error_cb, which knows the reason: refused, unresolved, no such login
+                trouble = self._trouble
+                if trouble is not None and fault_of(trouble) is Fault.REFUSED:
+                    raise self._unreachable(trouble) from error
+                if time.monotonic() >= deadline:
+                    raise self._unreachable(trouble or error) from error
+
+    def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:
+        """Each topic's facts, or None if there is no such topic."""
+        futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
+        facts: dict[str, TopicFacts | None] = {}
+        for name, future in futures.items():
+            try:
+                described = _wait(future, timeout_s)
+                facts[name] = TopicFacts(name, len(described.partitions), _id_of(described.topic_id))
+            except CLIENT_ERRORS as error:
+                inner = error_in(error)
+                if inner is not None and inner.name() in ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"):
+                    return self._listed(names, timeout_s)
+                if inner is None or fault_of(inner) is not Fault.MISSING:
+                    raise source_error(f"describe topic {name}", error) from error
+                facts[name] = None
+        return facts
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        timeout_s: float,
+        replicas: int = -1,
+        config: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Make a topic and wait until the cluster shows it; False if it was there already.
+
+        `replicas=-1` is the broker's default.
+        """
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
+        deadline = time.monotonic() + timeout_s
+        made = True
+        try:
+            [future] = self._client.create_topics([topic], request_timeout=timeout_s).values()
+            _wait(future, timeout_s)
+        except CLIENT_ERRORS as error:
+            inner = error_in(error)
+            if inner is None or inner.name() != "TOPIC_ALREADY_EXISTS":
+                raise source_error(f"create topic {name}", error) from error
+            made = False
+        while (left_s := deadline - time.monotonic()) > 0:
+            if self.topics([name], left_s)[name] is not None:
+                return made
+            time.sleep(0.02)
+        text = f"Topic {name} was created, but the cluster does not show it after {timeout_s:g} s."
+        raise SourceError(text, fault=Fault.RETRY, code="NOT_SHOWN")
+
+    def _listed(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:
+        try:
+            known = self._client.list_topics(timeout=timeout_s).topics
+        except CLIENT_ERRORS as error:
+            raise source_error("list the topics", error) from error
+        return {
+            name: TopicFacts(name, len(known[name].partitions), None)
+            if name in known and known[name].error is None
+            else None
+            for name in names
+        }
+
+    @property
+    def _client(self) -> AdminClient:
+        if self._made is None:
+            try:
+                self._made = AdminClient(self._properties | {"error_cb": self._on_error})
+            except CLIENT_ERRORS as error:
+                raise config_error("admin client", error) from error
+        return self._made
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.name() != "_ALL_BROKERS_DOWN":  # follows each reason, and says less than it
+            self._trouble = error
+
+    def _unreachable(self, trouble: KafkaError | BaseException) -> SourceError:
+        error = source_error(f"reach Kafka at {self._properties.get('bootstrap.servers')}", trouble)
+        if error.fault is Fault.RETRY:
+            text = f"{error} Check the address, and that the broker runs and can be reached from here."
+            return SourceError(text, fault=error.fault, code=error.code)
+        return error
+
+
+def _wait(future: Future[Any], timeout_s: float) -> Any:
+    try:
+        return future.result(timeout_s + 1)  # the client's own timeout comes first and says more
+    except TimeoutError as error:
+        raise SourceError(
+            f"The broker gave no answer within {timeout_s:g} s.", fault=Fault.RETRY, code="TIMED_OUT"
+        ) from error
+
+
+def _id_of(topic_id: object) -> str | None:
+    return None if topic_id is None else str(topic_id)

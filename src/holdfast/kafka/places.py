@@ -1,0 +1,42 @@
+"""Between our places and positions and the client's, and its exceptions and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import confluent_kafka
+
+from holdfast.core.ports import Position
+from holdfast.core.records import TopicPartition
+from holdfast.kafka.faults import CLIENT_ERRORS, source_error
+
+ClientPlace = confluent_kafka.TopicPartition
+
+
+class translated:  # noqa: N801 - reads as a word in `with`
+    """Raises the client's errors as SourceError; says which call it was."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, CLIENT_ERRORS):
+            raise source_error(self._what, error) from error
+
+
+def client_position(position: Position) -> ClientPlace:
+    return ClientPlace(*position.place, position.offset, metadata=position.metadata)
+
+
+def places_of(partitions: Sequence[ClientPlace]) -> list[TopicPartition]:
+    return [TopicPartition(one.topic, one.partition) for one in partitions]
+
+
+def names_of(places: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(map(str, places[:5]))
+    return f"{shown} and {len(places) - 5} more" if len(places) > 5 else shown or "nothing"

@@ -1,0 +1,340 @@
+"""The consuming client behind the port.
+
+What the client can and cannot do, as far as this file depends on it (measured; confluent-kafka 2.16.1):
+
+- Inside a rebalance callback `poll`, `consume`, `list_topics` and `close` end the process (a C assertion). Commits can
+  be sent there, but their answers are only served after the callback: `serve` reads the offsets back instead.
+- If a callback raises, the client destroys records that it has already taken from its queue: every callback is guarded.
+- A callback that neither assigns nor unassigns makes the binding do it, at the committed offset: we always do.
+- Bool of a message is False for an empty value: compare with None.
+- After "offset out of range" only a new assignment gets the partition going again; `seek` does not.
+- Non-record messages have partition 0 where no partition is meant.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError
+
+from holdfast.core.errors import Fault, SourceError
+from holdfast.core.ports import CommitOutcome, Committed, Listener, Position
+from holdfast.core.records import Message, TopicPartition
+from holdfast.kafka.commits import Requests
+from holdfast.kafka.config import is_incremental
+from holdfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
+from holdfast.kafka.places import ClientPlace, client_position, names_of, places_of, translated
+
+_error_of = confluent_kafka.Message.error
+
+READ_BACK_PAUSE_S = 0.1
+"""After a read-back that timed out: requests must not pile up before a frozen coordinator."""
+READ_BACK_AGAIN_S = 0.005
+"""After a read-back that found something else than was sent."""
+
+
+class KafkaSource:
+    """One member of a consumer group. Owner: the loop's thread, from `subscribe` to `close`.
+
+    `properties` are the client's (see `config.source_properties`). Which records come out of `poll` and `sweep`: the
+    client itself drops what it fetched under an older assignment, except for records that it had already put into the
+    batch when a callback stopped their partition *during that same call*. So it is enough to remember what was stopped
+    within the call (`_stopped`) and to look at the batch only if something was; otherwise no record is touched.
+    """
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties = dict(properties)
+        self._incremental = is_incremental(properties)
+        self._client: Consumer | None = None
+        self._listener: Listener | None = None
+        self._started: dict[TopicPartition, Position] = {}
+        self._paused: set[TopicPartition] = set()
+        self._stopped: set[TopicPartition] = set()
+        self._requests = Requests()
+        self._unsent: CommitOutcome | None = None
+        self._kept: BaseException | None = None
+        self._read_back_at = 0.0
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        """Join the group. Raises ConfigError if the client does not take its properties, else SourceError."""
+        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        try:
+            self._client = Consumer({**self._properties, **callbacks})
+        except CLIENT_ERRORS as error:
+            raise config_error("consumer", error) from error
+        self._listener = listener
+        try:
+            self._client.subscribe(
+                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+        except CLIENT_ERRORS as error:
+            raise source_error(f"subscribe to {', '.join(topics)}", error) from error
+
+    def poll(self, timeout_s: float) -> Message | None:
+        """Wait for one record, at most timeout_s; serves callbacks. 0 never waits."""
+        self._before()
+        try:
+            message = self._open.poll(timeout_s)
+        except CLIENT_ERRORS as error:
+            raise source_error("poll", error) from error
+        if message is None:
+            return None
+        if message.error() is not None:
+            self._report(message)
+            return None
+        if self._stopped and not self._without_stopped([message]):
+            return None
+        return cast(Message, message)
+
+    def sweep(self, limit: int) -> list[Message]:
+        """Take what is already fetched, at most `limit`; never waits; serves callbacks."""
+        self._before()
+        try:
+            batch = self._open.consume(limit, 0)
+        except CLIENT_ERRORS as error:
+            raise source_error("consume", error) from error
+        if any(map(_error_of, batch)):
+            for message in batch:
+                if message.error() is not None:
+                    self._report(message)
+            batch = [message for message in batch if message.error() is None]
+        if self._stopped:
+            batch = self._without_stopped(batch)
+        return cast(list[Message], batch)
+
+    def _before(self) -> None:
+        """What is due before the client is touched: an outcome that never left, an exception of the listener."""
+        if self._unsent is not None:
+            outcome, self._unsent = self._unsent, None
+            self._tell(self._ear.on_committed, outcome)
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            raise kept
+        if self._stopped:
+            self._stopped.clear()
+
+    def _without_stopped(self, batch: list[confluent_kafka.Message]) -> list[confluent_kafka.Message]:
+        """Drop records of partitions that were stopped (revoked, lost, reset) during this very call.
+
+        One that was started again in the same call may have lost records of its new start this way, so it begins again
+        from there: rather fetched twice than skipped.
+        """
+        kept, dropped = [], set()
+        for message in batch:
+            place = TopicPartition(cast(str, message.topic()), cast(int, message.partition()))
+            if place in self._stopped:
+                dropped.add(place)
+            else:
+                kept.append(message)
+        for place in dropped:
+            if place in self._started:
+                self.reset(self._started[place])
+        return kept
+
+    def _report(self, message: confluent_kafka.Message) -> None:
+        error = cast(KafkaError, message.error())
+        topic = message.topic()
+        place = None if topic is None else TopicPartition(topic, cast(int, message.partition()))
+        if place is not None and place not in self._started:
+            place = None
+        self._tell(self._ear.on_error, source_error(f"read {place or topic or 'from the group'}", error), place)
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def start(self, positions: Sequence[Position]) -> None:
+        """Begin fetching these partitions at these offsets (inside on_assigned)."""
+        self._started.update({position.place: position for position in positions})
+        self._assign(positions, "start")
+
+    def reset(self, position: Position) -> None:
+        """Drop what was fetched of a started partition and go on from another offset; keeps it paused if it was."""
+        place = position.place
+        if place not in self._started:
+            raise SourceError(f"Could not reset {place}: it is not started.", fault=Fault.FATAL, code="NOT_STARTED")
+        self._started[place] = position
+        self._stopped.add(place)
+        if self._incremental:
+            with translated(f"reset {place}"):
+                self._open.incremental_unassign([ClientPlace(*place)])
+        self._assign([position], "reset")
+        if place in self._paused:
+            self.pause([place])
+
+    def _assign(self, positions: Sequence[Position], verb: str) -> None:
+        with translated(f"{verb} {names_of([position.place for position in positions])}"):
+            if self._incremental:
+                self._open.incremental_assign([client_position(position) for position in positions])
+                return
+            # Eager: the whole list anew. The others go on from what they handed out last; pauses survive it.
+            given = {position.place for position in positions}
+            others = [place for place in self._started if place not in given]
+            self._open.assign(
+                [client_position(position) for position in positions] + [self._where(place) for place in others]
+            )
+
+    def _where(self, place: TopicPartition) -> ClientPlace:
+        [found] = self._open.position([ClientPlace(*place)])
+        offset = found.offset if found.offset >= 0 else self._started[place].offset
+        return ClientPlace(*place, offset)
+
+    def pause(self, places: Sequence[TopicPartition]) -> None:
+        """Stop handing out records of these; what was fetched ahead of them is dropped and fetched again later."""
+        with translated(f"pause {names_of(places)}"):
+            self._open.pause([ClientPlace(*place) for place in places])
+        self._paused.update(places)
+
+    def resume(self, places: Sequence[TopicPartition]) -> None:
+        """Go on with these. Those that were not paused are left alone: resuming them would move them back."""
+        paused = [place for place in places if place in self._paused]
+        if paused:
+            with translated(f"resume {names_of(paused)}"):
+                self._open.resume([ClientPlace(*place) for place in paused])
+            self._paused.difference_update(paused)
+
+    def _let_go(self, places: Sequence[TopicPartition]) -> None:
+        self._stopped.update(places)
+        # A pause outlives the assignment in the client, and would meet us again when the partition comes back.
+        self.resume(places)
+        for place in places:
+            self._started.pop(place, None)
+        with translated(f"let go of {names_of(places)}"):
+            if self._incremental:
+                self._open.incremental_unassign([ClientPlace(*place) for place in places])
+            else:
+                self._open.unassign()
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+        """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
+        if not places:
+            return []
+        with translated(f"read the committed offsets of {names_of(places)}"):
+            asked = [ClientPlace(*place) for place in places]
+            found = self._open.committed(asked, timeout_s)
+        for one in found:
+            if one.error is not None:
+                raise source_error(f"read the committed offset of {one.topic}[{one.partition}]", one.error)
+        return [
+            Committed(
+                TopicPartition(one.topic, one.partition), one.offset if one.offset >= 0 else None, one.metadata or ""
+            )
+            for one in found
+        ]
+
+    def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+        """The first offset of the log and the next one to be written. Raises SourceError.
+
+        Blocks up to `fetch.wait.max.ms` on an idle consumer: the question waits behind the fetch that is under way.
+        """
+        with translated(f"read the first and last offset of {place}"):
+            low, high = self._open.get_watermark_offsets(ClientPlace(*place), timeout=timeout_s, cached=False)
+        return low, high
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""
+        if self._requests.under_way() is not None or self._unsent is not None:
+            raise SourceError("A commit is under way already: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
+        request = self._requests.add(positions)
+        try:
+            self._open.commit(offsets=[client_position(position) for position in positions], asynchronous=True)
+        except CLIENT_ERRORS as error:
+            self._requests.drop(request)
+            self._unsent = request.all_failed(source_error(f"commit {names_of(request.places())}", error))
+
+    def serve(self, timeout_s: float) -> None:
+        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way."""
+        if self._unsent is not None:
+            outcome, self._unsent = self._unsent, None
+            self._tell(self._ear.on_committed, outcome)
+            return
+        request = self._requests.under_way()
+        deadline = time.monotonic() + timeout_s
+        while request is not None and (left_s := deadline - time.monotonic()) > 0:
+            pause_s = self._read_back_at - time.monotonic()
+            if pause_s > 0:
+                time.sleep(min(pause_s, left_s))
+                continue
+            try:
+                held = self.committed(request.places(), left_s)
+            except SourceError:
+                self._read_back_at = time.monotonic() + READ_BACK_PAUSE_S
+                continue
+            if request.is_held(held):
+                request.answered = True
+                self._tell(self._ear.on_committed, CommitOutcome(confirmed=request.positions))
+                return
+            self._read_back_at = time.monotonic() + READ_BACK_AGAIN_S
+
+    def close(self) -> None:
+        """Leave the group. Callbacks may come during it; may block while the broker is away.
+
+        A commit that is still unanswered afterwards is reported as failed: nobody will ever know. Raises what a
+        listener raised meanwhile.
+        """
+        if self._client is None:
+            return
+        try:
+            self._client.close()
+        except CLIENT_ERRORS as error:
+            raise source_error("leave the group", error) from error
+        finally:
+            self._client = None
+            self._started.clear()
+            request = self._requests.under_way()
+            if request is not None:
+                self._requests.drop(request)
+                gone = SourceError(
+                    "The consumer closed before the commit was answered.", fault=Fault.RETRY, code="CLOSED"
+                )
+                self._unsent = request.all_failed(gone)
+        self._before()
+
+    # -- callbacks: they run inside poll, sweep or close, and never raise --------------------------------------------
+
+    def _on_assign(self, _: Consumer, partitions: list[ClientPlace]) -> None:
+        places = places_of(partitions)
+        self._tell(self._ear.on_assigned, places)
+        forgotten = [place for place in places if place not in self._started]
+        if len(forgotten) == len(places):  # also for an empty list: the group waits for an answer
+            self._tell(self._assign, [], "start nothing")
+
+    def _on_revoke(self, _: Consumer, partitions: list[ClientPlace]) -> None:
+        places = places_of(partitions)
+        self._tell(self._ear.on_revoked, places)
+        self._tell(self._let_go, places)
+
+    def _on_lost(self, _: Consumer, partitions: list[ClientPlace]) -> None:
+        places = places_of(partitions)
+        self._tell(self._ear.on_lost, places)
+        self._tell(self._let_go, places)
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
+        outcome = self._requests.settle(error, partitions or [])
+        if outcome is not None:
+            self._tell(self._ear.on_committed, outcome)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._tell(self._ear.on_error, source_error("reach the brokers", error), None)
+
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            call(*arguments)
+        except BaseException as error:  # noqa: BLE001 - at the client's edge: kept, and raised by the next poll or sweep
+            self._kept = self._kept or error
+
+    @property
+    def _open(self) -> Consumer:
+        if self._client is None:
+            raise SourceError("The consumer is not open: subscribe first.", fault=Fault.FATAL, code="CLOSED")
+        return self._client
+
+    @property
+    def _ear(self) -> Listener:
+        assert self._listener is not None
+        return self._listener

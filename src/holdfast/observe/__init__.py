@@ -1,0 +1,1 @@
+"""What holdfast shows of itself: logs, metrics, lag, traces."""

@@ -1,0 +1,181 @@
+"""Records in trouble: judged, waiting for their next attempt, or being buried. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import assert_never
+
+from holdfast.core import verdicts
+from holdfast.core.errors import Fault, SinkError
+from holdfast.core.judge import judge
+from holdfast.core.partitions import Partition
+from holdfast.core.ports import Clock, Mailbox, Receipt
+from holdfast.core.runs import Attempt, Case
+from holdfast.deadletter.publisher import Publisher
+from holdfast.observe.logs import get_logger
+from holdfast.runtime.plan import Plan
+from holdfast.runtime.timers import Timers
+
+log = get_logger("holdfast.consumer")
+
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Word from the sink about a letter."""
+
+    case: Case
+    outcome: Receipt | SinkError
+
+
+@dataclass(slots=True)
+class CaseCounts:
+    """Totals since the start."""
+
+    errors: int = 0
+    retries: int = 0
+    buried: int = 0
+    discarded: int = 0
+    publish_failures: int = 0
+
+
+class Cases:
+    """Carries out the judge's verdicts.
+
+    `finished` is called when a case has reached its terminal fact, `halt` when a verdict says so. A lane waits here, not a
+    thread: a waiting case is one entry in a heap.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        publisher: Publisher,
+        mailbox: Mailbox,
+        clock: Clock,
+        random: Random,
+        *,
+        finished: Callable[[Case], None],
+        halt: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._publisher = publisher
+        self._mailbox = mailbox
+        self._clock = clock
+        self._random = random
+        self._finished = finished
+        self._halt = halt
+        self._timers: Timers[Case] = Timers()
+        self.ready: deque[Case] = deque()
+        self.settling: set[Case] = set()
+        self.counts = CaseCounts()
+
+    def failed(self, case: Case, error: BaseException, now: float) -> None:
+        """An attempt failed: decide, and begin what was decided."""
+        self.counts.errors += 1
+        case.attempts.append(Attempt(self._clock.wall(), type(error).__name__))
+        attempt = len(case.attempts)
+        case.verdict = verdict = judge(
+            error,
+            attempt=attempt,
+            elapsed_s=now - case.begun_at,
+            policy=self._plan.retry,
+            jitter=self._random.random(),
+        )
+        match verdict:
+            case verdicts.RetryAfter(delay_s=delay_s):
+                self.counts.retries += 1
+                self._say(log.warning, "retry", case, error, backoff_delay_ms=round(delay_s * 1000))
+                self._timers.add(now + delay_s, case)
+            case verdicts.Bury(reason=reason, code=code):
+                self._say(log.warning, "bury", case, error, reason=reason, code=code)
+                case.outgoing = self._publisher.letter(case, error, verdict)
+                self.settling.add(case)
+                self._publish(case)
+            case verdicts.Discard(reason=reason):
+                self._say(log.warning, "discard", case, error, reason=reason)
+                self.counts.discarded += 1
+                self._finished(case)
+            case verdicts.Halt(reason=reason):
+                self._say(log.error, "halt", case, error, reason=reason)
+                self._halt(reason)
+            case verdicts.Done():
+                raise RuntimeError("the judge called a failure done")
+            case other:
+                assert_never(other)
+
+    def _say(self, level: Callable[..., None], event: str, case: Case, error: BaseException, **fields: object) -> None:
+        place = case.partition.place
+        level(
+            event,
+            retry_count=len(case.attempts),
+            error_type=type(error).__name__,
+            consumer_group=self._plan.group,
+            topic=place.topic,
+            partition=place.partition,
+            offset=case.message.offset(),
+            **fields,
+        )
+
+    def step(self, now: float) -> None:
+        """Cases whose wait is over: run again, or publish again."""
+        for case in self._timers.due(now):
+            if case.dropped:
+                continue
+            if case in self.settling:
+                self._publish(case)
+            else:
+                self.ready.append(case)
+
+    def next_in(self, now: float) -> float:
+        return 0.0 if self.ready else self._timers.next_in(now)
+
+    def _publish(self, case: Case) -> None:
+        if case.outgoing is None:
+            raise RuntimeError("a case is being buried without a letter")
+        mailbox = self._mailbox
+        self._publisher.send(case.outgoing, lambda outcome: mailbox.post(Settled(case, outcome)))
+
+    def settled(self, word: Settled, now: float) -> None:
+        """The sink answered: finished, or try again; the handler does not run again."""
+        case = word.case
+        if case.dropped:
+            return
+        match word.outcome:
+            case Receipt():
+                self.settling.discard(case)
+                self.counts.buried += 1
+                self._finished(case)
+            case SinkError() as error:
+                self.counts.publish_failures += 1
+                case.publishes += 1
+                if error.fault is Fault.TOO_LARGE and case.outgoing is not None:
+                    case.outgoing = self._publisher.shrink(case.outgoing)
+                delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(case.publishes - 1, 10))
+                self._say(log.error, "letter_not_published", case, error, fault=error.fault, backoff_delay_ms=round(delay_s * 1000))
+                self._timers.add(now + delay_s, case)
+
+    def drop(self, partition: Partition) -> list[Case]:
+        """The partition goes: forget its cases; returns those that were waiting or settling (not running)."""
+        dropped = list(partition.cases)
+        for case in dropped:
+            case.dropped = True
+            self.settling.discard(case)
+        partition.cases.clear()
+        return dropped
+
+    def take_ready(self, limit: int) -> list[Case]:
+        """Cases to run now, at most `limit`; those whose partition is held stay."""
+        taken: list[Case] = []
+        for _ in range(len(self.ready)):
+            case = self.ready.popleft()
+            if case.dropped:
+                continue
+            if len(taken) < limit and case.partition.startable:
+                taken.append(case)
+            else:
+                self.ready.append(case)
+        return taken

@@ -1,0 +1,198 @@
+"""Commits: what is finished becomes known to the broker, one confirmed request at a time, never blocking the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.core.completion import encode
+from holdfast.core.errors import Fault, SourceError
+from holdfast.core.lanes import Holder, Lanes
+from holdfast.core.partitions import Partition
+from holdfast.core.policies import CommitPolicy
+from holdfast.core.ports import CommitOutcome, Position, Source
+from holdfast.core.records import TopicPartition
+from holdfast.observe.logs import get_logger
+from holdfast.runtime.plan import Plan
+
+log = get_logger("holdfast.commit")
+
+SPIN_S = 2e-3
+"""A commit takes 0.3 ms on a good day; for this long the loop polls for its answer without a pause."""
+
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 5.0
+REBALANCE_BACKOFF_S = 1.0
+TRIP_FAILURES, TRIP_S = 3, 5.0
+"""The breaker: so many failures in a row, or an answer that takes so long, and nothing new starts until one is confirmed."""
+
+REBALANCE = "rebalance"
+"""The hold on a partition whose commit was refused because membership is in motion."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """One partition's part of the request under way."""
+
+    partition: Partition
+    position: Position
+    holders: list[Holder]
+
+
+class Committer:
+    """Owner: the loop thread. `tripped` is the breaker for commits; `fatal` is set when no commit can ever succeed."""
+
+    def __init__(self, source: Source, lanes: Lanes, plan: Plan) -> None:
+        self._source = source
+        self._lanes = lanes
+        self._policy: CommitPolicy = plan.commit
+        self._topic_ids = plan.topic_ids
+        self._dirty: dict[TopicPartition, Partition] = {}
+        self._sent: dict[TopicPartition, _Sent] = {}
+        self._sent_at = 0.0
+        self._last_at = float("-inf")
+        self._finished = 0
+        self._failures = 0
+        self._not_before = float("-inf")
+        self.fatal: SourceError | None = None
+        self.commits = 0
+        self.failed = 0
+
+    @property
+    def each(self) -> bool:
+        return self._policy.mode == "each"
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._sent)
+
+    def spinning(self, now: float) -> bool:
+        """Whether somebody waits for an answer that should be here any moment."""
+        return bool(self._sent) and now - self._sent_at < SPIN_S
+
+    def tripped(self, now: float) -> bool:
+        return self._failures >= TRIP_FAILURES or (bool(self._sent) and now - self._sent_at >= TRIP_S)
+
+    def finished(self, partition: Partition, holder: Holder, records: int) -> None:
+        """Records of the holder reached their terminal fact; it lets go of its lanes at once, or when that is committed."""
+        self._finished += records
+        self._dirty[partition.place] = partition
+        if self.each:
+            partition.awaiting.append(holder)
+        else:
+            self._lanes.release(holder)
+
+    def touch(self, partition: Partition) -> None:
+        """Commit this partition's position although nothing of it was finished."""
+        self._dirty[partition.place] = partition
+
+    def step(self, now: float) -> None:
+        """Send what is due, if nothing is under way."""
+        if self._sent or not self._dirty or now < self._not_before:
+            return
+        if self.each or self._finished >= self._policy.every_records or now - self._last_at >= self._policy.every_s:
+            self._send(now, list(self._dirty.values()))
+
+    def due_in(self, now: float) -> float:
+        """Seconds until `step` may have something to send."""
+        if self._sent or not self._dirty:
+            return float("inf")
+        due = self._not_before if self.each else max(self._not_before, self._last_at + self._policy.every_s)
+        return max(0.0, due - now)
+
+    def push(self, now: float, partitions: Iterable[Partition]) -> None:
+        """Send what these partitions have, due or not: they are about to go, or the consumer is."""
+        if not self._sent and now >= self._not_before:
+            self._send(now, [partition for partition in partitions if partition.place in self._dirty])
+
+    def owes(self, partition: Partition) -> bool:
+        """Whether something of this partition is finished and not confirmed."""
+        return partition.place in self._dirty or partition.place in self._sent
+
+    def _send(self, now: float, partitions: list[Partition]) -> None:
+        self._last_at = now
+        self._finished = 0
+        for partition in partitions:
+            del self._dirty[partition.place]
+            position = self._position(partition)
+            if position is None:
+                self._release(partition.awaiting)
+                partition.awaiting = []
+                continue
+            self._sent[partition.place] = _Sent(partition, position, partition.awaiting)
+            partition.awaiting = []
+        if self._sent:
+            self._sent_at = now
+            self.commits += 1
+            self._source.commit([sent.position for sent in self._sent.values()])
+
+    def _position(self, partition: Partition) -> Position | None:
+        finished = partition.ledger.completion()
+        if finished.base < 0:
+            return None  # started at the beginning and nothing received: there is no number to commit yet
+        metadata = encode(finished, topic_id=self._topic_ids.get(partition.place.topic, "")) if finished else ""
+        if (finished.base, metadata) == partition.committed:
+            return None
+        return Position(partition.place, finished.base, metadata)
+
+    def on_committed(self, outcome: CommitOutcome, now: float) -> None:
+        """The answer to the request under way."""
+        sent, self._sent = self._sent, {}
+        for position in outcome.confirmed:
+            part = sent.pop(position.place, None)
+            if part is not None and part.partition.live:
+                part.partition.committed = (part.position.offset, part.position.metadata)
+                part.partition.ledger.trim()
+                part.partition.holds.discard(REBALANCE)
+                self._lanes.ready(part.partition)
+            if part is not None:
+                self._release(part.holders)
+        if sent:
+            self._failed(sent, outcome, now)
+        else:
+            self._failures = 0
+            self._not_before = float("-inf")
+
+    def _failed(self, sent: dict[TopicPartition, _Sent], outcome: CommitOutcome, now: float) -> None:
+        self.failed += 1
+        errors = {position.place: error for position, error in outcome.failed}
+        rebalancing = False
+        for place, part in sent.items():  # whatever was not confirmed is not committed
+            if not part.partition.live:
+                continue
+            part.partition.awaiting[:0] = part.holders
+            self._dirty[place] = part.partition
+            error = errors.get(place)
+            fault = error.fault if error else Fault.RETRY
+            log.warning("commit_failed", place=str(place), offset=part.position.offset, fault=fault, code=error.code if error else "")
+            if fault in (Fault.FENCED, Fault.FATAL):
+                self.fatal = error
+            elif fault is Fault.REBALANCING:
+                rebalancing = True
+                part.partition.holds.add(REBALANCE)
+        if rebalancing:  # the next callback will say when; this is for the case that none comes
+            self._not_before = now + REBALANCE_BACKOFF_S
+        else:
+            self._failures += 1
+            self._not_before = now + min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
+
+    def membership_settled(self, partitions: Iterable[Partition]) -> None:
+        """A rebalance callback came: commits that were refused meanwhile may go again."""
+        for partition in partitions:
+            if REBALANCE in partition.holds:
+                partition.holds.discard(REBALANCE)
+                self._lanes.ready(partition)
+        self._not_before = float("-inf")
+
+    def forget(self, partition: Partition) -> None:
+        """Not ours any more: nothing of it is committed, nobody waits for it."""
+        self._dirty.pop(partition.place, None)
+        self._release(partition.awaiting)
+        partition.awaiting = []
+        sent = self._sent.get(partition.place)
+        if sent is not None and sent.partition is partition:
+            self._release(sent.holders)
+            sent.holders = []
+
+    def _release(self, holders: list[Holder]) -> None:
+        for holder in holders:
+            self._lanes.release(holder)

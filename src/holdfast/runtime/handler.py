@@ -1,0 +1,74 @@
+"""From a user's function to what a worker calls: decode, context, call, and wait for what was sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.ports import Sink
+from holdfast.core.records import Message
+from holdfast.core.runs import Run
+from holdfast.decode.annotation import decoder_for
+from holdfast.decode.signature import HandlerShape, positional
+from holdfast.runtime.context import Context
+from holdfast.runtime.walk import AsyncCall, Call
+
+Decode = Callable[[bytes | None], Any]
+
+
+class Handler:
+    """A user's function with everything known about it. Made before the consumer starts; raises ConfigError."""
+
+    def __init__(self, function: Callable[..., Any], shape: HandlerShape, *, tombstones: Any, group: str) -> None:
+        self.shape = shape
+        self._function = positional(function, shape)
+        self._decode: Decode = decoder_for(shape.annotation, tombstones=tombstones, where=shape.where)
+        self._group = group
+        self._logger = logging.getLogger(f"holdfast.handler.{shape.name}")
+
+    def call(self, sink: Sink) -> Call:
+        """What a thread calls for each record of a `def` handler."""
+        function, decode = self._function, self._decode
+        if self.shape.context is None:
+
+            def call_plain(message: Message, run: Run) -> None:  # noqa: ARG001 - one shape for all calls
+                function(decode(message.value()))
+
+            return call_plain
+        context_for = self._context_for(sink)
+
+        def call_with_context(message: Message, run: Run) -> None:
+            context = context_for(message, run)
+            function(decode(message.value()), context)
+            if context.sends is not None:
+                context.sends.wait()
+
+        return call_with_context
+
+    def call_async(self, sink: Sink) -> AsyncCall:
+        """What a worker coroutine awaits for each record of an `async def` handler."""
+        function, decode = self._function, self._decode
+        if self.shape.context is None:
+
+            async def call_plain(message: Message, run: Run) -> None:  # noqa: ARG001 - one shape for all calls
+                await function(decode(message.value()))
+
+            return call_plain
+        context_for = self._context_for(sink)
+
+        async def call_with_context(message: Message, run: Run) -> None:
+            context = context_for(message, run)
+            await function(decode(message.value()), context)
+            if context.sends is not None:
+                await context.sends.wait_async()
+
+        return call_with_context
+
+    def _context_for(self, sink: Sink) -> Callable[[Message, Run], Context]:
+        group, logger = self._group, self._logger
+
+        def context_for(message: Message, run: Run) -> Context:
+            return Context(message, attempt=run.attempt, group=group, logger=logger, sink=sink)
+
+        return context_for

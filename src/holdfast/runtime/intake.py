@@ -1,0 +1,122 @@
+"""From the client into the partitions' buffers, with a bound on what waits in memory. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from holdfast.core.lanes import Lanes
+from holdfast.core.partitions import Partition
+from holdfast.core.policies import BufferPolicy
+from holdfast.core.ports import Source
+from holdfast.core.records import Message, TopicPartition
+from holdfast.runtime.ownership import Ownership
+
+PAUSE_AFTER_S = 0.05
+"""A partition is paused only when it stays full this long: a pause costs about 19 ms and purges what was prefetched."""
+
+POLL_AT_LEAST_S = 0.1
+"""However full the buffers are, the client is polled this often: callbacks and membership need it."""
+
+
+class Intake:
+    """Sweeps the client while there is room; pauses partitions that stay full and resumes them at the low marks.
+
+    A partition holds at most twice its quota plus one sweep: beyond twice the quota it is paused at once.
+    """
+
+    def __init__(self, source: Source, ownership: Ownership, lanes: Lanes, policy: BufferPolicy, *, sweep: int, topics: int) -> None:
+        self._source = source
+        self._ownership = ownership
+        self._lanes = lanes
+        self._policy = policy
+        self._sweep = sweep
+        self._one_topic = topics == 1
+        self._full: dict[TopicPartition, Partition] = {}
+        self._polled_at = float("-inf")
+        self.closed = False  # draining: whatever still arrives is left to the next owner
+
+    def poll(self, now: float, timeout_s: float) -> bool:
+        """Take what is there; wait up to timeout_s for something if nothing is. Whether records arrived."""
+        self._mind_the_marks(now)
+        if timeout_s > 0:
+            self._polled_at = now + timeout_s
+            message = self._source.poll(timeout_s)
+            if message is None:
+                return False
+            self._route([message])
+        elif not self._has_room() and now - self._polled_at < POLL_AT_LEAST_S:
+            return False
+        self._polled_at = max(now, self._polled_at)
+        messages = self._source.sweep(self._sweep)
+        if messages:
+            self._route(messages)
+        return bool(messages) or timeout_s > 0
+
+    def spin(self, now: float) -> None:
+        """Serve callbacks at once: somebody waits for a commit."""
+        self._mind_the_marks(now)
+        self._polled_at = now
+        message = self._source.poll(0)
+        if message is not None:
+            self._route([message])
+
+    def close(self) -> None:
+        """Take nothing more in."""
+        self.closed = True
+        self._full.clear()
+        self._source.pause([partition.place for partition in self._ownership])
+
+    def forget(self, partition: Partition) -> None:
+        self._full.pop(partition.place, None)
+
+    def _route(self, messages: list[Message]) -> None:
+        if self.closed:
+            return
+        places: list[object]
+        if self._one_topic:
+            places = [message.partition() for message in messages]
+        else:
+            places = [(message.topic(), message.partition()) for message in messages]
+        start = 0
+        for _, group in groupby(places):
+            end = start + sum(1 for _ in group)
+            first = messages[start]
+            self._feed(TopicPartition(first.topic(), first.partition()), messages[start:end])
+            start = end
+
+    def _feed(self, place: TopicPartition, messages: list[Message]) -> None:
+        partition = self._ownership.get(place)
+        if partition is None or partition.closing:
+            return  # not ours (any more): whoever owns it next reads it again
+        partition.feed(messages)
+        self._lanes.ready(partition)
+        if self._is_full(partition):
+            self._full.setdefault(place, partition)
+
+    def _is_full(self, partition: Partition) -> bool:
+        return len(partition.buffer) >= self._policy.records or partition.held_bytes >= self._policy.bytes
+
+    def _has_room(self) -> bool:
+        return len(self._full) < len(self._ownership)
+
+    def _mind_the_marks(self, now: float) -> None:
+        for place, partition in list(self._full.items()):
+            low = len(partition.buffer) <= self._policy.low_records and partition.held_bytes <= self._policy.low_bytes
+            if low:
+                del self._full[place]
+                partition.full_since = None
+                if partition.paused:
+                    partition.paused = False
+                    self._source.resume([place])
+            elif not partition.paused and self._must_pause(partition, now):
+                partition.paused = True
+                self._source.pause([place])
+
+    def _must_pause(self, partition: Partition, now: float) -> bool:
+        if partition.full_since is None:
+            partition.full_since = now
+        return (
+            now - partition.full_since >= PAUSE_AFTER_S
+            or len(partition.buffer) >= 2 * self._policy.records
+            or partition.held_bytes >= 2 * self._policy.bytes
+        )

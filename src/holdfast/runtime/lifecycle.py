@@ -1,0 +1,123 @@
+"""From start to exit code: loops in threads, the main thread waiting for signals and deadlines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+from holdfast.core.ports import Mailbox
+from holdfast.observe.logs import get_logger
+from holdfast.runtime.loop import Ending, Loop, Stop
+
+log = get_logger("holdfast.lifecycle")
+
+EXIT_OK, EXIT_UNEXPECTED, EXIT_HALTED, EXIT_DEADLINE, EXIT_FENCED = 0, 1, 4, 5, 6
+FINISH_MARGIN_S = 1.0
+"""Loops aim at this much before the deadline, so that the last commit and the leaving of the group fit in."""
+
+TICK_S = 0.05
+
+
+class LoopThread:
+    """One consumer's loop in its own thread. `ending` is set when it is over, by whatever way."""
+
+    def __init__(self, loop: Loop, mailbox: Mailbox) -> None:
+        self.loop = loop
+        self.mailbox = mailbox
+        self.ending: Ending | None = None
+        self.thread = threading.Thread(target=self._run, name=f"{loop.plan.name}-loop", daemon=True)
+
+    def _run(self) -> None:
+        loop = self.loop
+        try:
+            loop.start()
+            while loop.ending is None:
+                loop.step(time.monotonic())
+            self.ending = loop.ending
+        except Exception as error:  # the thread's edge: the app ends, uncommitted work comes again
+            log.error("loop_failed", consumer=loop.plan.name, exc=error)
+            self.ending = Ending("failed", f"{type(error).__name__}: {error}")
+
+
+class Lifecycle:
+    """Runs loops until a signal, a verdict or a failure ends them all. Owner: the main thread.
+
+    The first SIGTERM or SIGINT drains, with `shutdown_timeout_s` to do it; a second one ends the process at once. When the
+    deadline passes the process ends whatever the client is doing: `exit` is called and does not return.
+    """
+
+    def __init__(
+        self, threads: Sequence[LoopThread], *, shutdown_timeout_s: float, exit: Callable[[int], None] = os._exit
+    ) -> None:
+        self._threads = threads
+        self._timeout_s = shutdown_timeout_s
+        self._exit = exit
+        self._deadline: float | None = None
+        self._signals: list[int] = []
+        self._asked = threading.Event()
+
+    def run(self) -> int:
+        """Blocks until everything has ended; returns the exit code."""
+        previous = self._listen()
+        try:
+            for thread in self._threads:
+                thread.thread.start()
+            while any(thread.thread.is_alive() for thread in self._threads):
+                self._asked.wait(TICK_S)
+                self._watch()
+            return self._code()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def stop(self) -> None:
+        """Ask for a drain, from any thread."""
+        self._signals.append(signal.SIGTERM)
+        self._asked.set()
+
+    def _listen(self) -> dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's shape
+        if self._deadline is not None:
+            self._exit(128 + number)
+        self._signals.append(number)
+        self._asked.set()
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        if self._deadline is None:
+            if self._signals:
+                log.info("stopping", signal=signal.Signals(self._signals[0]).name, timeout_s=self._timeout_s)
+                self._drain(now)
+            elif any(thread.ending or thread.loop.halted for thread in self._threads):
+                self._drain(now)
+        elif now >= self._deadline:
+            log.error("deadline_passed", timeout_s=self._timeout_s, consequence="what was not finished comes again")
+            self._exit(self._code(late=True))
+
+    def _drain(self, now: float) -> None:
+        self._asked.clear()
+        self._deadline = now + self._timeout_s
+        margin_s = min(FINISH_MARGIN_S, self._timeout_s / 4)
+        for thread in self._threads:
+            thread.mailbox.post(Stop(self._deadline - margin_s))
+
+    def _code(self, *, late: bool = False) -> int:
+        endings = [thread.ending for thread in self._threads if thread.ending is not None]
+        kinds = {ending.kind for ending in endings}
+        if "fenced" in kinds:
+            return EXIT_FENCED
+        if "halted" in kinds or any(thread.loop.halted for thread in self._threads):
+            return EXIT_HALTED
+        if "failed" in kinds:
+            return EXIT_UNEXPECTED
+        if late or any(ending.unfinished for ending in endings):
+            return EXIT_DEADLINE
+        return EXIT_OK

@@ -1,0 +1,396 @@
+"""The loop of one consumer: the only owner of its client, its ledgers and its lanes.
+
+`step` is one turn: take in results, carry out what is due, commit, start what may start, poll. It never blocks for longer than
+it was told to wait, whatever handlers, letters, commits or the broker do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from holdfast.core.errors import Fault, SourceError
+from holdfast.core.lanes import lanes_for
+from holdfast.core.partitions import Partition
+from holdfast.core.ports import Clock, CommitOutcome, Mailbox, Source
+from holdfast.core.records import TopicPartition
+from holdfast.core.runs import Case, Run
+from holdfast.core.sizing import Sizer
+from holdfast.deadletter.publisher import Publisher
+from holdfast.observe.logs import get_logger
+from holdfast.runtime.assignment import Assignment, NoPosition
+from holdfast.runtime.cases import Cases, Settled
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.intake import Intake
+from holdfast.runtime.ownership import Ownership
+from holdfast.runtime.plan import Plan
+
+log = get_logger("holdfast.loop")
+
+IDLE_S = 0.1
+"""Longest wait in the client when nothing is going on."""
+
+BUSY_S = 0.005
+"""Longest wait for results while work is out: then the client is swept again."""
+
+RECALL_S = 1.0
+"""A run that is out this long is asked to come back after its current record, so that what it did can be committed."""
+
+DRAIN_REPORT_S = 5.0
+DRAIN, HALT, COMMIT = "drain", "halt", "commit"
+
+
+class Executor(Protocol):
+    """Runs the user's code somewhere else; each run comes back through the mailbox."""
+
+    def submit(self, runs: list[Run], out: int) -> None:
+        """Never blocks. `out` is how many runs are out now, these included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Word to the loop: start nothing new, finish what runs, be gone by `deadline` (monotonic)."""
+
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a loop ended. `unfinished` is how many records were still being handled."""
+
+    kind: str  # "stopped" | "halted" | "fenced" | "failed"
+    reason: str = ""
+    unfinished: int = 0
+
+
+class Loop:
+    """See the module. Implements `core.ports.Listener`; all of it runs on one thread."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        source: Source,
+        executor: Executor,
+        mailbox: Mailbox,
+        publisher: Publisher,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.plan = plan
+        self._source = source
+        self._executor = executor
+        self._mailbox = mailbox
+        self._clock = clock
+        self.lanes = lanes_for(plan.order)
+        self.ownership = Ownership()
+        self.committer = Committer(source, self.lanes, plan)
+        self.assignment = Assignment(source, self.ownership, self.committer, plan)
+        self.intake = Intake(
+            source, self.ownership, self.lanes, plan.buffer, sweep=plan.sweep, topics=len(plan.topics)
+        )
+        self.cases = Cases(
+            plan, publisher, mailbox, clock, random, finished=self._case_finished, halt=self._halt
+        )
+        self.sizer = Sizer(
+            capacity=plan.capacity, consecutive=plan.order == "partition", one_by_one=plan.commit.mode == "each"
+        )
+        self.holds: set[str] = set()
+        self.in_flight: set[Run] = set()
+        self.processed = 0
+        self.halted: str | None = None
+        self.ending: Ending | None = None
+        self._deadline = float("inf")
+        self._reported_at = 0.0
+        self._recalled_at = 0.0
+        self._out_of_range: list[TopicPartition] = []
+        self._trouble: Ending | None = None
+
+    # -- one turn
+
+    def start(self) -> None:
+        self._source.subscribe(self.plan.topics, self)
+
+    def step(self, now: float) -> None:
+        """One turn of the loop. After it, `ending` may be set: then the client is closed and nothing is left to do."""
+        wait_s = self._patience(now)
+        if self._turn(now, wait_s):
+            now = self._clock.monotonic()
+        if self._trouble is not None:
+            self._end(self._trouble)
+            return
+        if DRAIN in self.holds and self._drained(now):
+            return
+        self._poll(now)
+
+    def _turn(self, now: float, wait_s: float) -> bool:
+        """Everything but polling; safe inside a rebalance callback. Whether time may have passed."""
+        items = self._mailbox.collect(wait_s)
+        if items or wait_s > 0:
+            now = self._clock.monotonic()
+        for item in items:
+            self._accept(item, now)
+        self.cases.step(now)
+        self._recall(now)
+        self.committer.step(now)
+        if self.committer.fatal is not None:
+            self._client_is_gone(self.committer.fatal)
+        self._set_hold(COMMIT, self.committer.tripped(now))
+        self._dispatch(now)
+        return bool(items) or wait_s > 0
+
+    def _patience(self, now: float) -> float:
+        """How long to wait for results."""
+        if self.committer.spinning(now) or not (self.in_flight or self.cases.settling):
+            return 0.0
+        return min(BUSY_S, self.cases.next_in(now), self.committer.due_in(now))
+
+    def _poll(self, now: float) -> None:
+        if self.assignment.unpositioned or self._out_of_range:
+            self._position(now)
+        if self.committer.spinning(now):
+            self.intake.spin(now)
+        elif self.in_flight or self.cases.settling:
+            self.intake.poll(now, 0.0)
+        else:
+            due_s = min(self.cases.next_in(now), self.committer.due_in(now))
+            self.intake.poll(now, BUSY_S if self.committer.under_way else max(0.0, min(IDLE_S, due_s)))
+
+    # -- results
+
+    def _accept(self, item: object, now: float) -> None:
+        match item:
+            case Run():
+                self._returned(item, now)
+            case Settled():
+                self.cases.settled(item, now)
+            case Stop(deadline=deadline):
+                self._drain(deadline, now)
+            case _:
+                raise TypeError(f"nobody knows what to do with {item!r}")
+
+    def _returned(self, run: Run, now: float) -> None:
+        """A worker handed back a run."""
+        self.in_flight.discard(run)
+        partition = run.partition
+        partition.running.discard(run)
+        self.sizer.observe(run.elapsed_s, run.done)
+        if not self.ownership.is_current(partition):
+            self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
+            return
+        self.processed += run.done
+        if run.case is not None:
+            self._case_returned(run, run.case, now)
+            return
+        if run.done:
+            partition.finish(run)
+        if run.done == len(run.messages):
+            self.committer.finished(partition, run, run.done)
+            return
+        if run.done:
+            self.committer.touch(partition)
+        if run.failure is not None and not partition.closing and DRAIN not in self.holds:
+            case = self.lanes.split(run, run.begun_at)
+            partition.cases.add(case)
+            self.cases.failed(case, run.failure, now)
+        else:
+            self.lanes.give_back(run)
+        run.failure = None
+
+    def _case_returned(self, run: Run, case: Case, now: float) -> None:
+        if run.done:
+            self._case_finished(case)
+        elif run.failure is not None and not case.partition.closing and DRAIN not in self.holds:
+            self.cases.failed(case, run.failure, now)
+        else:
+            self._leave_case(case)
+        run.failure = None
+
+    def _leave_case(self, case: Case) -> None:
+        """Unfinished, and not ours to finish: whoever owns the partition next begins it anew."""
+        case.dropped = True
+        case.partition.cases.discard(case)
+        self.lanes.release(case)
+
+    def _case_finished(self, case: Case) -> None:
+        case.partition.finish_case(case)
+        self.committer.finished(case.partition, case, 1)
+
+    def _recall(self, now: float) -> None:
+        if now - self._recalled_at < RECALL_S:
+            return
+        self._recalled_at = now
+        for run in self.in_flight:
+            if len(run.messages) > 1 and now - run.begun_at >= RECALL_S:
+                run.stop = True
+
+    # -- starting
+
+    def _dispatch(self, now: float) -> None:
+        room = self.sizer.workers - len(self.in_flight)
+        if room <= 0 or self.holds:
+            return
+        runs = [self._again(case) for case in self.cases.take_ready(room)] if self.cases.ready else []
+        runs += self.lanes.take(room - len(runs), self.sizer.size)
+        if not runs:
+            return
+        for run in runs:
+            run.begun_at = now
+            run.partition.running.add(run)
+        self.in_flight.update(runs)
+        self._executor.submit(runs, len(self.in_flight))
+
+    @staticmethod
+    def _again(case: Case) -> Run:
+        return Run(case.partition, [case.message], (case.seq,), [], case)
+
+    def _set_hold(self, name: str, held: bool) -> None:
+        if held and name not in self.holds:
+            self.holds.add(name)
+            log.warning("held", consumer=self.plan.name, hold=name)
+        elif not held and name in self.holds:
+            self.holds.discard(name)
+            log.info("released", consumer=self.plan.name, hold=name)
+
+    # -- the client's word (core.ports.Listener)
+
+    def on_assigned(self, places: Sequence[TopicPartition]) -> None:
+        now = self._clock.monotonic()
+        try:
+            self.assignment.assigned(places, now)
+        except NoPosition as error:
+            self._trouble = Ending("halted", str(error))
+        self.committer.membership_settled(self.ownership)
+        if self.intake.closed and places:
+            self._source.pause(places)
+        log.info("assigned", consumer=self.plan.name, partitions=[str(place) for place in places])
+
+    def on_revoked(self, places: Sequence[TopicPartition]) -> None:
+        """Drain inside: what is out finishes its record, what is finished is committed; the others go on meanwhile."""
+        now = self._clock.monotonic()
+        deadline = min(now + self.plan.revoke_timeout_s, self._deadline)
+        leaving = self._leave(places)
+        while now < deadline and any(partition.running or partition.cases for partition in leaving):
+            self._turn(now, min(BUSY_S, deadline - now))
+            if self.committer.under_way:
+                self._source.serve(min(BUSY_S, max(0.0, deadline - self._clock.monotonic())))
+            now = self._clock.monotonic()
+        self._commit_now(leaving, deadline)
+        self._let_go(leaving)
+        self.committer.membership_settled(self.ownership)
+        log.info("revoked", consumer=self.plan.name, partitions=[str(place) for place in places])
+
+    def on_lost(self, places: Sequence[TopicPartition]) -> None:
+        self._let_go(self._leave(places))
+        self.committer.membership_settled(self.ownership)
+        log.warning("lost", consumer=self.plan.name, partitions=[str(place) for place in places])
+
+    def on_committed(self, outcome: CommitOutcome) -> None:
+        self.committer.on_committed(outcome, self._clock.monotonic())
+
+    def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
+        if error.fault is Fault.OUT_OF_RANGE and place is not None:
+            self._out_of_range.append(place)
+        elif error.fault in (Fault.FENCED, Fault.FATAL):
+            self._client_is_gone(error)
+        else:
+            log.warning("client_error", consumer=self.plan.name, fault=error.fault, code=error.code, error=str(error))
+
+    def _leave(self, places: Sequence[TopicPartition]) -> list[Partition]:
+        """Start nothing more of these, cut their waits short; what is being handled or buried goes on."""
+        self.assignment.lost(places)
+        leaving = [partition for place in places if (partition := self.ownership.get(place)) is not None]
+        for partition in leaving:
+            partition.closing = True
+            self.lanes.drop(partition)
+            for run in partition.running:
+                run.stop = True
+            self._drop_waiting(partition)
+        return leaving
+
+    def _drop_waiting(self, partition: Partition) -> None:
+        """Cases that only wait for their next attempt are left to whoever owns the partition next."""
+        running = {run.case for run in partition.running}
+        for case in [case for case in partition.cases if case not in running and case not in self.cases.settling]:
+            self._leave_case(case)
+
+    def _let_go(self, leaving: list[Partition]) -> None:
+        for partition in leaving:
+            running = {run.case for run in partition.running}
+            for case in self.cases.drop(partition):
+                if case not in running:
+                    self.lanes.release(case)
+            self.committer.forget(partition)
+            self.intake.forget(partition)
+            self.ownership.end(partition)
+
+    def _commit_now(self, partitions: list[Partition], deadline: float) -> None:
+        """Inside a callback: commit what these partitions have, and wait for the answer until the deadline."""
+        while any(self.committer.owes(partition) for partition in partitions):
+            now = self._clock.monotonic()
+            if now >= deadline:
+                log.warning("revoked_before_commit_was_confirmed", consumer=self.plan.name)
+                return
+            self.committer.push(now, partitions)
+            if self.committer.under_way:
+                self._source.serve(min(0.1, deadline - now))
+
+    def _position(self, now: float) -> None:
+        """Partitions without a position, outside callbacks."""
+        try:
+            for place in self._out_of_range:
+                partition = self.ownership.get(place)
+                if partition is not None and not partition.closing:
+                    self._leave([place])
+                    self._let_go([partition])
+                    self.assignment.out_of_range(partition)
+            self._out_of_range.clear()
+            self.assignment.step(now)
+        except NoPosition as error:
+            self._trouble = Ending("halted", str(error))
+
+    # -- the end
+
+    def _halt(self, reason: str) -> None:
+        """A verdict said so: nothing new starts; the app stops us like everybody else."""
+        self.holds.add(HALT)
+        self.halted = self.halted or reason
+
+    def _client_is_gone(self, error: SourceError) -> None:
+        kind = "fenced" if error.fault is Fault.FENCED else "failed"
+        self._trouble = self._trouble or Ending(kind, str(error))
+
+    def _drain(self, deadline: float, now: float) -> None:
+        self._deadline = min(self._deadline, deadline)
+        if DRAIN in self.holds:
+            return
+        self.holds.add(DRAIN)
+        self._reported_at = now
+        log.info("drain_started", consumer=self.plan.name, in_flight=len(self.in_flight))
+        for run in self.in_flight:
+            run.stop = True
+        self.intake.close()
+        for partition in self.ownership:
+            self.lanes.drop(partition)
+            self._drop_waiting(partition)
+
+    def _drained(self, now: float) -> bool:
+        """Whether the drain is over, and then the end with it."""
+        waiting = len(self.in_flight) + len(self.cases.settling)
+        if waiting and now < self._deadline:
+            if now - self._reported_at >= DRAIN_REPORT_S:
+                self._reported_at = now
+                log.info("drain_waits", consumer=self.plan.name, in_flight=len(self.in_flight), settling=len(self.cases.settling))
+            return False
+        self.committer.push(now, self.ownership)
+        if now < self._deadline and any(self.committer.owes(partition) for partition in self.ownership):
+            return False
+        self._end(Ending("stopped", unfinished=len(self.in_flight)))
+        return True
+
+    def _end(self, ending: Ending) -> None:
+        self._deadline = min(self._deadline, self._clock.monotonic() + 1.0)
+        self.ending = ending
+        self._source.close()

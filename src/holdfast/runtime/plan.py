@@ -1,0 +1,34 @@
+"""What the loop needs to know about its consumer, all decided before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One consumer: what it reads, in which order, and how it behaves."""
+
+    name: str
+    group: str
+    topics: tuple[str, ...]
+    order: Order = "partition"
+    capacity: int = 32
+    """Runs that may be out at the same time: worker threads, or coroutines."""
+    commit: CommitPolicy = field(default_factory=CommitPolicy)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    buffer: BufferPolicy = field(default_factory=BufferPolicy)
+    sweep: int = 500
+    """Records taken from the client in one go (`max_poll_records`)."""
+    reset: Literal["earliest", "latest", "error"] = "earliest"
+    revoke_timeout_s: float = 10.0
+    dead_letter_topics: Mapping[str, str] = field(default_factory=dict)
+    """Source topic → where its letters go."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Source topic → its id, where the broker tells it."""
+    handler: str = ""
+    app_version: str = ""

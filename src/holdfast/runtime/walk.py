@@ -1,0 +1,56 @@
+"""The worker's side of a run: call the handler for each record until one fails or the loop says stop."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable
+
+from holdfast.core.records import Message
+from holdfast.core.runs import Run
+from holdfast.observe.tally import BOUNDS_S, Tally
+
+Call = Callable[[Message, Run], object]
+"""Decode the record and call the user's function; raises what they raise."""
+
+AsyncCall = Callable[[Message, Run], Awaitable[object]]
+
+
+def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float]) -> None:
+    """Never raises: whatever comes out of the handler, SystemExit included, becomes the run's failure.
+
+    The few lines stand twice (see `walk_async`): one of them must not await, and both are too hot for a layer in between.
+    """
+    counts = tally.counts
+    begun = last = clock()
+    try:
+        for message in run.messages:
+            if run.stop:
+                break
+            call(message, run)
+            run.done += 1
+            now = clock()
+            counts[bisect_left(BOUNDS_S, now - last)] += 1
+            last = now
+    except BaseException as error:  # a worker's edge: the error becomes an outcome
+        run.failure = error
+    run.elapsed_s = last - begun
+    tally.total_s += last - begun
+
+
+async def walk_async(run: Run, call: AsyncCall, tally: Tally, clock: Callable[[], float]) -> None:
+    """As `walk`. A CancelledError is a failure like any other here: who cancels a worker has told the loop before."""
+    counts = tally.counts
+    begun = last = clock()
+    try:
+        for message in run.messages:
+            if run.stop:
+                break
+            await call(message, run)
+            run.done += 1
+            now = clock()
+            counts[bisect_left(BOUNDS_S, now - last)] += 1
+            last = now
+    except BaseException as error:  # a worker's edge: the error becomes an outcome
+        run.failure = error
+    run.elapsed_s = last - begun
+    tally.total_s += last - begun

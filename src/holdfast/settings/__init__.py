@@ -1,0 +1,31 @@
+"""Settings: environment, `.env`, `holdfast.toml`, code, defaults → frozen values, read once and checked whole.
+
+Nothing is read when this is imported; `load` is the only door.
+"""
+
+from holdfast.settings.loading import AppSpec, load
+from holdfast.settings.model import (
+    AppSettings,
+    ConsumerSettings,
+    HealthSettings,
+    KafkaSettings,
+    LogSettings,
+    Settings,
+    ShutdownSettings,
+    TopicNames,
+)
+from holdfast.settings.secret import Secret
+
+__all__ = [
+    "AppSettings",
+    "AppSpec",
+    "ConsumerSettings",
+    "HealthSettings",
+    "KafkaSettings",
+    "LogSettings",
+    "Secret",
+    "Settings",
+    "ShutdownSettings",
+    "TopicNames",
+    "load",
+]

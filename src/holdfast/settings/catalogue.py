@@ -1,0 +1,289 @@
+"""Every setting there is: name, kind, default, what it is for, and the other names under which it may be set.
+
+The loader, the checks and the reference in the docs are made from this list; a setting that is not here does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.core import names, policies
+from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
+from holdfast.settings.kinds import Brokers, Choice, Flag, Hidden, Names, Number, Table, Text, Whole
+from holdfast.settings.passthrough import CALLABLES, property_problem
+from holdfast.settings.shape import Section, Setting
+
+LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+
+_SEGMENT: Final = Text("letters, digits, dots, underscores and hyphens", names.segment_problem)
+LIBRDKAFKA: Final = Table(property_problem, CALLABLES)
+
+
+KAFKA: Final = Section(
+    "kafka",
+    "How to reach the brokers.",
+    (
+        Setting("brokers", Brokers(), ("localhost:9092",), "Addresses to begin with.", ("KAFKA_BROKERS",)),
+        Setting("client_id", Text(), None, "How the brokers' logs and quotas name this app. Default: the app's name."),
+        Setting("security_protocol", Choice(SECURITY_PROTOCOLS), "PLAINTEXT", "Encryption and login, or neither."),
+        Setting("sasl_mechanism", Choice(SASL_MECHANISMS), None, "How to log in, with SASL_PLAINTEXT or SASL_SSL."),
+        Setting("sasl_username", Text(), None, "The name to log in with."),
+        Setting("sasl_password", Hidden(), None, "The password to log in with. Keep it out of holdfast.toml."),
+        Setting("ssl_ca_location", Text(), None, "File or directory of trusted certificates. Default: the system's."),
+        Setting("ssl_certificate_location", Text(), None, "The client's certificate (PEM), for mutual TLS."),
+        Setting("ssl_key_location", Text(), None, "The client's private key (PEM), for mutual TLS."),
+        Setting("ssl_key_password", Hidden(), None, "The password of the private key."),
+        Setting(
+            "ssl_endpoint_identification_algorithm",
+            Choice(("https", "none")),
+            "https",
+            "`https` checks that the certificate names the broker's host; `none` does not.",
+        ),
+        Setting(
+            "librdkafka",
+            LIBRDKAFKA,
+            None,
+            "Any other property of the client by its own name; those that would break a promise are refused.",
+        ),
+    ),
+)
+
+CONSUMER: Final = Section(
+    "consumer",
+    "What is consumed, as which group, in which order.",
+    (
+        Setting(
+            "topics", Names(), None, "The topics; `{env}` is filled in.", ("KAFKA_INPUT_TOPIC",), one_consumer=True
+        ),
+        Setting(
+            "group",
+            Text(),
+            None,
+            "The consumer group; `{env}` is filled in. Default: `<app>.<consumer>`.",
+            ("KAFKA_CONSUMER_GROUP",),
+            one_consumer=True,
+        ),
+        Setting("domain", _SEGMENT, None, "Used in names. Default: the topic's first segment; else the app's name."),
+        Setting(
+            "entity",
+            _SEGMENT,
+            None,
+            "Used in names. Default: the topic's other segments, without version.",
+            one_consumer=True,
+        ),
+        Setting(
+            "order", Choice(policies.ORDERS), "partition", "What must run one after another: a partition, a key, none."
+        ),
+        Setting(
+            "concurrency",
+            Whole(1, 100_000),
+            None,
+            "Records at work at once. Default: one per partition, at most 32; by key, 32 threads or 256 coroutines.",
+        ),
+        Setting("idempotent", Flag(), False, "The handler may see a record twice without harm.", code_only=True),
+        Setting("inbox", Flag(), False, "An inbox remembers which records are done.", code_only=True),
+        Setting(
+            "tombstones", Choice(("bury", "discard")), "bury", "What becomes of null values the handler does not take."
+        ),
+        Setting(
+            "auto_offset_reset",
+            Choice(("earliest", "latest", "error")),
+            "earliest",
+            "Where to begin without a committed offset, or with one that is gone; a reset is loud.",
+        ),
+        Setting(
+            "isolation_level",
+            Choice(("read_committed", "read_uncommitted")),
+            "read_committed",
+            "Whether records of open and aborted transactions are skipped.",
+        ),
+        Setting("max_poll_records", Whole(1, 100_000), 500, "Records taken from the client in one go."),
+        Setting("fetch_min_bytes", Whole(1, 100_000_000), 1, "The broker answers a fetch when it has this much."),
+        Setting(
+            "fetch_max_wait_ms", Whole(0, 300_000), 500, "The broker answers a fetch after this time at the latest."
+        ),
+        Setting(
+            "session_timeout_ms",
+            Whole(1, 3_600_000),
+            60_000,
+            "A member that is silent for this long is dead; at least 30000.",
+        ),
+        Setting(
+            "heartbeat_interval_ms",
+            Whole(1, 3_600_000),
+            10_000,
+            "How often a member shows that it lives; at least 10000 and at most a third of the session.",
+        ),
+        Setting(
+            "max_poll_interval_ms",
+            Whole(1, 86_400_000),
+            600_000,
+            "A member that does not poll for so long is stuck; at least 300000. Slow handlers do not count.",
+        ),
+        Setting(
+            "revoke_timeout_s",
+            Number(0, 43_200, above=True),
+            10.0,
+            "How long running records of a revoked partition may take; below half of max_poll_interval_ms.",
+        ),
+        Setting("unsafe_timings", Flag(), False, "Switches the floors of the timings off. For tests."),
+        Setting("group_instance_id", Text(), None, "Static membership: a name of this member that survives restarts."),
+        Setting(
+            "assignor",
+            Choice(("cooperative-sticky", "range", "roundrobin")),
+            "cooperative-sticky",
+            "How partitions are shared out; not with group_protocol=consumer.",
+        ),
+        Setting("group_protocol", Choice(("classic", "consumer")), "classic", "`consumer` is the protocol of KIP-848."),
+    ),
+    per_consumer=True,
+)
+
+_COMMIT = CommitPolicy()
+COMMIT: Final = Section(
+    "commit",
+    "When offsets are committed.",
+    (
+        Setting(
+            "mode",
+            Choice(policies.COMMIT_MODES),
+            _COMMIT.mode,
+            "`each`: after each record. `interval`: now and then; needs idempotent=True or an inbox.",
+        ),
+        Setting("every_s", Number(0, 3600, above=True), _COMMIT.every_s, "Interval: at the latest after this time."),
+        Setting("every_records", Whole(1), _COMMIT.every_records, "Interval: at the latest after so many records."),
+    ),
+    per_consumer=True,
+    policy=CommitPolicy,
+    shorthand="mode",
+)
+
+_RETRY = RetryPolicy()
+RETRY: Final = Section(
+    "retry",
+    "How failed records are tried again. Profiles are named sets of these: [retry.profiles.<name>].",
+    (
+        Setting(
+            "profile", Text("the name of a profile"), "default", "The profile to take what is not told otherwise from."
+        ),
+        Setting(
+            "max_retries",
+            Whole(0, none_word="forever"),
+            _RETRY.max_retries,
+            "Retries after the first attempt; `forever` retries every 3 s unless delays are told.",
+            ("RETRY_MAX_RETRIES", "MAX_RETRIES"),
+        ),
+        Setting(
+            "initial_delay_ms",
+            Number(0, policies.WEEK_MS),
+            _RETRY.initial_delay_ms,
+            "The delay before the first retry.",
+            ("RETRY_INITIAL_DELAY_MS", "INITIAL_RETRY_DELAY_MS"),
+        ),
+        Setting(
+            "max_delay_ms",
+            Number(0, policies.WEEK_MS),
+            _RETRY.max_delay_ms,
+            "No delay is longer, jitter aside.",
+            ("RETRY_MAX_DELAY_MS", "MAX_RETRY_DELAY_MS"),
+        ),
+        Setting(
+            "multiplier",
+            Number(1, 1000),
+            _RETRY.multiplier,
+            "By how much each delay is longer than the last.",
+            ("RETRY_BACKOFF_MULTIPLIER",),
+        ),
+        Setting("jitter", Flag(), _RETRY.jitter, "Adds up to 10 % to each delay, by chance.", ("RETRY_JITTER",)),
+        Setting("max_elapsed_s", Number(0, none_word="none"), None, "No retry begins later after the first attempt."),
+    ),
+    per_consumer=True,
+    policy=RetryPolicy,
+    shorthand="profile",
+)
+# Only what a profile says differently, so that `forever` still finds its own delays under the default one.
+PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
+    "default": {},
+    "financial": {"max_retries": 5, "initial_delay_ms": 5000, "max_delay_ms": 60_000},
+    "notification": {"max_retries": 3, "initial_delay_ms": 1000, "max_delay_ms": 10_000},
+    "none": {"max_retries": 0},
+}
+
+_BUFFER = BufferPolicy()
+BUFFER: Final = Section(
+    "buffer",
+    "How much may wait in memory.",
+    (
+        Setting("records", Whole(1, 10_000_000), _BUFFER.records, "Records per partition."),
+        Setting("bytes", Whole(1), _BUFFER.bytes, "Bytes per partition; one record is always taken."),
+        Setting(
+            "client_queue_bytes",
+            Whole(1024 * 1024, 2_147_482_624),
+            _BUFFER.client_queue_bytes,
+            "Bytes that the client may have fetched ahead, per consumer.",
+        ),
+    ),
+    per_consumer=True,
+    policy=BufferPolicy,
+)
+
+_LETTER = DeadLetterPolicy()
+DEAD_LETTER: Final = Section(
+    "dead_letter",
+    "Where records go that cannot be processed.",
+    (
+        Setting("topic", Text(), _LETTER.topic, "May use {domain}, {entity}, {topic}, {env} and {group}."),
+        Setting("create_topic", Flag(), _LETTER.create_topic, "Whether a missing dead-letter topic is made."),
+        Setting("format", Choice(policies.LETTER_FORMATS), _LETTER.format, "How a letter looks."),
+    ),
+    per_consumer=True,
+    policy=DeadLetterPolicy,
+    shorthand="topic",
+)
+
+SECTIONS: Final = (
+    KAFKA,
+    CONSUMER,
+    COMMIT,
+    RETRY,
+    BUFFER,
+    DEAD_LETTER,
+    Section(
+        "shutdown",
+        "What happens at SIGTERM.",
+        (Setting("timeout_s", Number(0, 86_400), 30.0, "How long running handlers may take; then the process ends."),),
+    ),
+    Section(
+        "app",
+        "What this deployment is.",
+        (
+            Setting("env", _SEGMENT, "local", "Fills `{env}` in names.", ("HOLDFAST_ENV", "APP_ENV")),
+            Setting("version", Text(), None, "The app's version, written into dead letters."),
+        ),
+    ),
+    Section(
+        "health",
+        "Health and metrics over HTTP.",
+        (
+            Setting("enabled", Flag(), True, "Whether they are served.", ("HEALTH_CHECK_ENABLED",)),
+            Setting("host", Text(), "0.0.0.0", "The address to listen on."),
+            Setting("port", Whole(0, 65_535), 8080, "The port; 0 takes any free one.", ("HEALTH_CHECK_PORT",)),
+        ),
+    ),
+    Section(
+        "log",
+        "What is logged, and how.",
+        (
+            Setting("level", Choice(LOG_LEVELS), "INFO", "The lowest level that is written."),
+            Setting("format", Choice(("auto", "console", "json")), "auto", "`auto`: console on a terminal, else json."),
+        ),
+    ),
+)
+BY_NAME: Final = {section.name: section for section in SECTIONS}
+
+# Variables with our prefix that are no settings: other parts of holdfast read them.
+OTHER_VARIABLES: Final = frozenset({"HOLDFAST_CACHE_DIR"})
+OTHER_PREFIXES: Final = ("HOLDFAST_TESTING_",)

@@ -1,0 +1,181 @@
+"""Makes the settings of one consumer out of what was told, and checks what belongs together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from holdfast.core import names
+from holdfast.core.errors import ConfigError
+from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
+from holdfast.settings import catalogue
+from holdfast.settings.gathered import Given
+from holdfast.settings.model import AppSettings, ConsumerSettings, TopicNames
+from holdfast.settings.resolver import DEFAULT, Resolver
+from holdfast.settings.shape import variable
+
+# The standard's example adds 10 s of processing and 200 s of buffer to the longest wait.
+POLL_MARGIN_MS: Final = 210_000
+
+P = TypeVar("P")
+Told = Mapping[str, Given]
+
+
+class ConsumerBuilder:
+    """Builds one consumer. `problems` and `warnings` leave its name out, so that the same of several can be joined."""
+
+    def __init__(self, name: str, app: AppSettings, resolver: Resolver) -> None:
+        self._name = name
+        self._app = app
+        self._resolver = resolver
+        self._told = resolver.section(catalogue.CONSUMER, name)
+        self.problems: list[str] = []
+        self.warnings: list[str] = []
+
+    def build(self) -> ConsumerSettings | None:
+        """None if anything is wrong."""
+        letter = self._policy(DeadLetterPolicy, self._resolver.section(catalogue.DEAD_LETTER, self._name))
+        retry = self._policy(RetryPolicy, self._resolver.retry(self._name))
+        timings = self._timings()
+        commit = self._commit()
+        buffer = self._policy(BufferPolicy, self._resolver.section(catalogue.BUFFER, self._name))
+        group = self._group()
+        topics = self._topics()
+        topic_names = {topic: self._names(topic, group, letter) for topic in topics}
+        if retry and timings:
+            self._warn_of_retry_sum(retry, timings)
+        if self.problems or not (letter and retry and timings and commit and buffer):
+            return None
+        return ConsumerSettings(
+            **self._plain(),
+            name=self._name,
+            topics=topics,
+            names=MappingProxyType(topic_names),
+            group=group,
+            assignor=None if self._new_protocol else self._value("assignor"),
+            timings=timings,
+            commit=commit,
+            retry=retry,
+            buffer=buffer,
+            dead_letter=letter,
+        )
+
+    def _plain(self) -> dict[str, Any]:
+        """The settings that are fields of the same name."""
+        worked_out = {"topics", "group", "assignor"}
+        known = {field.name for field in fields(ConsumerSettings)} - worked_out
+        return {name: given.value for name, given in self._told.items() if name in known}
+
+    def _value(self, name: str) -> Any:
+        return self._told[name].value
+
+    @property
+    def _new_protocol(self) -> bool:
+        return bool(self._value("group_protocol") == "consumer")
+
+    def _policy(self, make: Callable[..., P], told: Told) -> P | None:
+        try:
+            return make(**{name: given.value for name, given in told.items()})
+        except ConfigError as error:
+            spoken = [f"{name} from {given.origin}" for name, given in told.items() if given.origin != DEFAULT]
+            source = f" ({'; '.join(spoken)})" if spoken else ""
+            self.problems.extend(f"{problem}{source}" for problem in error.problems)
+            return None
+
+    def _commit(self) -> CommitPolicy | None:
+        told = self._resolver.section(catalogue.COMMIT, self._name)
+        if told["mode"].value == "interval" and not (self._value("idempotent") or self._value("inbox")):
+            self.problems.append(
+                f"commit.mode is interval ({told['mode'].origin}), so a crash repeats records that were finished. Say"
+                " idempotent=True in code if the handler can bear that, give it an inbox, or use commit.mode each."
+            )
+        return self._policy(CommitPolicy, told)
+
+    def _timings(self) -> TimingPolicy | None:
+        names_here = ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "revoke_timeout_s")
+        told = {name: self._told[name] for name in names_here}
+        unsafe = self._told["unsafe_timings"]
+        if unsafe.value:
+            self.warnings.append(
+                f"the floors of the timings are switched off ({unsafe.origin}); do this in tests only."
+            )
+            told = _fit_defaults(told)
+        if self._new_protocol:
+            for name in ("session_timeout_ms", "heartbeat_interval_ms", "assignor"):
+                if self._told[name].origin != DEFAULT:
+                    self.warnings.append(
+                        f"{name} ({self._told[name].origin}) has no effect: with group_protocol=consumer the"
+                        " broker decides."
+                    )
+            nothing = Given(None, DEFAULT)
+            told |= {"session_timeout_ms": nothing, "heartbeat_interval_ms": nothing}
+        return self._policy(TimingPolicy, {**told, "unsafe": unsafe})
+
+    def _group(self) -> str:
+        given = self._told["group"]
+        pattern = given.value or names.default_group(self._app.name, self._name)
+        return self._expand("consumer.group", str(pattern), given.origin, {"env": self._app.env})
+
+    def _topics(self) -> tuple[str, ...]:
+        given = self._told["topics"]
+        if not isinstance(given.value, tuple):
+            if self._resolver.refused("consumer.topics"):
+                return ()  # said already
+            own = variable("consumers", self._name, "topics")
+            self.problems.append(f"there is no topic to consume. Name one in code, or set {own}.")
+            return ()
+        found = []
+        for pattern in given.value:
+            topic = self._expand("consumer.topics", pattern, given.origin, {"env": self._app.env})
+            problem = topic and names.topic_problem(topic)
+            if problem:
+                self.problems.append(f"consumer.topics {problem} (from {given.origin}).")
+            elif topic:
+                found.append(topic)
+        return tuple(dict.fromkeys(found))
+
+    def _names(self, topic: str, group: str, letter: DeadLetterPolicy | None) -> TopicNames:
+        parts = names.topic_parts(topic, app=self._app.name)
+        domain, entity = self._value("domain") or parts.domain, self._value("entity") or parts.entity
+        values = {"domain": domain, "entity": entity, "topic": topic, "env": self._app.env, "group": group}
+        origin = self._resolver.origins.get(f"consumers.{self._name}.dead_letter.topic", DEFAULT)
+        target = self._expand("dead_letter.topic", letter.topic, origin, values) if letter else ""
+        if target:
+            problem = names.topic_problem(target)
+            if target == topic:
+                problem = f"is {topic!r} itself, so letters would be consumed again for ever; choose another"
+            if problem:
+                self.problems.append(f"dead_letter.topic {problem} (from {origin}).")
+        return TopicNames(topic=topic, domain=domain, entity=entity, dead_letter_topic=target)
+
+    def _expand(self, key: str, pattern: str, origin: str, values: Mapping[str, str]) -> str:
+        """The filled pattern; empty, with a problem noted, if it cannot be filled."""
+        try:
+            return names.expand(pattern, values)
+        except ValueError as error:
+            self.problems.append(f"{key} {error} (from {origin}).")
+            return ""
+
+    def _warn_of_retry_sum(self, retry: RetryPolicy, timings: TimingPolicy) -> None:
+        wait_ms = retry.longest_wait_ms
+        if wait_ms is None or timings.unsafe or timings.max_poll_interval_ms >= wait_ms + POLL_MARGIN_MS:
+            return
+        self.warnings.append(
+            f"max_poll_interval_ms ({timings.max_poll_interval_ms}) is below the standard's"
+            f" {wait_ms + POLL_MARGIN_MS:.0f} (all retry delays, 10 s of processing, 200 s of buffer). holdfast polls"
+            " while records wait, so this evicts nobody; raise it if other tools check the rule."
+        )
+
+
+def _fit_defaults(told: Told) -> dict[str, Given]:
+    """With short sessions, as in tests, defaults that nobody chose give way."""
+    found = dict(told)
+    session, poll = found["session_timeout_ms"].value, found["max_poll_interval_ms"].value
+    heartbeat, revoke = found["heartbeat_interval_ms"], found["revoke_timeout_s"]
+    if heartbeat.origin == DEFAULT and isinstance(session, int):
+        found["heartbeat_interval_ms"] = Given(max(1, min(10_000, session // 3)), DEFAULT)
+    if revoke.origin == DEFAULT and isinstance(poll, int):
+        found["revoke_timeout_s"] = Given(min(10.0, poll / 4000), DEFAULT)
+    return found

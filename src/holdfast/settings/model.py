@@ -1,0 +1,160 @@
+"""The settings as the rest of holdfast sees them: frozen, complete, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy, TimingPolicy
+from holdfast.settings.secret import Secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """How to reach the brokers. `librdkafka` holds client properties by their own names; its values may be secret."""
+
+    brokers: tuple[str, ...]
+    client_id: str
+    security_protocol: str
+    sasl_mechanism: str | None
+    sasl_username: str | None
+    sasl_password: Secret | None
+    ssl_ca_location: str | None
+    ssl_certificate_location: str | None
+    ssl_key_location: str | None
+    ssl_key_password: Secret | None
+    ssl_endpoint_identification_algorithm: str
+    librdkafka: Mapping[str, object] = field(repr=False)
+
+    def properties(self) -> dict[str, object]:
+        """What every client needs to connect, by the client's own names. Has secrets in the clear: never log it."""
+        found: dict[str, object | None] = {
+            "bootstrap.servers": ",".join(self.brokers),
+            "client.id": self.client_id,
+            "security.protocol": self.security_protocol,
+            "sasl.mechanism": self.sasl_mechanism,
+            "sasl.username": self.sasl_username,
+            "sasl.password": self.sasl_password and self.sasl_password.reveal(),
+            **self.librdkafka,
+        }
+        if self.security_protocol in {"SSL", "SASL_SSL"}:
+            found |= {
+                "ssl.ca.location": self.ssl_ca_location,
+                "ssl.certificate.location": self.ssl_certificate_location,
+                "ssl.key.location": self.ssl_key_location,
+                "ssl.key.password": self.ssl_key_password and self.ssl_key_password.reveal(),
+                "ssl.endpoint.identification.algorithm": self.ssl_endpoint_identification_algorithm,
+            }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicNames:
+    """The names that belong to one consumed topic."""
+
+    topic: str
+    domain: str
+    entity: str
+    dead_letter_topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """Everything about one consumer. `concurrency` None: by order and handler. `assignor` None: the broker's."""
+
+    name: str
+    topics: tuple[str, ...]
+    names: Mapping[str, TopicNames]
+    group: str
+    order: Order
+    concurrency: int | None
+    idempotent: bool
+    inbox: bool
+    tombstones: Literal["bury", "discard"]
+    auto_offset_reset: Literal["earliest", "latest", "error"]
+    isolation_level: Literal["read_committed", "read_uncommitted"]
+    max_poll_records: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    group_instance_id: str | None
+    assignor: Literal["cooperative-sticky", "range", "roundrobin"] | None
+    group_protocol: Literal["classic", "consumer"]
+    timings: TimingPolicy
+    commit: CommitPolicy
+    retry: RetryPolicy
+    buffer: BufferPolicy
+    dead_letter: DeadLetterPolicy
+
+    @property
+    def dead_letter_topics(self) -> dict[str, str]:
+        """Source topic → where its letters go."""
+        return {topic: names.dead_letter_topic for topic, names in self.names.items()}
+
+    def properties(self) -> dict[str, object]:
+        """What makes a client a member of this group, in the client's own names; to be joined with KafkaSettings'."""
+        found: dict[str, object | None] = {
+            "group.id": self.group,
+            "group.instance.id": self.group_instance_id,
+            "group.protocol": self.group_protocol,
+            "partition.assignment.strategy": self.assignor,
+            "session.timeout.ms": self.timings.session_timeout_ms,
+            "heartbeat.interval.ms": self.timings.heartbeat_interval_ms,
+            "max.poll.interval.ms": self.timings.max_poll_interval_ms,
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            "auto.offset.reset": "error",  # holdfast resets by `auto_offset_reset` itself, loudly
+            "isolation.level": self.isolation_level,
+            "fetch.min.bytes": self.fetch_min_bytes,
+            "fetch.wait.max.ms": self.fetch_max_wait_ms,
+            "queued.max.messages.kbytes": self.buffer.client_queue_bytes // 1024,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSettings:
+    """What is deployed. `version` is empty when nobody told it."""
+
+    name: str
+    env: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShutdownSettings:
+    """What happens at SIGTERM."""
+
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSettings:
+    """Health and metrics over HTTP. Port 0: any free one."""
+
+    enabled: bool
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What is logged, and how."""
+
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+    format: Literal["auto", "console", "json"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of an app. `warnings` are for the log; `origins` says where what is no default came from."""
+
+    app: AppSettings
+    kafka: KafkaSettings
+    shutdown: ShutdownSettings
+    health: HealthSettings
+    log: LogSettings
+    consumers: Mapping[str, ConsumerSettings]
+    warnings: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """`kafka.brokers` or `consumers.charge.retry.max_retries` → `environment variable KAFKA_BROKERS`, `code: …`."""

@@ -1,0 +1,182 @@
+"""Conformance of sources: how members of one group take, give and lose partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.core.errors import Fault
+from holdfast.core.ports import Committed, Position
+from holdfast.core.records import TopicPartition
+from tests.conformance.backend import Backend
+from tests.conformance.member import Call, Member, drive, drive_for
+
+Journal = list[tuple[Member, Call]]
+
+
+def places_of(topic: str, count: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, n) for n in range(count)]
+
+
+def pair(backend: Backend, topic: str, journal: Journal) -> tuple[Member, Member]:
+    """Two members; the first owned everything before the second came and has not been polled since."""
+    group = backend.group()
+    first = Member(backend, group, topic, journal=journal)
+    drive([first], lambda: first.owned)
+    return first, Member(backend, group, topic, journal=journal)
+
+
+def test_a_second_member_gets_its_share_only_after_the_first_let_go(backend: Backend) -> None:
+    topic, journal = backend.topic(partitions=4), Journal()
+    first, second = pair(backend, topic, journal)
+    drive([first, second], lambda: len(second.owned) == 2)
+    assert sorted(first.owned | second.owned) == places_of(topic, 4)
+    for place in second.owned:
+        let_go = next(
+            i for i, (who, (what, at)) in enumerate(journal) if who is first and what == "let go" and place in at
+        )
+        taken = next(
+            i for i, (who, (what, at)) in enumerate(journal) if who is second and what == "assigned" and place in at
+        )
+        assert let_go < taken
+    assert first.heard("lost") == []
+
+
+def test_partitions_that_stay_are_never_revoked(backend: Backend) -> None:
+    topic = backend.topic(partitions=4)
+    first, second = pair(backend, topic, [])
+    drive([first, second], lambda: len(second.owned) == 2)
+    assert {place for places in first.heard("revoked") for place in places} == second.owned
+
+
+def test_a_commit_inside_on_revoked_is_confirmed_there_and_seen_by_the_next_owner(backend: Backend) -> None:
+    topic = backend.topic(partitions=2)
+    for place in places_of(topic, 2):
+        for number in range(10):
+            backend.produce(place, b"%d" % number)
+    first, second = pair(backend, topic, [])
+    drive([first], lambda: len(first.records) == 20)
+    confirmed: list[int] = []
+
+    def commit(places: Sequence[TopicPartition]) -> None:
+        first.source.commit([Position(place, 7, "half way") for place in places])
+        deadline = backend.now() + 10
+        while not first.outcomes and backend.now() < deadline:
+            first.source.serve(0.5)
+        confirmed.append(len(first.outcomes))
+
+    first.during_revoke = commit
+    drive([first, second], lambda: second.records)
+    assert confirmed == [1]
+    (moved,) = second.owned
+    assert second.started_at[moved] == 7
+    assert second.source.committed([moved], 10.0) == [Committed(moved, 7, "half way")]
+    drive([first, second], lambda: len(second.records) == 3)
+    drive_for([first, second], 0.5)
+    assert second.offsets(moved) == [7, 8, 9]
+    assert len(first.outcomes) == 1
+
+
+def test_a_commit_sent_in_on_revoked_and_not_waited_for_is_answered_later_exactly_once(backend: Backend) -> None:
+    topic = backend.topic(partitions=2)
+    first, second = pair(backend, topic, [])
+    first.during_revoke = lambda places: first.source.commit([Position(place, 4) for place in places])
+    drive([first, second], lambda: second.owned and first.outcomes)
+    drive_for([first, second], 0.5)
+    assert len(first.outcomes) == 1
+    (moved,) = second.owned
+    assert second.started_at[moved] == 4
+
+
+def test_nothing_of_a_revoked_partition_is_handed_out_afterwards(backend: Backend) -> None:
+    topic = backend.topic(partitions=2)
+    first, second = pair(backend, topic, [])
+    counts: list[dict[TopicPartition, int]] = []
+    first.during_revoke = lambda places: counts.append({place: len(first.offsets(place)) for place in places})
+    for number in range(500):
+        for place in places_of(topic, 2):
+            backend.produce(place, b"%d" % number)
+    drive([first, second], lambda: second.records)
+    drive_for([first, second], 2.0)
+    (moved,) = second.owned
+    # What the call that served the callback had taken before it may not come back from it, either.
+    assert len(first.offsets(moved)) == counts[0][moved]
+
+
+def test_when_a_member_closes_the_other_takes_over_where_it_committed(backend: Backend) -> None:
+    topic = backend.topic(partitions=2)
+    for place in places_of(topic, 2):
+        for number in range(10):
+            backend.produce(place, b"%d" % number)
+    first, second = pair(backend, topic, [])
+    drive([first, second], lambda: second.owned and len(first.owned) == 1)
+    (left,) = first.owned
+    first.commit(Position(left, 6))
+    first.source.close()
+    assert first.heard("revoked")[-1] == (left,)
+    assert first.owned == set()
+    drive([second], lambda: len(second.owned) == 2)
+    assert second.started_at[left] == 6
+
+
+def test_a_commit_inside_on_revoked_during_close_is_seen_by_the_next_owner(backend: Backend) -> None:
+    topic, group = backend.topic(), backend.group()
+    (place,) = places_of(topic, 1)
+    first = Member(backend, group, topic)
+    drive([first], lambda: first.owned)
+
+    def commit(places: Sequence[TopicPartition]) -> None:
+        first.source.commit([Position(place, 0, "last words")])
+        first.source.serve(5.0)
+
+    first.during_revoke = commit
+    first.source.close()
+    assert len(first.outcomes) == 1
+    second = Member(backend, group, topic)
+    drive([second], lambda: second.owned)
+    assert second.source.committed([place], 10.0) == [Committed(place, 0, "last words")]
+
+
+@pytest.mark.timeout(180)
+def test_a_member_that_does_not_poll_loses_its_partitions_and_hears_it_at_its_next_poll(backend: Backend) -> None:
+    topic = backend.topic(partitions=2)
+    first, second = pair(backend, topic, [])
+    drive([first, second], lambda: len(second.owned) == 1 and len(first.owned) == 1)
+    (place,) = first.owned
+    drive([second], lambda: len(second.owned) == 2, timeout_s=120)
+    assert first.heard("lost") == []
+    drive([first], lambda: first.heard("lost"))
+    assert first.heard("lost") == [(place,)]
+    assert first.owned == set()
+    drive([first, second], lambda: len(first.owned) == 1 and len(second.owned) == 1, timeout_s=120)
+
+
+@pytest.mark.timeout(180)
+def test_a_commit_of_a_member_that_was_evicted_is_refused(backend: Backend) -> None:
+    topic = backend.topic(partitions=2)
+    first, second = pair(backend, topic, [])
+    drive([first, second], lambda: len(second.owned) == 1 and len(first.owned) == 1)
+    (place,) = first.owned
+    drive([second], lambda: len(second.owned) == 2, timeout_s=120)
+    first.source.commit([Position(place, 9)])
+    drive([first, second], lambda: first.outcomes)
+    (outcome,) = first.outcomes
+    assert outcome.confirmed == ()
+    assert [error.fault for _, error in outcome.failed] == [Fault.REBALANCING]
+    assert second.source.committed([place], 10.0) == [Committed(place, None, "")]
+
+
+def test_an_exception_in_on_revoked_still_lets_go_and_is_raised_at_the_next_poll(backend: Backend) -> None:
+    topic = backend.topic(partitions=2)
+    first, second = pair(backend, topic, [])
+
+    def fail(places: Sequence[TopicPartition]) -> None:
+        first.owned.difference_update(places)
+        raise LookupError("in on_revoked")
+
+    first.during_revoke = fail
+    with pytest.raises(LookupError, match="in on_revoked"):
+        drive([first, second], lambda: False, timeout_s=60)
+    drive([first, second], lambda: len(second.owned) == 1)
+    assert first.heard("lost") == []

@@ -1,0 +1,12 @@
+"""Messages for tests that need no client."""
+
+from __future__ import annotations
+
+from holdfast.core.records import Message, TopicPartition
+from holdfast.testing.simulator.log import FakeMessage
+
+PLACE = TopicPartition("orders", 0)
+
+
+def message(offset: int, key: bytes | None = None, *, place: TopicPartition = PLACE, value: bytes | None = b"v") -> Message:
+    return FakeMessage(place, offset, key=key, value=value)

@@ -1,0 +1,85 @@
+"""How many records a run carries, and how many runs are out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.sizing import FAST_S, FAST_WORKERS, LARGEST_RUN, Sizer
+
+
+def after(handler_s: float, *, consecutive: bool = False, one_by_one: bool = False, runs: int = 100) -> Sizer:
+    """A sizer that has seen a handler of this speed for a while."""
+    sizer = Sizer(capacity=32, consecutive=consecutive, one_by_one=one_by_one)
+    for _ in range(runs):
+        records = sizer.size
+        sizer.observe(handler_s * records, records)
+    return sizer
+
+
+def test_at_first_nothing_is_known_and_a_key_run_carries_one_record() -> None:
+    sizer = Sizer(capacity=32, consecutive=False, one_by_one=False)
+    assert (sizer.size, sizer.workers) == (1, 32)
+
+
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_a_handler_that_waits_gets_runs_of_one_and_all_workers(consecutive: bool) -> None:
+    sizer = after(0.05, consecutive=consecutive)
+    assert (sizer.size, sizer.workers) == (1, 32)
+
+
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_a_handler_of_microseconds_gets_large_runs_on_few_workers(consecutive: bool) -> None:
+    sizer = after(1e-6, consecutive=consecutive)
+    assert sizer.size > 100
+    assert sizer.workers == FAST_WORKERS
+
+
+def test_a_handler_that_takes_no_time_at_all_gets_the_largest_run() -> None:
+    assert after(0.0).size == LARGEST_RUN
+
+
+@pytest.mark.parametrize("handler_s", [0.0, 1e-6, 0.05])
+def test_one_by_one_stays_one_by_one_on_all_workers(handler_s: float) -> None:
+    sizer = after(handler_s, one_by_one=True)
+    assert (sizer.size, sizer.workers) == (1, 32)
+
+
+def test_few_workers_are_never_more_than_there_are() -> None:
+    sizer = Sizer(capacity=2, consecutive=False, one_by_one=False)
+    for _ in range(100):
+        sizer.observe(0.0, 10)
+    assert sizer.workers == 2
+
+
+def test_slowness_is_believed_sooner_than_speed() -> None:
+    slowing, quickening = after(1e-5), after(2e-3)
+    slowing.observe(2e-3, 1)
+    quickening.observe(1e-5, 1)
+    assert slowing.size == 1
+    assert quickening.size == 1
+
+
+def test_a_run_that_did_nothing_teaches_nothing() -> None:
+    sizer = after(1e-4)
+    before = (sizer.size, sizer.workers)
+    sizer.observe(10.0, 0)
+    assert (sizer.size, sizer.workers) == before
+
+
+@given(st.booleans(), st.lists(st.tuples(st.floats(0, 100), st.integers(0, LARGEST_RUN))))
+def test_sizes_stay_in_their_bounds(consecutive: bool, observed: list[tuple[float, int]]) -> None:
+    sizer = Sizer(capacity=8, consecutive=consecutive, one_by_one=False)
+    for elapsed_s, records in observed:
+        sizer.observe(elapsed_s, records)
+        assert 1 <= sizer.size <= LARGEST_RUN
+        assert sizer.workers in (8, FAST_WORKERS)
+
+
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_many_workers_come_back_when_the_handler_slows_down(consecutive: bool) -> None:
+    sizer = after(1e-6, consecutive=consecutive)
+    while sizer.workers == FAST_WORKERS:
+        sizer.observe(2 * FAST_S, 1)
+    assert sizer.workers == 32

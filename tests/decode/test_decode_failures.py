@@ -1,0 +1,256 @@
+"""Whatever the bytes are: a DecodeError with a code, and nothing of the payload in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import traceback
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast.core.errors import DecodeError
+from holdfast.decode import Decoder, decoder_for
+
+SECRET = "4111111111111111"
+
+
+class Status(enum.Enum):
+    OPEN = "open"
+
+
+class Line(pydantic.BaseModel):
+    sku: str = pydantic.Field(alias="stock-unit")
+
+
+class Model(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    id: str
+    amount: int
+    status: Status = Status.OPEN
+    mode: Literal["a", "b"] = "a"
+    limits: dict[str, int] = {}
+    lines: list[Line] = []
+    note: Any = None
+
+    @pydantic.field_validator("note")
+    @classmethod
+    def judge(cls, value: Any) -> Any:
+        if value == "value":
+            raise ValueError(f"no good: {SECRET}")
+        if value == "custom":
+            raise pydantic_core_error(f"type_{SECRET}")
+        if value == "other":
+            raise RuntimeError(f"no good: {SECRET}")
+        return value
+
+
+def pydantic_core_error(kind: str) -> Exception:
+    from pydantic_core import PydanticCustomError
+
+    return PydanticCustomError(kind, "no good: {what}", {"what": SECRET})
+
+
+class Struct(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    amount: Annotated[int, msgspec.Meta(ge=1)]
+    status: Status = Status.OPEN
+    mode: Literal["a", "b"] = "a"
+    limits: dict[str, int] = {}
+    note: Any = None
+
+    def __post_init__(self) -> None:
+        if self.note == "value":
+            raise ValueError(f"Expected `int`, got `{SECRET}` - at `$.{SECRET}`")
+        if self.note == "other":
+            raise RuntimeError(f"no good: {SECRET}")
+
+
+@dataclasses.dataclass
+class Data:
+    id: str
+    amount: int
+    inner: Data | None = None
+
+
+class Typed(TypedDict):
+    id: str
+
+
+class Tagged(msgspec.Struct, tag="tagged", tag_field="kind"):
+    id: str
+
+
+class Other(msgspec.Struct, tag="other", tag_field="kind"):
+    id: str
+
+
+ANNOTATIONS: list[Any] = [str, dict, int, float, bool, Model, Struct, Data, Typed, Tagged | Other, dict[str, Line]]
+DECODERS: list[Decoder] = [decoder_for(annotation) for annotation in ANNOTATIONS]
+DEEP = 100_000
+
+
+def failure(annotation: Any, value: bytes) -> DecodeError:
+    with pytest.raises(DecodeError) as caught:
+        decoder_for(annotation)(value)
+    return caught.value
+
+
+def of(**fields: Any) -> bytes:
+    return json.dumps({"id": "x", "amount": 5, **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "code", "says"),
+    [
+        (str, b"ab\xff", "DECODE_FAILED", "not UTF-8 (byte 2)"),
+        (str, b"\xed\xa0\x80", "DECODE_FAILED", "not UTF-8"),
+        (dict, b'{"a":"\xff"}', "DECODE_FAILED", "not UTF-8"),
+        (dict, b"", "DECODE_FAILED", "cut short"),
+        (dict, b'{"a":1', "DECODE_FAILED", "cut short"),
+        (dict, b'{"a":1} x', "DECODE_FAILED", "not JSON (byte"),
+        (dict, b'{"a":NaN}', "DECODE_FAILED", "not JSON"),
+        (dict, b"\xef\xbb\xbf{}", "DECODE_FAILED", "not JSON (byte 0)"),
+        (dict, b"[1]", "SCHEMA_INVALID", "must be object, not array"),
+        (dict, b'{"a":1e999}', "SCHEMA_INVALID", "out of range"),
+        (dict, b'{"a":' + b"9" * 10_000 + b"}", "SCHEMA_INVALID", "out of range"),
+        (dict, b'{"a":' + b"[" * DEEP, "DECODE_FAILED", "nested too deeply"),
+        (int, b"true", "SCHEMA_INVALID", "must be int, not bool"),
+        (Data, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "lacks field `amount`"),
+        (Data, of(inner={"id": "y"}), "MISSING_REQUIRED_FIELD", "`inner` lacks field `amount`"),
+        (Data, of(amount="5"), "SCHEMA_INVALID", "`amount` must be int, not str"),
+        (Data, b'{"id":"x","inner":' * DEEP, "DECODE_FAILED", "nested too deeply"),
+        (Typed, b"{}", "MISSING_REQUIRED_FIELD", "lacks field `id`"),
+        (Tagged | Other, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "lacks field `kind`"),
+        (Tagged | Other, b'{"kind":"z","id":"x"}', "ENUM_INVALID", "`kind` is none of the allowed tags"),
+        (Struct, of(status="gone"), "ENUM_INVALID", "`status` is none of the allowed values"),
+        (Struct, of(mode="z"), "ENUM_INVALID", "`mode` is none of the allowed values"),
+        (Struct, of(amount=0), "SCHEMA_INVALID", "`amount` must be int within its limits"),
+        (Struct, of(limits={"k": "v"}), "SCHEMA_INVALID", "`limits[...]` must be int, not str"),
+        (Struct, of(more=1), "SCHEMA_INVALID", "a field that is not declared"),
+        (Struct, of(note="value"), "SCHEMA_INVALID", "refused by its own check (ValueError)"),
+        (Struct, of(note="other"), "DECODE_FAILED", "cannot be decoded (RuntimeError)"),
+        (Model, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "`amount` missing"),
+        (Model, of(lines=[{}]), "MISSING_REQUIRED_FIELD", "`lines[0].stock-unit` missing"),
+        (Model, of(status="gone"), "ENUM_INVALID", "`status` enum"),
+        (Model, of(mode="z"), "ENUM_INVALID", "`mode` literal_error"),
+        (Model, of(amount="much"), "SCHEMA_INVALID", "`amount` int_parsing"),
+        (Model, b'{"amount":"much"}', "SCHEMA_INVALID", "`id` missing; `amount` int_parsing"),
+        (Model, of(limits={"k": "v"}), "SCHEMA_INVALID", "`limits[...]` int_parsing"),
+        (Model, of(more=1), "SCHEMA_INVALID", "`[...]` extra_forbidden"),
+        (Model, of(note="value"), "SCHEMA_INVALID", "`note` value_error"),
+        (Model, of(note="custom"), "SCHEMA_INVALID", "`note` custom_error"),
+        (Model, of(note="other"), "DECODE_FAILED", "cannot be decoded (RuntimeError)"),
+        (Model, b'{"id":"x', "DECODE_FAILED", "json_invalid"),
+        (Model, b'{"id":"\xff","amount":1}', "DECODE_FAILED", "json_invalid"),
+        (Model, b'{"note":' + b"[" * DEEP, "DECODE_FAILED", "json_invalid"),
+        (Model, of(lines=[{}] * 9), "MISSING_REQUIRED_FIELD", "and 4 more"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_by_field_and_kind(
+    annotation: Any, value: bytes, code: str, says: str
+) -> None:
+    error = failure(annotation, value)
+    assert error.code == code
+    assert says in str(error)
+    assert str(error).startswith("the value does not fit ")
+
+
+LEAKS: list[tuple[Any, bytes]] = [
+    (str, SECRET.encode() + b"\xff"),
+    (dict, f'{{"{SECRET}": "{SECRET}'.encode()),
+    (int, f'"{SECRET}"'.encode()),
+    (dict[str, Line], json.dumps({SECRET: {"stock-unit": [SECRET]}}).encode()),
+    (Tagged | Other, json.dumps({"kind": SECRET}).encode()),
+    *(
+        (annotation, of(**fields))
+        for annotation in (Model, Struct)
+        for fields in (
+            {"id": [SECRET]},
+            {"amount": SECRET + "x"},
+            {"status": SECRET},
+            {"mode": SECRET},
+            {"limits": {SECRET: SECRET + "x"}},
+            {SECRET: 1},
+            {f"a - at `$.{SECRET}": 1},
+            {f"a` - at `$.id.{SECRET}": 1},
+            {f"a` - at `$[0]{SECRET}": 1},
+            {"note": "value"},
+            {"note": "custom", "status": SECRET},
+            {"note": "other"},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value"), LEAKS, ids=range(len(LEAKS)))
+def test_no_payload_is_in_the_message_or_in_the_printed_traceback(annotation: Any, value: bytes) -> None:
+    error = failure(annotation, value)
+    assert SECRET not in str(error)
+    assert SECRET not in "".join(traceback.format_exception(error))
+    assert error.__context__ is None
+    assert error.__cause__ is None
+
+
+def attempt(decode: Decoder, value: bytes) -> DecodeError | None:
+    """The error, if there is one; any other exception ends the test."""
+    try:
+        decode(value)
+    except DecodeError as error:
+        return error
+    return None
+
+
+def nothing_but_decode_errors(value: bytes) -> None:
+    for decode in DECODERS:
+        error = attempt(decode, value)
+        if error is not None:
+            assert error.code in {"DECODE_FAILED", "SCHEMA_INVALID", "MISSING_REQUIRED_FIELD", "ENUM_INVALID"}
+            assert error.__context__ is None
+
+
+@given(st.binary(max_size=200))
+@example(b"[" * DEEP)
+@example(b'{"a":' * DEEP)
+@example(b"9" * DEEP)
+@example(b"-")
+@example(b'"\\ud800"')
+@example(b"1e999999999999999999999")
+@example(b"\x00" * 1000)
+def test_random_bytes_bring_out_nothing_but_decode_errors(value: bytes) -> None:
+    nothing_but_decode_errors(value)
+
+
+FIELD_NAMES = (
+    st.sampled_from(["id", "amount", "status", "mode", "limits", "lines", "note", "kind", "inner"]) | st.text()
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(FIELD_NAMES, children, max_size=6),
+    max_leaves=12,
+)
+
+
+@given(JSON, st.integers(0, 400))
+def test_random_json_whole_or_cut_brings_out_nothing_but_decode_errors(document: Any, length: int) -> None:
+    value = json.dumps(document).encode()
+    nothing_but_decode_errors(value)
+    nothing_but_decode_errors(value[:length])
+
+
+MARKER = st.text(alphabet="QXZJ", min_size=12, max_size=12)
+
+
+@given(MARKER, st.sampled_from(["id", "amount", "status", "mode", "limits", "lines", "note", "kind"]), JSON)
+def test_random_payloads_do_not_show_in_the_message(marker: str, field: str, filler: Any) -> None:
+    shapes: list[Any] = [marker, [marker], {marker: marker}, {field: {marker: [marker]}}]
+    for shape in shapes:
+        value = json.dumps({"other": filler, field: shape, marker: shape}).encode()
+        for decode in DECODERS:
+            assert marker not in str(attempt(decode, value))

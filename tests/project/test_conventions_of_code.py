@@ -1,0 +1,93 @@
+"""What the code keeps to beyond what the linters can see."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.project.files import ROOT, SOURCES
+
+FILE_LINES = 350
+FUNCTION_LINES = 60
+
+CORE_DEPENDENCIES = {"click", "confluent_kafka", "msgspec"}
+# The pytest plugin is loaded by pytest only.
+ALSO_ALLOWED = {"testing/pytest_plugin.py": {"pytest"}}
+
+NOT_RUN = {"skip", "skipif", "xfail", "importorskip"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def too_long(name: str, text: str) -> list[str]:
+    """What is longer than it should be and does not say why, with `# long: …` (for a file: at the start of a line)."""
+    lines = text.splitlines()
+    found = []
+    if len(lines) > FILE_LINES and not re.search(r"^# long: \S", text, re.MULTILINE):
+        found.append(f"{name}: {len(lines)} lines")
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, Function) or node.end_lineno is None:
+            continue
+        body = lines[node.lineno - 1 : node.end_lineno]
+        if len(body) > FUNCTION_LINES and not any(re.search(r"# long: \S", line) for line in body):
+            found.append(f"{name}:{node.lineno}: {node.name} has {len(body)} lines")
+    return found
+
+
+def imported_at_once(tree: ast.Module) -> Iterator[str]:
+    """Top-level names of the packages that importing the module imports, whatever happens."""
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+
+
+def modules(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def test_long_files_and_functions_say_why() -> None:
+    found = [line for path in modules(SOURCES) for line in too_long(str(path.relative_to(ROOT)), path.read_text())]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("x = 1\n" * FILE_LINES, 0),
+        ("x = 1\n" * (FILE_LINES + 1), 1),
+        ("# long: a table\n" + "x = 1\n" * FILE_LINES, 0),
+        ("def f():\n" + "    x = 1\n" * (FUNCTION_LINES - 1), 0),
+        ("def f():\n" + "    x = 1\n" * FUNCTION_LINES, 1),
+        ("def f():\n    # long: one story\n" + "    x = 1\n" * FUNCTION_LINES, 0),
+        ("def f():\n    # long:\n" + "    x = 1\n" * FUNCTION_LINES, 1),
+    ],
+)
+def test_the_guard_of_lengths_sees_what_is_too_long(text: str, count: int) -> None:
+    assert len(too_long("sample.py", text)) == count
+
+
+def test_optional_packages_are_imported_only_where_they_are_used() -> None:
+    found = []
+    for path in modules(SOURCES):
+        name = path.relative_to(SOURCES).as_posix()
+        allowed = CORE_DEPENDENCIES | {"holdfast"} | ALSO_ALLOWED.get(name, set()) | sys.stdlib_module_names
+        imported = set(imported_at_once(ast.parse(path.read_text())))
+        found += [f"{name} imports {package}" for package in sorted(imported - allowed)]
+    assert found == []
+
+
+def test_no_test_is_skipped_or_expected_to_fail() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.attr}"
+        for path in modules(ROOT / "tests")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in NOT_RUN and "pytest" in ast.unparse(node.value)
+    ]
+    assert found == []

@@ -1,0 +1,60 @@
+"""What every file of the project keeps to."""
+
+from __future__ import annotations
+
+import re
+import stat
+
+from tests.project.files import ROOT, SOURCES, project_texts
+
+# In pieces, so that this file does not name what it looks for.
+REGISTRIES = re.compile(
+    "|".join(
+        [
+            "pypi" + r"\.org",
+            "python" + "hosted",
+            r"repo1?\." + r"maven",
+            "registry" + r"\.npmjs",
+            "crates" + r"\.io",
+            r"deb\." + "debian",
+        ]
+    ),
+    re.IGNORECASE,
+)
+OF_ONE_MACHINE = re.compile(r"(?<![\w.~$}])/(?:work|farm|root|home/[a-z]\w*|Users/[A-Za-z]\w*)/")
+
+
+def test_no_file_names_the_host_of_a_package_registry() -> None:
+    assert [name for name, text in project_texts() if REGISTRIES.search(text)] == []
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    found = [f"{name}: {match[0]}" for name, text in project_texts() if (match := OF_ONE_MACHINE.search(text))]
+    assert found == []
+
+
+def test_ci_runs_exactly_the_test_command() -> None:
+    script = ROOT / ".ci" / "run"
+    lines = [line for line in script.read_text().splitlines() if line and not line.startswith("#")]
+    assert lines == ["set -euo pipefail", 'cd "$(dirname "${BASH_SOURCE[0]}")/.."', "make test"]
+    assert script.stat().st_mode & stat.S_IXUSR
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (SOURCES / "py.typed").is_file()
+
+
+def test_the_changelog_has_a_place_for_what_comes() -> None:
+    assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_decision_records_are_numbered_without_holes_and_listed() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text()
+    records = sorted(path for path in folder.glob("*.md") if path.name != "README.md")
+    assert [path.name[:5] for path in records] == [f"{number:04}-" for number in range(1, len(records) + 1)]
+    for path in records:
+        text = path.read_text()
+        assert text.startswith(f"# {path.name[:4]}. "), path.name
+        assert "\nStatus: " in text, path.name
+        assert f"({path.name})" in index, f"{path.name} is not in the table of docs/decisions/README.md"

@@ -1,0 +1,51 @@
+"""What the package asks for, and what the locks pin."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.project.files import ROOT
+
+LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {match[0].lower() for text in requirements if (match := re.match(r"[\w.-]+", text))}
+
+
+def entries(lock: Path) -> list[str]:
+    """One text a pinned package, its continuation lines joined."""
+    return lock.read_text().replace("\\\n", " ").splitlines()
+
+
+def test_the_core_has_exactly_three_dependencies() -> None:
+    assert names(PYPROJECT["project"]["dependencies"]) == {"click", "confluent-kafka", "msgspec"}
+
+
+def test_there_are_locks() -> None:
+    assert [lock.name for lock in LOCKS] == ["dev.lock", "java.lock"]
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.name))
+def test_a_lock_pins_everything_with_hashes(lock: Path) -> None:
+    pinned = re.compile(r"[\w.-]+==\S+(?: ; [^\\]+?)?(?:\s+--hash=sha256:[0-9a-f]{64})+")
+    assert [entry for entry in entries(lock) if not pinned.fullmatch(entry)] == []
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.name))
+def test_a_lock_holds_no_addresses(lock: Path) -> None:
+    assert re.findall(r"\S*://\S*|file:\S*|--(?:extra-)?index-url|--find-links|--trusted-host", lock.read_text()) == []
+
+
+def test_the_locks_hold_everything_that_is_asked_for() -> None:
+    extras: dict[str, list[str]] = PYPROJECT["project"]["optional-dependencies"]
+    asked = names(PYPROJECT["project"]["dependencies"] + PYPROJECT["dependency-groups"]["dev"])
+    asked |= {name for requirements in extras.values() for name in names(requirements)}
+    locked = {entry.partition("==")[0] for lock in LOCKS for entry in entries(lock)}
+    assert asked - locked == set()

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from holdfast.settings.passthrough import FORBIDDEN, OWN_SETTING
+from tests.settings.loader import Loader
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_real_client_takes_what_the_settings_give_it(loader: Loader, protocol: str) -> None:
+    settings = loader.load(
+        {"HOLDFAST_KAFKA_LIBRDKAFKA_SOCKET_KEEPALIVE_ENABLE": "true"},
+        settings={"kafka": {"brokers": "127.0.0.1:1"}},
+        group_protocol=protocol,
+        group_instance_id="one",
+    )
+    charge = settings.consumers["charge"]
+    quiet = {"log_level": 0}
+    Consumer({**settings.kafka.properties(), **charge.properties(), **quiet}).close()
+    Producer({**settings.kafka.properties(), **quiet})
+    assert charge.properties()["auto.offset.reset"] == "error"
+    assert charge.properties()["enable.auto.commit"] == "false"
+    assert charge.properties()["queued.max.messages.kbytes"] == 65536
+
+
+def test_other_properties_come_from_every_source_each_by_itself(loader: Loader) -> None:
+    settings = loader.load(
+        {"HOLDFAST_KAFKA_LIBRDKAFKA_SOCKET_KEEPALIVE_ENABLE": "true"},
+        toml="[kafka.librdkafka]\nsocket.keepalive.enable = false\n'linger.ms' = 7\n",
+        settings={"kafka": {"librdkafka": {"linger.ms": 9, "debug": "cgrp", "oauth_cb": print}}},
+    )
+    assert dict(settings.kafka.librdkafka) == {
+        "socket.keepalive.enable": "true",
+        "linger.ms": "7",
+        "debug": "cgrp",
+        "oauth_cb": print,
+    }
+    assert settings.origins["kafka.librdkafka.linger.ms"] == "holdfast.toml [kafka.librdkafka] linger.ms"
+
+
+@pytest.mark.parametrize("name", [*FORBIDDEN, "error_cb", "rebalance_cb"])
+def test_properties_that_would_break_a_promise_are_refused_with_the_reason(loader: Loader, name: str) -> None:
+    problem = loader.problem(settings={"kafka": {"librdkafka": {name: "true"}}})
+    assert f"the client property {name} may not be set: " in problem
+
+
+@pytest.mark.parametrize("name", OWN_SETTING)
+def test_properties_with_a_setting_of_their_own_are_sent_there(loader: Loader, name: str) -> None:
+    problem = loader.problem({f"HOLDFAST_KAFKA_LIBRDKAFKA_{name.upper().replace('.', '_')}": "x"})
+    assert f"use {OWN_SETTING[name]}, which is checked" in problem
+
+
+def test_a_function_comes_from_code_only(loader: Loader) -> None:
+    assert "only code can give it" in loader.problem(toml="[kafka.librdkafka]\noauth_cb = 'module:function'\n")
+
+
+def test_a_property_must_be_a_plain_value(loader: Loader) -> None:
+    assert "something of type list" in loader.problem(toml="[kafka.librdkafka]\ndebug = ['cgrp']\n")
+
+
+def test_the_table_cannot_be_one_variable(loader: Loader) -> None:
+    assert "give one variable per property" in loader.problem({"HOLDFAST_KAFKA_LIBRDKAFKA": "linger.ms=5"})

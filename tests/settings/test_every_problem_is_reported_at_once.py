@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from holdfast.core.errors import ConfigError
+from holdfast.core.policies import CommitPolicy
+from holdfast.settings import AppSpec, Settings, catalogue, load
+from holdfast.settings.variables import targets
+from tests.settings.loader import Loader
+
+VARIABLES = sorted({name for target in targets(["charge"]) for name in target.names})
+
+
+def test_problems_of_all_sources_come_together_each_with_its_place(loader: Loader) -> None:
+    found = loader.problems(
+        {"HOLDFAST_RETRY_MAX_RETRIES": "abc", "HOLDFAST_KAFKA_BROKER": "x"},
+        dotenv="nonsense\nHEALTH_CHECK_PORT=99999\n",
+        toml="[retry]\norder = 'key'\n[log]\nlevel = 3\n[consumers.chrage]\norder = 'key'\n",
+        order="sideways",
+        commit="interval",
+    )
+    begun = [problem.split(": ")[0] for problem in found]
+    assert begun == [
+        "environment variable HOLDFAST_RETRY_MAX_RETRIES",
+        "environment variable HOLDFAST_KAFKA_BROKER",
+        ".env line 1 is not NAME=value; write it so, or begin it with #.",
+        "HEALTH_CHECK_PORT in .env line 2",
+        "holdfast.toml [retry] order",
+        "holdfast.toml [log] level",
+        "holdfast.toml [consumers] chrage",
+        "code, consumer charge",
+        "consumer charge",
+    ]
+    assert found[0].endswith("got 'abc'. Put it right or remove it; the default is 3.")
+    assert found[1].endswith("Did you mean HOLDFAST_KAFKA_BROKERS?")
+    assert found[4].endswith("It belongs in [consumer].")
+    assert found[6].endswith("Did you mean charge?")
+
+
+def test_the_error_is_all_of_them_one_a_line(loader: Loader) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loader.load({"HOLDFAST_A": "1", "HOLDFAST_B": "2"})
+    assert str(caught.value).splitlines() == list(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("HOLDFAST_KAFKA_BROKER", "HOLDFAST_KAFKA_BROKERS"),
+        ("HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRY", "HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES"),
+        ("HOLDFAST_CONSUMERS_CHRAGE_RETRY_MAX_RETRIES", "HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES"),
+    ],
+)
+def test_an_unknown_variable_of_ours_is_answered_with_the_nearest(loader: Loader, wrong: str, meant: str) -> None:
+    assert loader.problem({wrong: "1"}) == (
+        f"environment variable {wrong}: there is no setting of this name. Did you mean {meant}?"
+    )
+
+
+def test_an_unknown_consumer_is_answered_with_those_there_are(loader: Loader) -> None:
+    assert loader.problem({"HOLDFAST_CONSUMERS_XYZ": "1"}).endswith("The consumers of this app are: charge.")
+    assert loader.problem(toml="[consumers.zzz]\n").endswith("The consumers of this app are: charge.")
+
+
+@pytest.mark.parametrize(
+    ("toml", "place"),
+    [
+        ("kafka = 3", "holdfast.toml kafka: must be a table"),
+        ("consumers = []", "holdfast.toml consumers: must be a table"),
+        ("[consumers]\ncharge = 1", "holdfast.toml [consumers] charge: must be a table"),
+        ("[nope]", "holdfast.toml nope: there is no section"),
+        ("[consumers.charge.kafka]\nbrokers = 'x'", "is for the whole app; set it in [kafka]"),
+        ("[consumers.charge.kafke]", "there is no setting or section of a consumer"),
+        ("[consumers.charge.retry]\nmax_retries = '3'", "[consumers.charge.retry] max_retries: must be a whole number"),
+        ("[consumer]\nidempotent = true", "only the code can say idempotent"),
+        ("[retry]\njitter = 1", "[retry] jitter: must be true or false; got 1"),
+        ("[commit]\nevery_s = nan", "[commit] every_s: must be a number above 0, at most 3,600; got nan"),
+        ("[app]\nenv = 'a b'", "[app] env: becomes part of topic names"),
+        ("[kafka\n", "holdfast.toml: is not TOML"),
+        ("[consumer]\ntopics = ['a', 3]", "[consumer] topics: must be a name, or several; got 3 among them"),
+    ],
+)
+def test_a_wrong_file_is_answered_with_the_place(loader: Loader, toml: str, place: str) -> None:
+    assert place in loader.problem(toml=toml)
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"retry": CommitPolicy()}, "retry: must be a RetryPolicy or a mapping; got something of type CommitPolicy"),
+        ({"retry": {"max_retries": "many"}}, "retry.max_retries: must be a whole number"),
+        ({"concurrency": 0}, "concurrency: must be a whole number from 1"),
+        ({"concurrency": True}, "concurrency: must be a whole number from 1"),
+        ({"topics": ["a", None]}, "topics: must be a name, or several"),
+        ({"topics": []}, "topics: must be a name, or several"),
+        ({"conurrency": 3}, "Did you mean concurrency?"),
+        ({"order": 3}, "order: must be one of partition, key, none; got 3"),
+        ({"group": ""}, "group: must be a text; got ''"),
+        ({"group": "a{env"}, "consumer.group has braces that do not match"),
+        ({"topics": "a b"}, "Kafka allows only letters"),
+        ({"dead_letter": "{nope}"}, "dead_letter.topic uses {nope}"),
+        ({"dead_letter": "{topic}"}, "consumed again for ever"),
+        ({"dead_letter": "x" * 250}, "Kafka allows 249"),
+        ({"commit": "interval"}, "idempotent=True"),
+    ],
+)
+def test_wrong_values_of_the_code_are_answered_too(loader: Loader, options: dict[str, Any], place: str) -> None:
+    problem = loader.problem(**options)
+    assert place in problem
+    assert "charge" in problem
+
+
+def test_a_consumer_without_a_topic_is_a_problem(loader: Loader) -> None:
+    assert loader.problem(consumers={"charge": {}}) == (
+        "consumer charge: there is no topic to consume. Name one in code, or set HOLDFAST_CONSUMERS_CHARGE_TOPICS."
+    )
+
+
+def test_interval_commits_are_fine_for_an_idempotent_handler_or_an_inbox(loader: Loader) -> None:
+    assert loader.charge(commit="interval", idempotent=True).commit.mode == "interval"
+    assert loader.charge(commit="interval", inbox=True).commit.mode == "interval"
+
+
+def test_two_consumers_cannot_share_a_group(loader: Loader) -> None:
+    consumers = {"charge": {"topics": "a.b", "group": "g"}, "refund": {"topics": "a.c", "group": "g"}}
+    assert "charge, refund: all use the group 'g'" in loader.problem(consumers=consumers)
+
+
+def test_what_is_wrong_for_all_consumers_is_said_once(loader: Loader) -> None:
+    consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}
+    problem = loader.problem({"HOLDFAST_CONSUMER_SESSION_TIMEOUT_MS": "20000"}, consumers=consumers)
+    assert problem.startswith("consumers charge, refund: timings: session_timeout_ms")
+    assert "from environment variable HOLDFAST_CONSUMER_SESSION_TIMEOUT_MS" in problem
+
+
+def test_a_variable_that_could_mean_two_consumers_is_a_problem(loader: Loader) -> None:
+    consumers = {"a-b": {"topics": "x.y"}, "a_b": {"topics": "x.y"}}
+    loader.load(consumers=consumers)
+    assert "could mean consumer.order of a-b or consumer.order of a_b" in loader.problem(
+        {"HOLDFAST_CONSUMERS_A_B_ORDER": "key"}, consumers=consumers
+    )
+
+
+def test_files_that_cannot_be_read_are_problems(loader: Loader) -> None:
+    (loader.cwd / ".env").mkdir()
+    (loader.cwd / "holdfast.toml").write_bytes(b"\xff\xfe")
+    assert [problem.split(":")[0] for problem in loader.problems()] == [".env", "holdfast.toml"]
+
+
+def test_an_app_needs_a_name_that_fits_into_names(loader: Loader) -> None:
+    with pytest.raises(ConfigError, match="the name of the app"):
+        load(AppSpec(name="my shop"), environ={}, cwd=loader.cwd)
+
+
+@given(variables=st.dictionaries(st.sampled_from(VARIABLES), st.text(max_size=20), max_size=6))
+@hypothesis_settings(max_examples=300)
+def test_any_text_in_any_variable_gives_settings_or_problems(
+    tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]
+) -> None:
+    loader = Loader(tmp_path_factory.getbasetemp())
+    try:
+        assert isinstance(loader.load(variables), Settings)
+    except ConfigError as error:
+        assert error.problems  # noqa: PT017 - either way is right
+        assert all(problem.strip() for problem in error.problems)  # noqa: PT017
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+words = st.sampled_from([*catalogue.BY_NAME, "profiles", *(one.name for one in catalogue.CONSUMER.settings)])
+
+
+@given(tree=st.dictionaries(words, json_like | st.dictionaries(words, json_like, max_size=3), max_size=4))
+@hypothesis_settings(max_examples=300)
+def test_any_values_of_the_code_give_settings_or_problems(
+    tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]
+) -> None:
+    loader = Loader(tmp_path_factory.getbasetemp())
+    for options in ({"settings": tree}, {"consumers": {"charge": tree}}):
+        try:
+            assert isinstance(loader.load(**options), Settings)
+        except ConfigError as error:
+            assert error.problems  # noqa: PT017 - either way is right

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import ConfigError
+from holdfast.settings import Secret
+from tests.settings.loader import Loader
+
+PASSWORD = "correct horse battery"
+LOGIN = {
+    "HOLDFAST_KAFKA_SECURITY_PROTOCOL": "sasl_ssl",
+    "HOLDFAST_KAFKA_SASL_MECHANISM": "scram-sha-512",
+    "HOLDFAST_KAFKA_SASL_USERNAME": "shop",
+    "HOLDFAST_KAFKA_SASL_PASSWORD": PASSWORD,
+    "HOLDFAST_KAFKA_SSL_KEY_PASSWORD": PASSWORD,
+    "HOLDFAST_KAFKA_LIBRDKAFKA_SASL_OAUTHBEARER_CLIENT_SECRET": PASSWORD,
+}
+
+
+def test_tls_and_sasl_reach_the_client(loader: Loader) -> None:
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (loader.cwd / name).touch()
+    kafka = {"ssl_ca_location": "ca.pem", "ssl_certificate_location": "cert.pem", "ssl_key_location": "key.pem"}
+    found = loader.load(LOGIN, settings={"kafka": kafka}).kafka.properties()
+    assert found == {
+        "bootstrap.servers": "localhost:9092",
+        "client.id": "shop",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "shop",
+        "sasl.password": PASSWORD,
+        "sasl.oauthbearer.client.secret": PASSWORD,
+        "ssl.ca.location": "ca.pem",
+        "ssl.certificate.location": "cert.pem",
+        "ssl.key.location": "key.pem",
+        "ssl.key.password": PASSWORD,
+        "ssl.endpoint.identification.algorithm": "https",
+    }
+
+
+def test_no_secret_is_seen_in_the_settings(loader: Loader) -> None:
+    settings = loader.load(LOGIN)
+    spoken = f"{settings!r} {settings} {settings.kafka} {dict(settings.origins)} {settings.warnings}"
+    assert PASSWORD not in spoken
+    assert "sasl_password=***" in spoken
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"environ": LOGIN | {"HOLDFAST_KAFKA_SASL_MECHANISM": "", "HOLDFAST_NOPE": PASSWORD}},
+        {"dotenv": f"HOLDFAST_KAFKA_SASL_PASSWORD='{PASSWORD}\n"},
+        {"dotenv": f"HOLDFAST_KAFKA_SASL_PASSWORD {PASSWORD}\n"},
+        {"dotenv": f"HOLDFAST_KAFKA_SASL_PASWORD={PASSWORD}\n"},
+        {"toml": f"[kafka]\nsasl_password = ['{PASSWORD}']\n"},
+        {"toml": f"kafka = '{PASSWORD}'\n"},
+        {"toml": f"[kafka]\nlibrdkafka = '{PASSWORD}'\n"},
+        {"toml": f"[kafka.librdkafka]\n'ssl.key.password' = '{PASSWORD}'\n"},
+        {"toml": f"[kafka.librdkafka]\n'ssl.keystore.password' = ['{PASSWORD}']\n"},
+        {"toml": f"[kafka]\nsasl_pasword = '{PASSWORD}'\n"},
+        {"toml": f"[kafka]\nsasl_password = '{PASSWORD}\n"},
+        {"settings": {"kafka": {"sasl_password": {"a": PASSWORD}}}},
+        {"environ": {"KAFKA_BROKERS": f"kafka://shop:{PASSWORD}@host:9092"}},
+        {"environ": {"KAFKA_BROKERS": f"shop:{PASSWORD}@host:9092"}},
+    ],
+)
+def test_no_secret_is_seen_in_a_problem(loader: Loader, sources: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loader.load(**sources)
+    assert "horse" not in str(caught.value)
+
+
+def test_a_secret_is_given_out_only_on_purpose() -> None:
+    secret = Secret(PASSWORD)
+    assert [str(secret), repr(secret), f"{secret}", f"{secret!s:>5}"] == ["***", "***", "***", "  ***"]
+    assert secret.reveal() == PASSWORD
+    assert secret == Secret(PASSWORD)
+    assert secret != Secret("another")
+    assert hash(secret) == hash(Secret(PASSWORD))
+    assert copy.deepcopy(secret) is secret
+    assert copy.copy(secret) is secret
+    with pytest.raises(TypeError, match="not written down"):
+        pickle.dumps(secret)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "said"),
+    [
+        ({"sasl_username": "x"}, "sasl_username has no effect"),
+        ({"sasl_password": "x"}, "sasl_password has no effect"),
+        ({"ssl_endpoint_identification_algorithm": "none"}, "Set it to SSL"),
+        ({"security_protocol": "SASL_SSL"}, "SASL_SSL needs kafka.sasl_mechanism"),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"},
+            "PLAIN needs kafka.sasl_username and kafka.sasl_password",
+        ),
+        ({"security_protocol": "SSL", "ssl_ca_location": "no.pem"}, "there is no file 'no.pem'"),
+        ({"security_protocol": "SSL", "ssl_key_location": "."}, "needs kafka.ssl_certificate_location, too"),
+        ({"security_protocol": "TLS"}, "must be one of PLAINTEXT, SSL"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "MAGIC"}, "must be one of PLAIN, SCRAM-SHA-256"),
+        ({"brokers": "host:0"}, "number 1 is not host:port"),
+        ({"brokers": ["a:9092", "b c"]}, "number 2 is not host:port"),
+        ({"brokers": "http://host:9092"}, "leave out what stands before ://"),
+        ({"brokers": ","}, "got none"),
+        ({"brokers": 9092}, "something of type int"),
+    ],
+)
+def test_half_a_protection_is_a_problem(loader: Loader, kafka: dict[str, Any], said: str) -> None:
+    assert said in loader.problem(settings={"kafka": kafka})
+
+
+@pytest.mark.parametrize("brokers", ["host", "host:1", "10.0.0.1:9092", "[::1]:9092", "a:1, b:2", "[::1]", "my_host:1"])
+def test_addresses_come_in_many_shapes(loader: Loader, brokers: str) -> None:
+    assert loader.load({"KAFKA_BROKERS": brokers}).kafka.brokers == tuple(brokers.split(", "))
+
+
+def test_a_password_in_the_clear_is_a_warning(loader: Loader) -> None:
+    kafka = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "u",
+        "sasl_password": "p",
+    }
+    (warning,) = loader.load(settings={"kafka": kafka}).warnings
+    assert "use SASL_SSL" in warning
+
+
+def test_mechanisms_without_a_password_need_none(loader: Loader) -> None:
+    kafka = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+    assert loader.load(settings={"kafka": kafka}).kafka.sasl_mechanism == "OAUTHBEARER"

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.policies import CommitPolicy, DeadLetterPolicy, RetryPolicy
+from holdfast.settings import AppSpec, load
+from tests.settings.loader import Loader
+
+TOML = """
+[retry]
+max_retries = 12
+[consumers.charge.retry]
+max_retries = 22
+"""
+
+
+def test_one_topic_is_all_that_a_consumer_needs(loader: Loader) -> None:
+    settings = loader.load()
+    charge = settings.consumers["charge"]
+    assert settings.kafka.brokers == ("localhost:9092",)
+    assert settings.kafka.client_id == "shop"
+    assert (settings.app.name, settings.app.env, settings.app.version) == ("shop", "local", "")
+    assert (settings.shutdown.timeout_s, settings.health.port, settings.health.enabled) == (30.0, 8080, True)
+    assert (settings.log.level, settings.log.format) == ("INFO", "auto")
+    assert charge.topics == ("orders.payment.v1",)
+    assert charge.group == "shop.charge"
+    assert charge.dead_letter_topics == {"orders.payment.v1": "orders.payment.dlq"}
+    assert (charge.order, charge.concurrency, charge.commit.mode) == ("partition", None, "each")
+    assert charge.retry == RetryPolicy()
+    assert (charge.max_poll_records, charge.fetch_min_bytes, charge.fetch_max_wait_ms) == (500, 1, 500)
+    assert (charge.auto_offset_reset, charge.isolation_level, charge.tombstones) == (
+        "earliest",
+        "read_committed",
+        "bury",
+    )
+    assert (charge.assignor, charge.group_protocol) == ("cooperative-sticky", "classic")
+    assert settings.warnings == ()
+    assert dict(settings.origins) == {"consumers.charge.consumer.topics": "code, consumer charge: topics"}
+
+
+def test_environment_wins_over_dotenv_over_file_over_code_over_defaults(loader: Loader) -> None:
+    code: dict[str, Any] = {"retry": {"max_retries": 41}}
+    environ = {"HOLDFAST_RETRY_MAX_RETRIES": "1"}
+    dotenv = "HOLDFAST_RETRY_MAX_RETRIES=2"
+    assert loader.charge().retry.max_retries == 3
+    assert loader.charge(**code).retry.max_retries == 41
+    assert loader.charge(toml=TOML, **code).retry.max_retries == 22
+    assert loader.charge(dotenv=dotenv, **code).retry.max_retries == 2
+    assert loader.charge(environ, **code).retry.max_retries == 1
+
+
+def test_within_one_source_the_consumers_own_value_wins(loader: Loader) -> None:
+    environ = {"HOLDFAST_RETRY_MAX_RETRIES": "1", "HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES": "7"}
+    consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}
+    settings = loader.load(environ, toml=TOML, consumers=consumers)
+    assert settings.consumers["charge"].retry.max_retries == 7
+    assert settings.consumers["refund"].retry.max_retries == 1
+
+
+def test_every_value_knows_where_it_came_from(loader: Loader) -> None:
+    settings = loader.load(
+        {"KAFKA_BROKERS": "k:1"},
+        dotenv="# first\nHOLDFAST_LOG_LEVEL=debug\n",
+        toml="[consumers.charge]\norder = 'key'\n",
+        settings={"shutdown": {"timeout_s": 5}},
+        concurrency=4,
+    )
+    assert settings.origins["kafka.brokers"] == "environment variable KAFKA_BROKERS"
+    assert settings.origins["log.level"] == "HOLDFAST_LOG_LEVEL in .env line 2"
+    assert settings.origins["consumers.charge.consumer.order"] == "holdfast.toml [consumers.charge] order"
+    assert settings.origins["consumers.charge.consumer.concurrency"] == "code, consumer charge: concurrency"
+    assert settings.origins["shutdown.timeout_s"] == "code: shutdown.timeout_s"
+
+
+def test_a_variable_without_text_counts_as_not_set(loader: Loader) -> None:
+    assert loader.charge({"RETRY_MAX_RETRIES": "", "HOLDFAST_CONSUMER_GROUP": "  "}).retry.max_retries == 3
+
+
+def test_an_option_that_is_none_counts_as_left_out(loader: Loader) -> None:
+    charge = loader.charge(group=None, concurrency=None, retry=None, commit=None, dead_letter=None)
+    assert charge.group == "shop.charge"
+    assert charge.retry == RetryPolicy()
+
+
+def test_sections_of_code_may_be_policies_or_words_or_tables(loader: Loader) -> None:
+    charge = loader.charge(
+        retry=RetryPolicy(max_retries=None), commit=CommitPolicy(mode="interval", every_s=2), idempotent=True
+    )
+    assert charge.retry == RetryPolicy(max_retries=None)
+    assert charge.commit == CommitPolicy(mode="interval", every_s=2)
+    charge = loader.charge(retry="financial", commit="each", dead_letter="{topic}.DLT", buffer={"records": 5})
+    assert charge.retry.max_retries == 5
+    assert charge.dead_letter == DeadLetterPolicy(topic="{topic}.DLT")
+    assert charge.buffer.records == 5
+
+
+def test_the_environment_overrides_single_fields_of_a_policy_of_the_code(loader: Loader) -> None:
+    policy = RetryPolicy(max_retries=9, initial_delay_ms=7)
+    charge = loader.charge({"RETRY_MAX_RETRIES": "2"}, retry=policy)
+    assert (charge.retry.max_retries, charge.retry.initial_delay_ms) == (2, 7)
+
+
+def test_the_file_is_the_same_tree_as_the_variables(loader: Loader) -> None:
+    by_file = loader.charge(
+        toml="""
+        consumer.order = "key"
+        [consumers.charge.consumer]
+        concurrency = 8
+        fetch_min_bytes = 10
+        [consumers.charge.dead_letter]
+        format = "nested"
+        """
+    )
+    (loader.cwd / "holdfast.toml").unlink()
+    by_environment = loader.charge(
+        {
+            "HOLDFAST_CONSUMER_ORDER": "KEY",
+            "HOLDFAST_CONSUMERS_CHARGE_CONCURRENCY": "8",
+            "HOLDFAST_CONSUMERS_CHARGE_CONSUMER_FETCH_MIN_BYTES": "10",
+            "HOLDFAST_CONSUMERS_CHARGE_DEAD_LETTER_FORMAT": "nested",
+        }
+    )
+    assert by_file == by_environment
+
+
+def test_topics_may_be_several(loader: Loader) -> None:
+    charge = loader.charge({"HOLDFAST_CONSUMERS_CHARGE_TOPICS": "a.b.v1, c ,a.b.v1"})
+    assert charge.topics == ("a.b.v1", "c")
+    assert charge.dead_letter_topics == {"a.b.v1": "a.b.dlq", "c": "shop.c.dlq"}
+
+
+def test_env_is_filled_into_topics_groups_and_dead_letter_topics(loader: Loader) -> None:
+    options: dict[str, Any] = {"topics": "fraud.{env}.v1", "group": "manager.{env}", "dead_letter": "{topic}.dlq.{env}"}
+    charge = loader.charge({"APP_ENV": "prod"}, **options)
+    assert (charge.topics, charge.group) == (("fraud.prod.v1",), "manager.prod")
+    assert charge.dead_letter_topics == {"fraud.prod.v1": "fraud.prod.v1.dlq.prod"}
+    assert loader.load({"APP_ENV": "prod", "HOLDFAST_ENV": "dev"}).app.env == "dev"
+    assert loader.charge(**options).group == "manager.local"
+
+
+def test_domain_and_entity_can_be_given(loader: Loader) -> None:
+    names = loader.charge(domain="money", entity="charge").names["orders.payment.v1"]
+    assert (names.domain, names.entity, names.dead_letter_topic) == ("money", "charge", "money.charge.dlq")
+
+
+def test_an_app_without_consumers_has_settings_too(loader: Loader) -> None:
+    settings = load(AppSpec(name="shop"), environ={"KAFKA_BROKERS": "k:9092"}, cwd=loader.cwd)
+    assert settings.kafka.brokers == ("k:9092",)
+    assert not settings.consumers
+
+
+def test_nothing_is_read_from_the_process_itself(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_RETRY_MAX_RETRIES", "99")
+    assert loader.charge().retry.max_retries == 3

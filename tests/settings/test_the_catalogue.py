@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+
+import pytest
+
+from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
+from holdfast.settings import AppSettings, HealthSettings, KafkaSettings, LogSettings, ShutdownSettings, catalogue
+from holdfast.settings.kinds import Hidden, Kind
+from holdfast.settings.shape import Section, Setting
+from holdfast.settings.variables import targets
+
+ALL = [(section, setting) for section in catalogue.SECTIONS for setting in section.settings]
+
+
+@pytest.mark.parametrize(("section", "setting"), ALL, ids=[f"{one.name}.{other.name}" for one, other in ALL])
+def test_a_setting_is_documented_and_its_default_is_fit(section: Section, setting: Setting) -> None:
+    kind: Kind = setting.kind
+    assert setting.doc.endswith(".")
+    assert kind.expects
+    if setting.default is not None:
+        assert kind.check(setting.default) == setting.default
+    if "password" in setting.name:
+        assert isinstance(kind, Hidden)
+
+
+def test_no_variable_means_two_things() -> None:
+    counts = Counter(name for target in targets(["charge"]) for name in target.names)
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("section", "model"),
+    [
+        ("kafka", KafkaSettings),
+        ("shutdown", ShutdownSettings),
+        ("health", HealthSettings),
+        ("log", LogSettings),
+        ("app", AppSettings),
+        ("retry", RetryPolicy),
+        ("commit", CommitPolicy),
+        ("buffer", BufferPolicy),
+        ("dead_letter", DeadLetterPolicy),
+    ],
+)
+def test_settings_and_what_becomes_of_them_have_the_same_names(section: str, model: type) -> None:
+    not_settings = {"name"} if section == "app" else set()
+    not_fields = {"profile"} if section == "retry" else set()
+    listed = {setting.name for setting in catalogue.BY_NAME[section].settings} - not_fields
+    assert listed == {field.name for field in fields(model)} - not_settings
+
+
+def test_the_defaults_of_the_list_are_those_of_the_policies() -> None:
+    for section in catalogue.SECTIONS:
+        if section.policy is not None:
+            policy = section.policy()
+            for setting in section.settings:
+                if setting.name != "profile":
+                    assert getattr(policy, setting.name) == setting.default

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.settings.loader import Loader
+
+
+def test_short_timings_are_refused_with_where_they_came_from(loader: Loader) -> None:
+    found = loader.problems(
+        {"HOLDFAST_CONSUMER_MAX_POLL_INTERVAL_MS": "10000"}, session_timeout_ms=6000, heartbeat_interval_ms=100
+    )
+    assert len(found) == 3
+    for problem in found:
+        assert "session_timeout_ms from code, consumer charge" in problem
+        assert "from environment variable HOLDFAST_CONSUMER_MAX_POLL_INTERVAL_MS" in problem
+
+
+def test_unsafe_timings_lift_the_floors_and_bend_the_defaults(loader: Loader) -> None:
+    options: dict[str, Any] = {"session_timeout_ms": 6000, "max_poll_interval_ms": 10_000, "unsafe_timings": True}
+    settings = loader.load(**options)
+    timings = settings.consumers["charge"].timings
+    assert (timings.session_timeout_ms, timings.heartbeat_interval_ms) == (6000, 2000)
+    assert timings.revoke_timeout_s == 2.5
+    (warning,) = settings.warnings
+    assert warning.startswith("consumer charge: the floors of the timings are switched off (code,")
+
+
+def test_a_heartbeat_that_was_chosen_does_not_bend(loader: Loader) -> None:
+    problem = loader.problem(session_timeout_ms=6000, heartbeat_interval_ms=3000, unsafe_timings=True)
+    assert "at most a third" in problem
+
+
+def test_the_revoke_timeout_stays_below_half_of_the_poll_interval(loader: Loader) -> None:
+    assert "revoke_timeout_s (300) must be below half" in loader.problem(revoke_timeout_s=300)
+    assert loader.charge(revoke_timeout_s=299).timings.revoke_timeout_s == 299
+
+
+def test_a_poll_interval_below_the_retry_sum_only_warns(loader: Loader) -> None:
+    options: dict[str, Any] = {"retry": "financial", "max_poll_interval_ms": 509_999}
+    (warning,) = loader.load(**options).warnings
+    assert "below the standard's 510000" in warning
+    assert loader.load(retry="financial", max_poll_interval_ms=510_000).warnings == ()
+    assert loader.load(retry={"max_retries": None}, max_poll_interval_ms=300_000).warnings == ()
+    assert loader.load(max_poll_interval_ms=300_000).warnings == ()
+
+
+def test_under_kip_848_session_heartbeat_and_assignor_do_not_exist(loader: Loader) -> None:
+    charge = loader.charge(group_protocol="consumer")
+    assert (charge.timings.session_timeout_ms, charge.timings.heartbeat_interval_ms, charge.assignor) == (None,) * 3
+    assert not {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"} & set(
+        charge.properties()
+    )
+
+
+@pytest.mark.parametrize("option", [{"session_timeout_ms": 45_000}, {"assignor": "range"}])
+def test_and_setting_them_anyway_is_a_warning(loader: Loader, option: dict[str, Any]) -> None:
+    (warning,) = loader.load(group_protocol="consumer", **option).warnings
+    assert f"{next(iter(option))} (code, consumer charge" in warning
