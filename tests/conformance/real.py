@@ -30,7 +30,8 @@ class RealBackend:
         self._sinks: list[KafkaSink] = []
 
     def topic(self, partitions: int = 1) -> str:
-        return self._broker.create_topic(self.missing_topic(), partitions=partitions)
+        limits = {"max.message.bytes": "1000000"}  # the test broker's own limit is for records of 10 MB
+        return self._broker.create_topic(self.missing_topic(), partitions=partitions, config=limits)
 
     def missing_topic(self) -> str:
         return f"conformance.{uuid.uuid4().hex}"

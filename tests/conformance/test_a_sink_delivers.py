@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from holdfast.core.errors import Fault, SinkError
@@ -28,13 +30,14 @@ def send(backend: Backend, sink: Sink, outgoing: Outgoing) -> Receipt | SinkErro
 def test_an_acknowledged_record_is_there_with_all_its_bytes(backend: Backend, sink: Sink) -> None:
     place = TopicPartition(backend.topic(partitions=3), 2)
     headers = [("a", b"\x00\xff"), ("a", None), ("b", b"")]
-    outgoing = Outgoing(place.topic, b"v\x00", b"k", headers, place.partition, 1_700_000_000_123)
+    minute_ago_ms = int((time.time() - 60) * 1000)  # much older, and the topic's retention would take it away
+    outgoing = Outgoing(place.topic, b"v\x00", b"k", headers, place.partition, minute_ago_ms)
     assert send(backend, sink, outgoing) == Receipt(place.topic, 2, 0)
     member = Member(backend, backend.group(), place.topic)
     drive([member], lambda: member.records)
     (message,) = member.records
     assert (message.key(), message.value(), message.headers()) == (b"k", b"v\x00", headers)
-    assert message.timestamp() == (1, 1_700_000_000_123)
+    assert message.timestamp() == (1, minute_ago_ms)
 
 
 def test_a_tombstone_and_a_null_key_are_kept(backend: Backend, sink: Sink) -> None:

@@ -59,12 +59,19 @@ def test_metadata_of_4000_characters_comes_back_whole(member: Member, topic: str
     assert member.source.committed([place], 10.0) == [Committed(place, 1, text)]
 
 
-def test_metadata_that_is_too_large_fails_for_its_partition_alone(member: Member, topic: str) -> None:
+def test_metadata_that_is_too_large_is_not_stored_and_spoils_the_answer_for_the_whole_request(
+    member: Member, topic: str
+) -> None:
+    """The client gives the error of one partition to all of them, although the broker stored the others."""
     good, bad = Position(TopicPartition(topic, 0), 2, "ok"), Position(TopicPartition(topic, 1), 2, "x" * 5000)
     outcome = member.commit(good, bad)
-    assert outcome.confirmed == (good,)
-    assert [(position, error.fault) for position, error in outcome.failed] == [(bad, Fault.TOO_LARGE)]
-    assert member.source.committed([bad.place], 10.0) == [Committed(bad.place, None, "")]
+    assert outcome.confirmed == ()
+    assert sorted((p.place, error.fault) for p, error in outcome.failed) == [
+        (good.place, Fault.TOO_LARGE),
+        (bad.place, Fault.TOO_LARGE),
+    ]
+    stored = member.source.committed([good.place, bad.place], 10.0)
+    assert stored == [Committed(good.place, 2, "ok"), Committed(bad.place, None, "")]
 
 
 def test_a_listener_that_raises_is_heard_at_the_next_poll_and_loses_nothing(

@@ -134,7 +134,7 @@ def test_a_handler_may_name_its_own_delay(after_s: float) -> None:
 
 
 @pytest.mark.parametrize("after_s", [-1, float("nan"), float("inf")])
-def test_a_delay_that_is_none_is_refused_where_it_is_named(after_s: float) -> None:
+def test_a_delay_that_is_no_length_of_time_is_refused_where_it_is_named(after_s: float) -> None:
     with pytest.raises(ValueError, match="after_s"):
         errors.RetryLater(after_s=after_s)
 

@@ -38,7 +38,7 @@ def test_the_delay_is_the_formula_of_the_standard_with_jitter_after_the_cap(
 @given(count=st.integers(min_value=0), jitter=jitters, multiplier=st.sampled_from([1, 1.0, 1.0001, 2, 2.0, 1000]))
 def test_no_retry_count_however_large_leaves_the_bounds(count: int, jitter: float, multiplier: float) -> None:
     policy = RetryPolicy(max_retries=None, initial_delay_ms=1000, max_delay_ms=30_000, multiplier=multiplier)
-    assert 1000 <= policy.delay_ms(count, jitter) < 33_000
+    assert 1000 <= policy.delay_ms(count, jitter) <= 33_000  # rounding may reach the end of the jitter
 
 
 @pytest.mark.parametrize("count", [10**6, 10**18, pytest.param(10**400, id="a googol to the fourth")])

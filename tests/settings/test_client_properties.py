@@ -1,27 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
 from holdfast.settings.passthrough import FORBIDDEN, OWN_SETTING
 from tests.settings.loader import Loader
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_the_real_client_takes_what_the_settings_give_it(loader: Loader, protocol: str) -> None:
-    settings = loader.load(
-        {"HOLDFAST_KAFKA_LIBRDKAFKA_SOCKET_KEEPALIVE_ENABLE": "true"},
-        settings={"kafka": {"brokers": "127.0.0.1:1"}},
-        group_protocol=protocol,
-        group_instance_id="one",
-    )
-    charge = settings.consumers["charge"]
-    quiet = {"log_level": 0}
-    Consumer({**settings.kafka.properties(), **charge.properties(), **quiet}).close()
-    Producer({**settings.kafka.properties(), **quiet})
-    assert charge.properties()["auto.offset.reset"] == "error"
-    assert charge.properties()["enable.auto.commit"] == "false"
-    assert charge.properties()["queued.max.messages.kbytes"] == 65536
 
 
 def test_other_properties_come_from_every_source_each_by_itself(loader: Loader) -> None:

@@ -157,6 +157,13 @@ def test_an_app_needs_a_name_that_fits_into_names(loader: Loader) -> None:
         load(AppSpec(name="my shop"), environ={}, cwd=loader.cwd)
 
 
+@pytest.mark.parametrize("around", [" {}", "{}\n", "{}\x1f", "\u2003{}"])
+def test_every_kind_of_space_around_a_number_is_left_out(loader: Loader, around: str) -> None:
+    environ = {"HEALTH_CHECK_PORT": around.format("99"), "HOLDFAST_SHUTDOWN_TIMEOUT_S": around.format("1.5")}
+    settings = loader.load(environ)
+    assert (settings.health.port, settings.shutdown.timeout_s) == (99, 1.5)
+
+
 @given(variables=st.dictionaries(st.sampled_from(VARIABLES), st.text(max_size=20), max_size=6))
 @hypothesis_settings(max_examples=300)
 def test_any_text_in_any_variable_gives_settings_or_problems(

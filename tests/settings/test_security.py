@@ -21,25 +21,16 @@ LOGIN = {
 }
 
 
-def test_tls_and_sasl_reach_the_client(loader: Loader) -> None:
+def test_tls_and_sasl_are_read(loader: Loader) -> None:
     for name in ("ca.pem", "cert.pem", "key.pem"):
         (loader.cwd / name).touch()
     kafka = {"ssl_ca_location": "ca.pem", "ssl_certificate_location": "cert.pem", "ssl_key_location": "key.pem"}
-    found = loader.load(LOGIN, settings={"kafka": kafka}).kafka.properties()
-    assert found == {
-        "bootstrap.servers": "localhost:9092",
-        "client.id": "shop",
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": "shop",
-        "sasl.password": PASSWORD,
-        "sasl.oauthbearer.client.secret": PASSWORD,
-        "ssl.ca.location": "ca.pem",
-        "ssl.certificate.location": "cert.pem",
-        "ssl.key.location": "key.pem",
-        "ssl.key.password": PASSWORD,
-        "ssl.endpoint.identification.algorithm": "https",
-    }
+    found = loader.load(LOGIN, settings={"kafka": kafka}).kafka
+    assert (found.security_protocol, found.sasl_mechanism, found.sasl_username) == ("SASL_SSL", "SCRAM-SHA-512", "shop")
+    assert found.sasl_password == found.ssl_key_password == Secret(PASSWORD)
+    assert (found.ssl_ca_location, found.ssl_certificate_location, found.ssl_key_location) == tuple(kafka.values())
+    assert found.ssl_endpoint_identification_algorithm == "https"
+    assert found.librdkafka == {"sasl.oauthbearer.client.secret": PASSWORD}
 
 
 def test_no_secret_is_seen_in_the_settings(loader: Loader) -> None:

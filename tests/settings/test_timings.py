@@ -49,9 +49,6 @@ def test_a_poll_interval_below_the_retry_sum_only_warns(loader: Loader) -> None:
 def test_under_kip_848_session_heartbeat_and_assignor_do_not_exist(loader: Loader) -> None:
     charge = loader.charge(group_protocol="consumer")
     assert (charge.timings.session_timeout_ms, charge.timings.heartbeat_interval_ms, charge.assignor) == (None,) * 3
-    assert not {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"} & set(
-        charge.properties()
-    )
 
 
 @pytest.mark.parametrize("option", [{"session_timeout_ms": 45_000}, {"assignor": "range"}])

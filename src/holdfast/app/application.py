@@ -40,9 +40,7 @@ class App:
         self.consumers: dict[str, Consumer] = {}
         self._settings = settings
 
-    def consumer(
-        self, *topics: str, name: str | None = None, **options: Unpack[ConsumerOptions]
-    ) -> Callable[[F], F]:
+    def consumer(self, *topics: str, name: str | None = None, **options: Unpack[ConsumerOptions]) -> Callable[[F], F]:
         """Make the function below consume these topics. It stays an ordinary function that you can call and test.
 
         Its group is `<app>.<name>`, its name the function's unless told. Raises ConfigError for a function that cannot be
@@ -71,7 +69,7 @@ class App:
     def chosen(self, only: Sequence[str] = ()) -> list[Consumer]:
         """All consumers, or those named. Raises ConfigError for unknown names, or if there are none at all."""
         if not self.consumers:
-            raise ConfigError(f"App {self.name!r} has no consumers; decorate a function with @app.consumer(\"topic\").")
+            raise ConfigError(f'App {self.name!r} has no consumers; decorate a function with @app.consumer("topic").')
         unknown = [name for name in only if name not in self.consumers]
         if unknown:
             raise ConfigError(

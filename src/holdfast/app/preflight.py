@@ -89,6 +89,8 @@ def _letter_topic(
     try:
         admin.create_topic(letter, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=LETTER_TOPIC_CONFIG)
     except SourceError as error:
-        raise StartError(f"The dead-letter topic {letter} does not exist and could not be made ({error}).{by_hand}") from error
+        raise StartError(
+            f"The dead-letter topic {letter} does not exist and could not be made ({error}).{by_hand}"
+        ) from error
     log.info("dead_letter_topic_made", topic=letter, partitions=partitions)
     return partitions

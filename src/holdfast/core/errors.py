@@ -1,18 +1,18 @@
 """Every exception that holdfast raises at a user, or that a user raises at holdfast.
 
-    HoldfastError
-    ├── ConfigError            settings are wrong; all problems at once            exit 2
-    ├── StartError             the broker, a topic or a right is missing at start  exit 3
-    ├── Fenced                 another member took this static member's identity   exit 6
-    ├── PortError              a client call failed (see `Fault`)
-    │   ├── SourceError        consuming side
-    │   └── SinkError          producing side
-    ├── DecodeError            the bytes of a record do not fit the annotation     buried
-    └── Signal                 raised by a handler to speak its mind
-        ├── RetryLater         try this record again after a while
-        ├── Reject             bury this record now
-        ├── Discard            drop this record on purpose, counted and logged
-        └── Halt               stop the whole app; the record stays unfinished     exit 4
+HoldfastError
+├── ConfigError            settings are wrong; all problems at once            exit 2
+├── StartError             the broker, a topic or a right is missing at start  exit 3
+├── Fenced                 another member took this static member's identity   exit 6
+├── PortError              a client call failed (see `Fault`)
+│   ├── SourceError        consuming side
+│   └── SinkError          producing side
+├── DecodeError            the bytes of a record do not fit the annotation     buried
+└── Signal                 raised by a handler to speak its mind
+    ├── RetryLater         try this record again after a while
+    ├── Reject             bury this record now
+    ├── Discard            drop this record on purpose, counted and logged
+    └── Halt               stop the whole app; the record stays unfinished     exit 4
 """
 
 from __future__ import annotations

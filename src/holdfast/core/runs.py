@@ -28,9 +28,22 @@ class Case:
     `verdict` is sticky: once it says Bury, only the publishing is repeated, never the handler.
     """
 
-    __slots__ = ("attempts", "begun_at", "dropped", "keys", "message", "outgoing", "partition", "publishes", "seq", "verdict")
+    __slots__ = (
+        "attempts",
+        "begun_at",
+        "dropped",
+        "keys",
+        "message",
+        "outgoing",
+        "partition",
+        "publishes",
+        "seq",
+        "verdict",
+    )
 
-    def __init__(self, partition: Partition, seq: int, message: Message, keys: tuple[bytes, ...], begun_at: float) -> None:
+    def __init__(
+        self, partition: Partition, seq: int, message: Message, keys: tuple[bytes, ...], begun_at: float
+    ) -> None:
         self.partition = partition
         self.seq = seq
         self.message = message
@@ -50,7 +63,19 @@ class Run:
     worker reads before each record. Otherwise the loop thread owns it.
     """
 
-    __slots__ = ("attempt", "begun_at", "case", "done", "elapsed_s", "failure", "keys", "messages", "partition", "seqs", "stop")
+    __slots__ = (
+        "attempt",
+        "begun_at",
+        "case",
+        "done",
+        "elapsed_s",
+        "failure",
+        "keys",
+        "messages",
+        "partition",
+        "seqs",
+        "stop",
+    )
 
     def __init__(
         self,

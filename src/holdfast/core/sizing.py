@@ -8,6 +8,9 @@ FAST_S = 50e-6
 FAST_WORKERS = 4
 """Runs of a fast handler out at the same time: more threads would only fight over the interpreter."""
 
+QUICK_S = 200e-6
+"""A handler below this is worth waiting for, so that its commit can be shared."""
+
 LARGEST_RUN = 1_000
 CONSECUTIVE_S, BUNDLE_S = 20e-3, 5e-3
 """How long a run should take: long enough to pay for the hand-over, short enough to be stopped and committed."""
@@ -50,6 +53,11 @@ class Sizer:
             return 1
         target_s = CONSECUTIVE_S if self._consecutive else BUNDLE_S
         return max(1, min(LARGEST_RUN, int(target_s / max(self._mean_s, 1e-9))))
+
+    @property
+    def quick(self) -> bool:
+        """Whether a run that is out will be back in a moment."""
+        return self._mean_s is not None and self._mean_s < QUICK_S
 
     @property
     def workers(self) -> int:

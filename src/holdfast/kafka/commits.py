@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import confluent_kafka
 from confluent_kafka import KafkaError
 
 from holdfast.core.errors import SourceError
 from holdfast.core.ports import CommitOutcome, Committed, Position
 from holdfast.core.records import TopicPartition
 from holdfast.kafka.faults import source_error
+from holdfast.kafka.places import ClientPlace
 
 
 @dataclass(slots=True, eq=False)
@@ -26,11 +26,24 @@ class Request:
 
     def is_held(self, held: Sequence[Committed]) -> bool:
         """Whether the broker holds exactly what was sent."""
-        by_place = {one.place: one for one in held}
-        return all(
-            by_place[sent.place].offset == sent.offset and by_place[sent.place].metadata == sent.metadata
-            for sent in self.positions
-        )
+        found = {(one.place, one.offset, one.metadata) for one in held}
+        return found == {(sent.place, sent.offset, sent.metadata) for sent in self.positions}
+
+    def outcome(self, error: KafkaError | None, answer: Sequence[ClientPlace]) -> CommitOutcome:
+        """What the client's answer says, partition by partition.
+
+        If the broker refused some of them, the client gives their error to all: then all count as failed, and sending
+        those again that were stored does no harm.
+        """
+        errors = {TopicPartition(one.topic, one.partition): one.error for one in answer}
+        confirmed, failed = [], []
+        for position in self.positions:
+            own = errors.get(position.place) or error
+            if own is None:
+                confirmed.append(position)
+            else:
+                failed.append((position, source_error(f"commit {position.place}", own)))
+        return CommitOutcome(confirmed=tuple(confirmed), failed=tuple(failed))
 
     def all_failed(self, error: SourceError) -> CommitOutcome:
         return CommitOutcome(confirmed=(), failed=tuple((position, error) for position in self.positions))
@@ -54,36 +67,18 @@ class Requests:
     def drop(self, request: Request) -> None:
         self.sent = [other for other in self.sent if other is not request]
 
-    def settle(
-        self, error: KafkaError | None, answer: Sequence[confluent_kafka.TopicPartition]
-    ) -> CommitOutcome | None:
-        """The client's answer; None if the outcome was known already."""
+    def settle(self, answer: Sequence[ClientPlace]) -> Request | None:
+        """The request to which the client's answer belongs; None if its outcome was known already."""
         request = self._match(answer)
         if request is None:
             return None
         self.drop(request)
-        if request.answered:
-            return None
-        return _outcome(request, error, answer)
+        return None if request.answered else request
 
-    def _match(self, answer: Sequence[confluent_kafka.TopicPartition]) -> Request | None:
+    def _match(self, answer: Sequence[ClientPlace]) -> Request | None:
         # The client retries by itself, so answers may overtake each other: compare what was asked, not the order.
         told = {(one.topic, one.partition, one.offset) for one in answer}
         for request in self.sent:
             if told == {(*position.place, position.offset) for position in request.positions}:
                 return request
         return self.sent[0] if self.sent and not told else None
-
-
-def _outcome(
-    request: Request, error: KafkaError | None, answer: Sequence[confluent_kafka.TopicPartition]
-) -> CommitOutcome:
-    errors = {TopicPartition(one.topic, one.partition): one.error for one in answer}
-    confirmed, failed = [], []
-    for position in request.positions:
-        own = errors.get(position.place) or error
-        if own is None:
-            confirmed.append(position)
-        else:
-            failed.append((position, source_error(f"commit {position.place}", own)))
-    return CommitOutcome(confirmed=tuple(confirmed), failed=tuple(failed))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import confluent_kafka
 
-from holdfast.core.ports import Position
+from holdfast.core.ports import Committed, Position
 from holdfast.core.records import TopicPartition
 from holdfast.kafka.faults import CLIENT_ERRORS, source_error
 
@@ -40,3 +40,14 @@ def places_of(partitions: Sequence[ClientPlace]) -> list[TopicPartition]:
 def names_of(places: Sequence[TopicPartition]) -> str:
     shown = ", ".join(map(str, places[:5]))
     return f"{shown} and {len(places) - 5} more" if len(places) > 5 else shown or "nothing"
+
+
+def committed_of(found: Sequence[ClientPlace]) -> list[Committed]:
+    """Raises SourceError if any of them has an error: that is not the same as no commit."""
+    for one in found:
+        if one.error is not None:
+            raise source_error(f"read the committed offset of {one.topic}[{one.partition}]", one.error)
+    return [
+        Committed(TopicPartition(one.topic, one.partition), one.offset if one.offset >= 0 else None, one.metadata or "")
+        for one in found
+    ]

@@ -13,6 +13,8 @@ What the client can and cannot do, as far as this file depends on it (measured; 
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -26,12 +28,15 @@ from holdfast.core.records import Message, TopicPartition
 from holdfast.kafka.commits import Requests
 from holdfast.kafka.config import is_incremental
 from holdfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
-from holdfast.kafka.places import ClientPlace, client_position, names_of, places_of, translated
+from holdfast.kafka.places import ClientPlace, client_position, committed_of, names_of, places_of, translated
 
+_log = logging.getLogger("holdfast.kafka.source")
 _error_of = confluent_kafka.Message.error
 
 READ_BACK_PAUSE_S = 0.1
 """After a read-back that timed out: requests must not pile up before a frozen coordinator."""
+GIVE_UP_S = 5.0
+"""How long `close` waits for the client to take the partitions back, which it does at once unless a rebalance is on."""
 READ_BACK_AGAIN_S = 0.005
 """After a read-back that found something else than was sent."""
 
@@ -217,15 +222,7 @@ class KafkaSource:
         with translated(f"read the committed offsets of {names_of(places)}"):
             asked = [ClientPlace(*place) for place in places]
             found = self._open.committed(asked, timeout_s)
-        for one in found:
-            if one.error is not None:
-                raise source_error(f"read the committed offset of {one.topic}[{one.partition}]", one.error)
-        return [
-            Committed(
-                TopicPartition(one.topic, one.partition), one.offset if one.offset >= 0 else None, one.metadata or ""
-            )
-            for one in found
-        ]
+        return committed_of(found)
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
         """The first offset of the log and the next one to be written. Raises SourceError.
@@ -274,26 +271,31 @@ class KafkaSource:
     def close(self) -> None:
         """Leave the group. Callbacks may come during it; may block while the broker is away.
 
-        A commit that is still unanswered afterwards is reported as failed: nobody will ever know. Raises what a
-        listener raised meanwhile.
+        A commit that is still unanswered afterwards is reported as failed: nobody will ever know. Never raises; what a
+        listener raises meanwhile is logged.
         """
-        if self._client is None:
+        client = self._client
+        if client is None:
             return
+        with contextlib.suppress(*CLIENT_ERRORS):  # a fenced client refuses, and has nothing to give up
+            # Inside the client's close() offsets cannot be read back, so partitions are given up before it.
+            client.unsubscribe()
+            deadline = time.monotonic() + GIVE_UP_S
+            while self._started and time.monotonic() < deadline:
+                client.poll(0.05)  # a record that comes out is nobody's any more
+        with contextlib.suppress(*CLIENT_ERRORS):
+            client.close()
+        self._client = None
+        self._started.clear()
+        request = self._requests.under_way()
+        if request is not None:
+            self._requests.drop(request)
+            text = "The consumer closed before the commit was answered."
+            self._unsent = request.all_failed(SourceError(text, fault=Fault.RETRY, code="CLOSED"))
         try:
-            self._client.close()
-        except CLIENT_ERRORS as error:
-            raise source_error("leave the group", error) from error
-        finally:
-            self._client = None
-            self._started.clear()
-            request = self._requests.under_way()
-            if request is not None:
-                self._requests.drop(request)
-                gone = SourceError(
-                    "The consumer closed before the commit was answered.", fault=Fault.RETRY, code="CLOSED"
-                )
-                self._unsent = request.all_failed(gone)
-        self._before()
+            self._before()
+        except BaseException:  # noqa: BLE001 - there is no later call that could raise it
+            _log.exception("source_listener_failed_while_closing")
 
     # -- callbacks: they run inside poll, sweep or close, and never raise --------------------------------------------
 
@@ -315,9 +317,9 @@ class KafkaSource:
         self._tell(self._let_go, places)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
-        outcome = self._requests.settle(error, partitions or [])
-        if outcome is not None:
-            self._tell(self._ear.on_committed, outcome)
+        request = self._requests.settle(partitions or [])
+        if request is not None:
+            self._tell(self._ear.on_committed, request.outcome(error, partitions or []))
 
     def _on_error(self, error: KafkaError) -> None:
         self._tell(self._ear.on_error, source_error("reach the brokers", error), None)

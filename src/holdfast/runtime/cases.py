@@ -155,7 +155,14 @@ class Cases:
                 if error.fault is Fault.TOO_LARGE and case.outgoing is not None:
                     case.outgoing = self._publisher.shrink(case.outgoing)
                 delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(case.publishes - 1, 10))
-                self._say(log.error, "letter_not_published", case, error, fault=error.fault, backoff_delay_ms=round(delay_s * 1000))
+                self._say(
+                    log.error,
+                    "letter_not_published",
+                    case,
+                    error,
+                    fault=error.fault,
+                    backoff_delay_ms=round(delay_s * 1000),
+                )
                 self._timers.add(now + delay_s, case)
 
     def drop(self, partition: Partition) -> list[Case]:

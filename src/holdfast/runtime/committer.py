@@ -20,6 +20,9 @@ log = get_logger("holdfast.commit")
 SPIN_S = 2e-3
 """A commit takes 0.3 ms on a good day; for this long the loop polls for its answer without a pause."""
 
+GATHER_S = 0.3e-3
+"""Lanes that finish this close together share a request: it costs the broker more than the wait costs them."""
+
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 5.0
 REBALANCE_BACKOFF_S = 1.0
 TRIP_FAILURES, TRIP_S = 3, 5.0
@@ -53,6 +56,7 @@ class Committer:
         self._finished = 0
         self._failures = 0
         self._not_before = float("-inf")
+        self._gather_until: float | None = None
         self.fatal: SourceError | None = None
         self.commits = 0
         self.failed = 0
@@ -85,19 +89,26 @@ class Committer:
         """Commit this partition's position although nothing of it was finished."""
         self._dirty[partition.place] = partition
 
-    def step(self, now: float) -> None:
-        """Send what is due, if nothing is under way."""
+    def step(self, now: float, *, others_soon: bool) -> None:
+        """Send what is due, if nothing is under way. `others_soon`: more results are a moment away, and may share it."""
         if self._sent or not self._dirty or now < self._not_before:
+            return
+        if self.each and others_soon and now < self._gathered_by(now):
             return
         if self.each or self._finished >= self._policy.every_records or now - self._last_at >= self._policy.every_s:
             self._send(now, list(self._dirty.values()))
+
+    def _gathered_by(self, now: float) -> float:
+        if self._gather_until is None:
+            self._gather_until = now + GATHER_S
+        return self._gather_until
 
     def due_in(self, now: float) -> float:
         """Seconds until `step` may have something to send."""
         if self._sent or not self._dirty:
             return float("inf")
-        due = self._not_before if self.each else max(self._not_before, self._last_at + self._policy.every_s)
-        return max(0.0, due - now)
+        due = self._gather_until or now if self.each else self._last_at + self._policy.every_s
+        return max(0.0, due - now, self._not_before - now)
 
     def push(self, now: float, partitions: Iterable[Partition]) -> None:
         """Send what these partitions have, due or not: they are about to go, or the consumer is."""
@@ -111,6 +122,7 @@ class Committer:
     def _send(self, now: float, partitions: list[Partition]) -> None:
         self._last_at = now
         self._finished = 0
+        self._gather_until = None
         for partition in partitions:
             del self._dirty[partition.place]
             position = self._position(partition)
@@ -163,7 +175,13 @@ class Committer:
             self._dirty[place] = part.partition
             error = errors.get(place)
             fault = error.fault if error else Fault.RETRY
-            log.warning("commit_failed", place=str(place), offset=part.position.offset, fault=fault, code=error.code if error else "")
+            log.warning(
+                "commit_failed",
+                place=str(place),
+                offset=part.position.offset,
+                fault=fault,
+                code=error.code if error else "",
+            )
             if fault in (Fault.FENCED, Fault.FATAL):
                 self.fatal = error
             elif fault is Fault.REBALANCING:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.core.errors import Halt
 from holdfast.core.ports import Sink
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
@@ -33,14 +35,18 @@ class Handler:
         if self.shape.context is None:
 
             def call_plain(message: Message, run: Run) -> None:  # noqa: ARG001 - one shape for all calls
-                function(decode(message.value()))
+                result = function(decode(message.value()))
+                if result is not None:
+                    _refuse_awaitable(result)
 
             return call_plain
         context_for = self._context_for(sink)
 
         def call_with_context(message: Message, run: Run) -> None:
             context = context_for(message, run)
-            function(decode(message.value()), context)
+            result = function(decode(message.value()), context)
+            if result is not None:
+                _refuse_awaitable(result)
             if context.sends is not None:
                 context.sends.wait()
 
@@ -72,3 +78,11 @@ class Handler:
             return Context(message, attempt=run.attempt, group=group, logger=logger, sink=sink)
 
         return context_for
+
+
+def _refuse_awaitable(result: object) -> None:
+    """A `def` that hands back a coroutine has done nothing yet: that must not count as success."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise Halt("the handler is a plain function that returned an awaitable, so nothing ran; make it async def")

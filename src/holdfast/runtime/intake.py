@@ -24,7 +24,9 @@ class Intake:
     A partition holds at most twice its quota plus one sweep: beyond twice the quota it is paused at once.
     """
 
-    def __init__(self, source: Source, ownership: Ownership, lanes: Lanes, policy: BufferPolicy, *, sweep: int, topics: int) -> None:
+    def __init__(
+        self, source: Source, ownership: Ownership, lanes: Lanes, policy: BufferPolicy, *, sweep: int, topics: int
+    ) -> None:
         self._source = source
         self._ownership = ownership
         self._lanes = lanes

@@ -35,6 +35,9 @@ IDLE_S = 0.1
 BUSY_S = 0.005
 """Longest wait for results while work is out: then the client is swept again."""
 
+ANSWER_S = 100e-6
+"""Between polls for the answer to a commit: shorter waits take the processor from those who make the answer."""
+
 RECALL_S = 1.0
 """A run that is out this long is asked to come back after its current record, so that what it did can be committed."""
 
@@ -88,12 +91,8 @@ class Loop:
         self.ownership = Ownership()
         self.committer = Committer(source, self.lanes, plan)
         self.assignment = Assignment(source, self.ownership, self.committer, plan)
-        self.intake = Intake(
-            source, self.ownership, self.lanes, plan.buffer, sweep=plan.sweep, topics=len(plan.topics)
-        )
-        self.cases = Cases(
-            plan, publisher, mailbox, clock, random, finished=self._case_finished, halt=self._halt
-        )
+        self.intake = Intake(source, self.ownership, self.lanes, plan.buffer, sweep=plan.sweep, topics=len(plan.topics))
+        self.cases = Cases(plan, publisher, mailbox, clock, random, finished=self._case_finished, halt=self._halt)
         self.sizer = Sizer(
             capacity=plan.capacity, consecutive=plan.order == "partition", one_by_one=plan.commit.mode == "each"
         )
@@ -134,7 +133,7 @@ class Loop:
             self._accept(item, now)
         self.cases.step(now)
         self._recall(now)
-        self.committer.step(now)
+        self.committer.step(now, others_soon=bool(self.in_flight) and self.sizer.quick)
         if self.committer.fatal is not None:
             self._client_is_gone(self.committer.fatal)
         self._set_hold(COMMIT, self.committer.tripped(now))
@@ -143,7 +142,9 @@ class Loop:
 
     def _patience(self, now: float) -> float:
         """How long to wait for results."""
-        if self.committer.spinning(now) or not (self.in_flight or self.cases.settling):
+        if self.committer.spinning(now):
+            return ANSWER_S
+        if not (self.in_flight or self.cases.settling):
             return 0.0
         return min(BUSY_S, self.cases.next_in(now), self.committer.due_in(now))
 
@@ -382,7 +383,12 @@ class Loop:
         if waiting and now < self._deadline:
             if now - self._reported_at >= DRAIN_REPORT_S:
                 self._reported_at = now
-                log.info("drain_waits", consumer=self.plan.name, in_flight=len(self.in_flight), settling=len(self.cases.settling))
+                log.info(
+                    "drain_waits",
+                    consumer=self.plan.name,
+                    in_flight=len(self.in_flight),
+                    settling=len(self.cases.settling),
+                )
             return False
         self.committer.push(now, self.ownership)
         if now < self._deadline and any(self.committer.owes(partition) for partition in self.ownership):

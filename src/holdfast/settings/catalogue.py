@@ -286,4 +286,4 @@ BY_NAME: Final = {section.name: section for section in SECTIONS}
 
 # Variables with our prefix that are no settings: other parts of holdfast read them.
 OTHER_VARIABLES: Final = frozenset({"HOLDFAST_CACHE_DIR"})
-OTHER_PREFIXES: Final = ("HOLDFAST_TESTING_",)
+OTHER_PREFIXES: Final = ("HOLDFAST_TEST_",)

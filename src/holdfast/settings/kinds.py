@@ -50,11 +50,12 @@ class Whole:
         return _or_word(checks.range_of("a whole number", self.low, self.high), self.none_word)
 
     def parse(self, text: str) -> object:
-        if self.none_word is not None and text.strip().lower() == self.none_word:
+        plain = text.strip().lower()
+        if self.none_word is not None and plain == self.none_word:
             return None
-        if not re.fullmatch(r"[+-]?[0-9]{1,30}", text.strip()):
+        if not re.fullmatch(r"[+-]?[0-9]{1,30}", plain):
             raise Unfit(f"must be {self.expects}; got {checks.shown(text)}")
-        return self.check(int(text))
+        return self.check(int(plain))
 
     def check(self, value: object) -> object:
         if self.none_word is not None and (value is None or value == self.none_word):
@@ -78,11 +79,12 @@ class Number:
         return _or_word(checks.range_of("a number", self.low, self.high, above=self.above), self.none_word)
 
     def parse(self, text: str) -> object:
-        if self.none_word is not None and text.strip().lower() == self.none_word:
+        plain = text.strip().lower()
+        if self.none_word is not None and plain == self.none_word:
             return None
-        if not re.fullmatch(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?", text.strip()):
+        if not re.fullmatch(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})(e[+-]?[0-9]{1,3})?", plain):
             raise Unfit(f"must be {self.expects}; got {checks.shown(text)}")
-        return self.check(float(text))
+        return self.check(float(plain))
 
     def check(self, value: object) -> object:
         if self.none_word is not None and (value is None or value == self.none_word):

@@ -27,27 +27,6 @@ class KafkaSettings:
     ssl_endpoint_identification_algorithm: str
     librdkafka: Mapping[str, object] = field(repr=False)
 
-    def properties(self) -> dict[str, object]:
-        """What every client needs to connect, by the client's own names. Has secrets in the clear: never log it."""
-        found: dict[str, object | None] = {
-            "bootstrap.servers": ",".join(self.brokers),
-            "client.id": self.client_id,
-            "security.protocol": self.security_protocol,
-            "sasl.mechanism": self.sasl_mechanism,
-            "sasl.username": self.sasl_username,
-            "sasl.password": self.sasl_password and self.sasl_password.reveal(),
-            **self.librdkafka,
-        }
-        if self.security_protocol in {"SSL", "SASL_SSL"}:
-            found |= {
-                "ssl.ca.location": self.ssl_ca_location,
-                "ssl.certificate.location": self.ssl_certificate_location,
-                "ssl.key.location": self.ssl_key_location,
-                "ssl.key.password": self.ssl_key_password and self.ssl_key_password.reveal(),
-                "ssl.endpoint.identification.algorithm": self.ssl_endpoint_identification_algorithm,
-            }
-        return {name: value for name, value in found.items() if value is not None}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicNames:
@@ -90,26 +69,6 @@ class ConsumerSettings:
     def dead_letter_topics(self) -> dict[str, str]:
         """Source topic → where its letters go."""
         return {topic: names.dead_letter_topic for topic, names in self.names.items()}
-
-    def properties(self) -> dict[str, object]:
-        """What makes a client a member of this group, in the client's own names; to be joined with KafkaSettings'."""
-        found: dict[str, object | None] = {
-            "group.id": self.group,
-            "group.instance.id": self.group_instance_id,
-            "group.protocol": self.group_protocol,
-            "partition.assignment.strategy": self.assignor,
-            "session.timeout.ms": self.timings.session_timeout_ms,
-            "heartbeat.interval.ms": self.timings.heartbeat_interval_ms,
-            "max.poll.interval.ms": self.timings.max_poll_interval_ms,
-            "enable.auto.commit": "false",
-            "enable.auto.offset.store": "false",
-            "auto.offset.reset": "error",  # holdfast resets by `auto_offset_reset` itself, loudly
-            "isolation.level": self.isolation_level,
-            "fetch.min.bytes": self.fetch_min_bytes,
-            "fetch.wait.max.ms": self.fetch_max_wait_ms,
-            "queued.max.messages.kbytes": self.buffer.client_queue_bytes // 1024,
-        }
-        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ class Group:
     _leader: str = ""
     _deadline: Timer | None = None
     _numbered: int = 0
+    _moving: bool = False
 
     def join(self, who: Identity, topics: Sequence[str], owned: Sequence[TopicPartition], respond: Respond) -> None:
         if who.member_id and who.member_id not in self._members:
@@ -106,8 +107,10 @@ class Group:
         member.sync = respond
         if who.member_id == self._leader and assignment is not None:
             self.state = State.STABLE
+            self._moving = False
             for other in self._members.values():
                 other.assignment = assignment.get(other.member_id, ())
+                self._moving |= not set(other.claim.owned) <= set(other.assignment)
                 reply, other.sync = other.sync, None
                 if reply is not None:
                     reply(other.assignment)
@@ -176,7 +179,8 @@ class Group:
         old = next((m for m in self._members.values() if who.instance_id and m.instance_id == who.instance_id), None)
         if old is None:
             return False
-        quiet = self.state is State.STABLE and old.claim.topics == tuple(topics)
+        # While partitions move, somebody has to join again; if that was the old one, they would move nowhere.
+        quiet = self.state is State.STABLE and old.claim.topics == tuple(topics) and not self._moving
         if not quiet:
             self._remove(old, "fenced", rebalance=self.state is not State.STABLE)
             return False
@@ -243,7 +247,7 @@ class Group:
             self.trace.fault(f"evicted_{why}")
         for reply in (member.join, member.sync):
             if reply is not None:
-                reply(Failure("UNKNOWN_MEMBER_ID"))
+                reply(Failure("FENCED_INSTANCE_ID" if why == "fenced" else "UNKNOWN_MEMBER_ID"))
         if not self._members:
             self.state = State.EMPTY
             self.generation += 1

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
-from typing import Any, assert_never
+from typing import assert_never
 
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.ports import CommitOutcome, Committed, Listener, Position
 from holdfast.core.records import Message, TopicPartition
-from holdfast.testing.simulator.broker import FakeBroker, PositionAnswer
-from holdfast.testing.simulator.faults import CommitFault
+from holdfast.testing.simulator.broker import FakeBroker
+from holdfast.testing.simulator.commits import Commits
 from holdfast.testing.simulator.fetcher import Fetched, Fetcher
 from holdfast.testing.simulator.membership import Membership, Phase
 from holdfast.testing.simulator.operations import AssignOp, CommitOp, ErrorOp, LostOp, Operation, Operations, RevokeOp
@@ -20,8 +19,6 @@ from holdfast.testing.simulator.process import Process, SimulationError
 from holdfast.testing.simulator.trace import (
     Assigned,
     Closed,
-    CommitAnswered,
-    CommitSent,
     Delivered,
     Lost,
     Reset,
@@ -30,14 +27,6 @@ from holdfast.testing.simulator.trace import (
     Started,
 )
 from holdfast.testing.simulator.wire import Channel, Failure
-
-READ_BACK_PAUSE_S = 0.02
-"""Between two looks at what the group holds, inside on_revoked."""
-
-
-@dataclass(slots=True, eq=False)
-class _Commit:
-    positions: tuple[Position, ...]
 
 
 class FakeSource:
@@ -58,15 +47,21 @@ class FakeSource:
             group=self._group,
             instance_id=instance_id,
             suspend=self._fetcher.suspend,
-            may_rejoin=lambda: self._unanswered == 0,
+            may_rejoin=lambda: self._commits.unanswered == 0,
+        )
+        self._commits = Commits(
+            process,
+            broker,
+            self._channel,
+            self._operations,
+            group=self._group,
+            answered=self._membership.commit_answered,
         )
         self._listener: Listener | None = None
         self._kept: Exception | None = None
         self._callback = ""
         self._event_taken = False
-        self._commit: _Commit | None = None
-        self._unanswered = 0
-        self._unsent: CommitOutcome | None = None
+        self._closing = False
         self._closed = False
 
     @property
@@ -111,15 +106,12 @@ class FakeSource:
         if self._callback != "on_revoked":
             raise SimulationError("serve is only for the inside of on_revoked")
         self._tell_unsent()
-        deadline = self._now() + timeout_s
-        while self._commit is not None and self._now() < deadline:
-            if self._is_held(self._commit, deadline - self._now()):
-                # The client's own answer may have come meanwhile, but nobody could have been told.
-                for operation in [op for op in self._operations if isinstance(op, CommitOp)]:
-                    self._operations.remove(operation)
-                self._tell(CommitOutcome(confirmed=self._commit.positions))
-                return
-            self._process.wait(min(READ_BACK_PAUSE_S, max(0.0, deadline - self._now())), lambda: False)
+        if self._closing:
+            self._process.wait(timeout_s if self._commits.under_way else 0.0, lambda: False)
+            return  # while the client closes, a read-back only times out; the answer comes before it has closed
+        outcome = self._commits.read_back(timeout_s)
+        if outcome is not None:
+            self._tell(outcome)
 
     def start(self, positions: Sequence[Position]) -> None:
         self._enter("start")
@@ -144,7 +136,7 @@ class FakeSource:
 
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
         self._enter("committed")
-        answer = self._ask_committed(places, timeout_s) if places else []
+        answer = self._commits.stored(places, timeout_s) if places else []
         if isinstance(answer, Failure):
             raise answer.error("reading committed offsets")
         return answer
@@ -163,38 +155,24 @@ class FakeSource:
 
     def commit(self, positions: Sequence[Position]) -> None:
         self._enter("commit")
-        if self._commit is not None:
-            raise SimulationError("a second commit while one is under way")
-        self._unanswered += 1
-        self._commit = commit = _Commit(tuple(positions))
-        who = self._membership.identity()
-        for p in commit.positions:
-            self._broker.trace.add(CommitSent(self._now(), who.name, who.generation, p.place, p.offset, p.metadata))
-        if self._broker.faults.commits.take(only=CommitFault.UNSENT) is not None:
-            self._unanswered -= 1
-            self._unsent = _outcome(commit.positions, Failure("_TRANSPORT"))
-            return
-        self._channel.send(
-            lambda respond: respond(self._broker.commit(self._group, who, commit.positions)),
-            lambda answer: self._on_commit(commit, answer),
-            timeout_s=self._broker.settings.request_timeout_s,
-            cuts=True,
-        )
+        self._commits.send(self._membership.identity(), positions)
 
     def close(self) -> None:
         if self._closed:
             return
         self._enter("close")
+        self._closing = True
         self._membership.stop_joining()
         self._tell_unsent()
         self._serve_all()
         if self._membership.owned and self._membership.phase is not Phase.FENCED:
             self._serve(RevokeOp(self._membership.owned))
         # The client does not leave before its commits are answered, or have timed out.
-        while self._commit is not None:
-            self._tell_unsent()
-            self._process.wait(self._broker.settings.request_timeout_s, lambda: self._operations or not self._commit)
+        self._tell_unsent()
+        while self._commits.under_way:
+            self._process.wait(self._broker.settings.request_timeout_s, lambda: self._operations)
             self._serve_all()
+            self._tell_unsent()
         self._membership.leave()
         self._fetcher.close()
         self._closed = True
@@ -220,7 +198,7 @@ class FakeSource:
             raise kept
 
     def _tell_unsent(self) -> None:
-        outcome, self._unsent = self._unsent, None
+        outcome = self._commits.take_unsent()
         if outcome is not None:
             self._tell(outcome)
 
@@ -245,28 +223,6 @@ class FakeSource:
             place = TopicPartition(message.topic(), message.partition())
             self._broker.trace.add(Delivered(self._now(), self._process.name, place, message.offset()))
         return [message for message, _ in fetched]
-
-    def _ask_committed(self, places: Sequence[TopicPartition], timeout_s: float) -> Failure | list[Committed]:
-        answers: list[Any] = []
-        self._channel.send(
-            lambda respond: respond(self._broker.committed(self._group, places)), answers.append, timeout_s=timeout_s
-        )
-        self._process.wait(timeout_s, lambda: answers)
-        answer: Failure | list[Committed] = answers[0] if answers else Failure("_TIMED_OUT")
-        return answer
-
-    def _is_held(self, commit: _Commit, timeout_s: float) -> bool:
-        stored = self._ask_committed([p.place for p in commit.positions], timeout_s)
-        if isinstance(stored, Failure):
-            return False
-        held = {c.place: (c.offset, c.metadata) for c in stored}
-        return all(held[p.place] == (p.offset, p.metadata) for p in commit.positions)
-
-    def _on_commit(self, commit: _Commit, answer: Failure | list[PositionAnswer]) -> None:
-        self._unanswered -= 1
-        if self._commit is commit:
-            self._operations.append(CommitOp(_outcome(commit.positions, answer)))
-        self._membership.commit_answered()
 
     def _serve_all(self) -> None:
         while self._operations:
@@ -306,12 +262,7 @@ class FakeSource:
         self._fetcher.unsuspend()
 
     def _tell(self, outcome: CommitOutcome) -> None:
-        self._commit = None
-        now, name = self._now(), self._process.name
-        for position in outcome.confirmed:
-            self._broker.trace.add(CommitAnswered(now, name, position.place, position.offset, ""))
-        for position, error in outcome.failed:
-            self._broker.trace.add(CommitAnswered(now, name, position.place, position.offset, error.code))
+        self._commits.settle(outcome)
         self._guard(lambda: self._the_listener().on_committed(outcome))
 
     def _guard(self, call: Callable[[], None]) -> None:
@@ -327,12 +278,3 @@ class FakeSource:
 
     def _now(self) -> float:
         return self._process.clock.monotonic()
-
-
-def _outcome(positions: tuple[Position, ...], answer: Failure | list[PositionAnswer]) -> CommitOutcome:
-    if isinstance(answer, Failure):
-        return CommitOutcome((), tuple((position, answer.error("committing")) for position in positions))
-    return CommitOutcome(
-        confirmed=tuple(a.position for a in answer if not a.code),
-        failed=tuple((a.position, Failure(a.code).error("committing")) for a in answer if a.code),
-    )

@@ -1,0 +1,150 @@
+"""Runs workloads on a broker of its own and prints each contender beside the raw client's loop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import confluent_kafka
+
+from bench.measure import Measured
+from holdfast.testing import KafkaBroker
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One contender of a workload; `target` is what its ratio to the baseline should reach."""
+
+    contender: str
+    topic: str
+    records: int
+    target: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The first row is the baseline."""
+
+    name: str
+    what: str
+    rows: tuple[Row, ...]
+
+
+W1 = Workload(
+    "w1",
+    "500,000 JSON records of 200 bytes, 4 partitions, no-op handler, interval commits",
+    (
+        Row("raw_consume", "small", 500_000),
+        Row("raw_default", "small", 500_000),
+        Row("holdfast_partition", "small", 500_000, 0.6),
+        Row("holdfast_key", "small", 500_000, 0.35),
+    ),
+)
+W2_ONE = Workload(
+    "w2",
+    "commit after every record, confirmed; 1 partition",
+    (Row("raw_commit_each", "one", 5_000), Row("holdfast_each", "one", 5_000, 1.0)),
+)
+W2_FOUR = Workload(
+    "w2",
+    "commit after every record, confirmed; 4 partitions",
+    (Row("raw_commit_each", "four", 5_000), Row("holdfast_each", "four", 5_000, 2.0)),
+)
+W3 = Workload(
+    "w3",
+    "20,000 records, 1,000 keys, 4 partitions, handler waits 5 ms, order per key",
+    (
+        Row("raw_serial", "keys", 1_000),
+        Row("holdfast_async", "keys", 20_000, 80.0),
+        Row("holdfast_threads", "keys", 20_000),
+    ),
+)
+WORKLOADS = (W1, W2_ONE, W2_FOUR, W3)
+
+
+def main() -> int:
+    """Command line: which workloads, how often."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("workloads", nargs="*", help="w1, w2, w3; all if none is named")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each contender; medians are shown (default 3)")
+    parser.add_argument("--json", action="store_true", help="one JSON line per contender")
+    arguments = parser.parse_args()
+    known = {workload.name for workload in WORKLOADS}
+    unknown = [name for name in arguments.workloads if name not in known]
+    if unknown:
+        parser.error(f"no workload named {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    chosen = [workload for workload in WORKLOADS if not arguments.workloads or workload.name in arguments.workloads]
+    with KafkaBroker() as broker:
+        _fill(broker, {row.topic for workload in chosen for row in workload.rows})
+        missed = [miss for workload in chosen for miss in _run(workload, broker.bootstrap, arguments.repeat, as_json=arguments.json)]
+    for miss in missed:
+        print(f"below target: {miss}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def _fill(broker: KafkaBroker, topics: set[str]) -> None:
+    for topic in sorted(topics):
+        broker.create_topic(topic, partitions=1 if topic == "one" else 4)
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "batch.size": 1_000_000})
+        for number, (key, value) in enumerate(_records(topic)):
+            producer.produce(topic, value, key)
+            if number % 10_000 == 0:
+                producer.flush()
+        producer.flush()
+
+
+def _records(topic: str) -> Iterator[tuple[bytes, bytes]]:
+    count, keys = {"small": (500_000, 1000), "keys": (20_000, 1000)}.get(topic, (5_000, 100))
+    for number in range(count):
+        key = f"key-{number % keys}"
+        yield key.encode(), json.dumps({"key": key, "n": number, "pad": "x" * 160}).encode()
+
+
+def _run(workload: Workload, brokers: str, repeat: int, *, as_json: bool) -> list[str]:
+    """Contenders take turns, so that what disturbs the machine disturbs them all."""
+    runs: dict[str, list[Measured]] = {row.contender: [] for row in workload.rows}
+    for _ in range(repeat):
+        for row in workload.rows:
+            runs[row.contender].append(_measure(row, brokers))
+    if not as_json:
+        print(f"\n{workload.name.upper()}: {workload.what}")
+    base = statistics.median(one.rate for one in runs[workload.rows[0].contender])
+    missed = []
+    for row in workload.rows:
+        ratio = statistics.median(one.rate for one in runs[row.contender]) / base
+        _print(workload, row, runs[row.contender], ratio, as_json=as_json)
+        violations = sum(one.order_violations for one in runs[row.contender])
+        if (row.target is not None and ratio < row.target) or violations:
+            missed.append(f"{workload.name} {row.contender}: {ratio:.2f}, target {row.target}; {violations} order violations")
+    return missed
+
+
+def _print(workload: Workload, row: Row, runs: list[Measured], ratio: float, *, as_json: bool) -> None:
+    rate, cpu_us = statistics.median(one.rate for one in runs), statistics.median(one.cpu_us for one in runs)
+    peak_mb, violations = max(one.peak_mb for one in runs), sum(one.order_violations for one in runs)
+    if as_json:
+        fields = {"workload": workload.name, "contender": row.contender, "topic": row.topic, "rate": rate, "ratio": ratio}
+        print(json.dumps(fields | {"cpu_us": cpu_us, "peak_mb": peak_mb, "order_violations": violations, "target": row.target}))
+        return
+    target = "" if row.target is None else f"  target {row.target:g}"
+    print(
+        f"  {row.contender:20} {rate:>10,.0f} records/s  ratio {ratio:6.2f}  {cpu_us:6.1f} µs CPU/record"
+        f"  {peak_mb:5.0f} MB  order violations {violations}{target}"
+    )
+
+
+def _measure(row: Row, brokers: str) -> Measured:
+    command = [sys.executable, "-m", "bench.contenders", row.contender, brokers, row.topic, str(row.records)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{row.contender} failed:\n{done.stderr[-4000:]}")
+    return Measured(**json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

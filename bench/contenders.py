@@ -1,0 +1,174 @@
+"""The loops that are compared. Each runs in a process of its own: `python -m bench.contenders NAME BROKERS TOPIC RECORDS`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import confluent_kafka
+
+from bench.measure import Measured, OrderCheck, Stopwatch
+from holdfast import App, Context
+from holdfast.app.assembly import Assembled, assemble
+from holdfast.core.policies import CommitPolicy
+
+HANDLER_S = 0.005
+
+
+def no_op(value: bytes) -> None:
+    """The handler of W1 and W2."""
+
+
+def _client(brokers: str, *, tuned: bool) -> confluent_kafka.Consumer:
+    properties: dict[str, Any] = {
+        "bootstrap.servers": brokers,
+        "group.id": f"bench-{uuid.uuid4()}",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }
+    return confluent_kafka.Consumer(properties | ({"fetch.queue.backoff.ms": 2} if tuned else {}))
+
+
+def raw_consume(brokers: str, topic: str, records: int, *, tuned: bool = True) -> Measured:
+    """`consume(1000)` and a call per value; one commit at the end."""
+    client, watch, seen = _client(brokers, tuned=tuned), Stopwatch(), 0
+    client.subscribe([topic])
+    while seen < records:
+        batch = client.consume(1000, 0.1)
+        if batch and not watch.running:
+            watch.start()
+        for message in batch:
+            if message.error() is None:
+                no_op(message.value())
+                seen += 1
+    client.commit(asynchronous=False)
+    measured = watch.stop(records)
+    client.close()
+    return measured
+
+
+def raw_default(brokers: str, topic: str, records: int) -> Measured:
+    """The same with the client's defaults."""
+    return raw_consume(brokers, topic, records, tuned=False)
+
+
+def raw_commit_each(brokers: str, topic: str, records: int) -> Measured:
+    """Poll, handle, commit synchronously, one by one."""
+    client, watch, seen = _client(brokers, tuned=True), Stopwatch(), 0
+    client.subscribe([topic])
+    while seen < records:
+        message = client.poll(1.0)
+        if message is None or message.error() is not None:
+            continue
+        if not watch.running:
+            watch.start()
+        no_op(message.value())
+        client.commit(message, asynchronous=False)
+        seen += 1
+    measured = watch.stop(records)
+    client.close()
+    return measured
+
+
+def raw_serial(brokers: str, topic: str, records: int) -> Measured:
+    """Handlers of 5 ms, one after another."""
+    client, watch, seen = _client(brokers, tuned=True), Stopwatch(), 0
+    client.subscribe([topic])
+    while seen < records:
+        message = client.poll(1.0)
+        if message is None or message.error() is not None:
+            continue
+        if not watch.running:
+            watch.start()
+        time.sleep(HANDLER_S)
+        seen += 1
+    client.commit(asynchronous=False)
+    measured = watch.stop(records)
+    client.close()
+    return measured
+
+
+def holdfast_partition(brokers: str, topic: str, records: int) -> Measured:
+    return _holdfast(brokers, topic, records, no_op, commit=CommitPolicy(mode="interval"), idempotent=True)
+
+
+def holdfast_key(brokers: str, topic: str, records: int) -> Measured:
+    return _holdfast(brokers, topic, records, no_op, order="key", commit=CommitPolicy(mode="interval"), idempotent=True)
+
+
+def holdfast_each(brokers: str, topic: str, records: int) -> Measured:
+    return _holdfast(brokers, topic, records, no_op)
+
+
+def holdfast_async(brokers: str, topic: str, records: int) -> Measured:
+    check = OrderCheck()
+
+    async def wait(value: dict[str, Any], context: Context) -> None:
+        await asyncio.sleep(HANDLER_S)
+        check.saw(context.key or b"", value["n"])
+
+    return _holdfast(brokers, topic, records, wait, check=check, order="key", concurrency=1000, commit="interval", idempotent=True)
+
+
+def holdfast_threads(brokers: str, topic: str, records: int) -> Measured:
+    check = OrderCheck()
+
+    def wait(value: dict[str, Any], context: Context) -> None:
+        time.sleep(HANDLER_S)
+        check.saw(context.key or b"", value["n"])
+
+    return _holdfast(brokers, topic, records, wait, check=check, order="key", concurrency=64, commit="interval", idempotent=True)
+
+
+def _holdfast(
+    brokers: str, topic: str, records: int, handler: Callable[..., Any], *, check: OrderCheck | None = None, **options: Any
+) -> Measured:
+    app = App("bench", kafka={"brokers": brokers})
+    app.consumer(topic, name="bench", group=f"bench-{uuid.uuid4()}", **options)(handler)
+    assembled = assemble(app.chosen(), app.settings(environ={}), wait=False)
+    measured: list[Measured] = []
+    threading.Thread(target=_watch, args=(assembled, records, check, measured), daemon=True).start()
+    code = assembled.run()
+    if code != 0 or not measured:
+        raise RuntimeError(f"holdfast ended with {code}")
+    return measured[0]
+
+
+def _watch(assembled: Assembled, records: int, check: OrderCheck | None, measured: list[Measured]) -> None:
+    """Reads the loop's counters from outside, as a scrape would; the last millisecond is noise on both sides."""
+    loop, watch = assembled.threads[0].loop, Stopwatch()
+    while not loop.processed:
+        time.sleep(0.001)
+    watch.start()
+    while loop.processed < records:
+        time.sleep(0.001)
+    assembled.lifecycle.stop()
+    while any(loop.committer.owes(partition) for partition in loop.ownership):
+        time.sleep(0.0005)
+    notes = {"commits": float(loop.committer.commits)}
+    measured.append(watch.stop(records, order_violations=check.violations if check else 0, notes=notes))
+
+
+CONTENDERS = {
+    function.__name__: function
+    for function in (
+        raw_consume,
+        raw_default,
+        raw_commit_each,
+        raw_serial,
+        holdfast_partition,
+        holdfast_key,
+        holdfast_each,
+        holdfast_async,
+        holdfast_threads,
+    )
+}
+
+if __name__ == "__main__":
+    name, brokers, topic, records = sys.argv[1:5]
+    print(CONTENDERS[name](brokers, topic, int(records)).to_json(), flush=True)

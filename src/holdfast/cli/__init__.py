@@ -1,0 +1,54 @@
+"""The command `holdfast`: one file a sub-command, each loaded only when it is the one to run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Final
+
+import click
+
+from holdfast import __version__
+
+COMMANDS: Final = {
+    "run": "Run the consumers of an app until a signal ends them.",
+    "broker": "Run a Kafka broker for development.",
+}
+"""Name → what it does. The command stands in the module of that name, under that name."""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; `--help` loads none of them, so that it answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        command = getattr(importlib.import_module(f"holdfast.cli.{cmd_name}"), cmd_name)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"holdfast.cli.{cmd_name}:{cmd_name} must be a click command; it is {command!r}")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's shape
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="`holdfast COMMAND --help` tells more about each.",
+)
+@click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """A Kafka consumer runtime: write one function, lose no record.
+
+    \b
+    Begin with:
+      holdfast run app:app
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False

@@ -1,0 +1,69 @@
+"""The line between parent and child: the child tells what the parent must know, and notices when the parent is gone.
+
+A socket pair, because only the parent holds its end: however the parent goes, the kernel closes it. A parent-death
+signal would be Linux only, and comes when the *thread* that started the child ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a child tells once its settings are known to be right."""
+
+    shutdown_timeout_s: float | None = None
+    log_level: str | None = None
+    log_format: str | None = None
+
+    @classmethod
+    def parse(cls, line: bytes) -> Report | None:
+        """None if the line is not a report."""
+        try:
+            told: Any = json.loads(line)
+            timeout_s = told.get("shutdown_timeout_s")
+            return cls(
+                shutdown_timeout_s=None if timeout_s is None else float(timeout_s),
+                log_level=told.get("log_level"),
+                log_format=told.get("log_format"),
+            )
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+    def line(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+class Tether:
+    """The child's end, from the file descriptor that the parent passed on."""
+
+    def __init__(self, fd: int) -> None:
+        # The handler's own child processes must not inherit it.
+        os.set_inheritable(fd, False)
+        self._socket = socket.socket(fileno=fd)
+
+    def hold(self) -> None:
+        """From now on the end of the parent is a SIGTERM here: the child drains and ends."""
+        threading.Thread(target=self._watch, name="tether", daemon=True).start()
+
+    def report(self, report: Report) -> None:
+        """Tell the parent. If it is gone, `hold` acts on that."""
+        try:
+            self._socket.sendall(report.line())
+        except OSError:
+            return
+
+    def _watch(self) -> None:
+        try:
+            while self._socket.recv(1024):
+                pass
+        except OSError:
+            pass  # the line broke instead of being closed: gone either way
+        os.kill(os.getpid(), signal.SIGTERM)

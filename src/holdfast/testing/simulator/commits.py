@@ -1,0 +1,131 @@
+"""Commits of a simulated client: one under way, answered exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.ports import CommitOutcome, Committed, Position
+from holdfast.core.records import TopicPartition
+from holdfast.testing.simulator.broker import FakeBroker, PositionAnswer
+from holdfast.testing.simulator.coordinator import Group, Identity
+from holdfast.testing.simulator.faults import CommitFault
+from holdfast.testing.simulator.operations import CommitOp, Operations
+from holdfast.testing.simulator.process import Process, SimulationError
+from holdfast.testing.simulator.trace import CommitAnswered, CommitSent
+from holdfast.testing.simulator.wire import Channel, Failure
+
+READ_BACK_PAUSE_S = 0.02
+"""Between two looks at what the group holds, inside on_revoked."""
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    positions: tuple[Position, ...]
+
+
+class Commits:
+    """`unanswered` counts requests the broker has not answered; `under_way` says whether the listener waits for one."""
+
+    def __init__(
+        self,
+        process: Process,
+        broker: FakeBroker,
+        channel: Channel,
+        operations: Operations,
+        *,
+        group: Group,
+        answered: Callable[[], None],
+    ) -> None:
+        self._process = process
+        self._broker = broker
+        self._channel = channel
+        self._operations = operations
+        self._group = group
+        self._answered = answered
+        self._request: _Request | None = None
+        self._unsent: CommitOutcome | None = None
+        self.unanswered = 0
+
+    @property
+    def under_way(self) -> bool:
+        return self._request is not None
+
+    def send(self, who: Identity, positions: Sequence[Position]) -> None:
+        if self._request is not None:
+            raise SimulationError("a second commit while one is under way")
+        self._request = request = _Request(tuple(positions))
+        now = self._process.clock.monotonic()
+        for p in request.positions:
+            self._broker.trace.add(CommitSent(now, who.name, who.generation, p.place, p.offset, p.metadata))
+        if self._broker.faults.commits.take(only=CommitFault.UNSENT) is not None:
+            self._unsent = _outcome(request.positions, Failure("_TRANSPORT"))
+            return
+        self.unanswered += 1
+        self._channel.send(
+            lambda respond: respond(self._broker.commit(self._group, who, request.positions)),
+            lambda answer: self._on_answer(request, answer),
+            timeout_s=self._broker.settings.request_timeout_s,
+            cuts=True,
+        )
+
+    def take_unsent(self) -> CommitOutcome | None:
+        """The outcome of a request that never left; told by the next call that may tell something."""
+        outcome, self._unsent = self._unsent, None
+        return outcome
+
+    def read_back(self, timeout_s: float) -> CommitOutcome | None:
+        """Look until the group holds what was sent, at most timeout_s. A refusal cannot be seen this way."""
+        clock = self._process.clock
+        deadline = clock.monotonic() + timeout_s
+        while self._request is not None and clock.monotonic() < deadline:
+            if self._is_held(self._request, deadline - clock.monotonic()):
+                # The client's own answer may have come meanwhile, but nobody could have been told.
+                for operation in [op for op in self._operations if isinstance(op, CommitOp)]:
+                    self._operations.remove(operation)
+                return CommitOutcome(confirmed=self._request.positions)
+            self._process.wait(min(READ_BACK_PAUSE_S, max(0.0, deadline - clock.monotonic())), lambda: False)
+        return None
+
+    def stored(self, places: Sequence[TopicPartition], timeout_s: float) -> Failure | list[Committed]:
+        """Ask the coordinator; waits for the answer."""
+        answers: list[Any] = []
+        self._channel.send(
+            lambda respond: respond(self._broker.committed(self._group, places)), answers.append, timeout_s=timeout_s
+        )
+        self._process.wait(timeout_s, lambda: answers)
+        answer: Failure | list[Committed] = answers[0] if answers else Failure("_TIMED_OUT")
+        return answer
+
+    def settle(self, outcome: CommitOutcome) -> None:
+        """The listener is about to be told: the next commit may be sent."""
+        self._request = None
+        now, name = self._process.clock.monotonic(), self._process.name
+        for position in outcome.confirmed:
+            self._broker.trace.add(CommitAnswered(now, name, position.place, position.offset, ""))
+        for position, error in outcome.failed:
+            self._broker.trace.add(CommitAnswered(now, name, position.place, position.offset, error.code))
+
+    def _is_held(self, request: _Request, timeout_s: float) -> bool:
+        stored = self.stored([p.place for p in request.positions], timeout_s)
+        if isinstance(stored, Failure):
+            return False
+        held = {c.place: (c.offset, c.metadata) for c in stored}
+        return all(held[p.place] == (p.offset, p.metadata) for p in request.positions)
+
+    def _on_answer(self, request: _Request, answer: Failure | list[PositionAnswer]) -> None:
+        self.unanswered -= 1
+        if self._request is request:
+            self._operations.append(CommitOp(_outcome(request.positions, answer)))
+        self._answered()
+
+
+def _outcome(positions: tuple[Position, ...], answer: Failure | list[PositionAnswer]) -> CommitOutcome:
+    """What the client makes of the answer: the last error of any partition becomes the error of all of them."""
+    if not isinstance(answer, Failure):
+        codes = [a.code for a in answer if a.code]
+        if not codes:
+            return CommitOutcome(confirmed=positions)
+        answer = Failure(codes[-1])
+    return CommitOutcome((), tuple((position, answer.error(f"committing {position.place}")) for position in positions))

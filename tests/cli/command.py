@@ -1,0 +1,67 @@
+"""The command `holdfast` as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HOLDFAST = [sys.executable, "-P", "-m", "holdfast"]
+DEADLINE_S = 60.0
+
+APP = """
+from holdfast import App
+
+app = App("payments")
+
+@app.consumer("orders.payment.v1")
+def charge(payment: dict) -> None:
+    print(payment)
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without what would set holdfast or colours up."""
+    dropped = ("HOLDFAST_", "KAFKA_", "RETRY_", "MAX_RETR", "NO_COLOR", "FORCE_COLOR")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return {**kept, **more}
+
+
+def holdfast(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return subprocess.run(
+        [*HOLDFAST, *arguments],
+        cwd=cwd,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+@contextmanager
+def running(*arguments: str, cwd: Path, said: Path, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run it in the background; both its outputs go to the file `said`."""
+    with said.open("ab") as output:
+        process = subprocess.Popen(
+            [*HOLDFAST, *arguments], cwd=cwd, env=environment(**variables), stdout=output, stderr=output
+        )
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def until(condition: Callable[[], object], what: str, *, deadline_s: float = DEADLINE_S) -> None:
+    """Poll until it is true; fails after a while."""
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < deadline, f"never came: {what}"
+        time.sleep(0.02)

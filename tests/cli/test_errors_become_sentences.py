@@ -1,0 +1,44 @@
+"""Each kind of error has its exit code and one readable text."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cli.errors import LoadError, code_of, said_plainly, sentence
+from holdfast.core.errors import ConfigError, Fenced, Halt, HoldfastError, StartError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("wrong"), 2),
+        (LoadError("nowhere"), 2),
+        (StartError("no broker"), 3),
+        (Halt("enough"), 4),
+        (Fenced("another"), 6),
+        (HoldfastError("what"), 1),
+        (ZeroDivisionError("oops"), 1),
+    ],
+)
+def test_with_the_exit_code_that_they_stand_for(error: Exception, code: int) -> None:
+    assert code_of(error) == code
+
+
+def test_one_problem_is_a_sentence_and_several_are_a_list() -> None:
+    assert sentence(ConfigError("a is wrong; do b")) == "a is wrong; do b"
+    assert sentence(ConfigError("a", "b")) == "2 problems; nothing was started:\n  1. a\n  2. b"
+
+
+def test_the_lines_of_a_start_error_are_kept_and_made_safe() -> None:
+    assert sentence(StartError("No topic a.\nNo topic \x1b[2Jb.")) == "No topic a.\nNo topic \\x1b[2Jb."
+
+
+def test_an_unexpected_error_names_its_place_and_the_way_to_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, said_plainly(debug=False):
+        raise KeyError("x\ny")
+    said = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert said.startswith("Error: Unexpected KeyError: ")
+    assert "test_errors_become_sentences.py:" in said
+    assert "--debug" in said
+    assert len(said.splitlines()) == 1

@@ -1,0 +1,90 @@
+"""What a newcomer types first."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast import __version__
+from holdfast.cli import COMMANDS, main
+from tests.cli.command import holdfast
+
+HEAVY = ("confluent_kafka", "msgspec", "pydantic", "asyncio", "holdfast.app", "holdfast.cli.run", "holdfast.cli.broker")
+
+
+def cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_help_takes_less_than_300_ms(tmp_path: Path) -> None:
+    # Processor time: how busy the machine is otherwise is not the command's fault. The first run may compile.
+    taken = []
+    for _ in range(3):
+        before = cpu_s()
+        assert holdfast("--help", cwd=tmp_path).returncode == 0
+        taken.append(cpu_s() - before)
+    assert min(taken) < 0.3
+
+
+def test_help_loads_neither_the_client_nor_any_command() -> None:
+    script = f"""
+import sys
+from click.testing import CliRunner
+from holdfast.cli import main
+assert CliRunner().invoke(main, ["--help"]).exit_code == 0
+print([name for name in {HEAVY!r} if name in sys.modules and name != "asyncio"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_names_every_command() -> None:
+    shown = CliRunner().invoke(main, ["--help"]).output
+    assert all(f"  {name} " in shown for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_explains_itself(name: str) -> None:
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_the_help_of_run_teaches_with_an_example_and_hides_what_is_internal() -> None:
+    shown = CliRunner().invoke(main, ["run", "--help"]).output
+    assert '@app.consumer("orders.payment.v1")' in shown
+    assert "holdfast run app:app --reload" in shown
+    assert "Exit codes:" in shown
+    assert "--tether" not in shown
+    assert "--child" not in shown
+
+
+def test_the_example_of_the_help_is_an_app(tmp_path: Path) -> None:
+    """It gets as far as a wrong setting: the module, the app and the handler are right."""
+    shown = CliRunner().invoke(main, ["run", "--help"]).output
+    _, _, after = shown.partition("In app.py:\n")
+    code, _, _ = after.partition("  Then:")
+    (tmp_path / "app.py").write_text("\n".join(line[4:] for line in code.splitlines()))
+    done = holdfast("run", "app:app", cwd=tmp_path, HOLDFAST_SHUTDOWN_TIMEOUT_S="soon")
+    assert (done.returncode, "HOLDFAST_SHUTDOWN_TIMEOUT_S" in done.stderr) == (2, True), done.stderr
+
+
+def test_the_version_is_one_line() -> None:
+    assert CliRunner().invoke(main, ["--version"]).output == f"holdfast {__version__}\n"
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    result = CliRunner().invoke(main, ["rnu"])
+    assert result.exit_code == 2
+    assert "No such command" in result.output
+
+
+def test_no_colours_where_they_are_not_wanted(tmp_path: Path) -> None:
+    assert "\x1b" not in holdfast("run", "nope:app", cwd=tmp_path, NO_COLOR="1").stderr
+    assert "\x1b" not in holdfast("run", "nope:app", cwd=tmp_path).stderr

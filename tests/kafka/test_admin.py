@@ -1,0 +1,152 @@
+"""Asking the cluster: there or not, which topics, may we."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from holdfast.core.errors import ConfigError, Fault, SourceError
+from holdfast.core.ports import Position
+from holdfast.core.records import TopicPartition
+from holdfast.kafka import KafkaAdmin, TopicFacts, admin_properties
+from holdfast.testing.broker import KafkaBroker
+from tests.kafka.members import Heard, connection, drive, new_group
+
+Topic = Callable[..., str]
+
+
+@pytest.fixture
+def admin(kafka: KafkaBroker) -> KafkaAdmin:
+    return KafkaAdmin(admin_properties(connection(kafka.bootstrap)))
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[KafkaBroker]:
+    with KafkaBroker(sasl_users={"alice": "wonder"}, authorize=True) as broker:
+        yield broker
+
+
+def login(broker: KafkaBroker, password: str = "wonder") -> dict[str, str]:
+    return {
+        "bootstrap": broker.bootstrap_sasl,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "alice",
+        "sasl_password": password,
+    }
+
+
+def test_a_broker_that_answers_is_reached(admin: KafkaAdmin) -> None:
+    admin.check(10.0)
+
+
+@pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "refused"), ("no-such-host.invalid:9092", "resolve")])
+def test_a_broker_that_is_not_there_is_told_with_its_address_and_the_reason(address: str, reason: str) -> None:
+    admin = KafkaAdmin(admin_properties(connection(address)))
+    began = time.monotonic()
+    with pytest.raises(SourceError, match=reason) as caught:
+        admin.check(1.5)
+    assert time.monotonic() - began < 5.0
+    assert caught.value.fault is Fault.RETRY
+    assert address in str(caught.value)
+    assert "Check the address" in str(caught.value)
+
+
+def test_a_frozen_broker_does_not_hold_the_check_beyond_its_time(kafka: KafkaBroker) -> None:
+    admin = KafkaAdmin(admin_properties(connection(kafka.bootstrap)))
+    kafka.pause()
+    try:
+        began = time.monotonic()
+        with pytest.raises(SourceError):
+            admin.check(1.5)
+        assert time.monotonic() - began < 4.0
+    finally:
+        kafka.resume()
+
+
+def test_a_refused_login_is_told_at_once(guarded: KafkaBroker) -> None:
+    admin = KafkaAdmin(admin_properties(connection(**login(guarded, "wrong"))))
+    began = time.monotonic()
+    with pytest.raises(SourceError, match="password") as caught:
+        admin.check(30.0)
+    assert time.monotonic() - began < 10.0
+    assert caught.value.fault is Fault.REFUSED
+
+
+def test_a_good_login_is_let_in(guarded: KafkaBroker) -> None:
+    KafkaAdmin(admin_properties(connection(**login(guarded)))).check(10.0)
+
+
+def test_a_member_with_a_wrong_password_hears_that_it_is_refused(guarded: KafkaBroker) -> None:
+    member = Heard(connection(**login(guarded, "wrong")), "any", new_group())
+    drive([member], lambda: any(error.fault is Fault.REFUSED for error, _ in member.errors))
+    member.source.close()
+
+
+def test_topics_are_described_and_missing_ones_are_none(admin: KafkaAdmin, topic: Topic) -> None:
+    name = topic(partitions=3)
+    facts = admin.topics([name, "no-such-topic"], 10.0)
+    assert facts["no-such-topic"] is None
+    found = facts[name]
+    assert found is not None
+    assert (found.name, found.partitions) == (name, 3)
+    assert found.topic_id is not None
+    assert len(found.topic_id) == 22
+
+
+def test_a_topic_made_again_has_another_id(admin: KafkaAdmin, kafka: KafkaBroker, topic: Topic) -> None:
+    name = topic()
+    before = admin.topics([name], 10.0)[name]
+    kafka.delete_topic(name)
+    kafka.create_topic(name)
+    after = admin.topics([name], 10.0)[name]
+    assert before is not None
+    assert after is not None
+    assert before.topic_id != after.topic_id
+
+
+def test_a_topic_is_created_once(admin: KafkaAdmin) -> None:
+    name = f"made-{new_group()}"
+    settings = {"cleanup.policy": "delete", "retention.ms": "-1"}
+    assert admin.create_topic(name, partitions=2, timeout_s=10.0, config=settings) is True
+    assert admin.create_topic(name, partitions=2, timeout_s=10.0) is False
+    found = admin.topics([name], 10.0)[name]
+    assert isinstance(found, TopicFacts)
+    assert found.partitions == 2
+
+
+def test_a_topic_that_may_not_be_made_is_refused_by_name(admin: KafkaAdmin) -> None:
+    with pytest.raises(SourceError, match="not allowed/here"):
+        admin.create_topic("not allowed/here", partitions=1, timeout_s=10.0)
+
+
+def test_no_answer_about_topics_is_an_error_not_a_missing_topic(kafka: KafkaBroker, admin: KafkaAdmin) -> None:
+    admin.check(10.0)
+    kafka.pause()
+    try:
+        with pytest.raises(SourceError) as caught:
+            admin.topics(["any"], 1.0)
+        assert caught.value.fault is Fault.RETRY
+    finally:
+        kafka.resume()
+
+
+def test_properties_that_the_client_does_not_take_are_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match=r"no\.such\.property"):
+        KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "no.such.property": 1}).check(1.0)
+
+
+def test_a_commit_survives_being_asked_by_another_client(kafka: KafkaBroker, topic: Topic) -> None:
+    """Two members of different groups do not see each other's offsets."""
+    name = topic()
+    place = TopicPartition(name, 0)
+    one, other = (Heard(connection(kafka.bootstrap), name, new_group()) for _ in range(2))
+    drive([one, other], lambda: one.owned and other.owned)
+    one.source.commit([Position(place, 4, "mine")])
+    drive([one, other], lambda: one.outcomes)
+    assert [held.offset for held in one.source.committed([place], 5.0)] == [4]
+    assert [held.offset for held in other.source.committed([place], 5.0)] == [None]
+    one.source.close()
+    other.source.close()

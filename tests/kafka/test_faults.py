@@ -1,0 +1,54 @@
+"""From the client's errors to ours."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from holdfast.core.errors import Fault
+from holdfast.kafka import faults
+
+
+def test_every_name_in_the_lists_is_one_that_the_client_knows() -> None:
+    names = [name for group in faults._NAMES.values() for name in group]
+    assert [name for name in names if not hasattr(KafkaError, name)] == []
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        (KafkaError._TIMED_OUT, Fault.RETRY),
+        (KafkaError.NOT_COORDINATOR, Fault.RETRY),
+        (KafkaError.ILLEGAL_GENERATION, Fault.REBALANCING),
+        (KafkaError.REBALANCE_IN_PROGRESS, Fault.REBALANCING),
+        (KafkaError.UNKNOWN_MEMBER_ID, Fault.REBALANCING),
+        (KafkaError.STALE_MEMBER_EPOCH, Fault.REBALANCING),
+        (KafkaError.FENCED_INSTANCE_ID, Fault.FENCED),
+        (KafkaError._AUTHENTICATION, Fault.REFUSED),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, Fault.REFUSED),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, Fault.MISSING),
+        (KafkaError.MSG_SIZE_TOO_LARGE, Fault.TOO_LARGE),
+        (KafkaError._AUTO_OFFSET_RESET, Fault.OUT_OF_RANGE),
+        (KafkaError._FATAL, Fault.FATAL),
+    ],
+)
+def test_an_error_becomes_what_is_to_be_done_about_it(code: int, fault: Fault) -> None:
+    assert faults.fault_of(KafkaError(code)) is fault
+
+
+def test_a_fatal_error_whose_text_says_fenced_is_fenced() -> None:
+    text = "Fatal consumer error: Broker: Static consumer fenced by other consumer with same group.instance.id"
+    assert faults.fault_of(KafkaError(KafkaError._FATAL, text)) is Fault.FENCED
+
+
+def test_the_text_says_what_failed_and_what_to_do() -> None:
+    error = faults.source_error("read orders[3]", KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    assert str(error).startswith("Could not read orders[3]: ")
+    assert "rights of this user" in str(error)
+    assert error.code == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_an_error_that_is_not_the_clients_own_is_fatal() -> None:
+    error = faults.sink_error("send to orders", RuntimeError("Handle has been closed"))
+    assert (error.fault, error.code) == (Fault.FATAL, "RuntimeError")

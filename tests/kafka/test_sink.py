@@ -1,0 +1,182 @@
+"""The sink on a real broker: what the conformance suite does not ask of every sink."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+import pytest
+
+from holdfast.core.errors import Fault, SinkError
+from holdfast.core.ports import Outgoing, Receipt
+from holdfast.kafka import KafkaSink, Producing, sink_properties
+from holdfast.testing.broker import KafkaBroker
+from tests.kafka.members import connection
+
+Answer = Receipt | SinkError
+Topic = Callable[..., str]
+
+
+def until(ready: Callable[[], object], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def sink(kafka: KafkaBroker) -> Iterator[KafkaSink]:
+    sink = KafkaSink(sink_properties(connection(kafka.bootstrap), Producing(delivery_timeout_ms=3_000)))
+    yield sink
+    sink.close(5.0)
+
+
+def narrow(kafka: KafkaBroker, records: int) -> KafkaSink:
+    """A sink whose client's queue holds only so many records."""
+    properties = sink_properties(connection(kafka.bootstrap))
+    return KafkaSink(properties | {"queue.buffering.max.messages": records})
+
+
+def test_when_the_clients_queue_is_full_records_wait_and_keep_their_order(kafka: KafkaBroker, topic: Topic) -> None:
+    name = topic()
+    sink = narrow(kafka, 10)
+    answers: list[tuple[int, Answer]] = []
+    began = time.monotonic()
+    for number in range(2_000):
+        sink.send(Outgoing(name, b"%d" % number, partition=0), lambda answer, n=number: answers.append((n, answer)))
+    assert time.monotonic() - began < 1.0
+    sink.close(30.0)
+    offsets = {number: answer.offset for number, answer in answers if isinstance(answer, Receipt)}
+    assert offsets == {number: number for number in range(2_000)}
+    assert len(answers) == 2_000
+
+
+def test_a_key_goes_where_javas_producer_sends_it(topic: Topic, sink: KafkaSink) -> None:
+    """The hashes are those of Java's Utils.murmur2."""
+    name = topic(partitions=7)
+    hashes = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    answers: dict[bytes, Answer] = {}
+    for key in hashes:
+        sink.send(Outgoing(name, b"v", key), lambda answer, k=key: answers.update({k: answer}))
+    until(lambda: len(answers) == 3)
+    got = {key: answer.partition for key, answer in answers.items() if isinstance(answer, Receipt)}
+    assert got == {key: (value & 0x7FFFFFFF) % 7 for key, value in hashes.items()}
+
+
+def test_a_record_of_10_mb_is_delivered(topic: Topic, sink: KafkaSink) -> None:
+    answers: list[Answer] = []
+    sink.send(Outgoing(topic(), b"x" * 10_000_000), answers.append)
+    until(lambda: answers)
+    assert isinstance(answers[0], Receipt)
+
+
+def test_a_record_that_the_client_itself_finds_too_large_is_answered_so(topic: Topic, sink: KafkaSink) -> None:
+    answers: list[Answer] = []
+    sink.send(Outgoing(topic(), bytes(110_000_000)), answers.append)
+    (answer,) = answers
+    assert isinstance(answer, SinkError)
+    assert answer.fault is Fault.TOO_LARGE
+
+
+def test_when_the_broker_is_frozen_the_record_fails_in_time_and_the_caller_never_waits(
+    kafka: KafkaBroker, topic: Topic, sink: KafkaSink
+) -> None:
+    name = topic()
+    answers: list[Answer] = []
+    sink.send(Outgoing(name, b"first"), answers.append)
+    until(lambda: answers)
+    kafka.pause()
+    try:
+        began = time.monotonic()
+        sink.send(Outgoing(name, b"second"), answers.append)
+        assert time.monotonic() - began < 0.2
+        until(lambda: len(answers) == 2, 15.0)
+    finally:
+        kafka.resume()
+    assert isinstance(answers[1], SinkError)
+    assert answers[1].fault is Fault.RETRY
+    sink.send(Outgoing(name, b"third"), answers.append)
+    until(lambda: len(answers) == 3)
+    assert isinstance(answers[2], Receipt)
+
+
+def test_close_is_over_in_time_on_a_frozen_broker_and_answers_everything(kafka: KafkaBroker, topic: Topic) -> None:
+    name = topic()
+    sink = narrow(kafka, 5)
+    answers: list[Answer] = []
+    sink.send(Outgoing(name, b"first"), answers.append)
+    until(lambda: answers)
+    kafka.pause()
+    try:
+        for _ in range(20):
+            sink.send(Outgoing(name, b"v"), answers.append)
+        began = time.monotonic()
+        sink.close(1.0)
+        assert time.monotonic() - began < 3.0
+    finally:
+        kafka.resume()
+    assert len(answers) == 21
+    assert {(type(answer), getattr(answer, "fault", None)) for answer in answers[1:]} == {(SinkError, Fault.RETRY)}
+
+
+def test_after_close_a_record_is_answered_as_not_sent(topic: Topic, sink: KafkaSink) -> None:
+    sink.close(1.0)
+    answers: list[Answer] = []
+    sink.send(Outgoing(topic(), b"v"), answers.append)
+    assert isinstance(answers[0], SinkError)
+
+
+def test_a_callback_that_raises_hurts_no_other_record(topic: Topic, sink: KafkaSink) -> None:
+    name = topic()
+    answers: list[Answer] = []
+
+    def fail(answer: Answer) -> None:
+        raise LookupError("from the callback")
+
+    for number in range(10):
+        sink.send(Outgoing(name, b"v"), fail if number % 2 else answers.append)
+    until(lambda: len(answers) == 5)
+
+
+def test_what_cannot_be_sent_at_all_is_an_answer_not_an_exception(topic: Topic, sink: KafkaSink) -> None:
+    answers: list[Answer] = []
+    sink.send(Outgoing(topic(), 5), answers.append)  # type: ignore[arg-type]
+    assert isinstance(answers[0], SinkError)
+
+
+def test_properties_that_the_client_does_not_take_are_an_answer() -> None:
+    answers: list[Answer] = []
+    KafkaSink({"no.such.property": 1}).send(Outgoing("t", b"v"), answers.append)
+    assert isinstance(answers[0], SinkError)
+    assert answers[0].fault is Fault.FATAL
+
+
+def test_many_threads_may_send(topic: Topic, sink: KafkaSink) -> None:
+    name = topic(partitions=3)
+    answers: list[Answer] = []
+
+    def send() -> None:
+        for _ in range(200):
+            sink.send(Outgoing(name, b"v"), answers.append)
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until(lambda: len(answers) == 1_600)
+    assert {type(answer) for answer in answers} == {Receipt}
+
+
+def test_a_single_record_is_acknowledged_within_milliseconds(topic: Topic, sink: KafkaSink) -> None:
+    name = topic()
+    took_s = []
+    for _ in range(50):
+        acknowledged = threading.Event()
+        began = time.perf_counter()
+        sink.send(Outgoing(name, b"v" * 500), lambda answer, event=acknowledged: event.set())
+        assert acknowledged.wait(10)
+        took_s.append(time.perf_counter() - began)
+    assert median(took_s) < 0.05

@@ -1,0 +1,275 @@
+"""The source on a real broker: what the conformance suite does not ask of every source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.core.errors import ConfigError, Fault, SourceError
+from holdfast.core.ports import Position
+from holdfast.core.records import TopicPartition
+from holdfast.kafka import KafkaSource
+from holdfast.testing.broker import KafkaBroker
+from tests.kafka.members import Heard, Places, drive, new_group, produce
+
+Join = Callable[..., Heard]
+Topic = Callable[..., str]
+
+PROTOCOLS = pytest.mark.parametrize(
+    "protocol", [{"assignor": "range"}, {"assignor": "roundrobin"}, {"group_protocol": "consumer"}], ids=str
+)
+
+
+@PROTOCOLS
+def test_partitions_move_to_a_second_member_in_every_protocol(
+    kafka: KafkaBroker, topic: Topic, join: Join, protocol: dict[str, str]
+) -> None:
+    name, group = topic(partitions=4), new_group()
+    produce(kafka, name, 40, partitions=4)
+    first = join(name, group, **protocol)
+    drive([first], lambda: len(first.records) == 40)
+    second = join(name, group, **protocol)
+    drive([first, second], lambda: len(first.owned) == 2 and len(second.owned) == 2)
+    drive([first, second], lambda: len(second.records) == 20)
+    assert not first.owned & second.owned
+    assert first.lost == second.lost == []
+
+
+@PROTOCOLS
+def test_a_reset_moves_one_partition_and_leaves_the_others(
+    kafka: KafkaBroker, topic: Topic, join: Join, protocol: dict[str, str]
+) -> None:
+    name = topic(partitions=2)
+    produce(kafka, name, 200, partitions=2)
+    member = join(name, new_group(), **protocol)
+    drive([member], lambda: len(member.records) == 200)
+    member.records.clear()
+    member.source.reset(Position(TopicPartition(name, 0), 90))
+    drive([member], lambda: len(member.records) >= 10)
+    produce(kafka, name, 2, partitions=2)
+    drive([member], lambda: len(member.records) >= 12)
+    assert member.offsets(TopicPartition(name, 0)) == list(range(90, 101))
+    assert member.offsets(TopicPartition(name, 1)) == [100]
+
+
+@PROTOCOLS
+def test_out_of_range_is_told_once_and_a_reset_gets_it_going(
+    kafka: KafkaBroker, topic: Topic, join: Join, protocol: dict[str, str]
+) -> None:
+    name = topic()
+    place = TopicPartition(name, 0)
+    produce(kafka, name, 10)
+    member = join(name, new_group(), start=5_000, **protocol)
+    drive([member], lambda: member.errors)
+    assert [(error.fault, at) for error, at in member.errors] == [(Fault.OUT_OF_RANGE, place)]
+    assert member.source.edges(place, 5.0) == (0, 10)
+    member.source.reset(Position(place, 8))
+    drive([member], lambda: len(member.records) == 2)
+    assert member.offsets(place) == [8, 9]
+
+
+def test_a_reset_of_a_paused_partition_stays_paused_until_resumed(kafka: KafkaBroker, topic: Topic, join: Join) -> None:
+    name = topic()
+    place = TopicPartition(name, 0)
+    produce(kafka, name, 100)
+    member = join(name, new_group())
+    drive([member], lambda: len(member.records) == 100)
+    member.source.pause([place])
+    member.source.reset(Position(place, 95))
+    member.records.clear()
+    end = time.monotonic() + 1.5
+    drive([member], lambda: time.monotonic() > end)
+    assert member.records == []
+    member.source.resume([place])
+    drive([member], lambda: len(member.records) == 5)
+    assert member.offsets(place) == list(range(95, 100))
+
+
+def test_a_partition_that_was_paused_when_it_left_is_not_paused_when_it_comes_back(
+    kafka: KafkaBroker, topic: Topic, join: Join
+) -> None:
+    name, group = topic(partitions=2), new_group()
+    produce(kafka, name, 20, partitions=2)
+    first = join(name, group)
+    drive([first], lambda: len(first.records) == 20)
+    first.source.pause(list(first.owned))
+    second = join(name, group)
+    drive([first, second], lambda: len(second.owned) == 1 and len(first.owned) == 1)
+    (moved,) = second.owned
+    first.records.clear()
+    second.source.close()
+    drive([first], lambda: len(first.records) == 10)
+    assert first.offsets(moved) == list(range(10))
+
+
+def test_resume_of_what_is_not_paused_does_not_move_it(kafka: KafkaBroker, topic: Topic, join: Join) -> None:
+    name = topic()
+    place = TopicPartition(name, 0)
+    produce(kafka, name, 50)
+    member = join(name, new_group())
+    drive([member], lambda: len(member.records) == 50)
+    member.source.resume([place])
+    produce(kafka, name, 5)
+    drive([member], lambda: len(member.records) >= 55)
+    assert member.offsets(place) == list(range(55))
+
+
+def test_records_that_a_sweep_took_before_a_reset_in_the_same_call_do_not_come_out_and_none_is_skipped(
+    kafka: KafkaBroker, topic: Topic, join: Join
+) -> None:
+    """A callback inside the sweep resets the partition of which the batch already holds records."""
+    name = topic()
+    place = TopicPartition(name, 0)
+    produce(kafka, name, 1_000)
+    member = join(name, new_group())
+    source = member.source
+    drive([member], lambda: len(member.records) >= 1)
+    committed_in_call: list[int] = []
+
+    def reset_once(outcome: object) -> None:
+        if not committed_in_call:
+            committed_in_call.append(len(member.records))
+            source.reset(Position(place, 0))
+
+    member.on_committed = reset_once  # type: ignore[method-assign]
+    source.commit([Position(place, 1)])
+    drive([member], lambda: committed_in_call)
+    drive([member], lambda: len(member.offsets(place)) >= committed_in_call[0] + 1_000)
+    # From the first record that came out after the call with the reset, everything is there again, in order.
+    assert member.offsets(place)[committed_in_call[0] :] == list(range(1_000))
+
+
+def test_serve_never_waits_longer_than_told_when_the_coordinator_is_frozen_and_the_answer_comes_later(
+    kafka: KafkaBroker, topic: Topic, join: Join
+) -> None:
+    name, group = topic(partitions=2), new_group()
+    first = join(name, group)
+    drive([first], lambda: len(first.owned) == 2)
+    took_s: list[float] = []
+
+    def commit(places: Places) -> None:
+        kafka.pause()
+        began = time.monotonic()
+        first.source.commit([Position(place, 3, "late") for place in places])
+        first.source.serve(0.7)
+        first.source.serve(0.3)
+        took_s.append(time.monotonic() - began)
+        kafka.resume()
+
+    first.on_revoke = commit
+    second = join(name, group)
+    drive([first, second], lambda: first.outcomes)
+    first.on_revoke = lambda places: None
+    assert 0.9 < took_s[0] < 1.5
+    (outcome,) = first.outcomes
+    assert outcome.failed == ()
+    (position,) = outcome.confirmed
+    (held,) = second.source.committed([position.place], 5.0)
+    assert (held.offset, held.metadata) == (3, "late")
+
+
+def test_several_commits_inside_one_revoke_are_each_answered_once(kafka: KafkaBroker, topic: Topic, join: Join) -> None:
+    name, group = topic(partitions=2), new_group()
+    first = join(name, group)
+    drive([first], lambda: len(first.owned) == 2)
+
+    def commit(places: Places) -> None:
+        for number in range(1, 4):
+            first.source.commit([Position(place, number) for place in places])
+            first.source.serve(5.0)
+            assert len(first.outcomes) == number
+
+    first.on_revoke = commit
+    second = join(name, group)
+    drive([first, second], lambda: second.owned)
+    first.on_revoke = lambda places: None
+    first.source.commit([Position(place, 9) for place in first.owned])
+    drive([first, second], lambda: len(first.outcomes) == 4)
+    assert [outcome.confirmed[0].offset for outcome in first.outcomes] == [1, 2, 3, 9]
+
+
+def test_a_second_commit_while_one_is_under_way_is_an_error(topic: Topic, join: Join) -> None:
+    name = topic()
+    member = join(name, new_group())
+    drive([member], lambda: member.owned)
+    member.source.commit([Position(TopicPartition(name, 0), 0)])
+    with pytest.raises(SourceError, match="under way"):
+        member.source.commit([Position(TopicPartition(name, 0), 0)])
+    drive([member], lambda: member.outcomes)
+
+
+def test_a_commit_that_cannot_even_be_sent_is_answered_as_failed(topic: Topic, join: Join) -> None:
+    name = topic()
+    member = join(name, new_group())
+    drive([member], lambda: member.owned)
+    bad = Position(TopicPartition(name, 0), 0, 7)  # type: ignore[arg-type]
+    member.source.commit([bad])
+    assert member.outcomes == []
+    drive([member], lambda: member.outcomes)
+    ((position, error),) = member.outcomes[0].failed
+    assert (position, error.fault) == (bad, Fault.FATAL)
+
+
+def test_partitions_that_the_listener_did_not_start_hand_out_nothing(
+    kafka: KafkaBroker, topic: Topic, join: Join
+) -> None:
+    name = topic()
+    produce(kafka, name, 10)
+    member = join(name, new_group())
+
+    def fail(places: Places) -> None:
+        raise LookupError("before start")
+
+    member.on_assign = fail
+    with pytest.raises(LookupError):
+        drive([member], lambda: False)
+    end = time.monotonic() + 1.0
+    drive([member], lambda: time.monotonic() > end)
+    assert member.records == []
+
+
+def test_an_unknown_topic_is_told_as_missing(join: Join) -> None:
+    member = join(f"no-such-{new_group()}", new_group())
+    drive([member], lambda: member.errors)
+    error, place = member.errors[0]
+    assert (error.fault, place) == (Fault.MISSING, None)
+    assert "no-such-" in str(error)
+
+
+def test_a_static_member_whose_name_is_taken_hears_that_it_is_fenced(topic: Topic, join: Join) -> None:
+    name, group = topic(), new_group()
+    first = join(name, group, group_instance_id="one")
+    drive([first], lambda: first.owned)
+    second = join(name, group, group_instance_id="one")
+    drive([second], lambda: second.owned)
+    drive([first], lambda: first.errors)
+    assert first.errors[0][0].fault is Fault.FENCED
+    first.source.commit([Position(TopicPartition(name, 0), 0)])
+    drive([first], lambda: first.outcomes)
+    assert first.outcomes[0].confirmed == ()
+    first.source.close()
+
+
+def test_properties_that_the_client_does_not_take_are_a_configuration_error() -> None:
+    source = KafkaSource({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "no.such.property": 1})
+    with pytest.raises(ConfigError, match=r"no\.such\.property"):
+        source.subscribe(["t"], None)  # type: ignore[arg-type]
+
+
+def test_committed_and_edges_say_so_when_the_broker_is_frozen(kafka: KafkaBroker, topic: Topic, join: Join) -> None:
+    name = topic()
+    place = TopicPartition(name, 0)
+    member = join(name, new_group())
+    drive([member], lambda: member.owned)
+    kafka.pause()
+    try:
+        began = time.monotonic()
+        for call in (lambda: member.source.committed([place], 0.3), lambda: member.source.edges(place, 0.3)):
+            with pytest.raises(SourceError) as caught:
+                call()
+            assert caught.value.fault is Fault.RETRY
+        assert time.monotonic() - began < 2.0
+    finally:
+        kafka.resume()

@@ -1,0 +1,27 @@
+"""Two consumers of one app, each with a topic and a group of its own. They do what `journalled.py` does."""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast import App, Context
+from tests.scenarios.apps.journalled import handle_as
+
+app = App("pair")
+
+
+@app.consumer()
+def left(value: bytes | None, ctx: Context) -> None:
+    handle_as("left", value, ctx)
+
+
+@app.consumer()
+def right(value: bytes | None, ctx: Context) -> None:
+    handle_as("right", value, ctx)
+
+
+if __name__ == "__main__":
+    from holdfast.observe.logs import configure
+
+    configure(level="debug", format="json")
+    sys.exit(app.run())

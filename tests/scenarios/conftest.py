@@ -1,0 +1,33 @@
+"""What the scenarios share: a scene on the broker of the session. See scene.py, member.py and reconcile.py."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.broker import KafkaBroker
+from holdfast.testing.pytest_plugin import TopicFactory
+from tests.scenarios.scene import Scene
+
+MakeScene = Callable[..., Scene]
+
+
+@pytest.fixture
+def make_scene(kafka: KafkaBroker, topic: TopicFactory, tmp_path: Path) -> Iterator[MakeScene]:
+    """`make_scene(partitions=4)`: a scene with a topic of its own. Its members' logs are shown when the test fails."""
+    scenes: list[Scene] = []
+
+    def make(*, partitions: int = 1) -> Scene:
+        folder = tmp_path / f"scene-{len(scenes) + 1}"
+        folder.mkdir()
+        scene = Scene(kafka, folder, topic=topic(partitions=partitions))
+        scenes.append(scene)
+        return scene
+
+    yield make
+    for scene in scenes:
+        scene.__exit__(None, None, None)
+        sys.stdout.write(scene.logs())

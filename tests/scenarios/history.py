@@ -1,0 +1,148 @@
+"""The broker's own book of a group: every commit and every generation, read from its log, in order.
+
+Unlike asking for the committed offset now and then, this sees each commit there ever was.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+
+from holdfast.core.completion import CompletionMap, decode
+from tests.scenarios.journal import Id
+
+OFFSETS_TOPIC = "__consumer_offsets"
+READ_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit as the broker stored it; `at_ms` is the broker's wall clock."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    at_ms: int
+
+    @property
+    def finished_above(self) -> CompletionMap:
+        return decode(self.metadata, offset=self.offset)
+
+    def covers(self, record: Id) -> bool:
+        """Whether it says that this record is finished."""
+        if (record.topic, record.partition) != (self.topic, self.partition):
+            return False
+        return record.offset < self.offset or record.offset in self.finished_above
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """`generations` are those that the broker stored, in order, repeated when a generation was stored again."""
+
+    commits: tuple[Commit, ...]
+    generations: tuple[int, ...]
+
+    def of(self, topic: str, partition: int) -> list[Commit]:
+        return [commit for commit in self.commits if (commit.topic, commit.partition) == (topic, partition)]
+
+
+def read_history(bootstrap: str, group: str) -> History:
+    """Everything that the broker has stored about this group until now."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"history-of-{group}",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 20,
+            "log_level": 0,
+        }
+    )
+    try:
+        return _parse(group, _read_all(reader))
+    finally:
+        reader.close()
+
+
+def _read_all(reader: Consumer) -> list[Message]:
+    topics = reader.list_topics(OFFSETS_TOPIC, timeout=10).topics
+    ends: dict[int, int] = {}
+    for partition in topics[OFFSETS_TOPIC].partitions:
+        low, high = reader.get_watermark_offsets(TopicPartition(OFFSETS_TOPIC, partition), timeout=10)
+        if high > low:
+            ends[partition] = high
+    reader.assign([TopicPartition(OFFSETS_TOPIC, partition, OFFSET_BEGINNING) for partition in ends])
+    found: list[Message] = []
+    deadline = time.monotonic() + READ_TIMEOUT_S
+    while any(where.offset < ends[where.partition] for where in reader.position(_places(ends))):
+        assert time.monotonic() < deadline, f"could not read {OFFSETS_TOPIC} within {READ_TIMEOUT_S:g} s"
+        for message in reader.consume(10_000, 0.05):
+            error = message.error()
+            assert error is None, error
+            found.append(message)
+    return found
+
+
+def _places(ends: dict[int, int]) -> list[TopicPartition]:
+    return [TopicPartition(OFFSETS_TOPIC, partition) for partition in ends]
+
+
+class _Bytes:
+    """Reads the broker's format, field by field."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def number(self, code: str) -> int:
+        [value] = struct.unpack_from(f">{code}", self._data, self._at)
+        self._at += struct.calcsize(f">{code}")
+        return int(value)
+
+    def text(self, *, compact: bool = False) -> str:
+        """Compact: the length is a variable number of bytes, and one more than it is."""
+        length = self._varint() - 1 if compact else self.number("h")
+        if length < 0:
+            return ""
+        value = self._data[self._at : self._at + length]
+        self._at += length
+        return value.decode()
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.number("B")
+            value |= (byte & 0x7F) << shift
+            if not byte & 0x80:
+                return value
+            shift += 7
+
+
+def _parse(group: str, messages: list[Message]) -> History:
+    commits: list[Commit] = []
+    generations: list[int] = []
+    for message in messages:
+        key, value = message.key(), message.value()
+        if key is None or value is None:
+            continue
+        head = _Bytes(bytes(key))
+        kind = head.number("h")
+        if kind in (0, 1) and head.text() == group:
+            commits.append(_commit(head.text(), head.number("i"), _Bytes(bytes(value))))
+        elif kind == 2 and head.text() == group:
+            body = _Bytes(bytes(value))
+            body.text(compact=body.number("h") >= 4)
+            generations.append(body.number("i"))
+    return History(tuple(commits), tuple(generations))
+
+
+def _commit(topic: str, partition: int, body: _Bytes) -> Commit:
+    version = body.number("h")
+    offset = body.number("q")
+    if version >= 3:
+        body.number("i")  # the leader's epoch
+    metadata = body.text(compact=version >= 4)
+    return Commit(topic, partition, offset, metadata, body.number("q"))

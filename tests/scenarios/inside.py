@@ -1,0 +1,264 @@
+"""An app that runs inside the test's own process, and what a test does around it: produce, read back, ask for commits.
+
+For scenarios in which no process has to die. Handlers are closures of the test; the log is a list of events.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import confluent_kafka
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer
+
+from holdfast.app import App
+from holdfast.app.assembly import Assembled, assemble
+from holdfast.core.records import Headers
+from holdfast.observe.logs import Entry
+from holdfast.runtime.loop import Loop
+from holdfast.testing.topics import TopicAdmin
+
+QUIET = {"log_level": 0}
+POLL_S = 0.01
+
+
+def until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
+    """Look again and again; fail with `what` and how long it took."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        time.sleep(POLL_S)
+
+
+def app_for(broker: TopicAdmin, *, shutdown_s: float = 10.0, name: str = "scenario", **kafka: Any) -> App:
+    """An app that knows its broker. Its dead-letter topics are named `<topic's segments>.dlq`."""
+    return App(name, kafka={"brokers": broker.bootstrap, **kafka}, shutdown={"timeout_s": shutdown_s})
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One log entry."""
+
+    level: str
+    event: str
+    fields: Mapping[str, Any]
+    at: float
+
+
+class Log(logging.Handler):
+    """Everything that holdfast logs, as it is said."""
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.INFO)
+        self.said: list[Said] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        entry = record.msg
+        event, fields = (entry.event, entry.fields) if isinstance(entry, Entry) else (str(entry), {})
+        self.said.append(Said(record.levelname.lower(), event, fields, time.monotonic()))
+
+    def of(self, event: str) -> list[Said]:
+        return [said for said in list(self.said) if said.event == event]
+
+
+class DeadlinePassed(Exception):
+    """The process would have ended here, hard, with that exit code."""
+
+
+class Inside:
+    """The app in a thread, from entering to leaving. Leaving drains it and demands exit code `code`."""
+
+    def __init__(self, app: App, *, code: int = 0) -> None:
+        self.app = app
+        self.log = Log()
+        self.code: int | None = None
+        self._wanted = code
+        self._assembled: Assembled | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        logger = logging.getLogger("holdfast")
+        logger.addHandler(self.log)
+        logger.setLevel(logging.INFO)
+        settings = self.app.settings(environ={}, cwd=Path("/nonexistent"))
+        self._assembled = assembled = assemble(self.app.chosen(), settings, wait=False)
+        assembled.lifecycle._exit = self._would_exit
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        logging.getLogger("holdfast").removeHandler(self.log)
+        if kind is None:
+            assert self._failure is None, self._failure
+            assert self.code == self._wanted
+
+    @property
+    def loop(self) -> Loop:
+        """Of the only consumer. Look, but touch nothing: it belongs to its thread."""
+        assert self._assembled is not None
+        return self._assembled.threads[0].loop
+
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Drain, as SIGTERM would, and wait for the end."""
+        assert self._assembled is not None
+        self._assembled.lifecycle.stop()
+        self._thread.join(60)
+        assert self.ended, "the app did not end"
+
+    def wait_assigned(self, partitions: int = 1) -> None:
+        until(lambda: len(self.loop.ownership) == partitions, 20, f"{partitions} partitions assigned")
+
+    def _run(self) -> None:
+        assert self._assembled is not None
+        try:
+            self.code = self._assembled.run()
+        except BaseException as error:  # noqa: BLE001 - the thread's edge
+            self._failure = error
+
+    @staticmethod
+    def _would_exit(code: int) -> None:
+        raise DeadlinePassed(code)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A record to produce."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int | None = None
+
+
+@dataclass(slots=True)
+class Client:
+    """Produces, reads back and asks, beside the app."""
+
+    broker: TopicAdmin
+    _producer: Producer | None = field(default=None)
+
+    @property
+    def producer(self) -> Producer:
+        if self._producer is None:
+            large = {"message.max.bytes": 100_000_000, "queue.buffering.max.kbytes": 400_000}
+            self._producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 1, **large, **QUIET})
+        return self._producer
+
+    def produce(self, topic: str, records: Iterable[Sent | bytes], *, timeout_s: float = 60) -> list[tuple[int, int]]:
+        """Where each record went, (partition, offset), in the order of `records`; all acknowledged."""
+        places: dict[int, tuple[int, int]] = {}
+        failed: list[str] = []
+
+        def reporter(index: int) -> Callable[[Any, Any], None]:
+            def report(error: Any, message: Any) -> None:
+                if error is not None:
+                    failed.append(str(error))
+                places[index] = (message.partition(), message.offset())
+
+            return report
+
+        count = 0
+        for index, one in enumerate(records):
+            record = one if isinstance(one, Sent) else Sent(one)
+            while not self._offer(topic, record, reporter(index)):
+                self.producer.poll(0.1)
+            count += 1
+        assert self.producer.flush(timeout_s) == 0
+        assert not failed, failed[:3]
+        return [places[index] for index in range(count)]
+
+    def _offer(self, topic: str, record: Sent, report: Callable[[Any, Any], None]) -> bool:
+        try:
+            self.producer.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                headers=cast("list[tuple[str, str | bytes | None]]", list(record.headers)),
+                partition=-1 if record.partition is None else record.partition,
+                on_delivery=report,
+            )
+        except BufferError:
+            return False
+        return True
+
+    def committed(self, group: str, topic: str, partition: int = 0) -> tuple[int | None, str]:
+        """The group's offset and metadata; (None, "") where there is none."""
+        place = confluent_kafka.TopicPartition(topic, partition)
+        asked = ConsumerGroupTopicPartitions(group, [place])
+        (found,) = _coordinated(lambda: self.broker.admin.list_consumer_group_offsets([asked]))
+        return (found.offset, found.metadata or "") if found.offset >= 0 else (None, "")
+
+    def commit(self, group: str, topic: str, offset: int, *, partition: int = 0, metadata: str = "") -> None:
+        """Set the offset of a group that has no members."""
+        place = confluent_kafka.TopicPartition(topic, partition, offset, metadata=metadata)
+        asked = ConsumerGroupTopicPartitions(group, [place])
+        (one,) = _coordinated(lambda: self.broker.admin.alter_consumer_group_offsets([asked]))
+        assert one.error is None, one.error
+
+    def read(self, topic: str, count: int, *, timeout_s: float = 20, partitions: int = 1) -> list[Any]:
+        """The first `count` records of a topic, as the client's messages, partition by partition."""
+        reader = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "reader", **QUIET})
+        try:
+            reader.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
+            found: list[Any] = []
+            deadline = time.monotonic() + timeout_s
+            while len(found) < count:
+                assert time.monotonic() < deadline, f"{len(found)} of {count} records in {topic}"
+                message = reader.poll(0.1)
+                if message is not None:
+                    assert message.error() is None, message.error()
+                    found.append(message)
+            return sorted(found, key=lambda message: (message.partition(), message.offset()))
+        finally:
+            reader.close()
+
+    def edges(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        reader = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "reader", **QUIET})
+        try:
+            low, high = reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), timeout=10)
+            return low, high
+        finally:
+            reader.close()
+
+
+def _coordinated(ask: Callable[[], Mapping[str, Any]]) -> Any:
+    """The partitions of the coordinator's answer, however long it takes to become one: on a new broker it loads first."""
+    deadline = time.monotonic() + 20
+    while True:
+        (answer,) = ask().values()
+        try:
+            return answer.result(10).topic_partitions
+        except KafkaException as error:
+            passing = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+            if error.args[0].name() not in passing or time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_S)
+
+
+def numbered(count: int, *, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+def order_violations(seen: Sequence[tuple[bytes | None, int]]) -> list[tuple[bytes | None, int, int]]:
+    """(key, offset before, offset after) wherever a key's offsets do not ascend in the order they were seen."""
+    last: dict[bytes | None, int] = {}
+    found = []
+    for key, offset in seen:
+        if key in last and offset <= last[key]:
+            found.append((key, last[key], offset))
+        last[key] = offset
+    return found

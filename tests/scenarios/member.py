@@ -1,0 +1,188 @@
+"""A real consumer in a process of its own, to be killed, frozen and signalled."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+APPS = Path(__file__).parent / "apps"
+POLL_S = 0.02
+
+SHORT_SESSION: Mapping[str, object] = {
+    # The shortest session that a broker allows by default: a dead member is missed after 6 s.
+    "consumer.unsafe_timings": True,
+    "consumer.session_timeout_ms": 6_000,
+    "consumer.heartbeat_interval_ms": 1_000,
+}
+
+
+def wait_until(condition: Callable[[], T], timeout_s: float = 30.0, *, what: str = "") -> T:
+    """Ask until the answer is true, and return it. Fails after timeout_s, saying what was waited for."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what or condition}; the last answer was {answer!r}")
+        time.sleep(POLL_S)
+
+
+class Member:
+    """One process. `settings` are holdfast's own, as {"consumer.order": "key"}; `variables` are the app's.
+
+    Not started yet: see `start`. Its log (JSON lines) goes to `log_path`.
+    """
+
+    def __init__(
+        self,
+        *,
+        app: Path,
+        folder: Path,
+        name: str,
+        settings: Mapping[str, object],
+        variables: Mapping[str, str],
+    ) -> None:
+        self.name = name
+        self.log_path = folder / f"{name}.log"
+        self._app = app
+        self._folder = folder
+        self._environ = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "KAFKA_"))},
+            **{f"HOLDFAST_{key.upper().replace('.', '_')}": _text(value) for key, value in settings.items()},
+            **variables,
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def start(self) -> Member:
+        """Start the process; returns at once (see `wait_assigned`)."""
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(self._app)], cwd=self._folder, env=self._environ, stdout=log, stderr=log
+            )
+        return self
+
+    # -- what it does ------------------------------------------------------------------------------------------------
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "start() it first"
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def events(self, event: str | None = None) -> list[dict[str, Any]]:
+        """What it has logged so far; lines that are no JSON (a traceback) are left out, see `log`."""
+        found = []
+        for line in self.log().splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict) and event in (None, entry.get("event")):
+                found.append(entry)
+        return found
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def wait_event(self, event: str, timeout_s: float = 30.0, **fields: object) -> dict[str, Any]:
+        """Wait until it has logged that event with those fields; fails at once if it died instead."""
+
+        def look() -> dict[str, Any] | None:
+            alive = self.running
+            for entry in self.events(event):
+                if all(entry.get(name) == value for name, value in fields.items()):
+                    return entry
+            assert alive, f"{self.name} ended with {self.process.returncode} before {event!r}:\n{self.log()}"
+            return None
+
+        found = wait_until(look, timeout_s, what=f"{self.name} logs {event!r} {fields or ''}")
+        assert found is not None
+        return found
+
+    def assignment(self) -> set[tuple[str, int]]:
+        """The partitions that are its own, by its log."""
+        own: set[str] = set()
+        for entry in self.events():
+            if entry["event"] == "assigned":
+                own.update(entry["partitions"])
+            elif entry["event"] in ("revoked", "lost"):
+                own.difference_update(entry["partitions"])
+        return {(place.rpartition("[")[0], int(place.rpartition("[")[2].rstrip("]"))) for place in own}
+
+    def wait_assigned(self, partitions: int | None = None, timeout_s: float = 30.0) -> Member:
+        """Wait until it owns so many partitions, or any."""
+
+        def owns() -> bool:
+            assert self.running, f"{self.name} ended with {self.process.returncode}:\n{self.log()}"
+            own = len(self.assignment())
+            return own > 0 if partitions is None else own == partitions
+
+        wait_until(owns, timeout_s, what=f"{self.name} owns {partitions or 'some'} partitions")
+        return self
+
+    # -- what is done to it ------------------------------------------------------------------------------------------
+
+    def signal(self, number: signal.Signals) -> float:
+        """Returns the monotonic time just before."""
+        now = time.monotonic()
+        self.process.send_signal(number)
+        return now
+
+    def terminate(self) -> float:
+        return self.signal(signal.SIGTERM)
+
+    def kill(self) -> float:
+        """SIGKILL; returns when it is dead."""
+        now = self.signal(signal.SIGKILL)
+        self.process.wait(10)
+        return now
+
+    def freeze(self) -> float:
+        """SIGSTOP: it does nothing and hears nothing, and does not know it."""
+        self._stopped = True
+        return self.signal(signal.SIGSTOP)
+
+    def thaw(self) -> float:
+        self._stopped = False
+        return self.signal(signal.SIGCONT)
+
+    def wait(self, timeout_s: float = 30.0) -> int:
+        """Wait for its end; returns the exit code."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not end within {timeout_s:g} s:\n{self.log()}") from None
+
+    def stop(self, timeout_s: float = 40.0) -> int:
+        """SIGTERM, and wait for the end; returns the exit code."""
+        self.terminate()
+        return self.wait(timeout_s)
+
+    def close(self) -> None:
+        """Whatever state it is in, it is gone afterwards."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()  # also ends a frozen process
+            self._process.wait(10)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,75 @@
+"""P1, P2: records that retention deleted before they were processed are a loss that nobody can undo: it is said aloud,
+and the policy decides where to go on. The position never moves silently.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, app_for, numbered, until
+
+
+@pytest.fixture
+def client(kafka: TopicAdmin) -> Client:
+    return Client(kafka)
+
+
+def deleted_past_the_commit(client: Client, name: str) -> None:
+    """20 records; the group is at 3, the log begins at 8."""
+    client.produce(name, numbered(20))
+    client.commit("scenario.work", name, 3)
+    client.broker.delete_records(name, partition=0, before=8)
+
+
+@pytest.mark.parametrize(("policy", "first"), [("earliest", 8), ("latest", 20)])
+def test_it_goes_on_where_the_policy_says(client: Client, topic: TopicFactory, policy: str, first: int) -> None:
+    name, seen = topic(), list[bytes]()
+    deleted_past_the_commit(client, name)
+    app = app_for(client.broker)
+
+    @app.consumer(name, auto_offset_reset=policy)  # type: ignore[arg-type]
+    def work(value: bytes) -> None:
+        seen.append(value)
+
+    with Inside(app) as running:
+        until(lambda: client.committed("scenario.work", name)[0] == 20, 20, "the end is committed")
+        client.produce(name, numbered(5, start=20))
+        until(lambda: client.committed("scenario.work", name)[0] == 25, 20, "new records are processed")
+    assert seen == numbered(25)[first:]
+    (said,) = running.log.of("offset_out_of_range")
+    assert said.level == "error"
+    assert (said.fields["place"], said.fields["offset"], said.fields["policy"]) == (f"{name}[0]", 3, policy)
+
+
+def test_with_policy_error_the_app_halts_and_commits_nothing(client: Client, topic: TopicFactory) -> None:
+    name, seen = topic(), list[bytes]()
+    deleted_past_the_commit(client, name)
+    app = app_for(client.broker)
+
+    @app.consumer(name, auto_offset_reset="error")
+    def work(value: bytes) -> None:
+        seen.append(value)
+
+    with Inside(app, code=4) as running:
+        until(lambda: running.ended, 20, "the app ends by itself")
+    assert seen == []
+    assert client.committed("scenario.work", name)[0] == 3
+    assert [said.level for said in running.log.of("offset_out_of_range")] == ["error"]
+
+
+def test_an_offset_beyond_the_end_is_reset_too(client: Client, topic: TopicFactory) -> None:
+    name, seen = topic(), list[bytes]()
+    client.produce(name, numbered(5))
+    client.commit("scenario.work", name, 1000)
+    app = app_for(client.broker)
+
+    @app.consumer(name)
+    def work(value: bytes) -> None:
+        seen.append(value)
+
+    with Inside(app) as running:
+        until(lambda: client.committed("scenario.work", name)[0] == 5, 20, "it began anew")
+    assert seen == numbered(5)
+    assert len(running.log.of("offset_out_of_range")) == 1

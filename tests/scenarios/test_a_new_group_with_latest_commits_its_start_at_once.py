@@ -1,0 +1,28 @@
+"""P1, P2: a group that begins at the end commits that place before any record comes, so that a record which arrives
+while nobody is there is not skipped by the next start.
+"""
+
+from __future__ import annotations
+
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered, until
+
+
+def test_what_comes_between_two_runs_of_a_new_group_is_processed(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(partitions=2), Client(kafka)
+    app, seen = app_for(kafka), list[bytes]()
+
+    @app.consumer(name, auto_offset_reset="latest")
+    def work(value: bytes) -> None:
+        seen.append(value)
+
+    client.produce(name, [Sent(b"old", partition=0)] * 10)
+    with Inside(app):
+        until(lambda: client.committed("scenario.work", name, 0)[0] == 10, 20, "the start is committed")
+        until(lambda: client.committed("scenario.work", name, 1)[0] == 0, 5, "that of an empty partition too")
+    client.produce(name, [Sent(value, partition=number % 2) for number, value in enumerate(numbered(10))])
+    with Inside(app):
+        until(lambda: client.committed("scenario.work", name, 0)[0] == 15, 20, "the new ones are committed")
+        until(lambda: client.committed("scenario.work", name, 1)[0] == 5, 20, "the new ones are committed")
+    assert sorted(seen) == numbered(10)

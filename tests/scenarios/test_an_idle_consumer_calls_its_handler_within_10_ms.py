@@ -1,0 +1,41 @@
+"""From a record being produced to its handler being called, on an idle consumer: median below 10 ms."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import pytest
+
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, app_for, until
+
+SAMPLES = 50
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_the_median_of_50_is_below_10_ms(kafka: TopicAdmin, topic: TopicFactory, kind: str) -> None:
+    name, client = topic(), Client(kafka)
+    app, called_at = app_for(kafka), list[float]()
+
+    def work(value: bytes) -> None:
+        called_at.append(time.perf_counter())
+
+    async def work_async(value: bytes) -> None:
+        called_at.append(time.perf_counter())
+
+    app.consumer(name, name="work")(work_async if kind == "async def" else work)
+    latencies_ms = []
+    with Inside(app) as running:
+        running.wait_assigned()
+        client.produce(name, [b"warm up"])
+        loop = running.loop
+        for sample in range(1, SAMPLES + 1):
+            until(lambda n=sample: len(called_at) == n and loop.processed == n, 20, "handled")  # type: ignore[misc]
+            until(lambda: not loop.in_flight and not loop.committer.under_way, 20, "idle again")
+            produced_at = time.perf_counter()
+            client.produce(name, [b"v"])
+            until(lambda n=sample: len(called_at) > n, 20, "the handler is called")  # type: ignore[misc]
+            latencies_ms.append((called_at[-1] - produced_at) * 1000)
+    assert statistics.median(latencies_ms) < 10, sorted(latencies_ms)

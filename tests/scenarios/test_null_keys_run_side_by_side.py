@@ -1,0 +1,56 @@
+"""P3: null keys are unordered: with order="key" they run beside each other, also within one partition, and none of them
+holds up a keyed record, or is held up by one.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast import Context
+from holdfast.core.completion import decode
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered, until
+
+AT_ONCE = 24
+
+
+def test_null_keys_of_one_partition_run_at_the_same_time(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(), Client(kafka)
+    app, together, met = app_for(kafka), threading.Barrier(AT_ONCE), []
+
+    @app.consumer(name, order="key", concurrency=AT_ONCE)
+    def work(value: bytes) -> None:
+        together.wait(20)  # breaks, and fails the record, unless so many are here at once
+        met.append(value)
+
+    client.produce(name, numbered(AT_ONCE * 3))
+    with Inside(app) as running:
+        until(lambda: client.committed("scenario.work", name)[0] == AT_ONCE * 3, 30, "all are committed")
+        assert running.loop.cases.counts.errors == 0
+    assert sorted(met) == sorted(numbered(AT_ONCE * 3))
+
+
+def test_a_null_key_that_is_stuck_holds_up_nobody_and_is_not_passed_by_the_commit(
+    kafka: TopicAdmin, topic: TopicFactory
+) -> None:
+    name, client = topic(), Client(kafka)
+    app, free, seen = app_for(kafka), threading.Event(), []
+
+    @app.consumer(name, order="key", concurrency=8)
+    def work(value: bytes, ctx: Context) -> None:
+        if ctx.offset == 0:
+            free.wait(30)
+        seen.append((ctx.key, ctx.offset))
+
+    # The stuck one first, then null keys and a key in turn.
+    client.produce(name, [Sent(b"v", None if number % 2 == 0 else b"k") for number in range(101)])
+    with Inside(app):
+        until(lambda: len(seen) == 100, 20, "all but the stuck one are handled")
+        finished = lambda: decode(client.committed("scenario.work", name)[1], offset=0)  # noqa: E731
+        until(lambda: all(offset in finished() for offset in range(1, 101)), 10, "the rest is in the completion map")
+        assert client.committed("scenario.work", name)[0] == 0
+        assert [offset for key, offset in seen if key == b"k"] == list(range(1, 101, 2))
+        free.set()
+        until(lambda: client.committed("scenario.work", name) == (101, ""), 10, "everything is committed")
+    assert sorted(offset for _, offset in seen) == list(range(101))

@@ -1,0 +1,157 @@
+"""A supervisor as a process of its own, over small programs that stand for the app.
+
+    children = Children(tmp_path, body="report(); stop_on_signal()")
+    with children.supervised(processes=2) as supervisor:
+        children.wait_for("0 up", "1 up")
+
+`body` is the child's program. It has `index`, `fd` and `again` as the supervisor gave them; `note(text)` writes a line
+`<index> <text>` into the journal that the test reads.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+DEADLINE_S = 30.0
+
+PARENT = """
+import json, sys
+from holdfast.observe import logs
+from holdfast.supervisor import RestartPolicy, ShutdownPolicy, Supervisor
+
+program, journal, processes, restart, shutdown = sys.argv[1:]
+logs.configure(format="json")
+
+def command(place):
+    return [sys.executable, program, str(place.index), str(place.tether_fd), str(int(place.again)), journal]
+
+supervisor = Supervisor(
+    command,
+    processes=int(processes),
+    restart=RestartPolicy(**json.loads(restart)),
+    shutdown=ShutdownPolicy(**json.loads(shutdown)),
+)
+sys.exit(supervisor.run())
+"""
+
+PRELUDE = """
+import os, signal, sys, time
+
+index, fd, again, journal = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1", sys.argv[4]
+
+def note(text):
+    with open(journal, "a") as file:
+        file.write(f"{index} {text}\\n")
+
+def report(timeout_s=0.3):
+    os.write(fd, b'{"shutdown_timeout_s": %f}\\n' % timeout_s)
+
+def sleep_long():
+    for _ in range(600):
+        time.sleep(0.1)
+    sys.exit("nobody ended this child")
+
+def stop_on_signal(code=0, after_s=0.0):
+    # Ends after_s seconds after the first signal, and notes how many came.
+    came = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: came.append(signal.Signals(number).name))
+    note("up")
+    while not came:
+        time.sleep(0.02)
+    note("stopping")
+    time.sleep(after_s)
+    note("got " + "+".join(came))
+    sys.exit(code)
+
+def ignore_signals():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: note("ignored " + signal.Signals(number).name))
+    note(f"up {os.getpid()}")
+    sleep_long()
+
+"""
+
+
+class Supervised:
+    """The running supervisor."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.said = ""
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send the signal and return the exit code."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        _, self.said = self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        """What it logged under that name, once it has ended."""
+        lines = [json.loads(line) for line in self.said.splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == name]
+
+
+class Children:
+    """The child's program and the journal that all children of one test write."""
+
+    def __init__(self, folder: Path, body: str) -> None:
+        self.program = folder / "child.py"
+        self.program.write_text(PRELUDE + body)
+        self.journal = folder / "journal"
+        self.journal.touch()
+
+    @contextmanager
+    def supervised(
+        self, *, processes: int = 1, restart: dict[str, float] | None = None, shutdown: dict[str, float] | None = None
+    ) -> Iterator[Supervised]:
+        quick = {"first_delay_s": 0.05, "most_delay_s": 0.2, **(restart or {})}
+        soon = {"margin_s": 10.0, **(shutdown or {})}
+        arguments = [str(self.program), str(self.journal), str(processes), json.dumps(quick), json.dumps(soon)]
+        process = subprocess.Popen(
+            [sys.executable, "-c", PARENT, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,  # a terminal's Ctrl-C goes to a group; this is the one it would go to
+        )
+        with process:
+            try:
+                yield Supervised(process)
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+    def notes(self) -> list[str]:
+        return self.journal.read_text().splitlines()
+
+    def wait_for(self, *texts: str) -> None:
+        """Until each of these lines is in the journal."""
+        until(lambda: all(text in self.notes() for text in texts), f"{texts} in {self.journal}")
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Poll until it is true; fails after a while."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never came: {what}"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and was not waited for does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
