@@ -81,7 +81,11 @@ def main() -> int:
     chosen = [workload for workload in WORKLOADS if not arguments.workloads or workload.name in arguments.workloads]
     with KafkaBroker() as broker:
         _fill(broker, {row.topic for workload in chosen for row in workload.rows})
-        missed = [miss for workload in chosen for miss in _run(workload, broker.bootstrap, arguments.repeat, as_json=arguments.json)]
+        missed = [
+            miss
+            for workload in chosen
+            for miss in _run(workload, broker.bootstrap, arguments.repeat, as_json=arguments.json)
+        ]
     for miss in missed:
         print(f"below target: {miss}", file=sys.stderr)
     return 1 if missed else 0
@@ -90,7 +94,9 @@ def main() -> int:
 def _fill(broker: KafkaBroker, topics: set[str]) -> None:
     for topic in sorted(topics):
         broker.create_topic(topic, partitions=1 if topic == "one" else 4)
-        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "batch.size": 1_000_000})
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "batch.size": 1_000_000}
+        )
         for number, (key, value) in enumerate(_records(topic)):
             producer.produce(topic, value, key)
             if number % 10_000 == 0:
@@ -120,7 +126,9 @@ def _run(workload: Workload, brokers: str, repeat: int, *, as_json: bool) -> lis
         _print(workload, row, runs[row.contender], ratio, as_json=as_json)
         violations = sum(one.order_violations for one in runs[row.contender])
         if (row.target is not None and ratio < row.target) or violations:
-            missed.append(f"{workload.name} {row.contender}: {ratio:.2f}, target {row.target}; {violations} order violations")
+            missed.append(
+                f"{workload.name} {row.contender}: {ratio:.2f}, target {row.target}; {violations} order violations"
+            )
     return missed
 
 
@@ -128,8 +136,18 @@ def _print(workload: Workload, row: Row, runs: list[Measured], ratio: float, *, 
     rate, cpu_us = statistics.median(one.rate for one in runs), statistics.median(one.cpu_us for one in runs)
     peak_mb, violations = max(one.peak_mb for one in runs), sum(one.order_violations for one in runs)
     if as_json:
-        fields = {"workload": workload.name, "contender": row.contender, "topic": row.topic, "rate": rate, "ratio": ratio}
-        print(json.dumps(fields | {"cpu_us": cpu_us, "peak_mb": peak_mb, "order_violations": violations, "target": row.target}))
+        fields = {
+            "workload": workload.name,
+            "contender": row.contender,
+            "topic": row.topic,
+            "rate": rate,
+            "ratio": ratio,
+        }
+        print(
+            json.dumps(
+                fields | {"cpu_us": cpu_us, "peak_mb": peak_mb, "order_violations": violations, "target": row.target}
+            )
+        )
         return
     target = "" if row.target is None else f"  target {row.target:g}"
     print(

@@ -1,4 +1,6 @@
-"""The loops that are compared. Each runs in a process of its own: `python -m bench.contenders NAME BROKERS TOPIC RECORDS`."""
+"""The loops that are compared. Each runs in a process of its own: `python -m bench.contenders NAME BROKERS TOPIC
+RECORDS`.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def raw_consume(brokers: str, topic: str, records: int, *, tuned: bool = True) -
             watch.start()
         for message in batch:
             if message.error() is None:
-                no_op(message.value())
+                no_op(message.value() or b"")
                 seen += 1
     client.commit(asynchronous=False)
     measured = watch.stop(records)
@@ -67,7 +69,7 @@ def raw_commit_each(brokers: str, topic: str, records: int) -> Measured:
             continue
         if not watch.running:
             watch.start()
-        no_op(message.value())
+        no_op(message.value() or b"")
         client.commit(message, asynchronous=False)
         seen += 1
     measured = watch.stop(records)
@@ -112,7 +114,9 @@ def holdfast_async(brokers: str, topic: str, records: int) -> Measured:
         await asyncio.sleep(HANDLER_S)
         check.saw(context.key or b"", value["n"])
 
-    return _holdfast(brokers, topic, records, wait, check=check, order="key", concurrency=1000, commit="interval", idempotent=True)
+    return _holdfast(
+        brokers, topic, records, wait, check=check, order="key", concurrency=1000, commit="interval", idempotent=True
+    )
 
 
 def holdfast_threads(brokers: str, topic: str, records: int) -> Measured:
@@ -122,11 +126,19 @@ def holdfast_threads(brokers: str, topic: str, records: int) -> Measured:
         time.sleep(HANDLER_S)
         check.saw(context.key or b"", value["n"])
 
-    return _holdfast(brokers, topic, records, wait, check=check, order="key", concurrency=64, commit="interval", idempotent=True)
+    return _holdfast(
+        brokers, topic, records, wait, check=check, order="key", concurrency=64, commit="interval", idempotent=True
+    )
 
 
 def _holdfast(
-    brokers: str, topic: str, records: int, handler: Callable[..., Any], *, check: OrderCheck | None = None, **options: Any
+    brokers: str,
+    topic: str,
+    records: int,
+    handler: Callable[..., Any],
+    *,
+    check: OrderCheck | None = None,
+    **options: Any,
 ) -> Measured:
     app = App("bench", kafka={"brokers": brokers})
     app.consumer(topic, name="bench", group=f"bench-{uuid.uuid4()}", **options)(handler)

@@ -59,7 +59,9 @@ class Stopwatch:
 
 
 class OrderCheck:
-    """Counts records that ran before an earlier one of their key. Records are `{"key": …, "n": …}` with n ascending per key."""
+    """Counts records that ran before an earlier one of their key. Records are `{"key": …, "n": …}` with n ascending
+    per key.
+    """
 
     def __init__(self) -> None:
         self._last: dict[bytes, int] = {}

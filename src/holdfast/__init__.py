@@ -1,4 +1,5 @@
-"""holdfast: a Kafka consumer runtime. Write one function; it fetches, orders, runs, retries, dead-letters and commits around it.
+"""holdfast: a Kafka consumer runtime. Write one function; it fetches, orders, runs, retries, dead-letters and commits
+around it.
 
 Names are loaded when they are first used, so that `import holdfast` costs next to nothing.
 """

@@ -38,7 +38,7 @@ CASES = [
     ("package.nope:app", "There is no module 'package.nope'"),
     ("nope.deeper:app", "'nope' is missing"),
     ("inside:app", "but it is in src/. Write src/inside.py:app"),
-    ("goood.py:app", "There is no file goood.py. Did you mean good.py?"),
+    ("goood.py:app", "goood.py. Did you mean good.py?"),
     ("package/main:app", "Did you mean package.main:app or package/main.py:app?"),
     ("good:1x", "'1x' is not a name in Python"),
     (":app", "is not a module's name"),

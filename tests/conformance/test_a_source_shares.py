@@ -120,15 +120,18 @@ def test_when_a_member_closes_the_other_takes_over_where_it_committed(backend: B
     assert second.started_at[left] == 6
 
 
-def test_a_commit_inside_on_revoked_during_close_is_seen_by_the_next_owner(backend: Backend) -> None:
+@pytest.mark.parametrize("wait_s", [0.0, 10.0])
+def test_a_commit_inside_on_revoked_during_close_is_confirmed_once_and_seen_by_the_next_owner(
+    backend: Backend, wait_s: float
+) -> None:
     topic, group = backend.topic(), backend.group()
     (place,) = places_of(topic, 1)
     first = Member(backend, group, topic)
     drive([first], lambda: first.owned)
 
     def commit(places: Sequence[TopicPartition]) -> None:
-        # Not waited for: inside `close` the client cannot read back, but it tells the answer before it has closed.
         first.source.commit([Position(place, 0, "last words")])
+        first.source.serve(wait_s)
 
     first.during_revoke = commit
     first.source.close()
@@ -180,3 +183,16 @@ def test_an_exception_in_on_revoked_still_lets_go_and_is_raised_at_the_next_poll
         drive([first, second], lambda: False, timeout_s=60)
     drive([first, second], lambda: len(second.owned) == 1)
     assert first.heard("lost") == []
+
+
+def test_a_listener_that_raises_during_close_does_not_keep_it_from_leaving(backend: Backend) -> None:
+    topic = backend.topic(partitions=2)
+    first, second = pair(backend, topic, [])
+    drive([first, second], lambda: len(second.owned) == 1)
+
+    def fail(places: Sequence[TopicPartition]) -> None:
+        raise LookupError("in on_revoked")
+
+    first.during_revoke = fail
+    first.source.close()
+    drive([second], lambda: len(second.owned) == 2)

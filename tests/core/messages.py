@@ -8,5 +8,7 @@ from holdfast.testing.simulator.log import FakeMessage
 PLACE = TopicPartition("orders", 0)
 
 
-def message(offset: int, key: bytes | None = None, *, place: TopicPartition = PLACE, value: bytes | None = b"v") -> Message:
+def message(
+    offset: int, key: bytes | None = None, *, place: TopicPartition = PLACE, value: bytes | None = b"v"
+) -> Message:
     return FakeMessage(place, offset, key=key, value=value)

@@ -54,7 +54,9 @@ def test_a_full_window_fits_with_room_for_the_guard() -> None:
     assert decode(text, offset=LARGEST_OFFSET, topic_id=TOPIC_ID) == full
 
 
-@given(text=st.one_of(st.text(), st.text("hf1;0=-_Aa\x00\n"), st.characters().map(lambda char: f"hf1;5;;;{char};00000000")))
+@given(
+    text=st.one_of(st.text(), st.text("hf1;0=-_Aa\x00\n"), st.characters().map(lambda char: f"hf1;5;;;{char};00000000"))
+)
 @example("")
 @example("hf1;5;;;A;c0ffee00")
 @example(";;;;;")

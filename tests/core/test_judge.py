@@ -110,7 +110,7 @@ def test_for_ever_means_for_ever_every_three_seconds(attempt: int, elapsed_s: fl
     jittered=st.booleans(),
 )
 def test_the_delay_grows_to_its_cap_and_jitter_comes_on_top(
-    attempt: int, jitter: float, initial_ms: int, max_ms: int, multiplier: float, jittered: bool
+    *, attempt: int, jitter: float, initial_ms: int, max_ms: int, multiplier: float, jittered: bool
 ) -> None:
     policy = RetryPolicy(
         max_retries=None, initial_delay_ms=initial_ms, max_delay_ms=max_ms, multiplier=multiplier, jitter=jittered

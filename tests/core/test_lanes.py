@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -12,7 +14,7 @@ from holdfast.core.partitions import Partition
 from holdfast.core.policies import ORDERS, Order
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Case, Run
-from tests.core.lanes_model import ByKey, ByPartition, LanesMachine, Unordered
+from tests.core.lanes_model import ByKey, ByPartition, LanesMachine, Unordered, wander
 from tests.core.messages import PLACE, message
 
 ORDERS_0, ORDERS_1, REFUNDS_0 = PLACE, TopicPartition("orders", 1), TopicPartition("refunds", 0)
@@ -20,9 +22,16 @@ ORDERS_0, ORDERS_1, REFUNDS_0 = PLACE, TopicPartition("orders", 1), TopicPartiti
 
 @pytest.mark.parametrize("machine", [ByPartition, ByKey, Unordered], ids=lambda machine: machine.order)
 def test_whatever_happens_order_is_kept_and_nothing_is_lost_or_left_over(machine: type[LanesMachine]) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        machine, settings=settings(max_examples=150, stateful_step_count=40)
-    )
+    run_state_machine_as_test(machine, settings=settings(max_examples=50, stateful_step_count=40))
+
+
+@pytest.mark.parametrize("machine", [ByPartition, ByKey, Unordered], ids=lambda machine: machine.order)
+def test_long_stories_keep_order_and_lose_nothing_too(machine: type[LanesMachine]) -> None:
+    for seed in range(250):
+        try:
+            wander(machine(), Random(seed), 200)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
 
 
 def fed(lanes: Lanes, keys: str, *, place: TopicPartition = PLACE, resumed: CompletionMap | None = None) -> Partition:
@@ -195,6 +204,16 @@ def test_what_a_stopped_run_left_goes_first() -> None:
     assert carries(again) == [[1, 2]]
     assert (run.done, run.stop) == (0, False)
     assert carries(lanes.take(10, 10)) == [[4]]
+
+
+def test_what_the_map_says_is_finished_is_stepped_over() -> None:
+    lanes = lanes_for("key")
+    partition = fed(lanes, "abcab", resumed=CompletionMap(0, b"\x0a"))  # 1 and 3
+    (run,) = lanes.take(10, 10)
+    assert carries([run]) == [[0, 2, 4]]
+    assert partition.held_bytes == 3
+    come_back(lanes, run)
+    assert (partition.ledger.watermark(), partition.held_bytes) == (5, 0)
 
 
 def test_a_record_outside_the_window_waits_for_the_lowest_unfinished_one() -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from holdfast.core import ledger as module
 from holdfast.core.completion import WINDOW, CompletionMap
@@ -139,9 +146,7 @@ class LedgerAgainstSets(RuleBasedStateMachine):
 
 def test_the_ledger_agrees_with_a_model_and_trimming_shows_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TRIM", 1)
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        LedgerAgainstSets, settings=settings(max_examples=100, stateful_step_count=25)
-    )
+    run_state_machine_as_test(LedgerAgainstSets, settings=settings(max_examples=100, stateful_step_count=25))
 
 
 def test_a_new_ledger_may_commit_its_start_and_nothing_else() -> None:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast.core.errors import ConfigError, Fault, SourceError
-from holdfast.core.ports import Position
-from holdfast.core.records import TopicPartition
 from holdfast.kafka import KafkaAdmin, TopicFacts, admin_properties
 from holdfast.testing.broker import KafkaBroker
 from tests.kafka.members import Heard, connection, drive, new_group
@@ -136,17 +134,3 @@ def test_no_answer_about_topics_is_an_error_not_a_missing_topic(kafka: KafkaBrok
 def test_properties_that_the_client_does_not_take_are_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.property"):
         KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "no.such.property": 1}).check(1.0)
-
-
-def test_a_commit_survives_being_asked_by_another_client(kafka: KafkaBroker, topic: Topic) -> None:
-    """Two members of different groups do not see each other's offsets."""
-    name = topic()
-    place = TopicPartition(name, 0)
-    one, other = (Heard(connection(kafka.bootstrap), name, new_group()) for _ in range(2))
-    drive([one, other], lambda: one.owned and other.owned)
-    one.source.commit([Position(place, 4, "mine")])
-    drive([one, other], lambda: one.outcomes)
-    assert [held.offset for held in one.source.committed([place], 5.0)] == [4]
-    assert [held.offset for held in other.source.committed([place], 5.0)] == [None]
-    one.source.close()
-    other.source.close()

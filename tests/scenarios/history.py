@@ -41,7 +41,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`generations` are those that the broker stored, in order, repeated when a generation was stored again."""
+    """`generations` are those that the broker stored, in order, from 1: one more for each rebalance that was completed."""
 
     commits: tuple[Commit, ...]
     generations: tuple[int, ...]
@@ -136,7 +136,8 @@ def _parse(group: str, messages: list[Message]) -> History:
             body = _Bytes(bytes(value))
             body.text(compact=body.number("h") >= 4)
             generations.append(body.number("i"))
-    return History(tuple(commits), tuple(generations))
+    # A group is stored when it is made, before anybody is in it: that is generation 0.
+    return History(tuple(commits), tuple(dict.fromkeys(number for number in generations if number > 0)))
 
 
 def _commit(topic: str, partition: int, body: _Bytes) -> Commit:
@@ -144,5 +145,6 @@ def _commit(topic: str, partition: int, body: _Bytes) -> Commit:
     offset = body.number("q")
     if version >= 3:
         body.number("i")  # the leader's epoch
-    metadata = body.text(compact=version >= 4)
+    # The binding sends the NUL that ends the text in C along with it, and does not show it when it reads.
+    metadata = body.text(compact=version >= 4).removesuffix("\0")
     return Commit(topic, partition, offset, metadata, body.number("q"))

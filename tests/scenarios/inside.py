@@ -38,7 +38,7 @@ def until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
 
 def app_for(broker: TopicAdmin, *, shutdown_s: float = 10.0, name: str = "scenario", **kafka: Any) -> App:
     """An app that knows its broker. Its dead-letter topics are named `<topic's segments>.dlq`."""
-    return App(name, kafka={"brokers": broker.bootstrap, **kafka}, shutdown={"timeout_s": shutdown_s})
+    return App(name, kafka={"brokers": broker.bootstrap} | kafka, shutdown={"timeout_s": shutdown_s})
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,9 @@ class Client:
 
 
 def _coordinated(ask: Callable[[], Mapping[str, Any]]) -> Any:
-    """The partitions of the coordinator's answer, however long it takes to become one: on a new broker it loads first."""
+    """The partitions of the coordinator's answer, however long it takes to become one: on a new broker it loads
+    first.
+    """
     deadline = time.monotonic() + 20
     while True:
         (answer,) = ask().values()

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 APPS = Path(__file__).parent / "apps"
+ROOT = Path(__file__).parents[2]
 POLL_S = 0.02
 
 SHORT_SESSION: Mapping[str, object] = {
@@ -60,16 +61,21 @@ class Member:
             **{key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "KAFKA_"))},
             **{f"HOLDFAST_{key.upper().replace('.', '_')}": _text(value) for key, value in settings.items()},
             **variables,
+            "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
         }
         self._process: subprocess.Popen[bytes] | None = None
-        self._stopped = False
 
     def start(self) -> Member:
         """Start the process; returns at once (see `wait_assigned`)."""
         with self.log_path.open("ab") as log:
+            command = [sys.executable, "-m", "holdfast", "run", f"{self._app}:app"]
             self._process = subprocess.Popen(
-                [sys.executable, str(self._app)], cwd=self._folder, env=self._environ, stdout=log, stderr=log
+                [*command, "--log-format", "json", "--log-level", "debug"],
+                cwd=self._folder,
+                env=self._environ,
+                stdout=log,
+                stderr=log,
             )
         return self
 
@@ -158,11 +164,9 @@ class Member:
 
     def freeze(self) -> float:
         """SIGSTOP: it does nothing and hears nothing, and does not know it."""
-        self._stopped = True
         return self.signal(signal.SIGSTOP)
 
     def thaw(self) -> float:
-        self._stopped = False
         return self.signal(signal.SIGCONT)
 
     def wait(self, timeout_s: float = 30.0) -> int:

@@ -43,8 +43,8 @@ class App:
     def consumer(self, *topics: str, name: str | None = None, **options: Unpack[ConsumerOptions]) -> Callable[[F], F]:
         """Make the function below consume these topics. It stays an ordinary function that you can call and test.
 
-        Its group is `<app>.<name>`, its name the function's unless told. Raises ConfigError for a function that cannot be
-        a handler.
+        Its group is `<app>.<name>`, its name the function's unless told. Raises ConfigError for a function that cannot
+        be a handler.
         """
 
         def register(function: F) -> F:
@@ -72,16 +72,16 @@ class App:
             raise ConfigError(f'App {self.name!r} has no consumers; decorate a function with @app.consumer("topic").')
         unknown = [name for name in only if name not in self.consumers]
         if unknown:
-            raise ConfigError(
-                f"App {self.name!r} has no consumer named {', '.join(map(repr, unknown))}; it has {', '.join(self.consumers)}."
-            )
+            names, known = ", ".join(map(repr, unknown)), ", ".join(self.consumers)
+            raise ConfigError(f"App {self.name!r} has no consumer named {names}; it has {known}.")
         return [consumer for name, consumer in self.consumers.items() if not only or name in only]
 
     def run(self, *, only: Sequence[str] = (), settings: Settings | None = None, wait: bool = False) -> int:
         """Run until a signal, a verdict or a failure ends it; returns the exit code.
 
-        Raises ConfigError or StartError before anything has started. `wait`: for ever, not 30 s, for a broker that is away.
+        Raises ConfigError or StartError before anything has started. `wait`: for ever, not 30 s, for a broker that is
+        away.
         """
-        from holdfast.app.assembly import assemble  # noqa: PLC0415 - defining an app must not load the client
+        from holdfast.app.assembly import assemble
 
         return assemble(self.chosen(only), settings or self.settings(), wait=wait).run()

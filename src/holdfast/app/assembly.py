@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import time
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
@@ -44,10 +45,12 @@ class Assembled:
 
     def run(self) -> int:
         """Until the end; returns the exit code."""
-        code = self.lifecycle.run()
-        self._events.stop(CLEAN_UP_S)
-        self._sink.close(CLEAN_UP_S)
-        return code
+        return self.lifecycle.run(self._clean_up)
+
+    def _clean_up(self, left_s: float) -> None:
+        until = time.monotonic() + min(2 * CLEAN_UP_S, left_s)
+        self._events.stop(min(CLEAN_UP_S, left_s))
+        self._sink.close(max(0.0, until - time.monotonic()))
 
 
 def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> Assembled:
@@ -59,7 +62,7 @@ def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> As
     sink = KafkaSink(sink_properties(connection))
     events = EventLoopThread(_event_loop_factory())
     threads = [
-        _loop_thread(consumer, handlers[consumer.name], settings, ground, sink, events) for consumer in consumers
+        _loop_thread(consumer, handlers[consumer.name], settings, ground, (sink, events)) for consumer in consumers
     ]
     return Assembled(Lifecycle(threads, shutdown_timeout_s=settings.shutdown.timeout_s), sink, events, threads)
 
@@ -81,13 +84,9 @@ def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handle
 
 
 def _loop_thread(
-    consumer: Consumer,
-    handler: Handler,
-    settings: Settings,
-    ground: Ground,
-    sink: KafkaSink,
-    events: EventLoopThread,
+    consumer: Consumer, handler: Handler, settings: Settings, ground: Ground, shared: tuple[KafkaSink, EventLoopThread]
 ) -> LoopThread:
+    sink, events = shared
     own = settings.consumers[consumer.name]
     plan = plan_of(consumer, own, settings, ground)
     mailbox = QueueMailbox()
@@ -142,6 +141,6 @@ def _event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     """uvloop where it is installed (extra `fast`)."""
     if importlib.util.find_spec("uvloop") is None:
         return asyncio.new_event_loop
-    import uvloop  # noqa: PLC0415 - optional
+    import uvloop
 
     return uvloop.new_event_loop

@@ -30,7 +30,9 @@ class Ground:
 
 
 def preflight(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings], *, wait: bool) -> Ground:
-    """Look, and make what is missing and may be made. Raises StartError, saying everything that is missing and what to do."""
+    """Look, and make what is missing and may be made. Raises StartError, saying everything that is missing and what to
+    do.
+    """
     _reach(admin, wait=wait)
     try:
         return _look(admin, consumers)

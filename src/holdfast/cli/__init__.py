@@ -13,6 +13,7 @@ from holdfast import __version__
 COMMANDS: Final = {
     "run": "Run the consumers of an app until a signal ends them.",
     "broker": "Run a Kafka broker for development.",
+    "demo": "See it work, without anything to install.",
 }
 """Name → what it does. The command stands in the module of that name, under that name."""
 

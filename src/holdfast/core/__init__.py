@@ -1,1 +1,1 @@
-"""Pure decisions and bookkeeping: no I/O, no threads, no clock of its own. Everything may import this; it imports nothing of ours."""
+"""Pure decisions and bookkeeping: no I/O, no threads, no clock. Imports nothing of ours; everything may import it."""

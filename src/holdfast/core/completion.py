@@ -1,9 +1,9 @@
 """The completion map: which records above the committed offset are already finished, as text in the commit's metadata.
 
 The text is `hf1;<base>;<topic id>;<guard>;<bits>;<crc>`: the committed offset it belongs to, the topic's id (so that a
-topic that was made anew does not inherit it), room for the crash guard, a bitmap (bit i: offset base + i is
-finished) as unpadded URL-safe base64 of little-endian bytes, and a CRC-32 of all before it. Whatever does not parse, does
-not match or claims too much is ignored: finished records are then repeated, never skipped.
+topic that was made anew does not inherit it), room for the crash guard, a bitmap (bit i: offset base + i is finished)
+as unpadded URL-safe base64 of little-endian bytes, and a CRC-32 of all before it. Whatever does not parse, does not
+match or claims too much is ignored: finished records are then repeated, never skipped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 
 WINDOW = 16_384
-"""A record may start only within so many offsets of its partition's lowest unfinished one, so that the map always fits."""
+"""A record may start only within so many offsets of its partition's lowest unfinished one, so that the map always fits.
+"""
 
 METADATA_LIMIT = 4_096
 """What the broker takes as commit metadata (offset.metadata.max.bytes)."""

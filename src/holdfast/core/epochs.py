@@ -1,4 +1,6 @@
-"""Ownership epochs: each assignment of a partition, and each deliberate reset of its position, gets a number of its own."""
+"""Ownership epochs: each assignment of a partition, and each deliberate reset of its position, gets a number of its
+own.
+"""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ def judge(
 ) -> Verdict:
     """Decide after attempt number `attempt` (1 is the first), `elapsed_s` after the first one began.
 
-    `jitter` is a random number in [0, 1). A handler's own word (RetryLater, Reject, Discard, Halt) goes before the policy;
-    SystemExit and KeyboardInterrupt out of a handler mean Halt: a worker must not die silently.
+    `jitter` is a random number in [0, 1). A handler's own word (RetryLater, Reject, Discard, Halt) goes before the
+    policy; SystemExit and KeyboardInterrupt out of a handler mean Halt: a worker must not die silently.
     """
     match error:
         case None:

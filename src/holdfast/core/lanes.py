@@ -1,8 +1,8 @@
 """Lanes: which records may start now without breaking the order that was asked for.
 
-A lane is the unit of order: a partition, a (topic, key), or a single record. It is held by one *holder* at a time, a run or
-a case, from the start of a record until that record is finished (and, under commit="each", committed). A lane that nobody
-holds and nobody waits for costs nothing. Owner: the loop thread.
+A lane is the unit of order: a partition, a (topic, key), or a single record. It is held by one *holder* at a time, a
+run or a case, from the start of a record until that record is finished (and, under commit="each", committed). A lane
+that nobody holds and nobody waits for costs nothing. Owner: the loop thread.
 """
 
 from __future__ import annotations
@@ -175,8 +175,9 @@ def _move(lane: _Lane, run: Run, size: int) -> None:
 class KeyLanes:
     """order="key": one lane per (topic, key), null keys free; order="none" (`keyed` False): every record free.
 
-    A run may carry many lanes: its worker walks the records in offset order, which keeps the order of each of them. On the way
-    that goes well a lane is one dictionary entry that points to the run; a `_Lane` is made only when a record has to wait.
+    A run may carry many lanes: its worker walks the records in offset order, which keeps the order of each of them. On
+    the way that goes well a lane is one dictionary entry that points to the run; a `_Lane` is made only when a record
+    has to wait.
     """
 
     def __init__(self, *, keyed: bool) -> None:

@@ -89,7 +89,9 @@ class Ledger:
         return self._state.count(0, self._low)
 
     def completion(self) -> CompletionMap:
-        """What is finished above the watermark, including what the map we started with says of records not received yet."""
+        """What is finished above the watermark, including what the map we started with says of records not received
+        yet.
+        """
         base = self.watermark()
         bits = self._bits_above(base)
         resumed = self._resumed

@@ -67,8 +67,8 @@ class RetryPolicy:
     """How often, and after which delays, a failed record is tried again in place.
 
     `max_retries` counts the retries, not the first attempt; None retries for ever, and then, unless delays are told,
-    every 3 s exactly. Delays grow from `initial_delay_ms` by `multiplier` up to `max_delay_ms`; `jitter` adds up to
-    10 % on top of the capped delay. `max_elapsed_s` ends the retries so many seconds after the first attempt began.
+    every 3 s exactly. Delays grow from `initial_delay_ms` by `multiplier` up to `max_delay_ms`; `jitter` adds up to 10
+    % on top of the capped delay. `max_elapsed_s` ends the retries so many seconds after the first attempt began.
     """
 
     max_retries: int | None = 3

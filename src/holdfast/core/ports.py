@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from holdfast.core.errors import SinkError, SourceError
 from holdfast.core.records import Headers, Message, TopicPartition
 
-
 BEGINNING = -2
 """As the offset of a position to start from: the first record there is."""
 
@@ -47,7 +46,8 @@ class Listener(Protocol):
     """What a source tells its loop, always from inside `poll`, `sweep` or `close`, on the thread that called it.
 
     The adapter guards every call: an exception that leaves a listener never reaches the client (which would destroy
-    records it has already handed out); it is kept and raised by the next `poll` or `sweep` before that touches the client.
+    records it has already handed out); it is kept and raised by the next `poll` or `sweep` before that touches the
+    client.
     """
 
     def on_assigned(self, places: Sequence[TopicPartition]) -> None:
@@ -84,8 +84,8 @@ class Source(Protocol):
     def serve(self, timeout_s: float) -> None:
         """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way.
 
-        Calls `on_committed` if the broker is known to hold what was sent. If not, the answer comes from a later `poll` or
-        `sweep`, perhaps for partitions that are no longer ours.
+        Calls `on_committed` if the broker is known to hold what was sent. If not, the answer comes from a later `poll`
+        or `sweep`, perhaps for partitions that are no longer ours.
         """
 
     def start(self, positions: Sequence[Position]) -> None:
@@ -141,7 +141,7 @@ class Sink(Protocol):
     """The producing client: idempotent, acks=all. Any thread may call it."""
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        """Never blocks, never raises: `delivered` is called exactly once, from any thread, perhaps before this returns."""
+        """Never blocks, never raises: calls `delivered` exactly once, from any thread, perhaps before this returns."""
 
     def close(self, timeout_s: float) -> None:
         """Flush what is under way for at most timeout_s."""
@@ -154,7 +154,9 @@ class Mailbox(Protocol):
         """Any thread; never blocks."""
 
     def collect(self, timeout_s: float) -> list[Any]:
-        """Loop thread: wait for the first item, at most timeout_s (0: not at all), and take all that are there, in order."""
+        """Loop thread: wait for the first item, at most timeout_s (0: not at all), and take all that are there, in
+        order.
+        """
 
 
 class Clock(Protocol):

@@ -19,7 +19,8 @@ LONGEST_STACK = 16_000
 
 
 class Publisher:
-    """Letters of one consumer. `topics` maps each source topic to where its letters go, `partitions` says how many those have.
+    """Letters of one consumer. `topics` maps each source topic to where its letters go, `partitions` says how many
+    those have.
 
     A letter goes to its record's partition number; where there is no such partition, its key decides.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.core.errors import Fault, SourceError
@@ -56,6 +56,9 @@ class KafkaAdmin:
 
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:
         """Each topic's facts, or None if there is no such topic."""
+        listed = self._cluster(timeout_s)
+        if listed.controller_id not in listed.brokers:  # the embedded broker: nobody there who could describe a topic
+            return _from_list(listed, names)
         futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
         facts: dict[str, TopicFacts | None] = {}
         for name, future in futures.items():
@@ -65,7 +68,7 @@ class KafkaAdmin:
             except CLIENT_ERRORS as error:
                 inner = error_in(error)
                 if inner is not None and inner.name() in ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"):
-                    return self._listed(names, timeout_s)
+                    return _from_list(listed, names)
                 if inner is None or fault_of(inner) is not Fault.MISSING:
                     raise source_error(f"describe topic {name}", error) from error
                 facts[name] = None
@@ -102,17 +105,11 @@ class KafkaAdmin:
         text = f"Topic {name} was created, but the cluster does not show it after {timeout_s:g} s."
         raise SourceError(text, fault=Fault.RETRY, code="NOT_SHOWN")
 
-    def _listed(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:
+    def _cluster(self, timeout_s: float) -> ClusterMetadata:
         try:
-            known = self._client.list_topics(timeout=timeout_s).topics
+            return self._client.list_topics(timeout=timeout_s)
         except CLIENT_ERRORS as error:
             raise source_error("list the topics", error) from error
-        return {
-            name: TopicFacts(name, len(known[name].partitions), None)
-            if name in known and known[name].error is None
-            else None
-            for name in names
-        }
 
     @property
     def _client(self) -> AdminClient:
@@ -133,6 +130,12 @@ class KafkaAdmin:
             text = f"{error} Check the address, and that the broker runs and can be reached from here."
             return SourceError(text, fault=error.fault, code=error.code)
         return error
+
+
+def _from_list(listed: ClusterMetadata, names: Sequence[str]) -> dict[str, TopicFacts | None]:
+    """What a plain listing tells: everything but the id."""
+    known = {name: topic for name, topic in listed.topics.items() if topic.error is None}
+    return {name: TopicFacts(name, len(known[name].partitions), None) if name in known else None for name in names}
 
 
 def _wait(future: Future[Any], timeout_s: float) -> Any:

@@ -166,9 +166,7 @@ class KafkaSource:
         if self._incremental:
             with translated(f"reset {place}"):
                 self._open.incremental_unassign([ClientPlace(*place)])
-        self._assign([position], "reset")
-        if place in self._paused:
-            self.pause([place])
+        self._assign([position], "reset")  # a pause survives it
 
     def _assign(self, positions: Sequence[Position], verb: str) -> None:
         with translated(f"{verb} {names_of([position.place for position in positions])}"):

@@ -46,8 +46,8 @@ class CaseCounts:
 class Cases:
     """Carries out the judge's verdicts.
 
-    `finished` is called when a case has reached its terminal fact, `halt` when a verdict says so. A lane waits here, not a
-    thread: a waiting case is one entry in a heap.
+    `finished` is called when a case has reached its terminal fact, `halt` when a verdict says so. A lane waits here,
+    not a thread: a waiting case is one entry in a heap.
     """
 
     def __init__(

@@ -26,7 +26,9 @@ GATHER_S = 0.3e-3
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 5.0
 REBALANCE_BACKOFF_S = 1.0
 TRIP_FAILURES, TRIP_S = 3, 5.0
-"""The breaker: so many failures in a row, or an answer that takes so long, and nothing new starts until one is confirmed."""
+"""The breaker: so many failures in a row, or an answer that takes so long, and nothing new starts until one is
+confirmed.
+"""
 
 REBALANCE = "rebalance"
 """The hold on a partition whose commit was refused because membership is in motion."""
@@ -77,7 +79,9 @@ class Committer:
         return self._failures >= TRIP_FAILURES or (bool(self._sent) and now - self._sent_at >= TRIP_S)
 
     def finished(self, partition: Partition, holder: Holder, records: int) -> None:
-        """Records of the holder reached their terminal fact; it lets go of its lanes at once, or when that is committed."""
+        """Records of the holder reached their terminal fact; it lets go of its lanes at once, or when that is
+        committed.
+        """
         self._finished += records
         self._dirty[partition.place] = partition
         if self.each:

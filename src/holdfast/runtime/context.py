@@ -118,8 +118,8 @@ class Context:
         key: bytes | str | None = None,
         headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
-        """Produce a record. Returns at once; the record being handled counts as finished only when this one is acknowledged
-        by all in-sync replicas. If it is not, the attempt has failed and the handler runs again.
+        """Produce a record. Returns at once; the record being handled counts as finished only when this one is
+        acknowledged by all in-sync replicas. If it is not, the attempt has failed and the handler runs again.
 
         `value` may be bytes, str, None, or anything that JSON can say (pydantic models, dataclasses and structs too).
         """

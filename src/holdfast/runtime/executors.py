@@ -86,13 +86,13 @@ class EventLoopThread:
         loop.close()
 
     def stop(self, timeout_s: float) -> None:
-        """Cancel what still runs there, give it a moment to clean up, and end the thread."""
+        """Cancel what still runs there, give it a moment to clean up, and end the thread; all within timeout_s."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
         self.stopping = True
-        asyncio.run_coroutine_threadsafe(self._finish(timeout_s), loop)
-        thread.join(timeout_s + 0.5)
+        asyncio.run_coroutine_threadsafe(self._finish(timeout_s / 2), loop)
+        thread.join(timeout_s)
 
     async def _finish(self, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -101,11 +101,14 @@ class EventLoopThread:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
+        # Tasks that would not be cancelled end with the process; they were counted as unfinished, so say no more.
+        loop.set_exception_handler(lambda *_: None)
         loop.call_soon(loop.stop)
 
 
 class CoroutineExecutor:
-    """Worker coroutines that live on, at most `capacity`, started as they are needed. A bundle of runs crosses threads at once.
+    """Worker coroutines that live on, at most `capacity`, started as they are needed. A bundle of runs crosses threads
+    at once.
 
     `submit` is the loop thread's; everything else is the event loop's, which starts workers by what it sees waiting.
     """

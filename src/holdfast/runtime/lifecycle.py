@@ -38,30 +38,35 @@ class LoopThread:
             while loop.ending is None:
                 loop.step(time.monotonic())
             self.ending = loop.ending
-        except Exception as error:  # the thread's edge: the app ends, uncommitted work comes again
-            log.error("loop_failed", consumer=loop.plan.name, exc=error)
+        except Exception as error:  # noqa: BLE001 - the thread's edge: the app ends, uncommitted work comes again
+            log.error(  # noqa: TRY400 - our logger shows where it came from
+                "loop_failed", consumer=loop.plan.name, exc=error
+            )
             self.ending = Ending("failed", f"{type(error).__name__}: {error}")
 
 
 class Lifecycle:
     """Runs loops until a signal, a verdict or a failure ends them all. Owner: the main thread.
 
-    The first SIGTERM or SIGINT drains, with `shutdown_timeout_s` to do it; a second one ends the process at once. When the
-    deadline passes the process ends whatever the client is doing: `exit` is called and does not return.
+    The first SIGTERM or SIGINT drains, with `shutdown_timeout_s` to do it; a second one ends the process at once. When
+    the deadline passes the process ends whatever the client is doing: `leave` is called and does not return.
     """
 
     def __init__(
-        self, threads: Sequence[LoopThread], *, shutdown_timeout_s: float, exit: Callable[[int], None] = os._exit
+        self, threads: Sequence[LoopThread], *, shutdown_timeout_s: float, leave: Callable[[int], None] = os._exit
     ) -> None:
         self._threads = threads
         self._timeout_s = shutdown_timeout_s
-        self._exit = exit
+        self._leave = leave
         self._deadline: float | None = None
         self._signals: list[int] = []
         self._asked = threading.Event()
 
-    def run(self) -> int:
-        """Blocks until everything has ended; returns the exit code."""
+    def run(self, clean_up: Callable[[float], None]) -> int:
+        """Blocks until everything has ended; returns the exit code.
+
+        `clean_up` is told how many seconds are left for it; a signal during it counts like any other.
+        """
         previous = self._listen()
         try:
             for thread in self._threads:
@@ -69,7 +74,9 @@ class Lifecycle:
             while any(thread.thread.is_alive() for thread in self._threads):
                 self._asked.wait(TICK_S)
                 self._watch()
-            return self._code()
+            code = self._code()
+            clean_up(float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic()))
+            return code
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -85,8 +92,8 @@ class Lifecycle:
         return {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's shape
-        if self._deadline is not None:
-            self._exit(128 + number)
+        if self._signals:
+            self._leave(128 + number)
         self._signals.append(number)
         self._asked.set()
 
@@ -100,7 +107,7 @@ class Lifecycle:
                 self._drain(now)
         elif now >= self._deadline:
             log.error("deadline_passed", timeout_s=self._timeout_s, consequence="what was not finished comes again")
-            self._exit(self._code(late=True))
+            self._leave(self._code(late=True))
 
     def _drain(self, now: float) -> None:
         self._asked.clear()

@@ -1,7 +1,7 @@
 """The loop of one consumer: the only owner of its client, its ledgers and its lanes.
 
-`step` is one turn: take in results, carry out what is due, commit, start what may start, poll. It never blocks for longer than
-it was told to wait, whatever handlers, letters, commits or the broker do.
+`step` is one turn: take in results, carry out what is due, commit, start what may start, poll. It never blocks for
+longer than it was told to wait, whatever handlers, letters, commits or the broker do.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Loop:
         self.committer.step(now, others_soon=bool(self.in_flight) and self.sizer.quick)
         if self.committer.fatal is not None:
             self._client_is_gone(self.committer.fatal)
-        self._set_hold(COMMIT, self.committer.tripped(now))
+        self._set_hold(COMMIT, held=self.committer.tripped(now))
         self._dispatch(now)
         return bool(items) or wait_s > 0
 
@@ -247,7 +247,7 @@ class Loop:
     def _again(case: Case) -> Run:
         return Run(case.partition, [case.message], (case.seq,), [], case)
 
-    def _set_hold(self, name: str, held: bool) -> None:
+    def _set_hold(self, name: str, *, held: bool) -> None:
         if held and name not in self.holds:
             self.holds.add(name)
             log.warning("held", consumer=self.plan.name, hold=name)
@@ -273,6 +273,7 @@ class Loop:
         now = self._clock.monotonic()
         deadline = min(now + self.plan.revoke_timeout_s, self._deadline)
         leaving = self._leave(places)
+        log.info("revoking", consumer=self.plan.name, partitions=[str(place) for place in places])
         while now < deadline and any(partition.running or partition.cases for partition in leaving):
             self._turn(now, min(BUSY_S, deadline - now))
             if self.committer.under_way:

@@ -18,7 +18,8 @@ AsyncCall = Callable[[Message, Run], Awaitable[object]]
 def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float]) -> None:
     """Never raises: whatever comes out of the handler, SystemExit included, becomes the run's failure.
 
-    The few lines stand twice (see `walk_async`): one of them must not await, and both are too hot for a layer in between.
+    The few lines stand twice (see `walk_async`): one of them must not await, and both are too hot for a layer in
+    between.
     """
     counts = tally.counts
     begun = last = clock()
@@ -31,7 +32,7 @@ def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float]) -> None
             now = clock()
             counts[bisect_left(BOUNDS_S, now - last)] += 1
             last = now
-    except BaseException as error:  # a worker's edge: the error becomes an outcome
+    except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
     run.elapsed_s = last - begun
     tally.total_s += last - begun
@@ -50,7 +51,7 @@ async def walk_async(run: Run, call: AsyncCall, tally: Tally, clock: Callable[[]
             now = clock()
             counts[bisect_left(BOUNDS_S, now - last)] += 1
             last = now
-    except BaseException as error:  # a worker's edge: the error becomes an outcome
+    except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
     run.elapsed_s = last - begun
     tally.total_s += last - begun

@@ -55,6 +55,15 @@ class EmbeddedBroker:
         self._handle = handle
         return self
 
+    def create_topic(self, name: str) -> None:
+        """Make a topic by asking for it; always with 4 partitions. Raises StartError."""
+        if self._handle is None:
+            raise StartError("This broker has not been started: call start(), or use it in a `with` statement.")
+        try:
+            self._handle.list_topics(name, timeout=10)
+        except KafkaException as error:
+            raise StartError(f"The cluster inside librdkafka did not make topic {name}: {error}") from error
+
     def stop(self) -> None:
         """End it; everything in it is gone. Harmless when repeated."""
         handle, self._handle, self._bootstrap = self._handle, None, ""

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -109,9 +108,3 @@ async def handle_async(value: bytes | None, ctx: Context) -> None:
 app.consumer(name="handle", idempotent=bool(os.environ.get("SCENARIO_IDEMPOTENT")))(
     handle_async if os.environ.get("SCENARIO_ASYNC") else handle
 )
-
-if __name__ == "__main__":
-    from holdfast.observe.logs import configure
-
-    configure(level="debug", format="json")
-    sys.exit(app.run())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from holdfast import App, Context
 from tests.scenarios.apps.journalled import handle_as
 
@@ -18,10 +16,3 @@ def left(value: bytes | None, ctx: Context) -> None:
 @app.consumer()
 def right(value: bytes | None, ctx: Context) -> None:
     handle_as("right", value, ctx)
-
-
-if __name__ == "__main__":
-    from holdfast.observe.logs import configure
-
-    configure(level="debug", format="json")
-    sys.exit(app.run())

@@ -61,7 +61,6 @@ class FakeSource:
         self._kept: Exception | None = None
         self._callback = ""
         self._event_taken = False
-        self._closing = False
         self._closed = False
 
     @property
@@ -106,9 +105,6 @@ class FakeSource:
         if self._callback != "on_revoked":
             raise SimulationError("serve is only for the inside of on_revoked")
         self._tell_unsent()
-        if self._closing:
-            self._process.wait(timeout_s if self._commits.under_way else 0.0, lambda: False)
-            return  # while the client closes, a read-back only times out; the answer comes before it has closed
         outcome = self._commits.read_back(timeout_s)
         if outcome is not None:
             self._tell(outcome)
@@ -161,7 +157,6 @@ class FakeSource:
         if self._closed:
             return
         self._enter("close")
-        self._closing = True
         self._membership.stop_joining()
         self._tell_unsent()
         self._serve_all()
@@ -177,7 +172,6 @@ class FakeSource:
         self._fetcher.close()
         self._closed = True
         self._broker.trace.add(Closed(self._now(), self._process.name))
-        self._raise_kept()
 
     def _enter(self, call: str) -> None:
         self._process.enter()

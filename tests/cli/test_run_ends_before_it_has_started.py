@@ -1,0 +1,42 @@
+"""Between the start of the process and the first record there is nothing to drain: a signal is a clean end."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import APP, running, until
+
+SLOW_IMPORT = "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(60)\n" + APP
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_by_a_signal_during_the_import_of_the_app(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_IMPORT)
+    said = tmp_path / "said"
+    with running("run", "slow:app", cwd=tmp_path, said=said) as process:
+        until((tmp_path / "importing").exists, "the import")
+        process.send_signal(number)
+        assert process.wait(20) == 0
+    assert said.read_text() == "Stopped before it had started.\n"
+
+
+def test_at_once_by_a_second_one_if_the_import_does_not_listen(tmp_path: Path) -> None:
+    stubborn = """
+import pathlib, time
+while True:
+    try:
+        pathlib.Path("importing").touch()
+        time.sleep(60)
+    except BaseException:
+        pathlib.Path("held").touch()
+"""
+    (tmp_path / "stubborn.py").write_text(stubborn)
+    with running("run", "stubborn:app", cwd=tmp_path, said=tmp_path / "said") as process:
+        until((tmp_path / "importing").exists, "the import")
+        process.send_signal(signal.SIGTERM)
+        until((tmp_path / "held").exists, "the first one is caught")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 143

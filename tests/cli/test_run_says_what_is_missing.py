@@ -1,0 +1,93 @@
+"""The broker, a topic or a right is not there: exit code 3, a sentence with what to do, nothing started."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing import ExistingBroker, KafkaBroker
+from holdfast.testing.loopback import free_ports
+from holdfast.testing.pytest_plugin import TopicFactory
+from tests.cli.command import APP, holdfast, running, until
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[KafkaBroker]:
+    with KafkaBroker(sasl_users={"alice": "secret"}, authorize=True) as broker:
+        yield broker
+
+
+def test_a_topic_that_does_not_exist(project: Path, kafka: KafkaBroker | ExistingBroker) -> None:
+    (project / "app.py").write_text(APP.replace("orders.payment.v1", "no.such.topic"))
+    done = holdfast("run", "app:app", cwd=project, KAFKA_BROKERS=kafka.bootstrap)
+    assert done.returncode == 3
+    assert "no.such.topic does not exist" in done.stderr
+    assert "--create --topic no.such.topic" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_dead_letter_topic_that_may_not_be_made(
+    project: Path, kafka: KafkaBroker | ExistingBroker, topic: TopicFactory
+) -> None:
+    name = topic()
+    (project / "app.py").write_text(APP.replace("orders.payment.v1", name))
+    variables = {"KAFKA_BROKERS": kafka.bootstrap, "HOLDFAST_DEAD_LETTER_CREATE_TOPIC": "false"}
+    done = holdfast("run", "app:app", cwd=project, **variables)
+    assert done.returncode == 3
+    assert "dead-letter topic" in done.stderr
+    assert "--create --topic" in done.stderr
+
+
+def test_a_login_that_is_refused(project: Path, strict: KafkaBroker) -> None:
+    begun = time.monotonic()
+    done = holdfast(
+        "run",
+        "app:app",
+        cwd=project,
+        KAFKA_BROKERS=strict.bootstrap_sasl,
+        HOLDFAST_KAFKA_SECURITY_PROTOCOL="SASL_PLAINTEXT",
+        HOLDFAST_KAFKA_SASL_MECHANISM="PLAIN",
+        HOLDFAST_KAFKA_SASL_USERNAME="alice",
+        HOLDFAST_KAFKA_SASL_PASSWORD="a-wrong-guess",
+    )
+    assert done.returncode == 3
+    assert time.monotonic() - begun < 25  # it is not waited for: a login does not get better
+    errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
+    assert len(errors) == 1
+    assert strict.bootstrap_sasl in errors[0]
+    assert "a-wrong-guess" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broker_that_does_not_answer_after_saying_so_meanwhile(project: Path) -> None:
+    (port,) = free_ports(1)
+    done = holdfast("run", "app:app", "--log-format", "json", cwd=project, KAFKA_BROKERS=f"127.0.0.1:{port}")
+    assert done.returncode == 3
+    assert done.stderr.count("waiting_for_broker") >= 3
+    errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
+    assert len(errors) == 1
+    assert f"127.0.0.1:{port}" in errors[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broker_that_is_waited_for_does_not_keep_a_signal_waiting(project: Path) -> None:
+    (port,) = free_ports(1)
+    said = project / "said"
+    address = f"127.0.0.1:{port}"
+    with running("run", "app:app", "--wait", cwd=project, said=said, KAFKA_BROKERS=address) as process:
+        until(lambda: "waiting_for_broker" in said.read_text(), "it says that it waits")
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert time.monotonic() - begun < 10
+    assert "Stopped before it had started." in said.read_text()

@@ -1,0 +1,114 @@
+"""`--reload`: what is seen, and what happens then."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.reload import changes, snapshot
+from tests.cli.command import running, until
+
+APP = """
+import os, pathlib, signal, time
+from holdfast import App
+
+VERSION = "one"
+
+class Noting(App):
+    def run(self, *, only=(), settings=None, wait=False, **more):
+        came = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: came.append(signal.Signals(number).name))
+        with open("journal", "a") as file:
+            file.write(f"up {VERSION}\\n")
+        while not came:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        with open("journal", "a") as file:
+            file.write(f"down {VERSION} {'+'.join(came)}\\n")
+        return 0
+
+app = Noting("payments")
+
+@app.consumer("orders.payment.v1")
+def charge(payment: dict) -> None: ...
+"""
+
+
+def notes(folder: Path) -> list[str]:
+    journal = folder / "journal"
+    return journal.read_text().splitlines() if journal.exists() else []
+
+
+def test_a_change_ends_the_child_cleanly_and_starts_the_new_code(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    said = tmp_path / "said"
+    with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
+        until(lambda: "up one" in notes(tmp_path), "the first start")
+        (tmp_path / "app.py").write_text(APP.replace('"one"', '"two"'))
+        until(lambda: "up two" in notes(tmp_path), "the second start")
+        parent.send_signal(signal.SIGINT)
+        assert parent.wait(30) == 0
+    assert notes(tmp_path) == ["up one", "down one SIGTERM", "up two", "down two SIGINT"]
+    assert "Changed: app.py; ending it to start anew." in said.read_text()
+
+
+def test_a_syntax_error_is_said_and_the_next_change_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("def f(:\n")
+    said = tmp_path / "said"
+    with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
+        until(lambda: "waiting for the next change" in said.read_text(), "the error")
+        assert "Importing 'app' failed at app.py:1: SyntaxError" in said.read_text()
+        assert "Ended with code 2" in said.read_text()
+        (tmp_path / "app.py").write_text(APP)
+        until(lambda: "up one" in notes(tmp_path), "the start after the correction")
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(30) == 0
+    assert "Traceback" not in said.read_text()
+
+
+def test_a_signal_while_nothing_runs_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("raise RuntimeError('not yet')\n")
+    said = tmp_path / "said"
+    with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
+        until(lambda: "waiting for the next change" in said.read_text(), "the error")
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(30) == 0
+
+
+def test_the_child_ends_with_the_reloader(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    with running("run", "app:app", "--reload", cwd=tmp_path, said=tmp_path / "said") as parent:
+        until(lambda: "up one" in notes(tmp_path), "the start")
+        parent.kill()
+        until(lambda: "down one SIGTERM" in notes(tmp_path), "the end of the child")
+
+
+@pytest.mark.parametrize("name", ["a.py", "deep/er/b.py", "holdfast.toml", ".env"])
+def test_code_and_settings_are_watched(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = snapshot(tmp_path)
+    path.write_text("1")
+    created = snapshot(tmp_path)
+    assert changes(before, created) == [path]
+    path.write_text("2")
+    os.utime(path, ns=(1, 1))
+    assert changes(created, snapshot(tmp_path)) == [path]
+    path.unlink()
+    assert changes(created, snapshot(tmp_path)) == [path]
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", ".git/a.py", ".venv/a.py", "__pycache__/a.py", "node_modules/x/a.py", "env/lib/a.py", "a.pyc"]
+)
+def test_the_rest_is_not(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if name.startswith("env/"):
+        (tmp_path / "env" / "pyvenv.cfg").touch()
+    path.write_text("1")
+    assert snapshot(tmp_path) == {}

@@ -1,0 +1,45 @@
+"""P3, P4, P5: a second member joins: what moves is handed over when its record in hand is done and committed.
+
+Meanwhile the partitions that stay go on, commits included.
+"""
+
+from __future__ import annotations
+
+from tests.scenarios.conftest import MakeScene
+from tests.scenarios.member import wait_until
+from tests.scenarios.reconcile import reconcile
+from tests.scenarios.scene import Work
+
+PARTITIONS = 4
+
+
+def test_a_revoke_during_work_waits_for_the_record_in_hand(make_scene: MakeScene) -> None:
+    scene = make_scene(partitions=PARTITIONS)
+    gates = [scene.gate(f"gate-{partition}") for partition in range(PARTITIONS)]
+    in_hand = scene.send(Work(partition=partition, gate=gate) for partition, gate in enumerate(gates))
+    scene.send(Work(partition=number % PARTITIONS) for number in range(40))
+    first = scene.member().wait_assigned(PARTITIONS)
+    wait_until(lambda: len(scene.journal.started()) == PARTITIONS, what="each partition has a record in hand")
+
+    second = scene.member()
+    moving = {int(place.rpartition("[")[2][:-1]) for place in first.wait_event("revoking")["partitions"]}
+    staying = set(range(PARTITIONS)) - moving
+    assert len(moving) == len(staying) == 2
+
+    for partition in staying:
+        scene.open_gate(gates[partition])
+    stay = {one.id for one in scene.sent if one.id.partition in staying}
+    wait_until(lambda: stay <= scene.journal.ended(), what="the partitions that stay go on")
+    wait_until(lambda: scene.committed() == dict.fromkeys(staying, 11), what="and commit")
+    assert first.events("revoked") == [], "the others are still waited for"
+    assert second.assignment() == set()
+    assert scene.journal.started(pid=second.pid) == set()
+
+    for partition in moving:
+        scene.open_gate(gates[partition])
+    scene.wait_all_ended()
+    scene.wait_committed()
+    assert second.assignment() == {(scene.topic, partition) for partition in moving}
+    assert {one.id for one in in_hand} <= scene.journal.ended(pid=first.pid), "who began them has ended them"
+    reconcile(scene, order="partition").assert_exactly_once()
+    assert [first.stop(), second.stop()] == [0, 0]

@@ -1,0 +1,31 @@
+"""P6: the second signal does not wait for handlers, brokers or deadlines; the exit code says which it was."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.scenarios.conftest import MakeScene
+from tests.scenarios.member import wait_until
+from tests.scenarios.scene import Work
+
+EXIT_WITHIN_S = 0.5
+
+
+@pytest.mark.parametrize(("second", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_ends_it_now(make_scene: MakeScene, second: signal.Signals, code: int) -> None:
+    scene = make_scene()
+    scene.send([Work(gate=scene.gate()), Work()])
+    member = scene.member()
+    wait_until(scene.journal.started, what="a record is in hand")
+
+    member.terminate()
+    member.wait_event("drain_started", in_flight=1)
+    assert member.running
+    asked_at = member.signal(second)
+
+    assert member.wait(5) == code
+    assert time.monotonic() - asked_at < EXIT_WITHIN_S
+    assert scene.committed() == {}, "what was not finished is not committed"

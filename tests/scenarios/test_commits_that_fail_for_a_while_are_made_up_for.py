@@ -1,0 +1,103 @@
+"""P1, P2, P4: commits that fail are tried again, nothing new starts while they keep failing, and when they succeed
+again
+everything that was finished is committed, exactly once handled.
+
+Commits are made to fail for real: the login loses the right that a commit needs, while it keeps the one to be a member.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from holdfast import CommitPolicy, Context
+from holdfast.testing import KafkaBroker
+from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+
+PARTITIONS = 3
+RECORDS = 3_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker(sasl_users={"alice": "secret"}, authorize=True) as running:
+        yield running
+
+
+def allow_again(broker: KafkaBroker, topic: str) -> None:
+    denied = AclBindingFilter(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", None, AclOperation.ANY,
+        AclPermissionType.DENY
+    )
+    for future in broker.admin.delete_acls([denied]).values():
+        future.result(10)
+
+
+@pytest.mark.parametrize("mode", ["each", "interval"])
+def test_nothing_starts_while_they_fail_and_everything_is_committed_after(broker: KafkaBroker, mode: str) -> None:
+    name, client = broker.create_topic(f"refused.{mode}", partitions=PARTITIONS), Client(broker)
+    client.produce(name, [Sent(b"v", partition=number % PARTITIONS) for number in range(RECORDS)])
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    user = {"sasl_username": "alice", "sasl_password": "secret"}
+    app, seen = app_for(broker, **login, **user, brokers=broker.bootstrap_sasl), list[tuple[int, int]]()
+
+    @app.consumer(name, idempotent=True, commit=CommitPolicy(mode=mode, every_s=0.1))  # type: ignore[arg-type]
+    def work(value: bytes, ctx: Context) -> None:
+        seen.append((ctx.partition, ctx.offset))
+        time.sleep(0.001)
+
+    def committed() -> list[int | None]:
+        return [client.committed("scenario.work", name, number)[0] for number in range(PARTITIONS)]
+
+    with Inside(app) as running:
+        until(lambda: len(seen) >= 300, 30, "under load")
+        broker.deny("alice", topic=name, operation=AclOperation.READ)
+        until(lambda: running.log.of("held"), 30, "commits keep failing, so the consumer holds")
+        until(lambda: not running.loop.in_flight, 10, "what was in hand is finished")
+        started, failures, before = len(seen), len(running.log.of("commit_failed")), committed()
+        assert started < RECORDS
+        until(lambda: len(running.log.of("commit_failed")) >= failures + PARTITIONS, 20, "they go on failing")
+        assert (len(seen), committed()) == (started, before), "nothing new starts, nothing is committed"
+        allow_again(broker, name)
+        until(lambda: running.log.of("released"), 20, "a commit succeeded")
+        until(lambda: committed() == [RECORDS // PARTITIONS] * PARTITIONS, 40, "everything is committed")
+        assert running.log.of("lost") == running.log.of("revoked") == [], "it stayed a member all the time"
+    assert sorted(seen) == [(p, offset) for p in range(PARTITIONS) for offset in range(RECORDS // PARTITIONS)]
+    for number in range(PARTITIONS):
+        offsets = [offset for partition, offset in seen if partition == number]
+        assert offsets == sorted(offsets)
+
+
+def test_a_topic_that_was_deleted_while_its_commits_failed_does_not_hold_the_others(broker: KafkaBroker) -> None:
+    """What cannot be committed any more because the partition is gone is nothing to wait for."""
+    doomed, kept, client = broker.create_topic("doomed"), broker.create_topic("kept"), Client(broker)
+    client.produce(doomed, [b"v"] * 5)
+    seen, deleted = list[tuple[str, int]](), threading.Event()
+    app = app_for(broker, librdkafka={"topic.metadata.refresh.interval.ms": 4_000})
+
+    @app.consumer(doomed, kept, dead_letter="letters", revoke_timeout_s=1.0)
+    def work(value: bytes, ctx: Context) -> None:
+        if ctx.topic == doomed:
+            deleted.wait(30)
+        seen.append((ctx.topic, ctx.offset))
+
+    with Inside(app) as running:
+        running.wait_assigned(2)
+        until(lambda: running.loop.in_flight, 10, "a record of the topic is in hand")
+        broker.delete_topic(doomed)
+        deleted.set()
+        until(lambda: running.log.of("held"), 20, "its commits keep failing, so the consumer holds")
+        until(lambda: len(running.loop.ownership) == 1, 20, "the partition is taken away")
+        client.produce(kept, [b"v"] * 10)
+        until(lambda: client.committed("scenario.work", kept)[0] == 10, 20, "the other topic goes on")
+    assert [offset for topic, offset in seen if topic == kept] == list(range(10))

@@ -1,0 +1,45 @@
+"""P1-P6: three members, one of which joins or leaves every 2 s for a minute, under steady load."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.scenarios.conftest import MakeScene
+from tests.scenarios.member import Member
+from tests.scenarios.reconcile import reconcile
+from tests.scenarios.scene import Work
+
+PARTITIONS, KEYS, PLACES = 6, 50, 3
+EVERY_S, FOR_S = 2.0, 60.0
+RECORDS_A_TICK = 200
+
+
+@pytest.mark.timeout(240)
+def test_members_that_join_and_leave_every_2_s_lose_nothing(make_scene: MakeScene) -> None:
+    scene = make_scene(partitions=PARTITIONS)
+    places: list[Member | None] = [scene.member({"consumer.order": "key"}) for _ in range(PLACES)]
+    left: list[Member] = []
+    began = time.monotonic()
+    ticks = int(FOR_S / EVERY_S)
+    for tick in range(ticks):
+        scene.send(Work(key=b"key-%d" % (number % KEYS), sleep_s=0.01) for number in range(RECORDS_A_TICK))
+        time.sleep(max(0.0, began + (tick + 1) * EVERY_S - time.monotonic()))  # the pace, not a wait for something
+        leaving = places[tick % PLACES]
+        if leaving is not None:
+            leaving.terminate()
+            left.append(leaving)
+            places[tick % PLACES] = None
+        else:
+            places[tick % PLACES] = scene.member({"consumer.order": "key"})
+    if not any(places):
+        places[0] = scene.member({"consumer.order": "key"})
+
+    scene.wait_all_ended(timeout_s=60)
+    scene.wait_committed()
+    assert [member.wait() for member in left] == [0] * len(left)
+    assert [member.stop() for member in places if member is not None] == [0] * sum(map(bool, places))
+    findings = reconcile(scene, order="key")
+    findings.assert_exactly_once()
+    assert len(scene.history().generations) >= ticks / 2, "the group was in motion indeed"
