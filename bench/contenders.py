@@ -22,7 +22,7 @@ from holdfast.core.policies import CommitPolicy
 HANDLER_S = 0.005
 
 
-def no_op(value: bytes) -> None:
+def no_op(value: bytes | None) -> None:
     """The handler of W1 and W2."""
 
 
@@ -46,7 +46,7 @@ def raw_consume(brokers: str, topic: str, records: int, *, tuned: bool = True) -
             watch.start()
         for message in batch:
             if message.error() is None:
-                no_op(message.value() or b"")
+                no_op(message.value())
                 seen += 1
     client.commit(asynchronous=False)
     measured = watch.stop(records)
@@ -69,8 +69,8 @@ def raw_commit_each(brokers: str, topic: str, records: int) -> Measured:
             continue
         if not watch.running:
             watch.start()
-        no_op(message.value() or b"")
-        client.commit(message, asynchronous=False)
+        no_op(message.value())
+        client.commit(message=message, asynchronous=False)
         seen += 1
     measured = watch.stop(records)
     client.close()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One failed attempt: when (wall clock) and with what. No exception object: its frames would keep payloads alive."""
+    """One failed attempt: when (wall clock) and with what. Not the exception: its frames would keep payloads alive."""
 
     at: float
     error_type: str

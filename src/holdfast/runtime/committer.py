@@ -94,7 +94,7 @@ class Committer:
         self._dirty[partition.place] = partition
 
     def step(self, now: float, *, others_soon: bool) -> None:
-        """Send what is due, if nothing is under way. `others_soon`: more results are a moment away, and may share it."""
+        """Send what is due, if nothing is under way. `others_soon`: more results are a moment away and may share it."""
         if self._sent or not self._dirty or now < self._not_before:
             return
         if self.each and others_soon and now < self._gathered_by(now):

@@ -1,4 +1,4 @@
-"""What a handler may ask for beside the value: where the record comes from, which attempt this is, and a way to send."""
+"""What a handler may ask for beside the value: where the record comes from, which attempt it is, and a way to send."""
 
 from __future__ import annotations
 

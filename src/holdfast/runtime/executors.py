@@ -54,7 +54,7 @@ class ThreadExecutor:
 
 
 class EventLoopThread:
-    """One event loop in a daemon thread, shared by all async consumers of an app. Started by the first that needs it."""
+    """One event loop in a daemon thread, shared by the async consumers of an app; started by the first of them."""
 
     def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self._factory = factory
