@@ -14,24 +14,25 @@ from holdfast.core.partitions import Partition
 from holdfast.core.policies import ORDERS, Order
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Case, Run
-from tests.core.lanes_model import ByKey, ByPartition, LanesMachine, Unordered, wander
+from tests.core.lanes_stories import STORIES, walk
 from tests.core.messages import PLACE, message
 
 ORDERS_0, ORDERS_1, REFUNDS_0 = PLACE, TopicPartition("orders", 1), TopicPartition("refunds", 0)
 
 
-@pytest.mark.parametrize("machine", [ByPartition, ByKey, Unordered], ids=lambda machine: machine.order)
-def test_whatever_happens_order_is_kept_and_nothing_is_lost_or_left_over(machine: type[LanesMachine]) -> None:
-    run_state_machine_as_test(machine, settings=settings(max_examples=50, stateful_step_count=40))
+@pytest.mark.parametrize("order", ORDERS)
+def test_whatever_happens_order_is_kept_and_nothing_is_lost_or_left_over(order: Order) -> None:
+    run_state_machine_as_test(STORIES[order], settings=settings(max_examples=50, stateful_step_count=40))
 
 
-@pytest.mark.parametrize("machine", [ByPartition, ByKey, Unordered], ids=lambda machine: machine.order)
-def test_long_stories_keep_order_and_lose_nothing_too(machine: type[LanesMachine]) -> None:
-    for seed in range(250):
+@pytest.mark.parametrize("order", ORDERS)
+def test_long_stories_keep_order_and_lose_nothing_too(order: Order) -> None:
+    for seed in range(150):
         try:
-            wander(machine(), Random(seed), 200)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+            walk(order, Random(seed), steps=200)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
 
 
 def fed(lanes: Lanes, keys: str, *, place: TopicPartition = PLACE, resumed: CompletionMap | None = None) -> Partition:

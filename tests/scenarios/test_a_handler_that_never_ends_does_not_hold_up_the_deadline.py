@@ -11,7 +11,7 @@ from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
 
-TIMEOUT_S = 2.0
+TIMEOUT_S = 1.5
 SLACK_S = 0.5  # for the interpreter's own end on a busy machine
 
 

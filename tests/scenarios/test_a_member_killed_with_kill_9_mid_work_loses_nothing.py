@@ -1,11 +1,13 @@
 """P1, P2, P3: a member that dies by kill -9 mid-work: the others redo what was not committed, and nothing else.
 
-With commit="each" that is at most one record of each lane.
+With commit="each" that is at most one record of each lane. Three groups die at the same time, to wait for one session only.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -18,45 +20,64 @@ from tests.scenarios.scene import Scene, Work
 PARTITIONS, KEYS, RECORDS = 4, 24, 400
 
 
-def _in_hand(scene: Scene, member: Member) -> set[Id]:
-    return {span.id for span in scene.journal.spans() if span.start.pid == member.pid and span.outcome is None}
+@dataclass(slots=True)
+class Group:
+    """Two members, one of which will die."""
 
+    order: str
+    commit: str
+    scene: Scene
+    victim: Member
+    heir: Member
 
-def _kill_mid_work(scene: Scene, victim: Member) -> set[Id]:
-    """Freeze it to look: it must have something in hand when it dies. Returns that."""
+    def kill_mid_work(self) -> set[Id]:
+        """Freeze it to look: it must have something in hand when it dies. Returns that."""
+        wait_until(lambda: len(self.scene.journal.ended(pid=self.victim.pid)) >= 40, what="it has worked for a while")
 
-    def caught() -> set[Id]:
-        victim.freeze()
-        in_hand = _in_hand(scene, victim)
-        if not in_hand:
-            victim.thaw()
+        def caught() -> set[Id]:
+            self.victim.freeze()
+            spans = self.scene.journal.spans()
+            in_hand = {span.id for span in spans if span.start.pid == self.victim.pid and span.outcome is None}
+            if not in_hand:
+                self.victim.thaw()
+            return in_hand
+
+        in_hand = wait_until(caught, what="it has something in hand")
+        self.victim.kill()
         return in_hand
 
-    in_hand = wait_until(caught, what="it has something in hand")
-    victim.kill()
-    return in_hand
+    def judge(self, in_hand: set[Id]) -> None:
+        journal = self.scene.journal
+        reconcile(self.scene, order=self.order).assert_nothing_lost()
+        started = Counter(entry.id for entry in journal.of("start"))
+        again = {record for record, count in started.items() if count > 1}
+        assert in_hand <= again, "what it had in hand was begun anew"
+        assert again <= journal.started(pid=self.victim.pid), "nobody else repeats anything"
+        if self.commit == "each":
+            lanes = {LANES[self.order](entry) for entry in journal.of("start") if entry.id in again}
+            assert len(again) == len(lanes), "at most one record of each lane was repeated"
 
 
-@pytest.mark.parametrize(("order", "commit"), [("partition", "each"), ("key", "each"), ("key", "interval")])
-def test_a_member_killed_with_kill_9_mid_work_loses_nothing(make_scene: MakeScene, order: str, commit: str) -> None:
-    scene = make_scene(partitions=PARTITIONS)
-    settings = {"consumer.order": order, "commit.mode": commit}
-    victim = scene.member(settings).wait_assigned(PARTITIONS)
-    other = scene.member(settings).wait_assigned(PARTITIONS // 2)
-    scene.send(Work(key=b"key-%d" % (number % KEYS), sleep_s=0.015) for number in range(RECORDS))
-    wait_until(lambda: len(scene.journal.ended(pid=victim.pid)) >= 40, what="the victim has worked for a while")
+@pytest.fixture
+def groups(make_scene: MakeScene) -> Iterator[list[Group]]:
+    made = []
+    for order, commit in [("partition", "each"), ("key", "each"), ("key", "interval")]:
+        scene = make_scene(partitions=PARTITIONS)
+        settings = {"consumer.order": order, "commit.mode": commit}
+        made.append(Group(order, commit, scene, scene.member(settings), scene.member(settings)))
+    yield made
 
-    in_hand = _kill_mid_work(scene, victim)
-    scene.wait_all_ended(timeout_s=30)
-    scene.wait_committed()
 
-    findings = reconcile(scene, order=order)
-    findings.assert_nothing_lost()
-    started = Counter(entry.id for entry in scene.journal.of("start"))
-    again = {record for record, count in started.items() if count > 1}
-    assert in_hand <= again, "what it had in hand was begun anew"
-    assert again <= scene.journal.started(pid=victim.pid), "nobody else repeats anything"
-    if commit == "each":
-        lanes = {LANES[order](entry) for entry in scene.journal.of("start") if entry.id in again}
-        assert len(again) == len(lanes), "at most one record of each lane was repeated"
-    assert other.stop() == 0
+def test_a_member_killed_with_kill_9_mid_work_loses_nothing(groups: list[Group]) -> None:
+    for group in groups:
+        group.victim.wait_assigned(PARTITIONS // 2)
+        group.heir.wait_assigned(PARTITIONS // 2)
+    in_hand = []
+    for group in groups:
+        group.scene.send(Work(key=b"key-%d" % (number % KEYS), sleep_s=0.015) for number in range(RECORDS))
+        in_hand.append(group.kill_mid_work())
+    for group, lost_in_hand in zip(groups, in_hand, strict=True):
+        group.scene.wait_all_ended(timeout_s=30)
+        group.scene.wait_committed()
+        group.judge(lost_in_hand)
+        assert group.heir.stop() == 0

@@ -83,7 +83,8 @@ def test_a_topic_that_was_deleted_while_its_commits_failed_does_not_hold_the_oth
     doomed, kept, client = broker.create_topic("doomed"), broker.create_topic("kept"), Client(broker)
     client.produce(doomed, [b"v"] * 5)
     seen, deleted = list[tuple[str, int]](), threading.Event()
-    app = app_for(broker, librdkafka={"topic.metadata.refresh.interval.ms": 4_000})
+    # The client looks for deleted topics this often: late enough for three commits to fail before, which takes 1 s.
+    app = app_for(broker, librdkafka={"topic.metadata.refresh.interval.ms": 8_000})
 
     @app.consumer(doomed, kept, dead_letter="letters", revoke_timeout_s=1.0)
     def work(value: bytes, ctx: Context) -> None:

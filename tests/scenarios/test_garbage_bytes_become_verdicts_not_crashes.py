@@ -8,14 +8,13 @@ import json
 import os
 import threading
 from base64 import b64decode
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from holdfast import App, Context
-from holdfast.core.records import UNREADABLE_NAME
+from holdfast.core.records import UNREADABLE_NAME, read_headers
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
@@ -173,15 +172,13 @@ def test_header_names_that_are_not_utf_8_do_no_harm(kafka: TopicAdmin, topic: To
 
     headers = [(b"good", b"1"), (b"b\xffd", b"\xfe"), (b"\xc3", None), (b"good", b"2")]
     readable = [("good", b"1"), (UNREADABLE_NAME, b"\xfe"), (UNREADABLE_NAME, None), ("good", b"2")]
-    assert produce_raw(kafka.bootstrap, name, b"{}", key=b"k", headers=headers) == 0
-    assert produce_raw(kafka.bootstrap, name, b"\xff", key=b"\xff", headers=headers) == 1
+    # Many of them: the interpreter calls the client in another way once it has done so a few times.
+    for number in range(0, 40, 2):
+        assert produce_raw(kafka.bootstrap, name, b"{}", key=b"k", headers=headers) == number
+        assert produce_raw(kafka.bootstrap, name, b"\xff", key=b"\xff", headers=headers) == number + 1
     with Inside(app):
-        until(lambda: client.committed("scenario.work", name)[0] == 2, 30, "both are committed")
-    assert seen == [readable]
-    (letter,) = client.read(f"{name}.dlq", 1)
-    assert (letter.headers() or [])[:4] == readable
-    assert (original(letter), letter.key()) == (b"\xff", b"\xff")
-
-
-def settled(client: Client, group: str, topic: str, end: int) -> Callable[[], bool]:
-    return lambda: client.committed(group, topic)[0] == end
+        until(lambda: client.committed("scenario.work", name)[0] == 40, 30, "all are committed")
+    assert seen == [readable] * 20
+    for letter in client.read(f"{name}.dlq", 20):
+        assert list(read_headers(letter))[:4] == readable
+        assert (original(letter), letter.key()) == (b"\xff", b"\xff")

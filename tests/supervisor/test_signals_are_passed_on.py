@@ -23,12 +23,16 @@ def test_once_to_every_child(tmp_path: Path, number: signal.Signals) -> None:
 
 
 def test_once_also_when_a_terminal_sends_it_to_the_whole_group(tmp_path: Path) -> None:
-    children = Children(tmp_path, "report(5); stop_on_signal(after_s=0.3)")
+    children = Children(
+        tmp_path, "report(5); note(f'leads {os.getpgid(0) == os.getpid()}'); stop_on_signal(after_s=0.3)"
+    )
     with children.supervised(processes=2) as supervisor:
         children.wait_for("0 up", "1 up")
         os.killpg(supervisor.process.pid, signal.SIGINT)
         assert supervisor.wait() == 0
     assert sorted(note for note in children.notes() if "got" in note) == ["0 got SIGINT", "1 got SIGINT"]
+    # Two of a kind that arrive together are one to the receiver: see that the terminal's could not have come at all.
+    assert sorted(note for note in children.notes() if "leads" in note) == ["0 leads True", "1 leads True"]
 
 
 def test_the_exit_code_is_that_of_the_worst_child(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ that nobody holds and nobody waits for costs nothing. Owner: the loop thread.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Protocol, cast
 
 from holdfast.core.partitions import Partition
@@ -149,6 +151,27 @@ def _put_back(run: Run, start: int) -> None:
         partition.buffered_seq = run.seqs[start]
 
 
+def _front(partition: Partition, size: int) -> tuple[list[Message], Sequence[int], bool]:
+    """Up to `size` records from the front of the buffer, their sequence numbers, and whether the window ended it."""
+    buffer, first = partition.buffer, partition.buffered_seq
+    end = partition.window_end()
+    if not partition.skips and buffer[-1].offset() < end:
+        count = min(size, len(buffer))
+        partition.buffered_seq = first + count
+        return [buffer.popleft() for _ in range(count)], range(first, first + count), False
+    messages: list[Message] = []
+    seqs: list[int] = []
+    while buffer and len(messages) < size and buffer[0].offset() < end:
+        message, seq = buffer.popleft(), partition.buffered_seq
+        partition.buffered_seq += 1
+        if partition.ledger.is_finished(seq):
+            partition.held_bytes -= len(message)
+        else:
+            messages.append(message)
+            seqs.append(seq)
+    return messages, seqs, bool(buffer) and buffer[0].offset() >= end
+
+
 class _Lane:
     """A key that somebody waits for. `queue` is what came while it was held, in order of arrival."""
 
@@ -208,64 +231,66 @@ class KeyLanes:
     def _take_resumed(self, limit: int) -> list[Run]:
         runs: list[Run] = []
         for _ in range(len(self._resumed)):
+            if len(runs) >= limit:
+                break
             run = self._resumed.popleft()
-            if len(runs) < limit and run.partition.startable:
-                runs.append(run)
-            else:
-                self._resumed.append(run)
+            (runs if run.partition.startable else self._resumed).append(run)
         return runs
 
     def _take_waiting(self, runs: list[Run], limit: int, size: int) -> None:
         bundle: Run | None = None
         for _ in range(len(self._waiting)):
-            lane = self._waiting.popleft()
-            if not lane.queue:
-                del lane.home[lane.key]
-                continue
-            partition = lane.queue[0][0]
+            lane = self._waiting[0]
+            partition = lane.queue[0][0] if lane.queue else None
             fits = bundle is not None and bundle.partition is partition and len(bundle.messages) < size
-            if not partition.startable or not (fits or len(runs) < limit):
+            if partition is not None and not fits and len(runs) >= limit:
+                return
+            self._waiting.popleft()
+            if partition is None:
+                del lane.home[lane.key]
+            elif not partition.startable:
                 self._waiting.append(lane)
-                continue
-            if not fits:
-                bundle = Run(partition, [], [], [])
-                runs.append(bundle)
-            _move(lane, cast(Run, bundle), size)
+            else:
+                if not fits:
+                    bundle = Run(partition, [], [], [])
+                    runs.append(bundle)
+                _move(lane, cast(Run, bundle), size)
 
     def _fill(self, partition: Partition, size: int) -> Run | None:
-        buffer, busy, seq = partition.buffer, self._busy.setdefault(partition.place.topic, {}), partition.buffered_seq
-        messages: list[Message] = []
-        seqs: list[int] = []
-        keys: list[bytes] = []
-        run = Run(partition, messages, seqs, keys)
-        end = partition.window_end()
-        check_window = buffer[-1].offset() >= end
-        blocked = False
-        while buffer and len(messages) < size:
-            message = buffer[0]
-            if check_window and message.offset() >= end:
-                blocked = True
-                break
-            buffer.popleft()
-            seq += 1
-            if partition.skips and partition.ledger.is_finished(seq - 1):
-                partition.held_bytes -= len(message)
-                continue
-            key = message.key() if self._keyed else None
-            if key is not None:
-                owner = busy.get(key)
-                if owner is None:
-                    busy[key] = run
-                    keys.append(key)
-                elif owner is not run:
-                    self._lane(busy, key).queue.append((partition, seq - 1, message))
-                    continue
-            messages.append(message)
-            seqs.append(seq - 1)
-        partition.buffered_seq = seq
+        """A run from the front of the partition's buffer; records whose lane is held go to wait in it."""
+        chunk, seqs, blocked = _front(partition, size)
+        run = Run(partition, chunk, seqs, [])
+        if self._keyed and chunk:
+            self._claim(run)
         if not blocked:
             self._queue.add(partition)
-        return run if messages else None
+        return run if run.messages else None
+
+    def _claim(self, run: Run) -> None:
+        """Take the lanes of all its records, in as few steps as possible: every record comes through here."""
+        busy = self._busy.setdefault(run.partition.place.topic, {})
+        keys = list(map(type(run.messages[0]).key, run.messages))
+        if None not in keys:
+            known = cast("list[bytes]", keys)
+            owners = list(map(busy.setdefault, known, repeat(run)))
+            if owners.count(run) == len(owners):  # nobody was in the way: the usual case
+                run.keys = list(dict.fromkeys(known))
+                return
+        self._claim_one_by_one(run, busy, keys)
+
+    def _claim_one_by_one(self, run: Run, busy: dict[bytes, Holder | _Lane], keys: list[bytes | None]) -> None:
+        messages: list[Message] = []
+        seqs: list[int] = []
+        held: dict[bytes, None] = {}
+        for message, seq, key in zip(run.messages, run.seqs, keys, strict=True):
+            if key is not None:
+                if busy.setdefault(key, run) is not run:
+                    self._lane(busy, key).queue.append((run.partition, seq, message))
+                    continue
+                held[key] = None
+            messages.append(message)
+            seqs.append(seq)
+        run.messages, run.seqs, run.keys = messages, seqs, list(held)
 
     @staticmethod
     def _lane(busy: dict[bytes, Holder | _Lane], key: bytes) -> _Lane:

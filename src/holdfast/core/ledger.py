@@ -6,7 +6,6 @@ transaction markers, aborted records) need no care. Owner: the loop thread.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Sequence
 
 from holdfast.core.completion import CompletionMap
@@ -23,7 +22,7 @@ class Ledger:
     def __init__(self, start: int, resumed: CompletionMap | None = None) -> None:
         self._start = start
         self._resumed = resumed or None
-        self._offsets = array("q")
+        self._offsets: list[int] = []
         self._state = bytearray()  # parallel to _offsets: 1 is finished
         self._base = 0  # sequence number of index 0
         self._low = 0  # index: everything before it is finished

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -66,6 +67,11 @@ UNREADABLE_NAME = "\ufffd"
 """Stands for the name of a header whose bytes are not UTF-8: the client cannot tell them."""
 
 
+# Called this way the interpreter always looks whether the call left an error behind. In code that has run often it calls
+# `message.headers()` without looking, and the error would strike whatever is called next.
+_headers_of = methodcaller("headers")
+
+
 def read_headers(message: Message) -> Headers:
     """The headers of a message. Read them with this, never by `message.headers()`.
 
@@ -73,10 +79,11 @@ def read_headers(message: Message) -> Headers:
     with a hole where the name belongs: to unpack it, or to touch its first element, crashes the interpreter. The hole
     shows in the number of objects that the tuples refer to, which can be counted without touching them.
     """
+    headers: Headers | None
     try:
-        headers = message.headers()
+        headers = _headers_of(message)
     except SystemError:
-        headers = message.headers()
+        headers = _headers_of(message)
     if not headers:
         return ()
     if len(gc.get_referents(*headers)) == 2 * len(headers):

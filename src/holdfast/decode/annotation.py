@@ -61,6 +61,11 @@ def decoder_for(annotation: Any, *, tombstones: Tombstones = "bury", where: str 
     return _decoder(parse, on_null, wanted, names)
 
 
+def takes_bytes(annotation: Any) -> bool:
+    """Whether values that are not null reach the handler as they are, so that nothing has to be called for them."""
+    return _split_none(annotation)[0] is bytes
+
+
 def _same(value: bytes | None) -> bytes | None:
     return value
 

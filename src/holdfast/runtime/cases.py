@@ -178,11 +178,9 @@ class Cases:
         """Cases to run now, at most `limit`; those whose partition is held stay."""
         taken: list[Case] = []
         for _ in range(len(self.ready)):
+            if len(taken) >= limit:
+                break
             case = self.ready.popleft()
-            if case.dropped:
-                continue
-            if len(taken) < limit and case.partition.startable:
-                taken.append(case)
-            else:
-                self.ready.append(case)
+            if not case.dropped:
+                (taken if case.partition.startable else self.ready).append(case)
         return taken

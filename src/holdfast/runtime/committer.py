@@ -76,6 +76,9 @@ class Committer:
         return bool(self._sent) and now - self._sent_at < SPIN_S
 
     def tripped(self, now: float) -> bool:
+        """Only while something waits to be committed: once that is not ours any more, no commit would ever end it."""
+        if not (self._sent or self._dirty):
+            return False
         return self._failures >= TRIP_FAILURES or (bool(self._sent) and now - self._sent_at >= TRIP_S)
 
     def finished(self, partition: Partition, holder: Holder, records: int) -> None:

@@ -11,7 +11,7 @@ from holdfast.core.errors import Halt
 from holdfast.core.ports import Sink
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
-from holdfast.decode.annotation import decoder_for
+from holdfast.decode.annotation import decoder_for, takes_bytes
 from holdfast.decode.signature import HandlerShape, positional
 from holdfast.runtime.context import Context
 from holdfast.runtime.walk import AsyncCall, Call
@@ -32,6 +32,15 @@ class Handler:
     def call(self, sink: Sink) -> Call:
         """What a thread calls for each record of a `def` handler."""
         function, decode = self._function, self._decode
+        if self.shape.context is None and takes_bytes(self.shape.annotation):
+
+            def call_bytes(message: Message, run: Run) -> None:  # noqa: ARG001 - one shape for all calls
+                value = message.value()
+                result = function(decode(value) if value is None else value)
+                if result is not None:
+                    _refuse_awaitable(result)
+
+            return call_bytes
         if self.shape.context is None:
 
             def call_plain(message: Message, run: Run) -> None:  # noqa: ARG001 - one shape for all calls

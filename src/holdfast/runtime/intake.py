@@ -76,17 +76,21 @@ class Intake:
             return
         places: list[object]
         if self._one_topic:
-            places = [message.partition() for message in messages]
+            places = list(map(type(messages[0]).partition, messages))
         else:
             places = [(message.topic(), message.partition()) for message in messages]
+        if places.count(places[0]) == len(places):  # the usual sweep: one stretch of one partition
+            self._feed(messages)
+            return
         start = 0
         for _, group in groupby(places):
             end = start + sum(1 for _ in group)
-            first = messages[start]
-            self._feed(TopicPartition(first.topic(), first.partition()), messages[start:end])
+            self._feed(messages[start:end])
             start = end
 
-    def _feed(self, place: TopicPartition, messages: list[Message]) -> None:
+    def _feed(self, messages: list[Message]) -> None:
+        """Records of one partition, in offset order."""
+        place = TopicPartition(messages[0].topic(), messages[0].partition())
         partition = self._ownership.get(place)
         if partition is None or partition.closing:
             return  # not ours (any more): whoever owns it next reads it again

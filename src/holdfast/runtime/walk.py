@@ -12,6 +12,9 @@ from holdfast.observe.tally import BOUNDS_S, Tally
 Call = Callable[[Message, Run], object]
 """Decode the record and call the user's function; raises what they raise."""
 
+SHORTEST_S = BOUNDS_S[0]
+"""Most handlings are above it, but those below it are the ones that cannot afford a search."""
+
 AsyncCall = Callable[[Message, Run], Awaitable[object]]
 
 
@@ -21,37 +24,47 @@ def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float]) -> None
     The few lines stand twice (see `walk_async`): one of them must not await, and both are too hot for a layer in
     between.
     """
-    counts = tally.counts
+    counts, shortest, done, quick = tally.counts, SHORTEST_S, 0, 0
     begun = last = clock()
     try:
         for message in run.messages:
             if run.stop:
                 break
             call(message, run)
-            run.done += 1
+            done += 1
+            run.done = done
             now = clock()
-            counts[bisect_left(BOUNDS_S, now - last)] += 1
+            if now - last <= shortest:
+                quick += 1
+            else:
+                counts[bisect_left(BOUNDS_S, now - last)] += 1
             last = now
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
+    counts[0] += quick
     run.elapsed_s = last - begun
     tally.total_s += last - begun
 
 
 async def walk_async(run: Run, call: AsyncCall, tally: Tally, clock: Callable[[], float]) -> None:
     """As `walk`. A CancelledError is a failure like any other here: who cancels a worker has told the loop before."""
-    counts = tally.counts
+    counts, shortest, done, quick = tally.counts, SHORTEST_S, 0, 0
     begun = last = clock()
     try:
         for message in run.messages:
             if run.stop:
                 break
             await call(message, run)
-            run.done += 1
+            done += 1
+            run.done = done
             now = clock()
-            counts[bisect_left(BOUNDS_S, now - last)] += 1
+            if now - last <= shortest:
+                quick += 1
+            else:
+                counts[bisect_left(BOUNDS_S, now - last)] += 1
             last = now
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
+    counts[0] += quick
     run.elapsed_s = last - begun
     tally.total_s += last - begun

@@ -1,0 +1,155 @@
+"""What the lanes must keep to, whatever is played with them.
+
+For each lane it is known which records have to start next, in which order, and who holds it; and which were ever
+finished. The lanes may choose among what that allows, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Sequence
+
+from holdfast.core.lanes import Holder, KeyLanes, PartitionLanes, lanes_for
+from holdfast.core.partitions import Partition
+from holdfast.core.policies import Order
+from holdfast.core.records import Message, TopicPartition
+from holdfast.core.runs import Case, Run
+
+PLACES = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("refunds", 0)]
+ALL = 1_000
+
+
+class Tenure:
+    """One epoch of one partition, as the model sees it."""
+
+    def __init__(self, partition: Partition, position: int) -> None:
+        self.partition = partition
+        self.start = self.position = position  # indexes in the log: the first record, the next one to be fetched
+        self.window_end = 0  # when the lanes were last told that the partition may have something to start
+        self.unstarted: dict[Hashable, deque[int]] = defaultdict(deque)  # offsets, by lane
+        self.cases: list[Case] = []  # waiting for their next attempt
+        self.awaiting: list[Holder] = []  # finished, lanes held until the commit
+
+
+class WatchedLanes:
+    """Lanes of one order, and the books that are kept beside them."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.lanes = lanes_for(order)
+        self.logs: dict[TopicPartition, list[Message]] = {place: [] for place in PLACES}
+        self.committed = dict.fromkeys(PLACES, (0, ""))
+        self.tenures: dict[TopicPartition, Tenure] = {}
+        self.out: list[Run] = []  # with workers
+        self.begun: set[Run] = set()  # runs whose record number `done` has begun
+        self.tenure_of: dict[Partition, Tenure] = {}
+        self.held: dict[Hashable, list[Holder]] = defaultdict(list)  # who has begun a record of a lane and not let go
+        self.finished: set[tuple[TopicPartition, int]] = set()
+        self.epochs = 0
+
+    def lane(self, record: Message, partition: Partition) -> Hashable:
+        place = partition.place
+        if self.order == "partition":
+            return place
+        if self.order == "key" and record.key() is not None:
+            return (place.topic, record.key())
+        return (place, partition.epoch, record.offset())
+
+    def begin(self, run: Run) -> None:
+        """A worker begins the run's next record."""
+        if run in self.begun:
+            return
+        tenure, record = self.tenure_of[run.partition], run.messages[run.done]
+        lane, holder = self.lane(record, run.partition), run.case or run
+        assert all(other is holder for other in self.held[lane]), "two holders of one lane"
+        assert run.partition.ledger.offset_of(run.seqs[run.done]) == record.offset()
+        if run.case is None:
+            following = tenure.unstarted[lane]
+            assert following, "started twice, or never received"
+            assert following.popleft() == record.offset(), "not the next record of its lane"
+            self.held[lane].append(run)
+        self.begun.add(run)
+
+    def end(self, run: Run) -> None:
+        """A worker has come to the end of the record it began."""
+        self.begin(run)
+        self.begun.remove(run)
+        run.done += 1
+
+    def ready(self, partition: Partition) -> None:
+        self.tenure_of[partition].window_end = partition.window_end()
+        self.lanes.ready(partition)
+
+    def release(self, holder: Holder) -> None:
+        self.let_go(holder)
+        self.tenure_of[holder.partition].window_end = holder.partition.window_end()
+        self.lanes.release(holder)
+
+    def let_go(self, holder: Holder) -> None:
+        for lane in [lane for lane, holders in self.held.items() if holder in holders]:
+            self.held[lane] = [other for other in self.held[lane] if other is not holder]
+            if not self.held[lane]:
+                del self.held[lane]
+
+    def count(self, partition: Partition, records: Sequence[Message]) -> None:
+        for record in records:
+            assert (partition.place, record.offset()) not in self.finished, "finished twice"
+            self.finished.add((partition.place, record.offset()))
+
+    def take(self, limit: int, size: int) -> None:
+        ends = {place: tenure.partition.window_end() for place, tenure in self.tenures.items()}
+        runs = self.lanes.take(limit, size)
+        assert len(runs) <= limit
+        for run in runs:
+            assert run.partition.startable
+            assert 0 < len(run.messages) == len(run.seqs)
+            assert self.order == "partition" or all(
+                record.offset() < ends[run.partition.place] for record in run.messages
+            )
+            assert not run.stop
+            assert (run.done, run.failure) == (0, None)
+        self.out += runs
+
+    def take_all(self) -> None:
+        """Then nothing is left that could start."""
+        self.take(ALL, ALL)
+        busy = self.busy()
+        for tenure in self.tenures.values():
+            for lane, offsets in tenure.unstarted.items():
+                if offsets and tenure.partition.startable and lane not in busy:
+                    outside = offsets[0] >= tenure.window_end and self.order != "partition"
+                    assert outside, f"{lane} could start {offsets[0]}"
+
+    def busy(self) -> set[Hashable]:
+        """Lanes that are held by whoever is out or waits, or whose turn is a partition's that is held."""
+        lanes = set(self.held)
+        for run in self.out:
+            lanes |= {self.lane(record, run.partition) for record in run.messages}
+        awaiting = [holder for tenure in self.tenures.values() for holder in tenure.awaiting]
+        for holder in self.out + awaiting:  # a run that came back for a while keeps the lanes of what it did before
+            lanes |= {(holder.partition.place.topic, key) for key in holder.keys}
+        for tenure in self.tenures.values():
+            if tenure.partition.holds:
+                lanes |= {lane for lane, offsets in tenure.unstarted.items() if offsets}
+        return lanes
+
+    def check_bytes(self) -> None:
+        """What is received and not finished is counted."""
+        for place, tenure in self.tenures.items():
+            received = self.logs[place][tenure.start : tenure.position]
+            unfinished = [record for record in received if (place, record.offset()) not in self.finished]
+            skippable = [record for record in tenure.partition.buffer if (place, record.offset()) in self.finished]
+            if not tenure.partition.closing:
+                assert tenure.partition.held_bytes == sum(map(len, unfinished + skippable))
+
+    def assert_nothing_is_left(self) -> None:
+        assert self.held == {}
+        assert all(not offsets for tenure in self.tenures.values() for offsets in tenure.unstarted.values())
+        lanes = self.lanes
+        if isinstance(lanes, PartitionLanes):
+            assert (lanes._busy, lanes._parked) == ({}, {})
+        else:
+            assert isinstance(lanes, KeyLanes)
+            assert [lane for busy in lanes._busy.values() for lane in busy] == []
+            assert (len(lanes._waiting), len(lanes._resumed)) == (0, 0)
+            assert lanes._queue.next() is None
