@@ -20,6 +20,7 @@ from holdfast.app.assembly import Assembled, assemble
 from holdfast.core.policies import CommitPolicy
 
 HANDLER_S = 0.005
+LOOK_S = 0.005
 
 
 def no_op(value: bytes | None) -> None:
@@ -152,13 +153,13 @@ def _holdfast(
 
 
 def _watch(assembled: Assembled, records: int, check: OrderCheck | None, measured: list[Measured]) -> None:
-    """Reads the loop's counters from outside, as a scrape would; the last millisecond is noise on both sides."""
+    """Reads the loop's counters from outside, as a scrape would; seldom, so as not to disturb it."""
     loop, watch = assembled.threads[0].loop, Stopwatch()
     while not loop.processed:
-        time.sleep(0.001)
+        time.sleep(LOOK_S)
     watch.start()
     while loop.processed < records:
-        time.sleep(0.001)
+        time.sleep(LOOK_S)
     assembled.lifecycle.stop()
     while any(loop.committer.owes(partition) for partition in loop.ownership):
         time.sleep(0.0005)

@@ -130,6 +130,7 @@ class LanesModel(WatchedLanes):
         if run is None:
             return
         self.out.remove(run)
+        run.partition.running.discard(run)
         tenure, partition = self.tenure_of[run.partition], run.partition
         if not partition.live:
             self.release(run.case or run)
@@ -180,7 +181,9 @@ class LanesModel(WatchedLanes):
         if cases and self.tenures[place].partition.startable:
             case = pick(cases, number)
             cases.remove(case)
-            self.out.append(Run(case.partition, [case.message], (case.seq,), [], case))
+            run = Run(case.partition, [case.message], (case.seq,), [], case)
+            run.partition.running.add(run)
+            self.out.append(run)
 
     # -- commits and rebalances
 
@@ -259,9 +262,9 @@ class LanesModel(WatchedLanes):
             self.fetch(place, ALL)
             for _ in range(len(self.tenures[place].cases)):
                 self.retry(place, 0)
-        self.take_all()
+        self.take_all(ALL)
         while self.out:
             self.succeed(0, at_once=False)
         for place in PLACES:
             self.commit(place)
-        self.take_all()
+        self.take_all(ALL)

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast.core.policies import Order
 from holdfast.core.records import TopicPartition
 from tests.core.lanes_model import GAPS, KEYS, LanesModel
-from tests.core.lanes_watched import PLACES
+from tests.core.lanes_watched import ALL, PLACES
 
 numbers = st.integers(0, 1_000)
 places = st.sampled_from(PLACES)
@@ -48,9 +48,9 @@ class Stories(RuleBasedStateMachine):
     def take(self, limit: int, size: int) -> None:
         self.model.take(limit, size)
 
-    @rule()
-    def take_all(self) -> None:
-        self.model.take_all()
+    @rule(size=st.sampled_from([1, ALL]))
+    def take_all(self, size: int) -> None:
+        self.model.take_all(size)
 
     @rule(number=numbers)
     def work(self, number: int) -> None:
@@ -138,7 +138,7 @@ def moves_of(model: LanesModel, random: Random) -> dict[Callable[[], None], int]
         lambda: model.fetch(place(), random.randint(1, 8)): 5,
         lambda: model.hold_or_let_run(place()): 2,
         lambda: model.take(random.randint(0, 4), random.randint(1, 5)): 15,
-        model.take_all: 2,
+        lambda: model.take_all(random.choice([1, ALL])): 4,
         lambda: model.work(number()): 10,
         lambda: model.succeed(number(), at_once=chance(random, 0.5)): 15,
         lambda: model.fail(number(), random.randint(0, 3), at_once=chance(random, 0.5)): 8,

@@ -26,9 +26,15 @@ class Tenure:
         self.partition = partition
         self.start = self.position = position  # indexes in the log: the first record, the next one to be fetched
         self.window_end = 0  # when the lanes were last told that the partition may have something to start
+        self.passed_over = False  # since then, because a bundle of it is out
         self.unstarted: dict[Hashable, deque[int]] = defaultdict(deque)  # offsets, by lane
         self.cases: list[Case] = []  # waiting for their next attempt
         self.awaiting: list[Holder] = []  # finished, lanes held until the commit
+
+    @property
+    def has_run_out(self) -> bool:
+        """Retries of a case do not count: they hold no lane but their own."""
+        return any(run.case is None for run in self.partition.running)
 
 
 class WatchedLanes:
@@ -77,13 +83,18 @@ class WatchedLanes:
         run.done += 1
 
     def ready(self, partition: Partition) -> None:
-        self.tenure_of[partition].window_end = partition.window_end()
+        self.tell(partition)
         self.lanes.ready(partition)
 
     def release(self, holder: Holder) -> None:
         self.let_go(holder)
-        self.tenure_of[holder.partition].window_end = holder.partition.window_end()
+        self.tell(holder.partition)
         self.lanes.release(holder)
+
+    def tell(self, partition: Partition) -> None:
+        tenure = self.tenure_of[partition]
+        tenure.window_end = partition.window_end()
+        tenure.passed_over = False
 
     def let_go(self, holder: Holder) -> None:
         for lane in [lane for lane, holders in self.held.items() if holder in holders]:
@@ -98,6 +109,8 @@ class WatchedLanes:
 
     def take(self, limit: int, size: int) -> None:
         ends = {place: tenure.partition.window_end() for place, tenure in self.tenures.items()}
+        for tenure in self.tenures.values():
+            tenure.passed_over |= size > 1 and tenure.has_run_out
         runs = self.lanes.take(limit, size)
         assert len(runs) <= limit
         for run in runs:
@@ -108,13 +121,16 @@ class WatchedLanes:
             )
             assert not run.stop
             assert (run.done, run.failure) == (0, None)
+            run.partition.running.add(run)
         self.out += runs
 
-    def take_all(self) -> None:
-        """Then nothing is left that could start."""
-        self.take(ALL, ALL)
+    def take_all(self, size: int) -> None:
+        """Then nothing is left that could start, except where a bundle is out, behind which the next one waits."""
+        self.take(ALL, size)
         busy = self.busy()
         for tenure in self.tenures.values():
+            if (size > 1 and tenure.has_run_out) or (tenure.passed_over and (tenure.has_run_out or tenure.awaiting)):
+                continue
             for lane, offsets in tenure.unstarted.items():
                 if offsets and tenure.partition.startable and lane not in busy:
                     outside = offsets[0] >= tenure.window_end and self.order != "partition"
@@ -125,9 +141,6 @@ class WatchedLanes:
         lanes = set(self.held)
         for run in self.out:
             lanes |= {self.lane(record, run.partition) for record in run.messages}
-        awaiting = [holder for tenure in self.tenures.values() for holder in tenure.awaiting]
-        for holder in self.out + awaiting:  # a run that came back for a while keeps the lanes of what it did before
-            lanes |= {(holder.partition.place.topic, key) for key in holder.keys}
         for tenure in self.tenures.values():
             if tenure.partition.holds:
                 lanes |= {lane for lane, offsets in tenure.unstarted.items() if offsets}

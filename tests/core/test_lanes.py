@@ -176,6 +176,43 @@ def test_a_failed_record_holds_its_key_alone() -> None:
     assert carries(lanes.take(10, 10)) == [[2]]
 
 
+def test_a_second_bundle_of_a_partition_waits_for_the_first() -> None:
+    lanes = lanes_for("key")
+    partition = fed(lanes, "ab")
+    (run,) = lanes.take(10, 2)
+    partition.running.add(run)
+    feed(lanes, partition, "cd")
+    assert lanes.take(10, 2) == []
+    partition.running.discard(run)
+    come_back(lanes, run)
+    assert carries(lanes.take(10, 2)) == [[2, 3]]
+
+
+def test_other_keys_go_on_while_a_record_is_tried_again_and_again() -> None:
+    lanes = lanes_for("key")
+    partition = fed(lanes, "a")
+    (run,) = lanes.take(10, 10)
+    case = fail(lanes, run, at=0)
+    retry = Run(partition, [case.message], (case.seq,), [], case)
+    partition.running.add(retry)
+    feed(lanes, partition, "b")
+    assert carries(lanes.take(10, 10)) == [[1]]
+
+
+def test_lanes_that_waited_travel_together() -> None:
+    lanes = lanes_for("key")
+    partition = fed(lanes, "abc")
+    (run,) = lanes.take(10, 10)
+    feed(lanes, partition, "abcabc")
+    assert lanes.take(10, 10) == []
+    come_back(lanes, run)
+    runs = lanes.take(10, 4)
+    assert carries(runs) == [[3, 6, 4, 7], [5, 8]]
+    for run in runs:
+        come_back(lanes, run)
+    assert is_bare(lanes)
+
+
 def test_a_key_is_one_lane_across_the_partitions_of_a_topic_but_not_across_topics() -> None:
     lanes = lanes_for("key")
     fed(lanes, "a")
@@ -215,6 +252,16 @@ def test_what_the_map_says_is_finished_is_stepped_over() -> None:
     assert partition.held_bytes == 3
     come_back(lanes, run)
     assert (partition.ledger.watermark(), partition.held_bytes) == (5, 0)
+
+
+def test_a_stopped_run_keeps_the_lanes_of_what_it_left_and_no_others() -> None:
+    lanes = lanes_for("key")
+    partition = fed(lanes, "ab")
+    (run,) = lanes.take(10, 10)
+    come_back(lanes, run, done=1)
+    partition.holds.add("operator")
+    fed(lanes, "ab", place=ORDERS_1)
+    assert carries(lanes.take(10, 10)) == [[0]]
 
 
 def test_a_record_outside_the_window_waits_for_the_lowest_unfinished_one() -> None:

@@ -41,7 +41,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`generations` are those that the broker stored, in order, from 1: one more for each rebalance that was completed."""
+    """`generations` are those that the broker stored, in order, from 1: each rebalance makes a new one."""
 
     commits: tuple[Commit, ...]
     generations: tuple[int, ...]

@@ -1,7 +1,8 @@
 """P5, P2: a member slept through its session and wakes up with old results: they commit nothing, hold up nothing.
 
-With commit="each" it does not start anything of its lost partitions either: its lanes wait for commits that never come. With
-interval commits it may go on with what it has in memory until it hears of the loss. Two groups sleep at the same time.
+With commit="each" it does not start anything of its lost partitions either: its lanes wait for commits that never come.
+With interval commits it may go on with what it has in memory until it hears of the loss. Two groups sleep at the same
+time, so that the test waits for one session only.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ Meanwhile the partitions that stay go on, commits included.
 
 from __future__ import annotations
 
+import time
+
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
@@ -43,3 +45,23 @@ def test_a_revoke_during_work_waits_for_the_record_in_hand(make_scene: MakeScene
     assert {one.id for one in in_hand} <= scene.journal.ended(pid=first.pid), "who began them has ended them"
     reconcile(scene, order="partition").assert_exactly_once()
     assert [first.stop(), second.stop()] == [0, 0]
+
+
+def test_a_signal_during_a_revoke_is_heard(make_scene: MakeScene) -> None:
+    """P6: the deadline of the shutdown goes before that of the revoke, and the group is left in good order."""
+    scene = make_scene(partitions=2)
+    gate = scene.gate()
+    scene.send(Work(partition=partition, gate=gate) for partition in range(2))
+    first = scene.member({"shutdown.timeout_s": 2, "consumer.revoke_timeout_s": 30}).wait_assigned(2)
+    wait_until(lambda: len(scene.journal.started()) == 2, what="each partition has a record in hand")
+    second = scene.member()
+    first.wait_event("revoking")
+
+    asked_at = first.terminate()
+    assert first.wait(10) == 5
+    assert time.monotonic() - asked_at < 2.5
+    second.wait_assigned(2, timeout_s=4)  # a member that dies without a word is missed only after its session, 6 s
+    scene.open_gate(gate)
+    scene.wait_all_ended()
+    scene.wait_committed()
+    reconcile(scene, order="partition").assert_exactly_once()

@@ -8,7 +8,7 @@ that nobody holds and nobody waits for costs nothing. Owner: the loop thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Protocol, cast
 
@@ -221,7 +221,7 @@ class KeyLanes:
             partition = self._queue.next()
             if partition is None:
                 break
-            if size > 1 and partition.running:
+            if size > 1 and any(run.case is None for run in partition.running):
                 continue  # a second bundle would only find its lanes held; `release` brings the partition back
             run = self._fill(partition, size)
             if run is not None:
@@ -300,9 +300,13 @@ class KeyLanes:
         return owner
 
     def release(self, holder: Holder) -> None:
+        self._free(holder, holder.keys)
+        self._queue.add(holder.partition)
+
+    def _free(self, holder: Holder, keys: Iterable[bytes]) -> None:
         busy = self._busy.get(holder.partition.place.topic)
         if busy is not None:
-            for key in holder.keys:
+            for key in keys:
                 owner = busy.get(key)
                 if owner is holder:
                     del busy[key]
@@ -312,7 +316,6 @@ class KeyLanes:
                         self._waiting.append(owner)
                     else:
                         del busy[key]
-        self._queue.add(holder.partition)
 
     def split(self, run: Run, now: float) -> Case:
         at = run.done
@@ -340,6 +343,9 @@ class KeyLanes:
 
     def _resume(self, run: Run, rest: list[tuple[Message, int]]) -> None:
         if rest and run.partition.live and not run.partition.closing:
+            needed = {message.key() for message, _ in rest}
+            self._free(run, [key for key in run.keys if key not in needed])  # lanes of what it did before
+            run.keys = [key for key in run.keys if key in needed]
             run.rest([message for message, _ in rest], [seq for _, seq in rest])
             self._resumed.append(run)
         else:

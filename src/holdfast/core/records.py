@@ -67,8 +67,8 @@ UNREADABLE_NAME = "\ufffd"
 """Stands for the name of a header whose bytes are not UTF-8: the client cannot tell them."""
 
 
-# Called this way the interpreter always looks whether the call left an error behind. In code that has run often it calls
-# `message.headers()` without looking, and the error would strike whatever is called next.
+# Called this way the interpreter always looks whether the call left an error behind. In code that has run often it
+# calls `message.headers()` without looking, and the error would strike whatever is called next.
 _headers_of = methodcaller("headers")
 
 

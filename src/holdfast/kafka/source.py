@@ -44,10 +44,12 @@ READ_BACK_AGAIN_S = 0.005
 class KafkaSource:
     """One member of a consumer group. Owner: the loop's thread, from `subscribe` to `close`.
 
-    `properties` are the client's (see `config.source_properties`). Which records come out of `poll` and `sweep`: the
-    client itself drops what it fetched under an older assignment, except for records that it had already put into the
-    batch when a callback stopped their partition *during that same call*. So it is enough to remember what was stopped
-    within the call (`_stopped`) and to look at the batch only if something was; otherwise no record is touched.
+    `properties` are the client's (see `config.source_properties`).
+
+    Which records come out of `poll` and `sweep`: the client itself drops what it fetched under an older assignment,
+    except, in a race of microseconds, for records that it had already put into the batch when a callback stopped their
+    partition *during that same call*. So it is enough to remember what was stopped within the call (`_stopped`) and to
+    look at the batch only if something was; otherwise no record is touched.
     """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:

@@ -118,9 +118,14 @@ class Committer:
         return max(0.0, due - now, self._not_before - now)
 
     def push(self, now: float, partitions: Iterable[Partition]) -> None:
-        """Send what these partitions have, due or not: they are about to go, or the consumer is."""
-        if not self._sent and now >= self._not_before:
+        """Send what these partitions have, due or not: they are about to go."""
+        if not self._sent:
             self._send(now, [partition for partition in partitions if partition.place in self._dirty])
+
+    def drain(self, now: float) -> None:
+        """Send everything, if nothing is under way and no failure is being waited out: the consumer is about to go."""
+        if now >= self._not_before:
+            self.push(now, list(self._dirty.values()))
 
     def owes(self, partition: Partition) -> bool:
         """Whether something of this partition is finished and not confirmed."""

@@ -11,7 +11,8 @@ from types import FrameType
 
 from holdfast.core.ports import Mailbox
 from holdfast.observe.logs import get_logger
-from holdfast.runtime.loop import Ending, Loop, Stop
+from holdfast.runtime.endings import Ending, Stop
+from holdfast.runtime.loop import Loop
 
 log = get_logger("holdfast.lifecycle")
 

@@ -7,13 +7,11 @@ longer than it was told to wait, whatever handlers, letters, commits or the brok
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.lanes import lanes_for
-from holdfast.core.partitions import Partition
 from holdfast.core.ports import Clock, CommitOutcome, Mailbox, Source
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Case, Run
@@ -23,6 +21,8 @@ from holdfast.observe.logs import get_logger
 from holdfast.runtime.assignment import Assignment, NoPosition
 from holdfast.runtime.cases import Cases, Settled
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.endings import Ending, Stop
+from holdfast.runtime.handover import Handover
 from holdfast.runtime.intake import Intake
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plan import Plan
@@ -52,22 +52,6 @@ class Executor(Protocol):
         """Never blocks. `out` is how many runs are out now, these included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Word to the loop: start nothing new, finish what runs, be gone by `deadline` (monotonic)."""
-
-    deadline: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Why a loop ended. `unfinished` is how many records were still being handled."""
-
-    kind: str  # "stopped" | "halted" | "fenced" | "failed"
-    reason: str = ""
-    unfinished: int = 0
-
-
 class Loop:
     """See the module. Implements `core.ports.Listener`; all of it runs on one thread."""
 
@@ -93,6 +77,9 @@ class Loop:
         self.assignment = Assignment(source, self.ownership, self.committer, plan)
         self.intake = Intake(source, self.ownership, self.lanes, plan.buffer, sweep=plan.sweep, topics=len(plan.topics))
         self.cases = Cases(plan, publisher, mailbox, clock, random, finished=self._case_finished, halt=self._halt)
+        self.handover = Handover(
+            source, self.ownership, self.lanes, cases=self.cases, committer=self.committer, intake=self.intake
+        )
         self.sizer = Sizer(
             capacity=plan.capacity, consecutive=plan.order == "partition", one_by_one=plan.commit.mode == "each"
         )
@@ -206,14 +193,8 @@ class Loop:
         elif run.failure is not None and not case.partition.closing and DRAIN not in self.holds:
             self.cases.failed(case, run.failure, now)
         else:
-            self._leave_case(case)
+            self.handover.drop(case)
         run.failure = None
-
-    def _leave_case(self, case: Case) -> None:
-        """Unfinished, and not ours to finish: whoever owns the partition next begins it anew."""
-        case.dropped = True
-        case.partition.cases.discard(case)
-        self.lanes.release(case)
 
     def _case_finished(self, case: Case) -> None:
         case.partition.finish_case(case)
@@ -272,20 +253,22 @@ class Loop:
         """Drain inside: what is out finishes its record, what is finished is committed; the others go on meanwhile."""
         now = self._clock.monotonic()
         deadline = min(now + self.plan.revoke_timeout_s, self._deadline)
-        leaving = self._leave(places)
+        self.assignment.lost(places)
+        leaving = self.handover.close_down(places)
         log.info("revoking", consumer=self.plan.name, partitions=[str(place) for place in places])
         while now < deadline and any(partition.running or partition.cases for partition in leaving):
             self._turn(now, min(BUSY_S, deadline - now))
             if self.committer.under_way:
                 self._source.serve(min(BUSY_S, max(0.0, deadline - self._clock.monotonic())))
             now = self._clock.monotonic()
-        self._commit_now(leaving, deadline)
-        self._let_go(leaving)
+        self.handover.commit_now(leaving, self._clock, deadline)
+        self.handover.forget(leaving)
         self.committer.membership_settled(self.ownership)
         log.info("revoked", consumer=self.plan.name, partitions=[str(place) for place in places])
 
     def on_lost(self, places: Sequence[TopicPartition]) -> None:
-        self._let_go(self._leave(places))
+        self.assignment.lost(places)
+        self.handover.forget(self.handover.close_down(places))
         self.committer.membership_settled(self.ownership)
         log.warning("lost", consumer=self.plan.name, partitions=[str(place) for place in places])
 
@@ -300,53 +283,13 @@ class Loop:
         else:
             log.warning("client_error", consumer=self.plan.name, fault=error.fault, code=error.code, error=str(error))
 
-    def _leave(self, places: Sequence[TopicPartition]) -> list[Partition]:
-        """Start nothing more of these, cut their waits short; what is being handled or buried goes on."""
-        self.assignment.lost(places)
-        leaving = [partition for place in places if (partition := self.ownership.get(place)) is not None]
-        for partition in leaving:
-            partition.closing = True
-            self.lanes.drop(partition)
-            for run in partition.running:
-                run.stop = True
-            self._drop_waiting(partition)
-        return leaving
-
-    def _drop_waiting(self, partition: Partition) -> None:
-        """Cases that only wait for their next attempt are left to whoever owns the partition next."""
-        running = {run.case for run in partition.running}
-        for case in [case for case in partition.cases if case not in running and case not in self.cases.settling]:
-            self._leave_case(case)
-
-    def _let_go(self, leaving: list[Partition]) -> None:
-        for partition in leaving:
-            running = {run.case for run in partition.running}
-            for case in self.cases.drop(partition):
-                if case not in running:
-                    self.lanes.release(case)
-            self.committer.forget(partition)
-            self.intake.forget(partition)
-            self.ownership.end(partition)
-
-    def _commit_now(self, partitions: list[Partition], deadline: float) -> None:
-        """Inside a callback: commit what these partitions have, and wait for the answer until the deadline."""
-        while any(self.committer.owes(partition) for partition in partitions):
-            now = self._clock.monotonic()
-            if now >= deadline:
-                log.warning("revoked_before_commit_was_confirmed", consumer=self.plan.name)
-                return
-            self.committer.push(now, partitions)
-            if self.committer.under_way:
-                self._source.serve(min(0.1, deadline - now))
-
     def _position(self, now: float) -> None:
         """Partitions without a position, outside callbacks."""
         try:
             for place in self._out_of_range:
                 partition = self.ownership.get(place)
                 if partition is not None and not partition.closing:
-                    self._leave([place])
-                    self._let_go([partition])
+                    self.handover.forget(self.handover.close_down([place]))
                     self.assignment.out_of_range(partition)
             self._out_of_range.clear()
             self.assignment.step(now)
@@ -376,7 +319,7 @@ class Loop:
         self.intake.close()
         for partition in self.ownership:
             self.lanes.drop(partition)
-            self._drop_waiting(partition)
+            self.handover.drop_waiting(partition)
 
     def _drained(self, now: float) -> bool:
         """Whether the drain is over, and then the end with it."""
@@ -391,7 +334,7 @@ class Loop:
                     settling=len(self.cases.settling),
                 )
             return False
-        self.committer.push(now, self.ownership)
+        self.committer.drain(now)
         if now < self._deadline and any(self.committer.owes(partition) for partition in self.ownership):
             return False
         self._end(Ending("stopped", unfinished=len(self.in_flight)))

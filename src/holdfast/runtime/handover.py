@@ -1,0 +1,85 @@
+"""How partitions are let go: stop, finish what is in hand, commit, forget. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.lanes import Lanes
+from holdfast.core.partitions import Partition
+from holdfast.core.ports import Clock, Source
+from holdfast.core.records import TopicPartition
+from holdfast.core.runs import Case
+from holdfast.observe.logs import get_logger
+from holdfast.runtime.cases import Cases
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.intake import Intake
+from holdfast.runtime.ownership import Ownership
+
+log = get_logger("holdfast.handover")
+
+SERVE_S = 0.1
+"""Longest wait for the answer to a commit at a time, inside a callback."""
+
+SENDS = 3
+"""How often a commit is sent before the partition is given up without it; its records come again."""
+
+
+class Handover:
+    """The steps of giving partitions up; the loop decides when each is due."""
+
+    def __init__(
+        self, source: Source, ownership: Ownership, lanes: Lanes, *, cases: Cases, committer: Committer, intake: Intake
+    ) -> None:
+        self._source = source
+        self._ownership = ownership
+        self._lanes = lanes
+        self._cases = cases
+        self._committer = committer
+        self._intake = intake
+
+    def close_down(self, places: Sequence[TopicPartition]) -> list[Partition]:
+        """Start nothing more of these, cut their waits short; what is being handled or buried goes on."""
+        leaving = [partition for place in places if (partition := self._ownership.get(place)) is not None]
+        for partition in leaving:
+            partition.closing = True
+            self._lanes.drop(partition)
+            for run in partition.running:
+                run.stop = True
+            self.drop_waiting(partition)
+        return leaving
+
+    def drop_waiting(self, partition: Partition) -> None:
+        """Cases that only wait for their next attempt are left to whoever owns the partition next."""
+        running = {run.case for run in partition.running}
+        for case in [case for case in partition.cases if case not in running and case not in self._cases.settling]:
+            self.drop(case)
+
+    def drop(self, case: Case) -> None:
+        """Unfinished, and not ours to finish: whoever owns the partition next begins it anew."""
+        case.dropped = True
+        case.partition.cases.discard(case)
+        self._lanes.release(case)
+
+    def commit_now(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> None:
+        """Inside a callback: commit what these partitions have, and wait for the answer until the deadline."""
+        sent = 0
+        while any(self._committer.owes(partition) for partition in partitions):
+            now = clock.monotonic()
+            if now >= deadline or (sent >= SENDS and not self._committer.under_way):
+                log.warning("revoked_before_commit_was_confirmed", partitions=[str(one.place) for one in partitions])
+                return
+            if not self._committer.under_way:
+                sent += 1
+                self._committer.push(now, partitions)
+            self._source.serve(min(SERVE_S, deadline - now))
+
+    def forget(self, partitions: Sequence[Partition]) -> None:
+        """Their epoch is over: results that still come are stale."""
+        for partition in partitions:
+            running = {run.case for run in partition.running}
+            for case in self._cases.drop(partition):
+                if case not in running:
+                    self._lanes.release(case)
+            self._committer.forget(partition)
+            self._intake.forget(partition)
+            self._ownership.end(partition)

@@ -1,0 +1,70 @@
+"""P1, P3: while a letter cannot be published, its record is not finished: the lane stays, nothing is committed past it,
+the handler does not run again, and other lanes go on. When the letter gets through, everything is made up for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from holdfast import Context, Reject
+from holdfast.core.completion import decode
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+
+GROUP = "scenario.work"
+BAD = 3
+
+
+def limit(broker: TopicAdmin, topic: str, size: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in broker.admin.incremental_alter_configs([change]).values():
+        future.result(10)
+
+
+WAYS: dict[str, tuple[Callable[[TopicAdmin, str], object], Callable[[TopicAdmin, str], object]]] = {
+    "the topic is deleted": (lambda broker, name: broker.delete_topic(name), lambda broker, name: broker.create_topic(name)),
+    "the letter is too large": (lambda broker, name: limit(broker, name, 200), lambda broker, name: limit(broker, name, 10**6)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_lane_waits_and_the_others_go_on(kafka: TopicAdmin, topic: TopicFactory, way: str) -> None:
+    obstruct, clear = WAYS[way]
+    name, client = topic(), Client(kafka)
+    letters = f"{name}.dlq"
+    app, seen = app_for(kafka, librdkafka={"topic.metadata.propagation.max.ms": 200}), list[int]()
+
+    @app.consumer(name, order="key", dead_letter="{topic}.dlq")
+    def work(value: bytes, ctx: Context) -> None:
+        seen.append(ctx.offset)
+        if ctx.offset == BAD:
+            raise Reject("no")
+
+    # The bad record is of key "a", as is every second one.
+    records = [Sent(b"v", b"a" if number % 2 else b"b") for number in range(40)]
+    with Inside(app) as running:
+        running.wait_assigned()
+        obstruct(kafka, letters)
+        client.produce(name, records)
+        until(lambda: len(running.log.of("letter_not_published")) >= 2, 30, "the letter is refused again and again")
+        map_ = lambda: decode(client.committed(GROUP, name)[1], offset=BAD)  # noqa: E731
+        until(lambda: all(offset in map_() for offset in range(4, 40, 2)), 10, "the other key is done and committed")
+        assert client.committed(GROUP, name)[0] == BAD
+        assert sorted(seen) == sorted([0, 1, 2, BAD, *range(4, 40, 2)]), "the lane of the bad record waits behind it"
+        clear(kafka, letters)
+        until(lambda: client.committed(GROUP, name) == (40, ""), 40, "everything is committed")
+    assert sorted(seen) == list(range(40)), "no handler ran twice"
+    assert [offset for offset in seen if offset % 2] == list(range(1, 40, 2))
+    (letter,) = client.read(letters, 1)
+    assert letter.key() == b"a"
+    assert client.edges(letters) == (0, 1)
