@@ -151,7 +151,7 @@ class Mailbox(Protocol):
     """Where workers and sinks leave word for the loop."""
 
     def post(self, item: Any) -> None:
-        """Any thread; never blocks."""
+        """Any thread; never blocks. A list counts as its items, in order."""
 
     def collect(self, timeout_s: float) -> list[Any]:
         """Loop thread: wait for the first item, at most timeout_s (0: not at all), and take all that are there, in

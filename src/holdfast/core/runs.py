@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from holdfast.core.partitions import Partition
 
 
+KEPT_ATTEMPTS = 20
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One failed attempt: when (wall clock) and with what. Not the exception: its frames would keep payloads alive."""
@@ -32,6 +35,7 @@ class Case:
         "attempts",
         "begun_at",
         "dropped",
+        "failures",
         "keys",
         "message",
         "outgoing",
@@ -49,11 +53,19 @@ class Case:
         self.message = message
         self.keys = keys
         self.begun_at = begun_at
+        self.failures = 0
         self.attempts: list[Attempt] = []
         self.verdict: Verdict | None = None
         self.outgoing: Outgoing | None = None  # the letter, built once
         self.publishes = 0
         self.dropped = False
+
+    def note(self, attempt: Attempt) -> None:
+        """One more failure. The first attempt and the last ones are kept: a record may be retried for ever."""
+        self.failures += 1
+        self.attempts.append(attempt)
+        if len(self.attempts) > KEPT_ATTEMPTS:
+            del self.attempts[1]
 
 
 class Run:
@@ -90,7 +102,7 @@ class Run:
         self.seqs = seqs
         self.keys = keys
         self.case = case
-        self.attempt = 1 if case is None else len(case.attempts) + 1
+        self.attempt = 1 if case is None else case.failures + 1
         self.begun_at = 0.0
         self.stop = False
         self.done = 0

@@ -76,11 +76,10 @@ class Cases:
     def failed(self, case: Case, error: BaseException, now: float) -> None:
         """An attempt failed: decide, and begin what was decided."""
         self.counts.errors += 1
-        case.attempts.append(Attempt(self._clock.wall(), type(error).__name__))
-        attempt = len(case.attempts)
+        case.note(Attempt(self._clock.wall(), type(error).__name__))
         case.verdict = verdict = judge(
             error,
-            attempt=attempt,
+            attempt=case.failures,
             elapsed_s=now - case.begun_at,
             policy=self._plan.retry,
             jitter=self._random.random(),
@@ -111,7 +110,7 @@ class Cases:
         place = case.partition.place
         level(
             event,
-            retry_count=len(case.attempts),
+            retry_count=case.failures,
             error_type=type(error).__name__,
             consumer_group=self._plan.group,
             topic=place.topic,
@@ -131,7 +130,8 @@ class Cases:
                 self.ready.append(case)
 
     def next_in(self, now: float) -> float:
-        return 0.0 if self.ready else self._timers.next_in(now)
+        """Seconds until a wait is over. What is ready already waits for room or for a hold to go, not for time."""
+        return self._timers.next_in(now)
 
     def _publish(self, case: Case) -> None:
         if case.outgoing is None:

@@ -14,7 +14,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a loop ended. `unfinished` is how many records were still being handled."""
+    """Why a loop ended. `unfinished` is how much was still being handled, buried or committed."""
 
     kind: str  # "stopped" | "halted" | "fenced" | "failed"
     reason: str = ""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.errors import Halt
+from holdfast.core.errors import Discard, Halt, Reject
 from holdfast.core.ports import Sink
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
@@ -17,6 +17,9 @@ from holdfast.runtime.context import Context
 from holdfast.runtime.walk import AsyncCall, Call
 
 Decode = Callable[[bytes | None], Any]
+
+FINISHES = (Discard, Reject)
+"""With these a handler finishes its record by its own word, so what it sent before must be acknowledged, too."""
 
 
 class Handler:
@@ -53,7 +56,12 @@ class Handler:
 
         def call_with_context(message: Message, run: Run) -> None:
             context = context_for(message, run)
-            result = function(decode(message.value()), context)
+            try:
+                result = function(decode(message.value()), context)
+            except FINISHES:
+                if context.sends is not None:
+                    context.sends.wait()
+                raise
             if result is not None:
                 _refuse_awaitable(result)
             if context.sends is not None:
@@ -74,7 +82,12 @@ class Handler:
 
         async def call_with_context(message: Message, run: Run) -> None:
             context = context_for(message, run)
-            await function(decode(message.value()), context)
+            try:
+                await function(decode(message.value()), context)
+            except FINISHES:
+                if context.sends is not None:
+                    await context.sends.wait_async()
+                raise
             if context.sends is not None:
                 await context.sends.wait_async()
 

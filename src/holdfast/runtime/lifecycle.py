@@ -104,7 +104,7 @@ class Lifecycle:
             if self._signals:
                 log.info("stopping", signal=signal.Signals(self._signals[0]).name, timeout_s=self._timeout_s)
                 self._drain(now)
-            elif any(thread.ending or thread.loop.halted for thread in self._threads):
+            elif any(thread.ending or thread.loop.ending or thread.loop.halted for thread in self._threads):
                 self._drain(now)
         elif now >= self._deadline:
             log.error("deadline_passed", timeout_s=self._timeout_s, consequence="what was not finished comes again")

@@ -261,6 +261,7 @@ class Loop:
             if self.committer.under_way:
                 self._source.serve(min(BUSY_S, max(0.0, deadline - self._clock.monotonic())))
             now = self._clock.monotonic()
+            deadline = min(deadline, self._deadline)  # a signal may have come meanwhile
         self.handover.commit_now(leaving, self._clock, deadline)
         self.handover.forget(leaving)
         self.committer.membership_settled(self.ownership)
@@ -337,7 +338,8 @@ class Loop:
         self.committer.drain(now)
         if now < self._deadline and any(self.committer.owes(partition) for partition in self.ownership):
             return False
-        self._end(Ending("stopped", unfinished=len(self.in_flight)))
+        owing = sum(self.committer.owes(partition) for partition in self.ownership)
+        self._end(Ending("stopped", unfinished=waiting + owing))
         return True
 
     def _end(self, ending: Ending) -> None:

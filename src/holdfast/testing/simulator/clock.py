@@ -8,6 +8,9 @@ from math import inf
 
 Action = Callable[[], object]
 
+HOLD_UP_S = 0.05
+"""An event that takes longer holds up the wait in which it happened to fall."""
+
 
 class Timer:
     """A scheduled event. `cancel` makes it a no-op; cancelling twice, or after it ran, is harmless."""
@@ -27,7 +30,8 @@ class SimClock:
     """Implements `core.ports.Clock`. One thread; events at the same instant run in the order they were scheduled.
 
     Waiting nests: an event may itself wait, which moves the time on for everybody. The outer wait then returns late, as
-    on a busy machine; time never goes back.
+    on a busy machine; time never goes back. A wait that `yields` gives up early when an outer one is over, so that only
+    waits that cannot be cut short (inside a callback) hold up others; `held_up_s` sums up how long those took.
     """
 
     def __init__(self, *, start_s: float = 1000.0, wall_start_s: float = 1_750_000_000.0) -> None:
@@ -35,7 +39,9 @@ class SimClock:
         self._skew = wall_start_s - start_s
         self._heap: list[tuple[float, int, Timer]] = []
         self._scheduled = 0
+        self._waits: list[tuple[float, Callable[[], object]]] = []
         self.events_run = 0
+        self.held_up_s = 0.0
 
     def monotonic(self) -> float:
         return self._now
@@ -73,7 +79,10 @@ class SimClock:
         timer = heappop(self._heap)[2]
         self._now = max(self._now, due)
         self.events_run += 1
+        begun = self._now
         timer.action()
+        if self._now - begun > HOLD_UP_S:
+            self.held_up_s += self._now - begun
         return True
 
     def advance(self, seconds: float) -> None:
@@ -82,9 +91,23 @@ class SimClock:
         while self.run_next(limit):
             pass
 
-    def wait(self, deadline: float, ready: Callable[[], object]) -> bool:
+    def wait(self, deadline: float, ready: Callable[[], object], *, yields: bool = False) -> bool:
         """Let time pass until `ready()` is true or the deadline is reached; says which."""
-        while not ready():
-            if not self.run_next(deadline):
-                return bool(ready())
-        return True
+        self._waits.append((deadline, ready))
+        try:
+            while not ready():
+                if yields and self._outer_is_over():
+                    return False
+                if not self.run_next(deadline):
+                    return bool(ready())
+            return True
+        finally:
+            self._waits.pop()
+
+    def _outer_is_over(self) -> bool:
+        return any(deadline <= self._now or ready() for deadline, ready in self._waits[:-1])
+
+    @property
+    def depth(self) -> int:
+        """How many waits are on the stack."""
+        return len(self._waits)

@@ -55,6 +55,13 @@ class Switch(Generic[K]):
         self._clock = clock
         self._trace = trace
         self._orders: list[tuple[K, float, float]] = []
+        self.taken_at = -inf  # when a request last went wrong by order
+
+    @property
+    def open(self) -> bool:
+        """Whether a request may go wrong now."""
+        now = self._clock.monotonic()
+        return any(left > 0 and until > now for _, left, until in self._orders)
 
     def order(self, kind: K, *, count: int | None = None, duration_s: float | None = None) -> None:
         if count is None and duration_s is None:
@@ -72,6 +79,7 @@ class Switch(Generic[K]):
         if kind == but or (only is not None and kind != only):
             return None
         self._orders[0] = (kind, left - 1, until)
+        self.taken_at = now
         self._trace.fault(kind.value)
         return kind
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from holdfast.core.errors import Fault
 from holdfast.core.ports import Position
 from holdfast.core.records import TopicPartition
+from holdfast.testing.simulator.acts import OutOfRange
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.log import FakeMessage, PartitionLog
 from holdfast.testing.simulator.operations import ErrorOp, Operations
@@ -160,6 +162,9 @@ class Fetcher:
             self._broker.trace.fault(f"fetch_{trouble}")
             error = Failure(trouble).error(f"fetching {tap.place} at {tap.fetch_at}")
             self._operations.append(ErrorOp(error, tap.place))
+            if error.fault is Fault.OUT_OF_RANGE:
+                now = self._broker.clock.monotonic()
+                self._broker.trace.add(OutOfRange(now, self._process.name, tap.place, tap.fetch_at))
             return
         if log is not None:
             for message in log.read(tap.fetch_at, self._broker.rng.randint(1, self._broker.settings.fetch_records)):

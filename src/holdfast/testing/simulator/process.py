@@ -34,6 +34,9 @@ class Process:
         self._continues: Timer | None = None
         self._backlog: list[Action] = []
         self._calls_left: int | None = None
+        self._bottom: int | None = None
+        self.in_callback = False
+        self.held_up_at = -inf
 
     def enter(self) -> None:
         """The process runs a port call. Raises ProcessDied when it is dead or dies here; waits while it is stopped.
@@ -47,17 +50,37 @@ class Process:
         self._check()
         self.wait(CALL_COST_S, lambda: False)
 
-    def wait(self, timeout_s: float, ready: Callable[[], object]) -> bool:
-        """Let simulated time pass until `ready()` or the time-out; a stopped process waits on. Raises ProcessDied."""
-        deadline = self.clock.monotonic() + timeout_s
-        while True:
-            met = self.clock.wait(deadline, lambda: not self.alive or (not self.stopped and ready()))
-            self._check()
-            if not self.stopped:
-                return met
-            # Only a continue or a kill ends this, both of which are events of the clock.
-            self.clock.wait(inf, lambda: not self.stopped or not self.alive)
-            self._check()
+    def wait(self, timeout_s: float, ready: Callable[[], object], *, yields: bool = False) -> bool:
+        """Let simulated time pass until `ready()` or the time-out; a stopped process waits on. Raises ProcessDied.
+
+        `yields`: the wait may end early so that another process, whose wait is over, goes on; never inside a callback,
+        where the same would be asked for again at once.
+        """
+        clock = self.clock
+        deadline, held_up_s = clock.monotonic() + timeout_s, clock.held_up_s
+        outermost, self._bottom = self._bottom, clock.depth if self._bottom is None else self._bottom
+        try:
+            while True:
+                met = clock.wait(
+                    deadline,
+                    lambda: not self.alive or (not self.stopped and ready()),
+                    yields=yields and not self.in_callback,
+                )
+                self._check()
+                if not self.stopped:
+                    return met
+                # Only a continue or a kill ends this, both of which are events of the clock.
+                clock.wait(inf, lambda: not self.stopped or not self.alive)
+                self._check()
+        finally:
+            self._bottom = outermost
+            if clock.held_up_s > held_up_s:
+                self.held_up_at = clock.monotonic()
+
+    @property
+    def on_top(self) -> bool:
+        """Whether its code is on the stack above another process's, so that stopping it now would stop that, too."""
+        return self._bottom is not None and self._bottom > 0
 
     def later(self, delay_s: float, action: Action) -> Timer:
         """A background thread of this process does something after a while, if the process still runs then."""

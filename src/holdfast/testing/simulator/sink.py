@@ -7,6 +7,7 @@ from zlib import crc32
 from holdfast.core.errors import Fault, SinkError
 from holdfast.core.ports import Delivery, Outgoing, Receipt
 from holdfast.core.records import TopicPartition
+from holdfast.testing.simulator.acts import LetterSent
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.clock import Action
 from holdfast.testing.simulator.faults import SendFault
@@ -35,6 +36,8 @@ class FakeSink:
         number = len(self.sent)
         self.sent.append(outgoing)
         self._waiting[number] = delivered
+        letter = next((value or b"" for name, value in outgoing.headers if name == "holdfast-letter-id"), b"")
+        self._broker.trace.add(LetterSent(self._now(), self._process.name, number, letter.decode()))
         if self._closed:
             self._fail(number, Fault.FATAL, "_STATE")
         elif self._size(outgoing) > self._broker.settings.max_message_bytes:

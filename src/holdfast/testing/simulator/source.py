@@ -10,6 +10,7 @@ from typing import assert_never
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.ports import CommitOutcome, Committed, Listener, Position
 from holdfast.core.records import Message, TopicPartition
+from holdfast.testing.simulator.acts import OffsetsRead
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.commits import Commits
 from holdfast.testing.simulator.fetcher import Fetched, Fetcher
@@ -84,8 +85,12 @@ class FakeSource:
         deadline = self._now() + timeout_s
         fetched = self._next()
         while fetched is None and self._now() < deadline and not self._event_taken:
-            self._process.wait(deadline - self._now(), lambda: self._operations or self._fetcher.ready())
+            waited = self._process.wait(
+                deadline - self._now(), lambda: self._operations or self._fetcher.ready(), yields=True
+            )
             fetched = self._next()
+            if not waited:
+                break
         self._membership.polled_at = self._now()
         return self._hand_out([fetched])[0] if fetched is not None else None
 
@@ -135,6 +140,10 @@ class FakeSource:
         answer = self._commits.stored(places, timeout_s) if places else []
         if isinstance(answer, Failure):
             raise answer.error("reading committed offsets")
+        for found in answer:
+            self._broker.trace.add(
+                OffsetsRead(self._now(), self._process.name, found.place, found.offset, found.metadata)
+            )
         return answer
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
@@ -250,8 +259,10 @@ class FakeSource:
 
     def _rebalance(self, name: str, call: Callable[[], None]) -> None:
         self._callback = name
+        self._process.in_callback = True
         self._membership.serving()
         self._guard(call)
+        self._process.in_callback = False
         self._callback = ""
         self._fetcher.unsuspend()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.records import TopicPartition
@@ -248,9 +249,12 @@ class Trace:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.faults: Counter[str] = Counter()
+        self.listeners: list[Callable[[Event], None]] = []
 
     def add(self, event: Event) -> None:
         self.events.append(event)
+        for listener in self.listeners:
+            listener(event)
 
     def fault(self, kind: str) -> None:
         self.faults[kind] += 1

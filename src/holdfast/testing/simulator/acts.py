@@ -1,0 +1,83 @@
+"""Events of a trace that the simulated members leave: what handlers, letters and the loops themselves did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.records import TopicPartition
+from holdfast.testing.simulator.trace import Event
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsRead(Event):
+    """The member asked for the committed offset and was told this; None is no commit."""
+
+    member: str
+    place: TopicPartition
+    offset: int | None
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfRange(Event):
+    """The member's client reports that this position lies outside the log."""
+
+    member: str
+    place: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSent(Event):
+    """The member handed a record to its sink; `number` is the sink's count of sends."""
+
+    member: str
+    number: int
+    letter: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerBegan(Event):
+    """The handler was called. `call` numbers the calls of a world, `number` is the record's own."""
+
+    member: str
+    place: TopicPartition
+    offset: int
+    number: int
+    attempt: int
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerEnded(Event):
+    """The handler returned (`outcome` is "ok") or raised the error of that name."""
+
+    member: str
+    place: TopicPartition
+    offset: int
+    number: int
+    outcome: str
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked(Event):
+    """Somebody sent SIGTERM; the process ends at `deadline` at the latest."""
+
+    member: str
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopTaken(Event):
+    """The loop has heard of it."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Event):
+    """The process ended in order: `kind` is the loop's own word, or "deadline" when time was up."""
+
+    member: str
+    kind: str
