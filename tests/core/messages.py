@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from holdfast.core.records import Message, TopicPartition
+from holdfast.core.records import Headers, Message, TopicPartition
 from holdfast.testing.simulator.log import FakeMessage
 
 PLACE = TopicPartition("orders", 0)
 
 
 def message(
-    offset: int, key: bytes | None = None, *, place: TopicPartition = PLACE, value: bytes | None = b"v"
+    offset: int,
+    key: bytes | None = None,
+    *,
+    place: TopicPartition = PLACE,
+    value: bytes | None = b"v",
+    headers: Headers = (),
 ) -> Message:
-    return FakeMessage(place, offset, key=key, value=value)
+    return FakeMessage(place, offset, key=key, value=value, headers=headers)

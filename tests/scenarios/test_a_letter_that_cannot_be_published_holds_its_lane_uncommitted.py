@@ -32,8 +32,14 @@ def limit(broker: TopicAdmin, topic: str, size: int) -> None:
 
 
 WAYS: dict[str, tuple[Callable[[TopicAdmin, str], object], Callable[[TopicAdmin, str], object]]] = {
-    "the topic is deleted": (lambda broker, name: broker.delete_topic(name), lambda broker, name: broker.create_topic(name)),
-    "the letter is too large": (lambda broker, name: limit(broker, name, 200), lambda broker, name: limit(broker, name, 10**6)),
+    "the topic is deleted": (
+        lambda broker, name: broker.delete_topic(name),
+        lambda broker, name: broker.create_topic(name),
+    ),
+    "the letter is too large": (
+        lambda broker, name: limit(broker, name, 200),
+        lambda broker, name: limit(broker, name, 10**6),
+    ),
 }
 
 

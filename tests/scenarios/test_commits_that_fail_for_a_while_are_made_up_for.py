@@ -36,8 +36,13 @@ def broker() -> Iterator[KafkaBroker]:
 
 def allow_again(broker: KafkaBroker, topic: str) -> None:
     denied = AclBindingFilter(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:alice", None, AclOperation.ANY,
-        AclPermissionType.DENY
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        "User:alice",
+        None,
+        AclOperation.ANY,
+        AclPermissionType.DENY,
     )
     for future in broker.admin.delete_acls([denied]).values():
         future.result(10)

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[a
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.core.errors import Fault, SourceError
+from holdfast.kafka.client_log import LOGGER
 from holdfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, fault_of, source_error
 
 TRY_S = 1.0
@@ -115,7 +116,7 @@ class KafkaAdmin:
     def _client(self) -> AdminClient:
         if self._made is None:
             try:
-                self._made = AdminClient(self._properties | {"error_cb": self._on_error})
+                self._made = AdminClient(self._properties | {"error_cb": self._on_error, "logger": LOGGER})
             except CLIENT_ERRORS as error:
                 raise config_error("admin client", error) from error
         return self._made

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, Producer
 
 from holdfast.core.errors import Fault, SinkError
 from holdfast.core.ports import Delivery, Outgoing, Receipt
+from holdfast.kafka.client_log import LOGGER
 from holdfast.kafka.faults import CLIENT_ERRORS, config_error, sink_error
 
 _log = logging.getLogger("holdfast.kafka.sink")
@@ -87,7 +88,7 @@ class KafkaSink:
             raise SinkError("The sink is closed.", fault=Fault.FATAL, code="CLOSED")
         if self._client is None:
             try:
-                self._client = Producer({**self._properties, "error_cb": _on_error})
+                self._client = Producer({**self._properties, "error_cb": _on_error, "logger": LOGGER})
             except CLIENT_ERRORS as error:
                 raise config_error("producer", error) from error
             self._thread = threading.Thread(target=self._report, name="holdfast-sink", daemon=True)
@@ -177,4 +178,4 @@ def _tell(delivered: Delivery, outcome: Receipt | SinkError) -> None:
 
 
 def _on_error(error: KafkaError) -> None:
-    _log.warning("sink_client_error", extra={"code": error.name(), "error": error.str()})
+    LOGGER.warning("%s producer: %s", error.name(), error.str())

@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, KafkaError
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.ports import CommitOutcome, Committed, Listener, Position
 from holdfast.core.records import Message, TopicPartition
+from holdfast.kafka.client_log import LOGGER
 from holdfast.kafka.commits import Requests
 from holdfast.kafka.config import is_incremental
 from holdfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
@@ -71,7 +72,7 @@ class KafkaSource:
         """Join the group. Raises ConfigError if the client does not take its properties, else SourceError."""
         callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
         try:
-            self._client = Consumer({**self._properties, **callbacks})
+            self._client = Consumer({**self._properties, **callbacks, "logger": LOGGER})
         except CLIENT_ERRORS as error:
             raise config_error("consumer", error) from error
         self._listener = listener

@@ -7,6 +7,7 @@ longer than it was told to wait, whatever handlers, letters, commits or the brok
 from __future__ import annotations
 
 from collections.abc import Sequence
+from logging import WARNING
 from random import Random
 from typing import Protocol
 
@@ -282,7 +283,9 @@ class Loop:
         elif error.fault in (Fault.FENCED, Fault.FATAL):
             self._client_is_gone(error)
         else:
-            log.warning("client_error", consumer=self.plan.name, fault=error.fault, code=error.code, error=str(error))
+            fields = {"consumer": self.plan.name, "fault": error.fault, "code": error.code, "error": str(error)}
+            key = self.plan.name, error.code  # a broker that is away is reported twenty times a second
+            log.sampled(30, "client_error", now=self._clock.monotonic(), key=key, **fields)
 
     def _position(self, now: float) -> None:
         """Partitions without a position, outside callbacks."""

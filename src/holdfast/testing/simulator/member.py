@@ -1,0 +1,186 @@
+"""One simulated process that runs the real loop, with what the app around it does about signals and deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from holdfast.core.ports import Committed
+from holdfast.core.records import Message, TopicPartition
+from holdfast.deadletter.publisher import Publisher
+from holdfast.runtime.endings import Stop
+from holdfast.runtime.lifecycle import FINISH_MARGIN_S
+from holdfast.runtime.loop import Loop
+from holdfast.runtime.plan import Plan
+from holdfast.testing.simulator.acts import Ended, StopAsked, StopTaken
+from holdfast.testing.simulator.clock import SimClock
+from holdfast.testing.simulator.executor import SimExecutor
+from holdfast.testing.simulator.setup import GROUP, Setup
+from holdfast.testing.simulator.source import FakeSource
+from holdfast.testing.simulator.workload import Workload
+from holdfast.testing.simulator.world import FINISHED, Seat, World
+
+SPINS = 200_000
+"""So many looks at a clock that stands still are a loop that nothing ends."""
+
+
+class _Clock:
+    """The world's clock, as the loop sees it: notices when nobody lets time pass."""
+
+    def __init__(self, clock: SimClock) -> None:
+        self._clock = clock
+        self._seen = -1.0
+        self._looks = 0
+
+    def monotonic(self) -> float:
+        now = self._clock.monotonic()
+        if now != self._seen:
+            self._seen, self._looks = now, 0
+        self._looks += 1
+        if self._looks > SPINS:
+            raise RuntimeError(f"the loop looked at the clock {SPINS} times and never let time pass")
+        return now
+
+    def wall(self) -> float:
+        return self._clock.wall()
+
+
+class _Source:
+    """The client with an eye on how long the loop stays away from it, and how long a callback keeps it."""
+
+    def __init__(self, source: FakeSource, clock: SimClock) -> None:
+        self._source = source
+        self._clock = clock
+        self.left_at = clock.monotonic()
+        self.inside = False
+        self.subscribe = source.subscribe
+        self.serve = source.serve
+        self.start = source.start
+        self.reset = source.reset
+        self.pause = source.pause
+        self.resume = source.resume
+        self.edges = source.edges
+        self.commit = source.commit
+
+    def poll(self, timeout_s: float) -> Message | None:
+        self.inside = True
+        message = self._source.poll(timeout_s)
+        self._leave()
+        return message
+
+    def sweep(self, limit: int) -> list[Message]:
+        self.inside = True
+        messages = self._source.sweep(limit)
+        self._leave()
+        return messages
+
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+        return self._source.committed(places, timeout_s)
+
+    def close(self) -> None:
+        self.inside = True
+        self._source.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        self.inside = False
+        self.left_at = self._clock.monotonic()
+
+
+class _Mailbox:
+    """The loop's mailbox; says when the word to stop was taken out of it."""
+
+    def __init__(self, seat: Seat, world: World) -> None:
+        self._box = seat.mailbox
+        self._name = seat.process.name
+        self._world = world
+        self.post = seat.mailbox.post
+
+    def collect(self, timeout_s: float) -> list[Any]:
+        items = self._box.collect(timeout_s)
+        for item in items:
+            if type(item) is Stop:
+                self._world.trace.add(StopTaken(self._world.clock.monotonic(), self._name))
+        return items
+
+
+class Member:
+    """The process's main: builds everything on its seat, and then is its step."""
+
+    def __init__(self, seat: Seat, world: World, setup: Setup, workload: Workload) -> None:
+        self.seat = seat
+        self.process = seat.process
+        self.name = seat.process.name
+        self.setup = setup
+        self._world = world
+        self._stopping = False
+        rng = Random(world.rng.getrandbits(32))
+        mailbox = _Mailbox(seat, world)
+        self.executor = SimExecutor(seat.process, mailbox, workload, rng, threads=setup.threads)
+        self.source = _Source(seat.source, world.clock)
+        self.plan = self._plan(world)
+        self.loop = Loop(
+            self.plan,
+            source=self.source,
+            executor=self.executor,
+            mailbox=mailbox,
+            publisher=Publisher(
+                seat.sink,
+                topics=self.plan.dead_letter_topics,
+                partitions={f"{topic}.dlq": 1 for topic in setup.partitions},
+                group=GROUP,
+                handler="handler",
+                app_version="0",
+            ),
+            clock=_Clock(world.clock),
+            random=rng,
+        )
+        self.loop.start()
+
+    def step(self, now: float) -> object:
+        loop = self.loop
+        loop.step(now)
+        if loop.ending is not None:
+            self._world.trace.add(Ended(self._world.clock.monotonic(), self.name, loop.ending.kind))
+            return FINISHED
+        if loop.halted and not self._stopping:
+            self.stop()
+        return None
+
+    def stop(self) -> None:
+        """SIGTERM: as the app's main thread does it."""
+        if self._stopping or not self.process.alive:
+            return
+        self._stopping = True
+        timeout_s, clock = self.setup.shutdown_timeout_s, self._world.clock
+        deadline = clock.monotonic() + timeout_s
+        self._world.trace.add(StopAsked(clock.monotonic(), self.name, deadline))
+        self._world.trace.fault("halt" if self.loop.halted else "sigterm")
+        self.seat.mailbox.post(Stop(deadline - min(FINISH_MARGIN_S, timeout_s / 4)))
+        self.process.later(timeout_s, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        if self.process.alive:
+            self._world.trace.add(Ended(self._world.clock.monotonic(), self.name, "deadline"))
+            self.process.exit()
+
+    def _plan(self, world: World) -> Plan:
+        setup = self.setup
+        topics = tuple(setup.partitions)
+        return Plan(
+            name=self.name,
+            group=GROUP,
+            topics=topics,
+            order=setup.order,
+            capacity=setup.capacity,
+            commit=setup.commit,
+            retry=setup.retry,
+            buffer=setup.buffer,
+            sweep=setup.sweep,
+            reset=setup.reset,
+            revoke_timeout_s=setup.revoke_timeout_s,
+            dead_letter_topics={topic: f"{topic}.dlq" for topic in topics},
+            topic_ids={topic: world.broker.topic_id(topic) or "" for topic in topics},
+            handler="handler",
+        )

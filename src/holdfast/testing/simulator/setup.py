@@ -1,0 +1,118 @@
+"""What one seed is about: how the consumer is configured, what its records look like, and what goes wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from holdfast.core.completion import WINDOW
+from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
+from holdfast.testing.simulator.settings import WorldSettings
+
+GROUP = "g"
+
+FAULTS = (
+    "crash", "crash_soon", "stop", "freeze", "commits", "reads", "sends", "join", "leave", "delete", "gaps", "compact",
+    "recreate", "grow",
+)  # fmt: skip
+"""What may be done to the world; each seed takes some of it."""
+
+TROUBLES = ("flaky", "doomed", "later", "reject", "decode", "discard", "halt")
+"""What a handler may do other than succeed."""
+
+Keys = Literal["few", "many", "null", "mixed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Every choice of a seed that does not depend on what happens."""
+
+    order: Order
+    commit: CommitPolicy
+    retry: RetryPolicy
+    buffer: BufferPolicy
+    sweep: int
+    capacity: int
+    window: int
+    reset: Literal["earliest", "latest"]
+    revoke_timeout_s: float
+    shutdown_timeout_s: float
+    threads: bool
+    """Runs are walked in one go, as by a thread nobody interrupts; else record by record, as by a coroutine."""
+    members: int
+    static: bool
+    partitions: dict[str, int]
+    keys: Keys
+    pace: tuple[float, float]
+    """Bounds of a handler's time in seconds."""
+    slow: float
+    """The share of records that take seconds."""
+    trouble: float
+    """The share of records that fail somehow."""
+    troubles: tuple[str, ...]
+    faults: tuple[str, ...]
+    chaos_s: float
+    records: int
+    world: WorldSettings
+
+
+def setup_for(seed: int) -> Setup:
+    """The setup of a seed: always the same for the same seed."""
+    rng = Random(seed * 2 + 1)
+    order: Order = rng.choice(("partition", "key", "key", "none"))
+    each = rng.random() < 0.5
+    faults = tuple(fault for fault in FAULTS if rng.random() < (0.12 if fault in ("recreate", "grow") else 0.55))
+    reset: Literal["earliest", "latest"] = "latest" if rng.random() < 0.12 else "earliest"
+    return Setup(
+        order=order,
+        commit=CommitPolicy(
+            mode="each" if each else "interval",
+            every_s=rng.choice((0.1, 0.3, 1.0)),
+            every_records=rng.choice((3, 20, 10_000)),
+        ),
+        retry=_retry(rng),
+        buffer=BufferPolicy(records=rng.choice((3, 10, 30, 50)), bytes=rng.choice((60, 400, 1 << 24))),
+        sweep=rng.choice((1, 7, 30, 100)),
+        capacity=rng.choice((1, 2, 4, 16)),
+        window=rng.choice((WINDOW, WINDOW, 24, 64)),
+        reset=reset,
+        revoke_timeout_s=rng.choice((0.3, 1.0, 3.0)),
+        shutdown_timeout_s=rng.choice((1.0, 3.0, 6.0)),
+        threads=rng.random() < 0.4,
+        members=rng.choice((1, 1, 2, 3, 4)),
+        static=rng.random() < 0.2,
+        partitions=_partitions(rng),
+        keys=rng.choice(("few", "many", "null", "mixed")),
+        pace=rng.choice(((1e-5, 4e-5), (1e-5, 4e-5), (0.0005, 0.01), (0.005, 0.2), (0.00001, 0.5))),
+        slow=rng.choice((0.0, 0.0, 0.02, 0.05)),
+        trouble=rng.choice((0.0, 0.1, 0.3, 0.5)),
+        troubles=tuple(trouble for trouble in TROUBLES if rng.random() < (0.25 if trouble == "halt" else 0.5)),
+        faults=tuple(fault for fault in faults if reset == "earliest" or fault not in ("grow", "recreate")),
+        chaos_s=rng.uniform(6.0, 18.0),
+        records=rng.randint(60, 220),
+        world=WorldSettings(
+            fetch_records=rng.choice((1, 5, 25)),
+            prefetch_records=rng.choice((5, 60)),
+            latency_s=rng.choice(((0.0003, 0.004), (0.002, 0.05))),
+            ack_delay_s=rng.choice(((0.001, 0.05), (0.05, 0.8))),
+        ),
+    )
+
+
+def _retry(rng: Random) -> RetryPolicy:
+    delay_ms = rng.choice((1.0, 20.0, 150.0))
+    if rng.random() < 0.2:
+        return RetryPolicy(max_retries=None, initial_delay_ms=delay_ms, max_delay_ms=300, multiplier=1.5)
+    return RetryPolicy(
+        max_retries=rng.randint(0, 3),
+        initial_delay_ms=delay_ms,
+        max_delay_ms=500,
+        multiplier=rng.choice((1.0, 2.0)),
+        max_elapsed_s=0.5 if rng.random() < 0.15 else None,
+    )
+
+
+def _partitions(rng: Random) -> dict[str, int]:
+    topics = ("orders",) if rng.random() < 0.7 else ("orders", "payments")
+    return {topic: rng.randint(1, 6 if len(topics) == 1 else 3) for topic in topics}

@@ -1,0 +1,149 @@
+"""Workers run handlers elsewhere and hand every run back, whatever the handler does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.core.partitions import Partition
+from holdfast.core.records import Message, TopicPartition
+from holdfast.core.runs import Run
+from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
+from holdfast.runtime.mailbox import QueueMailbox
+from tests.core.messages import message
+
+PARTITION = Partition(TopicPartition("t", 0), epoch=1, start=0)
+
+
+def run_of(count: int, first: int = 0) -> Run:
+    messages: list[Message] = [message(offset=first + number) for number in range(count)]
+    return Run(PARTITION, messages, range(first, first + count), [])
+
+
+def collect(mailbox: QueueMailbox, count: int, timeout_s: float = 5.0) -> list[Any]:
+    found: list[Any] = []
+    deadline = time.monotonic() + timeout_s
+    while len(found) < count and time.monotonic() < deadline:
+        found += mailbox.collect(0.05)
+    return found
+
+
+def thread_executor(call: Callable[[Message, Run], object], capacity: int = 4) -> tuple[ThreadExecutor, QueueMailbox]:
+    mailbox = QueueMailbox()
+    return ThreadExecutor(call, mailbox, capacity=capacity, name="test"), mailbox
+
+
+def test_a_thread_walks_its_run_in_order_and_counts_every_success() -> None:
+    seen: list[int] = []
+    executor, mailbox = thread_executor(lambda one, _: seen.append(one.offset()))
+    executor.submit([run_of(5)], 1)
+    [run] = collect(mailbox, 1)
+    assert (run.done, run.failure, seen) == (5, None, [0, 1, 2, 3, 4])
+    assert sum(sum(tally.counts) for tally in executor.tallies) == 5
+
+
+def test_a_run_stops_at_the_first_failure() -> None:
+    def call(one: Message, _: Run) -> None:
+        if one.offset() == 2:
+            raise ValueError("two")
+
+    executor, mailbox = thread_executor(call)
+    executor.submit([run_of(5)], 1)
+    [run] = collect(mailbox, 1)
+    assert run.done == 2
+    assert isinstance(run.failure, ValueError)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()])
+def test_a_worker_survives_whatever_a_handler_raises(error: BaseException) -> None:
+    def call(one: Message, _: Run) -> None:
+        if one.offset() == 0:
+            raise error
+
+    executor, mailbox = thread_executor(call, capacity=1)
+    executor.submit([run_of(1), run_of(1, first=1)], 2)
+    first, second = collect(mailbox, 2)
+    assert first.failure is error
+    assert (second.done, second.failure) == (1, None)
+
+
+def test_a_run_that_is_told_to_stop_ends_after_its_current_record() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def call(one: Message, _: Run) -> None:
+        begun.set()
+        go.wait(5)
+
+    executor, mailbox = thread_executor(call)
+    run = run_of(5)
+    executor.submit([run], 1)
+    assert begun.wait(5)
+    run.stop = True
+    go.set()
+    assert collect(mailbox, 1) == [run]
+    assert (run.done, run.failure) == (1, None)
+
+
+def test_no_more_threads_are_started_than_runs_are_out() -> None:
+    executor, mailbox = thread_executor(lambda _, __: None, capacity=32)
+    for number in range(20):
+        executor.submit([run_of(1, first=number)], 1)
+        collect(mailbox, 1)
+    assert len(executor.tallies) == 1
+
+
+def test_coroutines_run_side_by_side_and_come_back_in_bundles() -> None:
+    inside, most = 0, 0
+
+    async def call(one: Message, _: Run) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.01)
+        inside -= 1
+
+    events, mailbox = EventLoopThread(asyncio.new_event_loop), QueueMailbox()
+    executor = CoroutineExecutor(call, mailbox, capacity=50, events=events)
+    executor.submit([run_of(1, first=number) for number in range(200)], 200)
+    runs = collect(mailbox, 200)
+    events.stop(1.0)
+    assert len(runs) == 200
+    assert all(run.done == 1 for run in runs)
+    assert most == 50
+
+
+def test_a_cancellation_that_nobody_asked_for_is_a_failure_and_the_worker_lives_on() -> None:
+    async def call(one: Message, _: Run) -> None:
+        if one.offset() == 0:
+            raise asyncio.CancelledError
+
+    events, mailbox = EventLoopThread(asyncio.new_event_loop), QueueMailbox()
+    executor = CoroutineExecutor(call, mailbox, capacity=1, events=events)
+    executor.submit([run_of(1), run_of(1, first=1)], 2)
+    first, second = collect(mailbox, 2)
+    events.stop(1.0)
+    assert isinstance(first.failure, asyncio.CancelledError)
+    assert (second.done, second.failure) == (1, None)
+
+
+def test_stopping_the_event_loop_lets_handlers_clean_up() -> None:
+    begun, cleaned = threading.Event(), threading.Event()
+
+    async def call(one: Message, _: Run) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cleaned.set()
+
+    events, mailbox = EventLoopThread(asyncio.new_event_loop), QueueMailbox()
+    executor = CoroutineExecutor(call, mailbox, capacity=2, events=events)
+    executor.submit([run_of(1)], 1)
+    assert begun.wait(5)
+    events.stop(2.0)
+    assert cleaned.is_set()

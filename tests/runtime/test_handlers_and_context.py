@@ -1,0 +1,182 @@
+"""From a user's function to what a worker calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import ConfigError, DecodeError, Fault, Halt, SinkError
+from holdfast.core.partitions import Partition
+from holdfast.core.ports import Delivery, Outgoing, Receipt
+from holdfast.core.records import TopicPartition
+from holdfast.core.runs import Run
+from holdfast.decode.signature import inspect_handler
+from holdfast.runtime.context import Context, to_bytes
+from holdfast.runtime.handler import Handler
+from tests.core.messages import message
+
+
+class HeldSink:
+    """Keeps what is sent until it is told the outcome."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Outgoing, Delivery]] = []
+        self.arrived = threading.Event()
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        self.sent.append((outgoing, delivered))
+        self.arrived.set()
+
+    def close(self, timeout_s: float) -> None: ...
+
+    def answer(self, outcome: Receipt | SinkError) -> None:
+        for _, delivered in self.sent:
+            delivered(outcome)
+
+
+RECEIPT = Receipt("out", 0, 0)
+
+
+def handler_of(function: Any) -> Handler:
+    return Handler(function, inspect_handler(function, context_type=Context), tombstones="bury", group="g")
+
+
+def run_for(one: Any) -> Run:
+    return Run(Partition(TopicPartition("t", 0), epoch=1, start=0), [one], (0,), [])
+
+
+def test_the_annotation_decides_what_the_handler_gets() -> None:
+    seen: list[object] = []
+
+    def as_dict(value: dict[str, Any]) -> None:
+        seen.append(value)
+
+    def as_bytes(value: bytes) -> None:
+        seen.append(value)
+
+    one = message(offset=0, value=b'{"a":1}')
+    for function in (as_dict, as_bytes):
+        handler_of(function).call(HeldSink())(one, run_for(one))
+    assert seen == [{"a": 1}, b'{"a":1}']
+
+
+@pytest.mark.parametrize("annotation", [bytes, str, dict])
+def test_a_tombstone_is_refused_unless_the_annotation_takes_it(annotation: type) -> None:
+    def handle(value: Any) -> None: ...
+
+    handle.__annotations__["value"] = annotation
+    one = message(offset=0, value=None)
+    with pytest.raises(DecodeError) as caught:
+        handler_of(handle).call(HeldSink())(one, run_for(one))
+    assert caught.value.code == "TOMBSTONE"
+
+
+def test_a_plain_function_that_returns_a_coroutine_does_not_count_as_done() -> None:
+    async def real(value: bytes) -> None: ...
+
+    def wrapped(value: bytes) -> Any:
+        return real(value)
+
+    one = message(offset=0, value=b"x")
+    with pytest.raises(Halt, match="async def"):
+        handler_of(wrapped).call(HeldSink())(one, run_for(one))
+
+
+def test_a_record_is_not_finished_before_what_it_sent_is_acknowledged() -> None:
+    sink, done = HeldSink(), threading.Event()
+
+    def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", {"n": 1}, key="k", headers={"h": "v"})
+        ctx.send("out", None, key=b"k")
+
+    one = message(offset=0, value=b"x")
+    call = handler_of(handle).call(sink)
+
+    def work() -> None:
+        call(one, run_for(one))
+        done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert sink.arrived.wait(5)
+    assert not done.wait(0.05)
+    while len(sink.sent) < 2:
+        sink.arrived.wait(0.01)
+    assert sink.sent[0][0] == Outgoing("out", b'{"n":1}', b"k", (("h", b"v"),))
+    sink.answer(RECEIPT)
+    assert done.wait(5)
+
+
+def test_a_send_that_is_not_acknowledged_fails_the_attempt() -> None:
+    class Refusing(HeldSink):
+        def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+            delivered(SinkError("no", fault=Fault.RETRY))
+
+    def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+
+    async def handle_async(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+
+    one = message(offset=0, value=b"x")
+    with pytest.raises(SinkError):
+        handler_of(handle).call(Refusing())(one, run_for(one))
+    with pytest.raises(SinkError):
+        asyncio.run(_await(handler_of(handle_async), Refusing(), one))
+
+
+async def _await(handler: Handler, sink: HeldSink, one: Any) -> None:
+    await handler.call_async(sink)(one, run_for(one))
+
+
+def test_an_async_record_waits_for_its_sends_without_blocking_the_event_loop() -> None:
+    sink = HeldSink()
+
+    async def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+
+    async def main() -> None:
+        one = message(offset=0, value=b"x")
+        task = asyncio.create_task(_await(handler_of(handle), sink, one))
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        threading.Thread(target=sink.answer, args=(RECEIPT,)).start()
+        await asyncio.wait_for(task, 5)
+
+    asyncio.run(main())
+
+
+def test_the_context_tells_where_the_record_comes_from() -> None:
+    found: list[Context] = []
+
+    def handle(ctx: Context, value: bytes) -> None:
+        found.append(ctx)
+
+    one = message(offset=7, key=b"k", value=b"x", headers=[("a", b"1"), ("a", b"2"), ("b", None)])
+    run = run_for(one)
+    run.attempt = 3
+    handler_of(handle).call(HeldSink())(one, run)
+    [ctx] = found
+    assert (ctx.offset, ctx.key, ctx.raw, ctx.attempt) == (7, b"k", b"x", 3)
+    assert ctx.header("a") == b"2"
+    assert ctx.header("none") is None
+    assert list(ctx.headers) == [("a", b"1"), ("a", b"2"), ("b", None)]
+
+
+def test_values_are_sent_as_one_would_expect() -> None:
+    assert [to_bytes(value) for value in (None, b"x", "ü", {"a": [1]}, bytearray(b"y"))] == [
+        None,
+        b"x",
+        "ü".encode(),
+        b'{"a":[1]}',
+        b"y",
+    ]
+
+
+def test_an_annotation_that_cannot_be_decoded_is_refused_before_anything_starts() -> None:
+    def handle(value: object) -> None: ...
+
+    with pytest.raises(ConfigError):
+        handler_of(handle)
