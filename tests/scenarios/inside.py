@@ -89,7 +89,7 @@ class Inside:
         logger.setLevel(logging.INFO)
         settings = self.app.settings(environ={}, cwd=Path("/nonexistent"))
         self._assembled = assembled = assemble(self.app.chosen(), settings, wait=False)
-        assembled.lifecycle._exit = self._would_exit
+        assembled.lifecycle._leave = self._would_exit
         self._thread.start()
         return self
 

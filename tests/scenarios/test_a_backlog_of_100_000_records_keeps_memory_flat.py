@@ -1,5 +1,5 @@
-"""P11: memory is bounded by configuration, whatever the lag: with 100,000 records (100 MB) waiting, a slow consumer holds
-its buffers and no more, and a fast one that works them off neither.
+"""P11: memory is bounded by configuration, whatever the lag: with 100,000 records (100 MB) waiting, a slow consumer
+holds its buffers and no more, and a fast one that works them off neither.
 """
 
 from __future__ import annotations

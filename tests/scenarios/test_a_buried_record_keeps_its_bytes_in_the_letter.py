@@ -4,12 +4,16 @@ goes to the partition number its record came from, in a topic that was made when
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from base64 import b64decode
 from typing import Any
 
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # both of them public, says its docstring
+    ConfigResource,
+    ResourceType,
+)
 
 from holdfast import Context, Reject, RetryPolicy
 from holdfast.testing.pytest_plugin import TopicFactory
@@ -72,10 +76,9 @@ def test_key_value_and_headers_are_exact(kafka: TopicAdmin, topic: TopicFactory)
         assert len(facts.partitions) == PARTITIONS, "made at the start, like its source"
         config = config_of(kafka, f"{name}.dlq")
         assert (config["retention.ms"], config["cleanup.policy"]) == ("-1", "delete")
-        for number in range(PARTITIONS):
-            end = sum(1 for partition, _ in places if partition == number)
-            committed = lambda n=number: client.committed("scenario.work", name, n)[0]  # noqa: E731
-            until(lambda end=end: committed() == end, 20, "all are buried and committed")  # type: ignore[misc]
+        ends = [sum(1 for partition, _ in places if partition == number) for number in range(PARTITIONS)]
+        committed = [functools.partial(client.committed, "scenario.work", name, number) for number in range(PARTITIONS)]
+        until(lambda: [ask()[0] for ask in committed] == ends, 20, "all are buried and committed")
     letters = client.read(f"{name}.dlq", len(records), partitions=PARTITIONS)
     found = {}
     for letter in letters:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
@@ -52,9 +53,9 @@ def allow_again(broker: KafkaBroker, topic: str) -> None:
 def test_nothing_starts_while_they_fail_and_everything_is_committed_after(broker: KafkaBroker, mode: str) -> None:
     name, client = broker.create_topic(f"refused.{mode}", partitions=PARTITIONS), Client(broker)
     client.produce(name, [Sent(b"v", partition=number % PARTITIONS) for number in range(RECORDS)])
-    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
-    user = {"sasl_username": "alice", "sasl_password": "secret"}
-    app, seen = app_for(broker, **login, **user, brokers=broker.bootstrap_sasl), list[tuple[int, int]]()
+    login: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    login |= {"sasl_username": "alice", "sasl_password": "secret", "brokers": broker.bootstrap_sasl}
+    app, seen = app_for(broker, **login), list[tuple[int, int]]()
 
     @app.consumer(name, idempotent=True, commit=CommitPolicy(mode=mode, every_s=0.1))  # type: ignore[arg-type]
     def work(value: bytes, ctx: Context) -> None:

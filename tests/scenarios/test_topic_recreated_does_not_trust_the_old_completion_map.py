@@ -1,5 +1,5 @@
-"""P1: a topic that was deleted and made again has other records at the same offsets. What was written down about the old
-ones (the completion map in the commit's metadata) must not make any of the new ones count as finished.
+"""P1: a topic that was deleted and made again has other records at the same offsets. What was written down about the
+old ones (the completion map in the commit's metadata) must not make any of the new ones count as finished.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""P1, P2: offsets that no consumer ever sees (markers of transactions, aborted records, compacted records) neither stall
-the commit nor make it skip a record. Records of aborted transactions are not handled.
+"""P1, P2: offsets that no consumer ever sees (markers of transactions, aborted records, compacted records) neither
+stall the commit nor make it skip a record. Records of aborted transactions are not handled.
 """
 
 from __future__ import annotations

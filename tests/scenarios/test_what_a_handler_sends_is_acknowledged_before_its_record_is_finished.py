@@ -1,5 +1,5 @@
-"""P1: `ctx.send` is part of handling a record: the record counts as finished only when all in-sync replicas have what was
-sent. If they do not take it, the attempt has failed.
+"""P1: `ctx.send` is part of handling a record: the record counts as finished only when all in-sync replicas have what
+was sent. If they do not take it, the attempt has failed.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ def produce_raw(
     bootstrap: str, topic: str, value: bytes | None, *, key: bytes | None = None, headers: RawHeaders = ()
 ) -> int:
     """Write one record into partition 0; returns its offset."""
-    host, _, port = bootstrap.split(",")[0].rpartition(":")
+    host, _, port = bootstrap.partition(",")[0].rpartition(":")
     batch = _batch(value, key, headers)
     body = struct.pack(">hhi", -1, -1, 10_000)  # no transaction, acks=all, time-out
     body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from logging import WARNING
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.lanes import lanes_for
@@ -283,9 +283,9 @@ class Loop:
         elif error.fault in (Fault.FENCED, Fault.FATAL):
             self._client_is_gone(error)
         else:
-            fields = {"consumer": self.plan.name, "fault": error.fault, "code": error.code, "error": str(error)}
-            key = self.plan.name, error.code  # a broker that is away is reported twenty times a second
-            log.sampled(30, "client_error", now=self._clock.monotonic(), key=key, **fields)
+            now, name = self._clock.monotonic(), self.plan.name  # one that is away is reported twenty times a second
+            fields: dict[str, Any] = {"consumer": name, "fault": error.fault, "code": error.code, "error": str(error)}
+            log.sampled(WARNING, "client_error", now=now, key=(name, error.code), **fields)
 
     def _position(self, now: float) -> None:
         """Partitions without a position, outside callbacks."""

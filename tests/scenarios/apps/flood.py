@@ -1,7 +1,8 @@
-"""A consumer of a large backlog: slow until the gate is open, then as fast as it can be. It remembers what it handled as
-one byte a record, and writes that down when it ends.
+"""A consumer of a large backlog: slow until the gate is open, then as fast as it can be. It remembers what it handled
+as one byte a record, and writes that down when it ends.
 
-Variables: SCENARIO_GATE (a file that the test makes), SCENARIO_TALLY (where to write), SCENARIO_RECORDS (per partition).
+Variables: SCENARIO_GATE (a file that the test makes), SCENARIO_TALLY (where to write), SCENARIO_RECORDS (for each
+partition).
 """
 
 from __future__ import annotations
