@@ -181,7 +181,7 @@ class LanesModel(WatchedLanes):
         if cases and self.tenures[place].partition.startable:
             case = pick(cases, number)
             cases.remove(case)
-            run = Run(case.partition, [case.message], (case.seq,), [], case)
+            run = Run(case.partition, [case.message], (case.seq,), {}, case)
             run.partition.running.add(run)
             self.out.append(run)
 

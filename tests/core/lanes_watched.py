@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
 
-from holdfast.core.lanes import Holder, KeyLanes, PartitionLanes, lanes_for
+from holdfast.core.key_lanes import KeyLanes
+from holdfast.core.lanes import Holder
+from holdfast.core.order import lanes_for
+from holdfast.core.partition_lanes import PartitionLanes
 from holdfast.core.partitions import Partition
 from holdfast.core.policies import Order
 from holdfast.core.records import Message, TopicPartition

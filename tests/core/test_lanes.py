@@ -9,7 +9,9 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.core.completion import WINDOW, CompletionMap
-from holdfast.core.lanes import KeyLanes, Lanes, lanes_for
+from holdfast.core.key_lanes import KeyLanes
+from holdfast.core.lanes import Lanes
+from holdfast.core.order import lanes_for
 from holdfast.core.partitions import Partition
 from holdfast.core.policies import ORDERS, Order
 from holdfast.core.records import TopicPartition
@@ -193,7 +195,7 @@ def test_other_keys_go_on_while_a_record_is_tried_again_and_again() -> None:
     partition = fed(lanes, "a")
     (run,) = lanes.take(10, 10)
     case = fail(lanes, run, at=0)
-    retry = Run(partition, [case.message], (case.seq,), [], case)
+    retry = Run(partition, [case.message], (case.seq,), {}, case)
     partition.running.add(retry)
     feed(lanes, partition, "b")
     assert carries(lanes.take(10, 10)) == [[1]]

@@ -79,7 +79,7 @@ def test_a_run_finishes_as_far_as_it_came() -> None:
     one = partition()
     one.feed(records(0, 1, 2))
     for seqs in (range(3), [0, 1, 2]):
-        run = Run(one, list(one.buffer), seqs, [])
+        run = Run(one, list(one.buffer), seqs, {})
         run.done = 2
         one.finish(run)
         assert one.ledger.watermark() == 2
@@ -116,7 +116,7 @@ def test_a_partition_that_is_leaving_starts_nothing() -> None:
 def test_a_closed_partition_keeps_nothing() -> None:
     one = partition()
     one.feed(records(0, 1))
-    one.awaiting.append(Run(one, [], [], []))
+    one.awaiting.append(Run(one, [], [], {}))
     one.close()
     assert (one.live, one.startable, len(one.buffer), one.awaiting) == (False, False, 0, [])
 

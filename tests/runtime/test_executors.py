@@ -22,7 +22,7 @@ PARTITION = Partition(TopicPartition("t", 0), epoch=1, start=0)
 
 def run_of(count: int, first: int = 0) -> Run:
     messages: list[Message] = [message(offset=first + number) for number in range(count)]
-    return Run(PARTITION, messages, range(first, first + count), [])
+    return Run(PARTITION, messages, range(first, first + count), {})
 
 
 def collect(mailbox: QueueMailbox, count: int, timeout_s: float = 5.0) -> list[Any]:

@@ -45,7 +45,7 @@ def handler_of(function: Any) -> Handler:
 
 
 def run_for(one: Any) -> Run:
-    return Run(Partition(TopicPartition("t", 0), epoch=1, start=0), [one], (0,), [])
+    return Run(Partition(TopicPartition("t", 0), epoch=1, start=0), [one], (0,), {})
 
 
 def test_the_annotation_decides_what_the_handler_gets() -> None:

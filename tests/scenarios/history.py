@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import time
 from dataclasses import dataclass
+from functools import cache
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
@@ -16,6 +17,11 @@ from tests.scenarios.journal import Id
 
 OFFSETS_TOPIC = "__consumer_offsets"
 READ_TIMEOUT_S = 20.0
+
+
+@cache
+def _decoded(metadata: str, offset: int) -> CompletionMap:
+    return decode(metadata, offset=offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class Commit:
 
     @property
     def finished_above(self) -> CompletionMap:
-        return decode(self.metadata, offset=self.offset)
+        return _decoded(self.metadata, self.offset)
 
     def covers(self, record: Id) -> bool:
         """Whether it says that this record is finished."""

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 
 from holdfast.app import App
 from holdfast.app.assembly import Assembled, assemble
+from holdfast.core.completion import decode
 from holdfast.core.records import Headers
 from holdfast.observe.logs import Entry
 from holdfast.runtime.loop import Loop
@@ -201,6 +202,12 @@ class Client:
         asked = ConsumerGroupTopicPartitions(group, [place])
         (found,) = _coordinated(lambda: self.broker.admin.list_consumer_group_offsets([asked]))
         return (found.offset, found.metadata or "") if found.offset >= 0 else (None, "")
+
+    def finished_above(self, group: str, topic: str, partition: int = 0) -> set[int]:
+        """What the completion map in the group's commit names."""
+        offset, metadata = self.committed(group, topic, partition)
+        found = decode(metadata, offset=offset or 0)
+        return {one for one in range(found.base, found.base + 8 * len(found.bits)) if one in found}
 
     def commit(self, group: str, topic: str, offset: int, *, partition: int = 0, metadata: str = "") -> None:
         """Set the offset of a group that has no members."""

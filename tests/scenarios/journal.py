@@ -68,14 +68,22 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._read_bytes = 0
+        self._entries: list[Entry] = []
 
     def entries(self) -> list[Entry]:
         """In order of time. Lines that are being written are left for the next look."""
         if not self.path.exists():
             return []
-        text = self.path.read_text()
-        lines = text[: text.rfind("\n") + 1].splitlines()
-        return sorted((_entry(json.loads(line)) for line in lines), key=lambda entry: entry.at)
+        with self.path.open("rb") as file:
+            file.seek(self._read_bytes)
+            new = file.read()
+        new = new[: new.rfind(b"\n") + 1]
+        if new:
+            self._read_bytes += len(new)
+            self._entries += (_entry(json.loads(line)) for line in new.splitlines())
+            self._entries.sort(key=lambda entry: entry.at)
+        return list(self._entries)
 
     def of(self, what: str, *, pid: int | None = None) -> list[Entry]:
         return [entry for entry in self.entries() if entry.what == what and pid in (None, entry.pid)]

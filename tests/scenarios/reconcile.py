@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tests.scenarios.history import Commit, History
-from tests.scenarios.journal import Id, Journal, Lane, Span, by_key, by_partition
-from tests.scenarios.scene import Scene, Sent
+from tests.scenarios.journal import Id, Lane, Span, by_key, by_partition
+from tests.scenarios.scene import Scene
 
 LANES: dict[str, Lane] = {"partition": by_partition, "key": by_key, "none": lambda entry: entry.id}
 
@@ -57,14 +57,27 @@ def reconcile(
     processes that were frozen past their session; what they start from memory before they notice is not held against
     them.
     """
-    history = scene.history()
-    spans = scene.journal.spans()
-    sent = {one.id for one in scene.sent}
-    ended = {span.id for span in spans if span.ended} | set(finished_otherwise)
+    sent = [one.id for one in scene.sent]
+    return find(
+        sent, scene.journal.spans(), scene.history(), order=order, otherwise=finished_otherwise, zombies=zombies
+    )
+
+
+def find(
+    sent: Sequence[Id],
+    spans: Sequence[Span],
+    history: History,
+    *,
+    order: str,
+    otherwise: Collection[Id] = (),
+    zombies: Collection[int] = (),
+) -> Findings:
+    """The judgement itself; see `reconcile`."""
+    ended = {span.id for span in spans if span.ended} | set(otherwise)
     return Findings(
-        lost=sorted(sent - ended),
-        strange=sorted({span.id for span in spans} - sent),
-        ahead=_ahead(history, scene.journal, scene.sent, finished_otherwise),
+        lost=sorted(set(sent) - ended),
+        strange=sorted({span.id for span in spans} - set(sent)),
+        ahead=_ahead(history, spans, sent, otherwise),
         backwards=_backwards(history),
         order=_order(spans, LANES[order], zombies),
         needless=_needless(history, spans, zombies),
@@ -72,14 +85,15 @@ def reconcile(
     )
 
 
-def _ahead(history: History, journal: Journal, sent: Sequence[Sent], otherwise: Collection[Id]) -> list[str]:
+def _ahead(history: History, spans: Sequence[Span], sent: Sequence[Id], otherwise: Collection[Id]) -> list[str]:
     """Commits that cover a record before its first end. The broker's clock and the handlers' are the same machine's."""
     first_end_ms: dict[Id, float] = {}
-    for entry in journal.of("end"):
-        first_end_ms.setdefault(entry.id, entry.wall_ms)
+    for span in spans:
+        if span.outcome is not None and span.ended:
+            first_end_ms[span.id] = min(first_end_ms.get(span.id, float("inf")), span.outcome.wall_ms)
     by_place: dict[tuple[str, int], list[Id]] = defaultdict(list)
-    for one in sent:
-        by_place[one.id.topic, one.id.partition].append(one.id)
+    for record in sent:
+        by_place[record.topic, record.partition].append(record)
     found = []
     for place, ids in by_place.items():
         covered: set[Id] = set()
@@ -88,7 +102,8 @@ def _ahead(history: History, journal: Journal, sent: Sequence[Sent], otherwise: 
                 if record in covered or not commit.covers(record):
                     continue
                 covered.add(record)
-                if record not in otherwise and int(first_end_ms.get(record, float("inf"))) > commit.at_ms:
+                # The broker's clock counts whole milliseconds.
+                if record not in otherwise and first_end_ms.get(record, float("inf")) >= commit.at_ms + 1:
                     found.append(f"{commit} covers {record}, which ended at {first_end_ms.get(record)}")
     return found
 

@@ -12,7 +12,7 @@ from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Work
 
-RECORDS = 600
+RECORDS = 450
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_nothing_is_lost_and_the_order_is_kept(broker: KafkaBroker, tmp_path: Pa
         scene.send(Work(key=b"%d" % (number % 40)) for number in range(RECORDS))
         settings = {"consumer.order": order, "consumer.session_timeout_ms": 30_000}
         member = scene.member(settings, variables={"SCENARIO_SLEEP_S": 0.003})
-        wait_until(lambda: len(scene.journal.ended()) >= 150, what="the member is at work")
+        wait_until(lambda: len(scene.journal.ended()) >= 100, what="the member is at work")
         if end == "kill":
             broker.kill()
         assert len(scene.journal.ended()) < RECORDS

@@ -71,14 +71,16 @@ class Case:
 class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
-    While it is out, the worker alone writes `done`, `failure` and `elapsed_s`; the loop alone writes `stop`, which the
-    worker reads before each record. Otherwise the loop thread owns it.
+    While it is out, the worker alone writes `current`, `done`, `failure` and `elapsed_s`; the loop alone writes `stop`
+    and adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so once the loop has
+    set `stop` and read `current`, nothing behind that record will be started. Otherwise the loop thread owns it.
     """
 
     __slots__ = (
         "attempt",
         "begun_at",
         "case",
+        "current",
         "done",
         "elapsed_s",
         "failure",
@@ -94,7 +96,7 @@ class Run:
         partition: Partition,
         messages: list[Message],
         seqs: Sequence[int],
-        keys: list[bytes],
+        keys: dict[bytes, None],
         case: Case | None = None,
     ) -> None:
         self.partition = partition
@@ -105,15 +107,22 @@ class Run:
         self.attempt = 1 if case is None else case.failures + 1
         self.begun_at = 0.0
         self.stop = False
+        self.current = -1
         self.done = 0
         self.failure: BaseException | None = None
         self.elapsed_s = 0.0
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether its worker would find records that are added to it."""
+        return self.case is None and not self.stop and self.failure is None
 
     def rest(self, messages: list[Message], seqs: Sequence[int]) -> None:
         """Make it a run over what is left, as if it had never been out."""
         self.messages = messages
         self.seqs = seqs
         self.stop = False
+        self.current = -1
         self.done = 0
         self.failure = None
         self.elapsed_s = 0.0

@@ -11,7 +11,7 @@ FAST_WORKERS = 4
 QUICK_S = 200e-6
 """A handler below this is worth waiting for, so that its commit can be shared."""
 
-LARGEST_RUN = 1_000
+LARGEST_RUN = 4_000
 CONSECUTIVE_S, BUNDLE_S = 20e-3, 5e-3
 """How long a run should take: long enough to pay for the hand-over, short enough to be stopped and committed."""
 

@@ -1,1 +1,1 @@
-"""Dead letters: how they look and how they get to their topic."""
+"""Dead letters: what they hold, how they look on the wire, and how they get to their topic."""

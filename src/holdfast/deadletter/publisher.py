@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import traceback
 from collections.abc import Mapping
-from dataclasses import replace
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.policies import LetterFormat
 from holdfast.core.ports import Delivery, Outgoing, Sink
 from holdfast.core.records import Record
 from holdfast.core.runs import Case
 from holdfast.core.verdicts import Bury
-from holdfast.deadletter.envelope import Diagnosis, as_json, envelope, letter_id
-
-LONGEST_MESSAGE = 4_000
-LONGEST_STACK = 16_000
+from holdfast.deadletter import checked, ours
+from holdfast.deadletter.fingerprint import fingerprint, user_frame
+from holdfast.deadletter.letter import TIMESTAMP_TYPES, Attempted, Letter
+from holdfast.deadletter.writing import shrunk, write
 
 
 class Publisher:
@@ -34,6 +33,7 @@ class Publisher:
         group: str,
         handler: str,
         app_version: str,
+        form: LetterFormat = "envelope",
     ) -> None:
         self._sink = sink
         self._topics = topics
@@ -41,47 +41,81 @@ class Publisher:
         self._group = group
         self._handler = handler
         self._app_version = app_version
+        self._form: LetterFormat = form
 
-    def letter(self, case: Case, error: BaseException, verdict: Bury) -> Outgoing:
-        """The letter for a case: original key, original headers then ours, the envelope as value."""
+    def letter(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Outgoing:
+        """The letter for a case: original key, original headers then ours, the value as the format has it."""
+        letter = self.compose(case, error, verdict, classification=classification)
+        value, headers = write(letter, self._form)
+        record = case.message
+        topic = self._topics[record.topic()]
+        return Outgoing(
+            topic=topic,
+            value=value,
+            key=letter.key,
+            headers=headers,
+            partition=record.partition() if record.partition() < self._partitions.get(topic, 0) else None,
+            timestamp_ms=None,
+        )
+
+    def compose(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Letter:
+        """Everything that is known about it, in no format yet."""
         record = Record.of(case.message)
-        final = isinstance(error, HoldfastError)
-        diagnosis = Diagnosis(
+        kind, _ = case.message.timestamp()
+        headers = ours.originals(record.headers)
+        message, error_class = _text_of(error), _class_of(error)
+        package = self._handler.partition(":")[0].partition(".")[0]
+        if classification is None:
+            classification = "non-retryable" if isinstance(error, HoldfastError) else "retryable"
+        return Letter(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            timestamp_type=TIMESTAMP_TYPES[kind] if 0 <= kind < len(TIMESTAMP_TYPES) else "CreateTime",
+            key=record.key,
+            value=record.value,
+            headers=headers,
             error_type=type(error).__name__,
-            error_message=_text_of(error)[:LONGEST_MESSAGE],
-            stack_trace="".join(traceback.format_exception(error))[-LONGEST_STACK:],
-            classification="non-retryable" if final else "retryable",
-            code=verdict.code,
+            error_class=error_class,
+            error_cause="" if error.__cause__ is None else _class_of(error.__cause__),
+            error_message=message,
+            error_code=verdict.code,
+            classification=classification,
             reason=verdict.reason,
-            attempts=tuple((attempt.at, attempt.error_type) for attempt in case.attempts),
+            fingerprint=fingerprint(error_class, message, user_frame(error, package=package)),
+            stack_trace=_stack_of(error),
+            failed_at_ms=_ms(case.attempts[-1].at) if case.attempts else None,
+            retry_count=max(0, len(case.attempts) - 1),
+            attempts=tuple(Attempted(_ms(attempt.at), attempt.error_type) for attempt in case.attempts),
             group=self._group,
             handler=self._handler,
             app_version=self._app_version,
-        )
-        kept = [(name, value) for name, value in record.headers if not name.startswith("holdfast-")]
-        ours = [
-            ("holdfast-letter-id", letter_id(self._group, record).encode()),
-            ("holdfast-error-code", verdict.code.encode("utf-8", "replace")),
-        ]
-        topic = self._topics[record.topic]
-        return Outgoing(
-            topic=topic,
-            value=envelope(record, diagnosis),
-            key=record.key,
-            headers=(*kept, *ours),
-            partition=record.partition if record.partition < self._partitions.get(topic, 0) else None,
-            timestamp_ms=None,
+            trace_id=checked.trace_id(ours.last(headers, ours.TRACEPARENT)),
+            replay_count=ours.replays(record.headers),
+            replayed_from=ours.replayed_from(record.headers),
+            format=self._form,
         )
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
         self._sink.send(outgoing, delivered)
 
     def shrink(self, outgoing: Outgoing) -> Outgoing:
-        """Refused as too large: leave out the diagnostics, never the original bytes."""
-        fields = json.loads(outgoing.value or b"{}")
-        for name in ("stack_trace", "error_message"):
-            fields[name] = ""
-        return replace(outgoing, value=as_json(fields))
+        """Refused as too large: one step smaller, never at the cost of the original bytes. The same if nothing is left
+        to cut.
+        """
+        return shrunk(outgoing)
+
+
+def _ms(wall_s: float) -> int:
+    return max(0, round(wall_s * 1000))
+
+
+def _class_of(error: BaseException) -> str:
+    """As a traceback names it: with its module, but for what is built in."""
+    kind = type(error)
+    module = str(kind.__module__)
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
 
 
 def _text_of(error: BaseException) -> str:
@@ -89,3 +123,10 @@ def _text_of(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001  # a foreign __str__ must not take the loop down with it
         return "(the error cannot be put into words)"
+
+
+def _stack_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001  # nor may a foreign __repr__ or a broken traceback
+        return ""

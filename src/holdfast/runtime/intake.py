@@ -35,6 +35,7 @@ class Intake:
         self._one_topic = topics == 1
         self._full: dict[TopicPartition, Partition] = {}
         self._polled_at = float("-inf")
+        self.plenty = False  # the client has more, and there is room for it
         self.closed = False  # draining: whatever still arrives is left to the next owner
 
     def poll(self, now: float, timeout_s: float) -> bool:
@@ -52,6 +53,7 @@ class Intake:
         messages = self._source.sweep(self._sweep)
         if messages:
             self._route(messages)
+        self.plenty = len(messages) == self._sweep and not self._full
         return bool(messages) or timeout_s > 0
 
     def spin(self, now: float) -> None:

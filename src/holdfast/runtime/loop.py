@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Protocol
 
 from holdfast.core.errors import Fault, SourceError
-from holdfast.core.lanes import lanes_for
+from holdfast.core.order import lanes_for
 from holdfast.core.ports import Clock, CommitOutcome, Mailbox, Source
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Case, Run
@@ -39,8 +39,8 @@ BUSY_S = 0.005
 ANSWER_S = 100e-6
 """Between polls for the answer to a commit: shorter waits take the processor from those who make the answer."""
 
-RECALL_S = 1.0
-"""A run that is out this long is asked to come back after its current record, so that what it did can be committed."""
+RECALL_S = 0.1
+"""A run that is out this long comes back after its current record: to be committed, and to free its lanes."""
 
 DRAIN_REPORT_S = 5.0
 DRAIN, HALT, COMMIT = "drain", "halt", "commit"
@@ -132,7 +132,7 @@ class Loop:
         """How long to wait for results."""
         if self.committer.spinning(now):
             return ANSWER_S
-        if not (self.in_flight or self.cases.settling):
+        if self.intake.plenty or not (self.in_flight or self.cases.settling):
             return 0.0
         return min(BUSY_S, self.cases.next_in(now), self.committer.due_in(now))
 
@@ -202,21 +202,28 @@ class Loop:
         self.committer.finished(case.partition, case, 1)
 
     def _recall(self, now: float) -> None:
-        if now - self._recalled_at < RECALL_S:
+        """Runs that take too long come back after their current record; what is behind that goes on at once."""
+        if now - self._recalled_at < RECALL_S / 2:
             return
         self._recalled_at = now
         for run in self.in_flight:
-            if len(run.messages) > 1 and now - run.begun_at >= RECALL_S:
+            if not run.stop and len(run.messages) > 1 and now - run.begun_at >= RECALL_S:
                 run.stop = True
+                self.lanes.relieve(run)
 
     # -- starting
 
     def _dispatch(self, now: float) -> None:
+        if self.holds:
+            return
+        size = self.sizer.size
+        if size > 1:
+            self.lanes.grow(size)
         room = self.sizer.workers - len(self.in_flight)
-        if room <= 0 or self.holds:
+        if room <= 0:
             return
         runs = [self._again(case) for case in self.cases.take_ready(room)] if self.cases.ready else []
-        runs += self.lanes.take(room - len(runs), self.sizer.size)
+        runs += self.lanes.take(room - len(runs), size)
         if not runs:
             return
         for run in runs:
@@ -227,7 +234,7 @@ class Loop:
 
     @staticmethod
     def _again(case: Case) -> Run:
-        return Run(case.partition, [case.message], (case.seq,), [], case)
+        return Run(case.partition, [case.message], (case.seq,), {}, case)
 
     def _set_hold(self, name: str, *, held: bool) -> None:
         if held and name not in self.holds:

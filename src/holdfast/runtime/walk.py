@@ -28,6 +28,7 @@ def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float]) -> None
     begun = last = clock()
     try:
         for message in run.messages:
+            run.current = done
             if run.stop:
                 break
             call(message, run)
@@ -52,6 +53,7 @@ async def walk_async(run: Run, call: AsyncCall, tally: Tally, clock: Callable[[]
     begun = last = clock()
     try:
         for message in run.messages:
+            run.current = done
             if run.stop:
                 break
             await call(message, run)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from holdfast.core.errors import Fault
-from holdfast.core.ports import Position
+from holdfast.core.ports import BEGINNING, Position
 from holdfast.core.records import TopicPartition
 from holdfast.testing.simulator.acts import OutOfRange
 from holdfast.testing.simulator.broker import FakeBroker
@@ -156,6 +156,8 @@ class Fetcher:
             return
         tap.fetching = False
         log = self._broker.log(tap.place)
+        if log is not None and tap.fetch_at == BEGINNING:
+            tap.next = tap.fetch_at = log.start  # the client asks the broker where that is
         trouble = self._trouble(tap, log)
         if trouble:
             tap.stuck = True

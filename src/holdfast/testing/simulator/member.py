@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.core.ports import Committed
 from holdfast.core.records import Message, TopicPartition
@@ -23,6 +23,18 @@ from holdfast.testing.simulator.world import FINISHED, Seat, World
 
 SPINS = 200_000
 """So many looks at a clock that stands still are a loop that nothing ends."""
+
+
+Watch = Callable[[list[Message]], None]
+"""Called before the loop goes into its client, with nothing, and when it comes back, with what it was handed."""
+
+
+class Watcher(Protocol):
+    """Who is told what a member does beyond what the trace says."""
+
+    def join(self, member: Member) -> None: ...
+    def polls(self, member: Member) -> None: ...
+    def given(self, member: Member, messages: list[Message]) -> None: ...
 
 
 class _Clock:
@@ -49,9 +61,10 @@ class _Clock:
 class _Source:
     """The client with an eye on how long the loop stays away from it, and how long a callback keeps it."""
 
-    def __init__(self, source: FakeSource, clock: SimClock) -> None:
+    def __init__(self, source: FakeSource, clock: SimClock, watch: Watch) -> None:
         self._source = source
         self._clock = clock
+        self._watch = watch
         self.left_at = clock.monotonic()
         self.inside = False
         self.subscribe = source.subscribe
@@ -64,28 +77,34 @@ class _Source:
         self.commit = source.commit
 
     def poll(self, timeout_s: float) -> Message | None:
-        self.inside = True
+        self._enter()
         message = self._source.poll(timeout_s)
-        self._leave()
+        self._leave([] if message is None else [message])
         return message
 
     def sweep(self, limit: int) -> list[Message]:
-        self.inside = True
+        self._enter()
         messages = self._source.sweep(limit)
-        self._leave()
+        self._leave(messages)
         return messages
 
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
         return self._source.committed(places, timeout_s)
 
     def close(self) -> None:
-        self.inside = True
+        self._enter()
         self._source.close()
-        self._leave()
+        self._leave([])
 
-    def _leave(self) -> None:
+    def _enter(self) -> None:
+        self._watch([])
+        self.inside = True
+
+    def _leave(self, messages: list[Message]) -> None:
         self.inside = False
         self.left_at = self._clock.monotonic()
+        if messages:
+            self._watch(messages)
 
 
 class _Mailbox:
@@ -108,7 +127,7 @@ class _Mailbox:
 class Member:
     """The process's main: builds everything on its seat, and then is its step."""
 
-    def __init__(self, seat: Seat, world: World, setup: Setup, workload: Workload) -> None:
+    def __init__(self, seat: Seat, world: World, setup: Setup, workload: Workload, watcher: Watcher) -> None:
         self.seat = seat
         self.process = seat.process
         self.name = seat.process.name
@@ -118,7 +137,11 @@ class Member:
         rng = Random(world.rng.getrandbits(32))
         mailbox = _Mailbox(seat, world)
         self.executor = SimExecutor(seat.process, mailbox, workload, rng, threads=setup.threads)
-        self.source = _Source(seat.source, world.clock)
+        self.source = _Source(
+            seat.source,
+            world.clock,
+            lambda messages: watcher.given(self, messages) if messages else watcher.polls(self),
+        )
         self.plan = self._plan(world)
         self.loop = Loop(
             self.plan,
@@ -136,6 +159,7 @@ class Member:
             clock=_Clock(world.clock),
             random=rng,
         )
+        watcher.join(self)
         self.loop.start()
 
     def step(self, now: float) -> object:

@@ -1,0 +1,278 @@
+"""order="key" and order="none": other keys, or all records, go on beside each other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import cast
+
+from holdfast.core.lanes import Holder, Queue
+from holdfast.core.partitions import Partition
+from holdfast.core.records import Message
+from holdfast.core.runs import Case, Run
+
+
+def _front(partition: Partition, size: int) -> tuple[list[Message], Sequence[int], bool]:
+    """Up to `size` records from the front of the buffer, their sequence numbers, and whether the window ended it."""
+    buffer, first = partition.buffer, partition.buffered_seq
+    end = partition.window_end()
+    if not partition.skips and buffer[-1].offset() < end:
+        count = min(size, len(buffer))
+        partition.buffered_seq = first + count
+        return [buffer.popleft() for _ in range(count)], range(first, first + count), False
+    messages: list[Message] = []
+    seqs: list[int] = []
+    while buffer and len(messages) < size and buffer[0].offset() < end:
+        message, seq = buffer.popleft(), partition.buffered_seq
+        partition.buffered_seq += 1
+        if partition.ledger.is_finished(seq):
+            partition.held_bytes -= len(message)
+        else:
+            messages.append(message)
+            seqs.append(seq)
+    return messages, seqs, bool(buffer) and buffer[0].offset() >= end
+
+
+def _joined(first: Sequence[int], second: Sequence[int]) -> Sequence[int]:
+    if isinstance(first, range) and isinstance(second, range) and first.stop == second.start:
+        return range(first.start, second.stop)
+    return [*first, *second]
+
+
+class _Lane:
+    """A key that somebody waits for. `queue` is what came while it was held, in order of arrival."""
+
+    __slots__ = ("holder", "home", "key", "queue")
+
+    def __init__(self, key: bytes, home: dict[bytes, Holder | _Lane], holder: Holder | None) -> None:
+        self.key = key
+        self.home = home  # the busy lanes of its topic, where it stands under its key
+        self.holder = holder
+        self.queue: deque[tuple[Partition, int, Message]] = deque()
+
+
+def _move(lane: _Lane, run: Run, size: int) -> None:
+    """What waits in the lane goes into the run, as far as it fits; the run holds the lane from now on."""
+    lane.holder = run
+    run.keys[lane.key] = None
+    seqs = cast("list[int]", run.seqs)
+    while lane.queue and lane.queue[0][0] is run.partition and (len(seqs) < size or not seqs):
+        _, seq, message = lane.queue.popleft()
+        run.messages.append(message)
+        seqs.append(seq)
+
+
+class KeyLanes:
+    """order="key": one lane per (topic, key), null keys free; order="none" (`keyed` False): every record free.
+
+    A run may carry many lanes: its worker walks the records in offset order, which keeps the order of each of them. On
+    the way that goes well a lane is one dictionary entry that points to the run; a `_Lane` is made only when a record
+    has to wait.
+    """
+
+    def __init__(self, *, keyed: bool) -> None:
+        self._keyed = keyed
+        self._queue = Queue()
+        self._busy: dict[str, dict[bytes, Holder | _Lane]] = {}
+        self._waiting: deque[_Lane] = deque()  # nobody holds them and something is queued in them
+        self._resumed: deque[Run] = deque()  # what a failed or stopped run left, still holding its lanes
+
+    def ready(self, partition: Partition) -> None:
+        self._queue.add(partition)
+
+    def take(self, limit: int, size: int) -> list[Run]:
+        runs = self._take_resumed(limit)
+        if self._waiting:
+            self._take_waiting(runs, limit, size)
+        while len(runs) < limit:
+            partition = self._queue.next()
+            if partition is None:
+                break
+            if size > 1 and any(run.may_grow for run in partition.running):
+                continue  # a second bundle would only find its lanes held; `release` brings the partition back
+            run = self._fill(partition, size)
+            if run is not None:
+                runs.append(run)
+        return runs
+
+    def _take_resumed(self, limit: int) -> list[Run]:
+        runs: list[Run] = []
+        for _ in range(len(self._resumed)):
+            if len(runs) >= limit:
+                break
+            run = self._resumed.popleft()
+            (runs if run.partition.startable else self._resumed).append(run)
+        return runs
+
+    def _take_waiting(self, runs: list[Run], limit: int, size: int) -> None:
+        bundle: Run | None = None
+        for _ in range(len(self._waiting)):
+            lane = self._waiting[0]
+            partition = lane.queue[0][0] if lane.queue else None
+            fits = bundle is not None and bundle.partition is partition and len(bundle.messages) < size
+            if partition is not None and not fits and len(runs) >= limit:
+                return
+            self._waiting.popleft()
+            if partition is None:
+                del lane.home[lane.key]
+            elif not partition.startable:
+                self._waiting.append(lane)
+            else:
+                if not fits:
+                    bundle = Run(partition, [], [], {})
+                    runs.append(bundle)
+                _move(lane, cast(Run, bundle), size)
+
+    def grow(self, size: int) -> None:
+        for partition in self._queue.all():
+            run = next((run for run in partition.running if run.may_grow), None)
+            if run is None or len(run.messages) >= size:
+                continue
+            chunk, seqs, _ = _front(partition, size - len(run.messages))
+            if chunk:
+                messages, seqs = self._claim(run, chunk, seqs)
+                run.seqs = _joined(run.seqs, seqs)
+                run.messages.extend(messages)
+
+    def _fill(self, partition: Partition, size: int) -> Run | None:
+        """A run from the front of the partition's buffer; records whose lane is held go to wait in it."""
+        chunk, seqs, blocked = _front(partition, size)
+        run = Run(partition, chunk, seqs, {})
+        if chunk:
+            run.messages, run.seqs = self._claim(run, chunk, seqs)
+        if not blocked:
+            self._queue.add(partition)
+        return run if run.messages else None
+
+    def _claim(self, run: Run, chunk: list[Message], seqs: Sequence[int]) -> tuple[list[Message], Sequence[int]]:
+        """Take the lanes of these records for the run, in as few steps as possible: every record comes through here.
+
+        Returns those that the run may do; the others wait in their lanes.
+        """
+        if not self._keyed:
+            return chunk, seqs
+        busy = self._busy.setdefault(run.partition.place.topic, {})
+        keys = list(map(type(chunk[0]).key, chunk))
+        if None not in keys:
+            known = cast("list[bytes]", keys)
+            owners = list(map(busy.setdefault, known, repeat(run)))
+            if owners.count(run) == len(owners):  # nobody was in the way: the usual case
+                run.keys.update(dict.fromkeys(known))
+                return chunk, seqs
+        messages: list[Message] = []
+        free: list[int] = []
+        for message, seq, key in zip(chunk, seqs, keys, strict=True):
+            if key is not None:
+                if busy.setdefault(key, run) is not run:
+                    self._lane(busy, key).queue.append((run.partition, seq, message))
+                    continue
+                run.keys[key] = None
+            messages.append(message)
+            free.append(seq)
+        return messages, free
+
+    @staticmethod
+    def _lane(busy: dict[bytes, Holder | _Lane], key: bytes) -> _Lane:
+        owner = busy[key]
+        if not isinstance(owner, _Lane):
+            owner = busy[key] = _Lane(key, busy, owner)
+        return owner
+
+    def relieve(self, run: Run) -> None:
+        at = run.current + 1
+        rest = list(zip(run.messages[at:], run.seqs[at:], strict=True))
+        if not rest:
+            return
+        run.messages, run.seqs = run.messages[:at], run.seqs[:at]
+        kept = {message.key() for message in run.messages} if self._keyed else set()
+        relief = Run(run.partition, [], [], {})
+        seqs: list[int] = []
+        behind: list[tuple[Message, int]] = []
+        for message, seq in rest:
+            key = message.key() if self._keyed else None
+            if key is not None and key in kept:
+                behind.append((message, seq))
+                continue
+            relief.messages.append(message)
+            seqs.append(seq)
+            if key is not None and key in run.keys:
+                self._pass_on(run, relief, key)
+        relief.seqs = seqs
+        busy = self._busy.setdefault(run.partition.place.topic, {})
+        for message, seq in reversed(behind):
+            self._lane(busy, cast(bytes, message.key())).queue.appendleft((run.partition, seq, message))
+        if relief.messages:
+            self._resumed.append(relief)
+        self._queue.add(run.partition)
+
+    def _pass_on(self, run: Run, relief: Run, key: bytes) -> None:
+        del run.keys[key]
+        relief.keys[key] = None
+        busy = self._busy[run.partition.place.topic]
+        owner = busy[key]
+        if isinstance(owner, _Lane):
+            owner.holder = relief
+        else:
+            busy[key] = relief
+
+    def release(self, holder: Holder) -> None:
+        self._free(holder, holder.keys)
+        self._queue.add(holder.partition)
+
+    def _free(self, holder: Holder, keys: Iterable[bytes]) -> None:
+        busy = self._busy.get(holder.partition.place.topic)
+        if busy is not None:
+            for key in keys:
+                owner = busy.get(key)
+                if owner is holder:
+                    del busy[key]
+                elif isinstance(owner, _Lane) and owner.holder is holder:
+                    owner.holder = None
+                    if owner.queue:
+                        self._waiting.append(owner)
+                    else:
+                        del busy[key]
+
+    def split(self, run: Run, now: float) -> Case:
+        at = run.done
+        message, seq = run.messages[at], run.seqs[at]
+        key = message.key() if self._keyed else None
+        case = Case(run.partition, seq, message, () if key is None else (key,), now)
+        rest = list(zip(run.messages[at + 1 :], run.seqs[at + 1 :], strict=True))
+        if key is not None:
+            run.keys.pop(key, None)
+            busy = self._busy[run.partition.place.topic]
+            owner = busy[key]
+            if isinstance(owner, _Lane):
+                owner.holder = case
+            else:
+                busy[key] = case
+            behind = [(run.partition, seq, message) for message, seq in rest if message.key() == key]
+            if behind:
+                self._lane(busy, key).queue.extendleft(reversed(behind))
+                rest = [(message, seq) for message, seq in rest if message.key() != key]
+        self._resume(run, rest)
+        return case
+
+    def give_back(self, run: Run) -> None:
+        self._resume(run, list(zip(run.messages[run.done :], run.seqs[run.done :], strict=True)))
+
+    def _resume(self, run: Run, rest: list[tuple[Message, int]]) -> None:
+        if rest and run.partition.live and not run.partition.closing:
+            needed = {message.key() for message, _ in rest}
+            self._free(run, [key for key in run.keys if key not in needed])  # lanes of what it did before
+            run.keys = {key: None for key in run.keys if key in needed}
+            run.rest([message for message, _ in rest], [seq for _, seq in rest])
+            self._resumed.append(run)
+        else:
+            self.release(run)
+
+    def drop(self, partition: Partition) -> None:
+        partition.buffer.clear()
+        for lane in list(self._busy.get(partition.place.topic, {}).values()):
+            if isinstance(lane, _Lane) and lane.queue:
+                lane.queue = deque(entry for entry in lane.queue if entry[0] is not partition)
+        for run in [run for run in self._resumed if run.partition is partition]:
+            self._resumed.remove(run)
+            self.release(run)

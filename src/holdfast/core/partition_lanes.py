@@ -1,0 +1,105 @@
+"""order="partition": records of a partition run one after another."""
+
+from __future__ import annotations
+
+from holdfast.core.lanes import Holder, Queue
+from holdfast.core.partitions import Partition
+from holdfast.core.records import TopicPartition
+from holdfast.core.runs import Case, Run
+
+
+class PartitionLanes:
+    """order="partition": one lane per partition, runs are consecutive records."""
+
+    def __init__(self) -> None:
+        self._queue = Queue()
+        self._busy: dict[TopicPartition, Holder] = {}
+        self._parked: dict[TopicPartition, Partition] = {}  # waits for a holder of an earlier epoch
+
+    def ready(self, partition: Partition) -> None:
+        self._queue.add(partition)
+
+    def take(self, limit: int, size: int) -> list[Run]:
+        runs: list[Run] = []
+        while len(runs) < limit:
+            partition = self._queue.next()
+            if partition is None:
+                break
+            if partition.place in self._busy:
+                self._parked[partition.place] = partition
+                continue
+            run = _consecutive(partition, size)
+            if run is not None:
+                self._busy[partition.place] = run
+                runs.append(run)
+        return runs
+
+    def grow(self, size: int) -> None:
+        for partition in self._queue.all():
+            run = self._busy.get(partition.place)
+            if not isinstance(run, Run) or run.partition is not partition or not run.may_grow or partition.skips:
+                continue
+            count = min(size - len(run.messages), len(partition.buffer))
+            if count > 0:
+                first = run.seqs[0]
+                partition.buffered_seq += count
+                run.seqs = range(first, partition.buffered_seq)
+                run.messages.extend([partition.buffer.popleft() for _ in range(count)])
+
+    def relieve(self, run: Run) -> None:
+        """Nobody else could work on it: it is all one lane."""
+
+    def release(self, holder: Holder) -> None:
+        place = holder.partition.place
+        if self._busy.get(place) is not holder:
+            return
+        del self._busy[place]
+        self._queue.add(self._parked.pop(place, holder.partition))
+
+    def split(self, run: Run, now: float) -> Case:
+        at = run.done
+        case = Case(run.partition, run.seqs[at], run.messages[at], (), now)
+        self._busy[run.partition.place] = case
+        _put_back(run, at + 1)
+        return case
+
+    def give_back(self, run: Run) -> None:
+        _put_back(run, run.done)
+        self.release(run)
+
+    def drop(self, partition: Partition) -> None:
+        partition.buffer.clear()
+        self._parked.pop(partition.place, None)
+
+
+def _consecutive(partition: Partition, size: int) -> Run | None:
+    buffer = partition.buffer
+    if partition.skips:
+        size = _skip_finished(partition, size)
+    count = min(size, len(buffer))
+    if not count:
+        return None
+    messages = [buffer.popleft() for _ in range(count)]
+    first = partition.buffered_seq
+    partition.buffered_seq = first + count
+    return Run(partition, messages, range(first, first + count), {})
+
+
+def _skip_finished(partition: Partition, size: int) -> int:
+    """Drop finished records from the front of the buffer; returns how many of the next `size` follow without one."""
+    ledger = partition.ledger
+    while partition.buffer and ledger.is_finished(partition.buffered_seq):
+        partition.held_bytes -= len(partition.buffer.popleft())
+        partition.buffered_seq += 1
+    first = partition.buffered_seq
+    for count in range(min(size, len(partition.buffer))):
+        if ledger.is_finished(first + count):
+            return count
+    return size
+
+
+def _put_back(run: Run, start: int) -> None:
+    partition, rest = run.partition, run.messages[start:]
+    if rest and partition.live and not partition.closing:
+        partition.buffer.extendleft(reversed(rest))
+        partition.buffered_seq = run.seqs[start]

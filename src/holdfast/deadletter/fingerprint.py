@@ -1,0 +1,83 @@
+"""One short name for one cause: what it is raised as, what it says apart from values, and where in the user's code.
+
+The same in every process and on every host: no line numbers, no folders, no hashes that differ from run to run.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from types import FrameType
+
+LONGEST = 500
+"""Characters of a message that count."""
+_OURS = Path(__file__).resolve().parents[1]
+_STANDARD = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+
+_VALUES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\binput_value=.*?, input_type="), "input_value=*, input_type="),  # pydantic quotes what it got
+    (re.compile(r"https?://\S+"), "*"),
+    # A quote inside a word is an apostrophe.
+    (re.compile(r"""(?<!\w)'(?:[^'\n\\]|\\.)*'(?!\w)|"(?:[^"\n\\]|\\.)*"|`[^`\n]*`"""), "*"),
+    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "#"),
+    (re.compile(r"\b0[xX][0-9a-fA-F]+\b"), "#"),
+    (re.compile(r"\b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"), "#"),
+    (re.compile(r"\b(?=[A-Za-z]*[0-9])[A-Za-z0-9]{16,}\b"), "#"),
+    (re.compile(r"\S+@\S+"), "*"),
+    (re.compile(r"[0-9]+(?:[.,:][0-9]+)*"), "#"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def normalised(message: str) -> str:
+    """The message without its values: quoted texts and addresses become `*`, numbers, hexadecimals and ids `#`."""
+    text = message[:LONGEST]
+    for pattern, instead in _VALUES:
+        text = pattern.sub(instead, text)
+    return text.strip()
+
+
+def fingerprint(error_class: str, message: str, frame: str = "") -> str:
+    """Twelve hexadecimal digits."""
+    cause = "\0".join((error_class, normalised(message), frame))
+    return blake2b(cause.encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def user_frame(error: BaseException, *, package: str = "") -> str:
+    """`module:function` of the innermost frame of the user's code, of the error or else of what it was raised from.
+
+    The user's is what is neither ours nor the interpreter's nor installed, and whatever belongs to `package` (the
+    handler's own, which may well be installed). Empty if there is none.
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        found = ""
+        for frame in _frames(current):
+            module = str(frame.f_globals.get("__name__", ""))
+            if module.partition(".")[0] == package or _is_of_the_user(frame.f_code.co_filename):
+                found = f"{module}:{frame.f_code.co_qualname}"
+        if found:
+            return found
+        current = current.__cause__ or current.__context__
+    return ""
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+@lru_cache(maxsize=1024)
+def _is_of_the_user(filename: str) -> bool:
+    path = Path(filename)
+    if filename.startswith("<") or {"site-packages", "dist-packages"} & set(path.parts):
+        return False
+    return not path.is_relative_to(_OURS) and not any(path.is_relative_to(root) for root in _STANDARD)

@@ -1,0 +1,70 @@
+"""Our own headers: `holdfast-*`, always after the original ones, and stripped before a new letter is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from holdfast.deadletter import checked
+from holdfast.deadletter.letter import LARGEST_REPLAY_COUNT, LONGEST_ID, Bytes, Headers, Letter
+
+PREFIX: Final = "holdfast-"
+SPRING_PREFIX: Final = "kafka_dlt-"
+
+LETTER_ID: Final = "holdfast-letter-id"
+"""On a letter its own id, on a replayed record that of the letter it came from."""
+ERROR_CODE: Final = "holdfast-error-code"
+REPLAY_COUNT: Final = "holdfast-replay-count"
+ORIGINAL_HEADERS: Final = "holdfast-original-headers"
+"""How many headers at the front are the original's. Only on letters in the format `headers`."""
+TRACEPARENT: Final = "traceparent"
+
+
+def last(headers: Sequence[tuple[str, Bytes]], name: str) -> Bytes:
+    """The value of the last header of this name; None if there is none, or if it is null."""
+    return next((value for known, value in reversed(headers) if known == name), None)
+
+
+def originals(headers: Sequence[tuple[str, Bytes]]) -> Headers:
+    """The headers that the record's producer sent: without ours.
+
+    Headers named `kafka_dlt-…` are the producer's, unless somebody has copied a whole letter of ours back to its topic.
+    """
+    count = original_count(headers)
+    return tuple(pair for pair in headers[: len(headers) if count is None else count] if not is_ours(pair[0]))
+
+
+def original_count(headers: Sequence[tuple[str, Bytes]]) -> int | None:
+    """How many headers stand before those of a letter in the format `headers`; None if this is no such letter.
+
+    What follows must all be ours: a forged count cannot make other headers vanish.
+    """
+    count = checked.digits(last(headers, ORIGINAL_HEADERS), len(headers))
+    if count is None or not all(is_ours(name) or name.startswith(SPRING_PREFIX) for name, _ in headers[count:]):
+        return None
+    return count
+
+
+def is_ours(name: str) -> bool:
+    return name.startswith(PREFIX)
+
+
+def replays(headers: Sequence[tuple[str, Bytes]]) -> int:
+    """How often this record was replayed."""
+    return checked.digits(last(headers, REPLAY_COUNT), LARGEST_REPLAY_COUNT) or 0
+
+
+def replayed_from(headers: Sequence[tuple[str, Bytes]]) -> str:
+    """The letter that this record was replayed from; empty if it was not."""
+    return checked.utf8(last(headers, LETTER_ID), LONGEST_ID) if replays(headers) else ""
+
+
+def for_replay(letter: Letter, fallback_id: str) -> Headers:
+    """The headers of a replayed record: the original ones, then what we say about it."""
+    count = min(letter.replay_count + 1, LARGEST_REPLAY_COUNT)
+    told = {REPLAY_COUNT: str(count), LETTER_ID: letter.id or fallback_id}
+    return (*letter.headers, *encoded(told.items()))
+
+
+def encoded(texts: Iterable[tuple[str, str]]) -> Headers:
+    return tuple((name, value.encode("utf-8", "replace")) for name, value in texts)

@@ -1,0 +1,225 @@
+"""What goes wrong in a simulated world, and when: the random driver of one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from holdfast.core.records import TopicPartition
+from holdfast.testing.simulator.faults import CommitFault, ReadFault, SendFault
+from holdfast.testing.simulator.member import Member
+from holdfast.testing.simulator.oracle import Oracle
+from holdfast.testing.simulator.setup import GROUP, Setup
+from holdfast.testing.simulator.workload import Workload
+from holdfast.testing.simulator.world import Seat, Step, World
+
+RESTART_S = (0.05, 2.0)
+PULL_S = (0.1, 1.2)
+PRODUCE_S = (0.05, 0.8)
+TRY_AGAIN_S = 0.001
+
+
+class Chaos:
+    """Keeps processes running, produces records, and pulls a random switch every now and then.
+
+    When `active` goes False nothing new goes wrong; processes that are gone are still started again.
+    """
+
+    def __init__(self, world: World, setup: Setup, workload: Workload, oracle: Oracle, rng: Random) -> None:
+        self._world = world
+        self._setup = setup
+        self._workload = workload
+        self._oracle = oracle
+        self._rng = rng
+        self._names = 0
+        self._statics: set[str] = set()
+        self.active = True
+        self.members: dict[str, Member] = {}
+        self.steps = 0
+        self._switches: dict[str, Callable[[], None]] = {
+            "crash": self._crash,
+            "crash_soon": self._crash_soon,
+            "stop": self._stop,
+            "freeze": self._freeze,
+            "commits": self._fail_commits,
+            "reads": self._fail_reads,
+            "sends": self._fail_sends,
+            "join": self._join,
+            "leave": self._leave,
+            "delete": self._delete,
+            "gaps": self._gap,
+            "compact": self._compact,
+            "recreate": self._recreate,
+            "grow": self._grow,
+        }
+
+    def begin(self) -> None:
+        for topic, partitions in self._setup.partitions.items():
+            self._world.broker.create_topic(topic, partitions)
+            self._world.broker.create_topic(f"{topic}.dlq")
+        if self._setup.reset == "earliest":
+            self._produce_some(self._rng.randint(0, 60))
+        for _ in range(self._setup.members):
+            self._world.clock.after(self._rng.uniform(0, 1.0), self._spawn)
+        self._world.clock.after(0.2, self._produce)
+        self._world.clock.after(0.5, self._pull)
+
+    # -- processes
+
+    def _spawn(self) -> None:
+        self._names += 1
+        static = f"s{self._names}" if self._setup.static else None
+        self._start(f"p{self._names}", static)
+
+    def _start(self, name: str, static: str | None) -> None:
+        def main(seat: Seat) -> Step:
+            member = self.members[seat.process.name] = Member(
+                seat, self._world, self._setup, self._workload, self._oracle
+            )
+
+            def step(now: float) -> object:
+                self.steps += 1
+                return member.step(now)
+
+            return step
+
+        seat = self._world.spawn(name, main, group=GROUP, instance_id=static)
+        self._watch(seat, name, static)
+
+    def _watch(self, seat: Seat, name: str, static: str | None) -> None:
+        """Start it again when it is gone, as a supervisor does."""
+
+        def look() -> None:
+            member = self.members.get(seat.process.name)
+            if seat.process.alive:
+                self._world.clock.after(0.1, look)
+            elif self._fenced(member):
+                return  # another has its place: it stays down
+            elif self._is_surplus(name):
+                self._statics.discard(name)
+            else:
+                self._world.clock.after(self._rng.uniform(*RESTART_S), lambda: self._start(name, static))
+
+        self._world.clock.after(0.1, look)
+
+    @staticmethod
+    def _fenced(member: Member | None) -> bool:
+        return member is not None and member.loop.ending is not None and member.loop.ending.kind == "fenced"
+
+    def _is_surplus(self, name: str) -> bool:
+        """Those who joined later do not come back; the first ones always do."""
+        return int(name[1:]) > self._setup.members
+
+    def _living(self) -> list[Member]:
+        return [self.members[s.process.name] for s in self._world.living() if s.process.name in self.members]
+
+    def _victim(self) -> Member | None:
+        living = self._living()
+        return self._rng.choice(living) if living else None
+
+    # -- records
+
+    def place(self) -> TopicPartition:
+        topic = self._rng.choice(list(self._setup.partitions))
+        return TopicPartition(topic, self._rng.randrange(self._world.broker.partitions(topic) or 1))
+
+    def _produce_some(self, count: int) -> None:
+        for _ in range(count):
+            self._oracle.produced(self._workload.produce(self.place()))
+
+    def _produce(self) -> None:
+        if not self.active:
+            return
+        share = self._setup.records / self._setup.chaos_s * (sum(PRODUCE_S) / 2)
+        self._produce_some(self._rng.randint(0, max(1, round(2 * share))))
+        self._world.clock.after(self._rng.uniform(*PRODUCE_S), self._produce)
+
+    # -- switches
+
+    def _pull(self) -> None:
+        if not self.active:
+            return
+        if self._setup.faults:
+            self._switches[self._rng.choice(self._setup.faults)]()
+        self._world.clock.after(self._rng.uniform(*PULL_S), self._pull)
+
+    def _crash(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            victim.process.crash()
+
+    def _crash_soon(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            victim.process.crash_after(self._rng.randint(0, 60))
+
+    def _stop(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            self._stop_now(victim, self._rng.choice((0.3, 2.0, 8.0)))
+
+    def _stop_now(self, victim: Member, duration_s: float) -> None:
+        """Not while its code lies above another's on the stack: that one would stand still, too."""
+        if victim.process.on_top:
+            self._world.clock.after(TRY_AGAIN_S, lambda: self._stop_now(victim, duration_s))
+        else:
+            victim.process.stop(duration_s)
+
+    def _freeze(self) -> None:
+        self._world.broker.freeze(
+            self._rng.choice((0.2, 1.0, 4.0, 8.0)),
+            data=self._rng.random() < 0.5,
+            expire_first=self._rng.random() < 0.3,
+        )
+
+    def _fail_commits(self) -> None:
+        kind = self._rng.choice(list(CommitFault))
+        self._world.broker.faults.commits.order(kind, count=self._rng.randint(1, 5), duration_s=4.0)
+
+    def _fail_reads(self) -> None:
+        self._world.broker.faults.committed_reads.order(ReadFault.RETRY, count=self._rng.randint(1, 3), duration_s=4.0)
+
+    def _fail_sends(self) -> None:
+        kind = self._rng.choice(list(SendFault))
+        self._world.broker.faults.sends.order(kind, count=self._rng.randint(1, 4), duration_s=4.0)
+
+    def _join(self) -> None:
+        if len(self._world.living()) < 4:
+            self._world.trace.fault("join")
+            self._spawn()
+
+    def _leave(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            victim.stop()
+
+    def _delete(self) -> None:
+        place = self.place()
+        log = self._world.broker.existing(place)
+        self._world.broker.delete_records(place, self._rng.randint(log.start, log.end))
+
+    def _gap(self) -> None:
+        self._world.broker.produce_gap(self.place(), self._rng.randint(1, 3))
+
+    def _compact(self) -> None:
+        place = self.place()
+        log = self._world.broker.existing(place)
+        for _ in range(3):
+            self._world.broker.compact(place, self._rng.randint(log.start, log.end))
+
+    def _recreate(self) -> None:
+        topic = self.place().topic
+        broker = self._world.broker
+        ends = {
+            number: broker.existing(TopicPartition(topic, number)).end
+            for number in range(broker.partitions(topic) or 0)
+        }
+        broker.recreate_topic(topic)
+        self._oracle.recreated(topic, ends)
+
+    def _grow(self) -> None:
+        topic = self.place().topic
+        total = (self._world.broker.partitions(topic) or 0) + 1
+        if total <= 8:
+            self._world.trace.fault("partitions_added")
+            self._world.broker.add_partitions(topic, total)

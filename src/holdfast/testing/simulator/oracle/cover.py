@@ -1,0 +1,33 @@
+"""What a commit says: everything below its offset is finished, and so is what its completion map names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.core.completion import CompletionMap, decode
+
+
+class Cover:
+    """One commit, read as a set of offsets."""
+
+    __slots__ = ("completion", "offset")
+
+    def __init__(self, offset: int, metadata: str = "", topic_id: str = "") -> None:
+        self.offset = offset
+        self.completion: CompletionMap = decode(metadata, offset=offset, topic_id=topic_id)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset < self.offset or offset in self.completion
+
+    def named(self) -> Iterator[int]:
+        """The offsets that the map names."""
+        bits, offset = self.completion.to_int(), self.completion.base
+        while bits:
+            if bits & 1:
+                yield offset
+            bits >>= 1
+            offset += 1
+
+    def __str__(self) -> str:
+        named = list(self.named())
+        return f"{self.offset}+{named}" if named else str(self.offset)

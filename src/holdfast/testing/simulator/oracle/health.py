@@ -1,0 +1,66 @@
+"""Whether anything disturbed a member lately: some rules only bind when nothing did."""
+
+from __future__ import annotations
+
+from math import inf
+
+from holdfast.testing.simulator import trace
+from holdfast.testing.simulator.oracle.book import Book
+from holdfast.testing.simulator.world import World
+
+
+class Health:
+    """Knows when the broker, or the process itself, last gave a member trouble."""
+
+    def __init__(self, world: World, book: Book) -> None:
+        self._world = world
+        self._book = book
+        self._frozen = False
+        self._thawed_at = -inf
+        self._refused_at: dict[str, float] = {}
+        self._stopped_at: dict[str, float] = {}
+        self._generation_at = -inf
+
+    def update(self, event: trace.Event) -> None:
+        match event:
+            case trace.Frozen():
+                self._frozen = True
+            case trace.Thawed():
+                self._frozen = False
+                self._thawed_at = event.at
+            case trace.CommitAnswered(code=code) if code:
+                self._refused_at[event.member] = event.at
+            case trace.CommitRefused():
+                self._refused_at[event.member] = event.at
+            case trace.Stopped() | trace.Continued():
+                self._stopped_at[event.member] = event.at
+            case trace.Generation():
+                self._generation_at = event.at
+            case _:
+                pass
+
+    def process_disturbed_at(self, member: str) -> float:
+        """When the process was last stopped, or held up by another's wait in this single thread; now, if it is stopped."""
+        process = self._book.members[member].process
+        if process.stopped:
+            return self._world.clock.monotonic()
+        return max(self._stopped_at.get(member, -inf), process.held_up_at)
+
+    def broker_disturbed_at(self) -> float:
+        """When the broker was last frozen; now, if it is."""
+        return self._world.clock.monotonic() if self._frozen else self._thawed_at
+
+    def commits_disturbed_at(self, member: str) -> float:
+        """When a commit or a read of commits last went wrong for this member, or may do so right now."""
+        faults = self._world.broker.faults
+        if faults.commits.open or faults.committed_reads.open:
+            return self._world.clock.monotonic()
+        return max(faults.commits.taken_at, faults.committed_reads.taken_at, self._refused_at.get(member, -inf))
+
+    def disturbed_at(self, member: str) -> float:
+        return max(self.process_disturbed_at(member), self.broker_disturbed_at(), self.commits_disturbed_at(member))
+
+    @property
+    def generation_at(self) -> float:
+        """When the group last changed."""
+        return self._generation_at

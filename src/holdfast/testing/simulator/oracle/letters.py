@@ -1,0 +1,60 @@
+"""Rules about letters: P5, the verdict behind them, and that they are of the very record."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+
+from holdfast.core.policies import RetryPolicy
+from holdfast.core.ports import Outgoing
+from holdfast.testing.simulator import acts
+from holdfast.testing.simulator.oracle.book import Book, Epoch
+from holdfast.testing.simulator.oracle.violation import Blame
+from holdfast.testing.simulator.workload import Entry
+
+AT_ONCE = ("reject", "decode")
+
+
+class LetterRules:
+    """Looks at every letter that is handed to a sink."""
+
+    def __init__(self, book: Book, blame: Blame, retry: RetryPolicy) -> None:
+        self._book = book
+        self._blame = blame
+        self._retry = retry
+
+    def sent(self, event: acts.LetterSent) -> None:
+        outgoing, entry = self._book.letter(event.member, event.number)
+        what = f"{event.member} sends a letter for record {entry.number} ({event.letter})"
+        epoch = self._book.epochs.get((event.member, entry.place))
+        if epoch is None or (event.member, entry.place) not in self._book.held:
+            self._blame("P5", f"{what} of a partition it does not own")
+        elif entry.number not in epoch.given:
+            self._blame("P5", f"{what}, which it was not given since it owns the partition")
+        elif entry.number in epoch.finished:
+            self._blame("repeat", f"{what}, which is finished")
+        else:
+            self._due(what, epoch, entry)
+        if (outgoing.key, _original(outgoing)) != (entry.key, entry.value):
+            self._blame("letter", f"{what} with other bytes than the record's")
+
+    def _due(self, what: str, epoch: Epoch, entry: Entry) -> None:
+        failures, most = epoch.failures.get(entry.number, 0), self._retry.max_retries
+        if not failures:
+            self._blame("retry", f"{what}, which never failed here")
+        elif entry.conduct in AT_ONCE or self._retry.max_elapsed_s is not None:
+            return
+        elif most is None or failures <= most:
+            self._blame("retry", f"{what} after {failures} failures; the policy allows {most} retries")
+
+
+def _original(outgoing: Outgoing) -> bytes | None:
+    envelope = json.loads(outgoing.value or b"{}")
+    original = envelope["original_message"]
+    match envelope["original_encoding"]:
+        case "null":
+            return None
+        case "base64":
+            return b64decode(original)
+        case _:
+            return json.dumps(original, separators=(",", ":")).encode()

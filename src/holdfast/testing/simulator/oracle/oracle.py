@@ -1,0 +1,115 @@
+"""All rules together, fed by the trace and by what the simulated members report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.records import Message
+from holdfast.testing.simulator import acts, trace
+from holdfast.testing.simulator.member import Member
+from holdfast.testing.simulator.oracle.book import Book
+from holdfast.testing.simulator.oracle.commits import CommitRules
+from holdfast.testing.simulator.oracle.health import Health
+from holdfast.testing.simulator.oracle.leaving import LeavingRules
+from holdfast.testing.simulator.oracle.letters import LetterRules
+from holdfast.testing.simulator.oracle.membership import MembershipRules
+from holdfast.testing.simulator.oracle.progress import ProgressRules
+from holdfast.testing.simulator.oracle.starts import StartRules
+from holdfast.testing.simulator.oracle.violation import Violation
+from holdfast.testing.simulator.setup import Setup
+from holdfast.testing.simulator.workload import Entry, Workload
+from holdfast.testing.simulator.world import World
+
+PROBE_S = 0.5
+
+
+class Oracle:
+    """Keeps the first violation, with its place in the trace; from then on nothing is looked at any more.
+
+    It never raises into the engine: an exception there would be handled by somebody.
+    """
+
+    def __init__(self, world: World, setup: Setup, workload: Workload) -> None:
+        self._world = world
+        self._workload = workload
+        self.violation: Violation | None = None
+        self.seen_at = 0
+        self._book = book = Book(setup.order, workload.entries)
+        self._health = health = Health(world, book)
+        commits = CommitRules(book, self.blame, window=setup.window)
+        starts = StartRules(book, self.blame, setup)
+        letters = LetterRules(book, self.blame, setup.retry)
+        leaving = LeavingRules(book, self.blame, health, setup)
+        self._membership = MembershipRules(world, book, self.blame, health, setup)
+        self._progress = ProgressRules(world.broker, book, self.blame, health, setup)
+        self._rules: dict[type[trace.Event], Callable[[Any], None]] = {
+            trace.CommitSent: commits.sent,
+            trace.CommitAccepted: commits.accepted,
+            trace.RevokedBegin: leaving.revoke_begins,
+            trace.RevokedEnd: leaving.revoke_ends,
+            trace.Evicted: self._membership.evicted,
+            acts.HandlerBegan: starts.began,
+            acts.LetterSent: letters.sent,
+            acts.StopAsked: leaving.stop_asked,
+            acts.Ended: leaving.ended,
+        }
+        world.trace.listeners.append(self._listen)
+        world.clock.after(PROBE_S, self._probe)
+
+    def blame(self, rule: str, what: str) -> None:
+        if self.violation is None:
+            self.violation = Violation(rule, self._world.clock.monotonic(), what)
+            self.seen_at = len(self._world.trace.events)
+
+    def join(self, member: Member) -> None:
+        """A process was started: watch it, too."""
+        self._book.members[member.name] = member
+
+    def produced(self, entry: Entry) -> None:
+        self._book.shelf(entry.place).add(entry)
+
+    def recreated(self, topic: str, ends: dict[int, int]) -> None:
+        """The topic was made anew; `ends` are the ends of its former logs."""
+        for place, shelf in self._book.shelves.items():
+            if place.topic == topic:
+                shelf.renew(ends.get(place.partition, 0))
+
+    def given(self, member: Member, messages: list[Message]) -> None:
+        """The client has handed these to the loop, which has not seen them yet."""
+        if self.violation is not None:
+            return
+        for message in messages:
+            entry = self._workload.of(message)
+            self._membership.given(member.name, entry)
+            epoch = self._book.given(member.name, entry, self._world.clock.monotonic())
+            if epoch is not None:
+                self._progress.given(epoch)
+
+    def polls(self, member: Member) -> None:
+        """The loop is about to call its client."""
+        if self.violation is None:
+            self._membership.polls(member, self._world.clock.monotonic())
+
+    def unfinished(self) -> list[str]:
+        return self._progress.unfinished()
+
+    def _listen(self, event: trace.Event) -> None:
+        if self.violation is not None:
+            return
+        rule = self._rules.get(type(event))
+        if rule is not None:
+            rule(event)
+        self._health.update(event)
+        self._book.update(event)
+
+    def _probe(self) -> None:
+        if self.violation is not None:
+            return
+        now = self._world.clock.monotonic()
+        for member in self._book.members.values():
+            if member.process.alive and not member.process.stopped:
+                if not member.source.inside:
+                    self._membership.polls(member, now)
+                self._progress.probe(member, now)
+        self._world.clock.after(PROBE_S, self._probe)

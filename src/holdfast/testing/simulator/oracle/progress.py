@@ -1,0 +1,109 @@
+"""Rules about going on: nothing starves while there is room, memory is bounded (P11), and in the end all is done."""
+
+from __future__ import annotations
+
+from holdfast.testing.simulator.broker import FakeBroker
+from holdfast.testing.simulator.member import Member
+from holdfast.testing.simulator.oracle.book import Book, Epoch
+from holdfast.testing.simulator.oracle.cover import Cover
+from holdfast.testing.simulator.oracle.health import Health
+from holdfast.testing.simulator.oracle.violation import Blame
+from holdfast.testing.simulator.setup import GROUP, Setup
+from holdfast.testing.simulator.workload import Entry
+
+PATIENCE_S = 1.5
+"""A record that nothing holds back starts by then."""
+
+SETTLED_S = 8.0
+"""After trouble with commits or with the process: back-offs and the breaker for commits take their time."""
+
+AT_ONCE = ("reject", "decode", "halt")
+
+
+class ProgressRules:
+    """Looks at what is handed over, at what waits, and at the end."""
+
+    def __init__(self, broker: FakeBroker, book: Book, blame: Blame, health: Health, setup: Setup) -> None:
+        self._broker = broker
+        self._book = book
+        self._blame = blame
+        self._health = health
+        self._setup = setup
+        quota = 2 * setup.buffer.records + setup.sweep
+        # Beside the buffer: a run that is out, or what lanes hold back, which the window bounds.
+        self._most = quota + (quota if setup.order == "partition" else setup.window + setup.capacity * quota)
+
+    def given(self, epoch: Epoch) -> None:
+        if len(epoch.waiting) > self._most:
+            self._blame("P11", f"{epoch} keeps {len(epoch.waiting)} records in memory; at most {self._most} should be")
+
+    def probe(self, member: Member, now: float) -> None:
+        """Is there a record that this member could start and does not?"""
+        if not self._is_at_ease(member, now):
+            return
+        for (name, place), epoch in self._book.epochs.items():
+            if name != member.name or now - epoch.begun_at < PATIENCE_S:
+                continue
+            out = [run for run in member.executor.out if run.partition.place == place]
+            if any(len(run.messages) > 1 for run in out) or (out and member.loop.sizer.size > 1):
+                continue  # a bundle is under way: what is in it, or behind it, waits for it
+            for entry in epoch.waiting.values():
+                if self._could_start(member, epoch, entry, now):
+                    self._blame(
+                        "starved", f"{member.name} has room and does not start record {entry.number} of {epoch}"
+                    )
+                    return
+
+    def _is_at_ease(self, member: Member, now: float) -> bool:
+        loop = member.loop
+        return (
+            not member.source.inside
+            and member.name not in self._book.stopping
+            and loop.halted is None
+            and len(member.executor.out) < loop.sizer.workers
+            and self._health.disturbed_at(member.name) < now - SETTLED_S
+            and self._health.generation_at < now - PATIENCE_S
+        )
+
+    def _could_start(self, member: Member, epoch: Epoch, entry: Entry, now: float) -> bool:
+        number = entry.number
+        if number in epoch.running or number in epoch.letters or now - epoch.given[number] < PATIENCE_S:
+            return False
+        failures = epoch.failures.get(number, 0)
+        if failures and not self._must_retry(entry, failures, now - epoch.due[number]):
+            return False
+        lowest = epoch.lowest()
+        if self._setup.order != "partition" and lowest and entry.offset >= lowest.offset + self._setup.window:
+            return False
+        lane = self._book.lane(entry)
+        if lane is None:
+            return True
+        queue, last = epoch.lanes.get(lane), epoch.last_of_lane.get(lane)
+        if (member.name, lane) in self._book.busy or (queue and queue[0] is not entry):
+            return False
+        # The same key may be held by a record of another partition, or wait for its commit there.
+        others = [e for (name, _), e in self._book.epochs.items() if name == member.name and e is not epoch]
+        if any(other.lanes.get(lane) or lane in other.last_of_lane for other in others):
+            return False
+        return last is None or (epoch.accepted is not None and last.offset in epoch.accepted)
+
+    def _must_retry(self, entry: Entry, failures: int, overdue_s: float) -> bool:
+        most = self._setup.retry.max_retries
+        if entry.conduct in AT_ONCE or self._setup.retry.max_elapsed_s is not None:
+            return False
+        return overdue_s > PATIENCE_S and (most is None or failures <= most)
+
+    def unfinished(self) -> list[str]:
+        """What is still to be done; empty when all is finished and committed."""
+        left: list[str] = []
+        for place, shelf in sorted(self._book.shelves.items()):
+            stored = self._broker.stored(GROUP, place)
+            cover = Cover(stored.offset, stored.metadata) if stored else None
+            for entry in shelf.entries:
+                if entry.open:
+                    left.append(
+                        f"record {entry.number} ({place} offset {entry.offset}, {entry.conduct}) is not finished"
+                    )
+                elif not entry.excused and (cover is None or entry.offset not in cover):
+                    left.append(f"record {entry.number} ({place} offset {entry.offset}) is finished, and not committed")
+        return left

@@ -1,0 +1,19 @@
+"""A broken promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """`rule` names the promise (P1 … P11 of the architecture, or a rule of the oracle's own), `what` tells what broke it."""
+
+    rule: str
+    at: float
+    what: str
+
+
+Blame = Callable[[str, str], None]
+"""Called with rule and what."""

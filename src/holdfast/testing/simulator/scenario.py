@@ -1,0 +1,144 @@
+"""One seed from beginning to end: chaos, then calm, in which everything has to come to an end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from random import Random
+
+from holdfast.core import partitions
+from holdfast.testing.simulator.chaos import Chaos
+from holdfast.testing.simulator.oracle import Oracle, Violation
+from holdfast.testing.simulator.setup import Setup, setup_for
+from holdfast.testing.simulator.trace import Event
+from holdfast.testing.simulator.workload import Workload
+from holdfast.testing.simulator.world import World
+
+LEAST_EVENTS = 500
+SLICE_S = 0.25
+LONGEST_CHAOS_S = 120.0
+CALM_S = 150.0
+"""So much simulated time without faults is enough for everything to end: sessions, back-offs, retries and all."""
+
+EXCERPT = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a seed."""
+
+    seed: int
+    setup: Setup
+    violation: Violation | None
+    excerpt: tuple[str, ...]
+    events: int
+    steps: int
+    records: int
+    simulated_s: float
+    faults: dict[str, int]
+    digest: str
+
+
+def run_seed(seed: int) -> Outcome:
+    """Play a seed. The same seed gives the same trace, whatever process plays it."""
+    return Scenario(seed).play()
+
+
+class Scenario:
+    """One world, its driver and its oracle."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.setup = setup_for(seed)
+        self.world = World(seed, settings=self.setup.world)
+        self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))
+        self.oracle = Oracle(self.world, self.setup, self.workload)
+        self.chaos = Chaos(self.world, self.setup, self.workload, self.oracle, Random(seed * 5 + 3))
+
+    def play(self) -> Outcome:
+        with _small_window(self.setup.window), _quiet():
+            self.chaos.begin()
+            self._rage()
+            self._calm_down()
+        return self._outcome()
+
+    def _rage(self) -> None:
+        """Until the seed has had its time and its events."""
+        begun = self.world.clock.monotonic()
+        while self._goes_on():
+            passed_s = self.world.clock.monotonic() - begun
+            enough = passed_s >= self.setup.chaos_s and len(self.world.trace.events) >= LEAST_EVENTS
+            if enough or passed_s >= LONGEST_CHAOS_S:
+                return
+            self.world.run(SLICE_S)
+
+    def _calm_down(self) -> None:
+        self.chaos.active = False
+        self.workload.calm = True
+        self.world.broker.faults.clear()
+        begun = self.world.clock.monotonic()
+        while self._goes_on():
+            if not self.oracle.unfinished():
+                return
+            if self.world.clock.monotonic() - begun > CALM_S:
+                left = self.oracle.unfinished()
+                self.oracle.blame(
+                    "end", f"{CALM_S:.0f} s after the last fault, {len(left)} records: {'; '.join(left[:3])}"
+                )
+                return
+            self.world.run(2 * SLICE_S)
+
+    def _goes_on(self) -> bool:
+        if self.world.failures and self.oracle.violation is None:
+            name, failure = self.world.failures[0]
+            self.oracle.blame("failed", f"{name} died of {type(failure).__name__}: {failure}")
+        return self.oracle.violation is None
+
+    def _outcome(self) -> Outcome:
+        world, violation = self.world, self.oracle.violation
+        return Outcome(
+            seed=self.seed,
+            setup=self.setup,
+            violation=violation,
+            excerpt=tuple(_excerpt(world.trace.events[: self.oracle.seen_at])) if violation else (),
+            events=len(world.trace.events),
+            steps=self.chaos.steps,
+            records=len(self.workload.entries),
+            simulated_s=world.clock.monotonic() - 1000.0,
+            faults=dict(world.trace.fault_table()),
+            digest=sha256(repr(world.trace.events).encode()).hexdigest(),
+        )
+
+
+def _excerpt(events: list[Event]) -> Iterator[str]:
+    for event in events[-EXCERPT:]:
+        fields = " ".join(
+            str(getattr(event, name)) for name in event.__dataclass_fields__ if name not in ("at", "metadata")
+        )
+        yield f"{event.at:10.4f} {type(event).__name__} {fields}"
+
+
+@contextmanager
+def _small_window(window: int) -> Iterator[None]:
+    """The engine's window is a constant; some seeds use a smaller one, so that it is met at all."""
+    before = partitions.WINDOW
+    partitions.WINDOW = window
+    try:
+        yield
+    finally:
+        partitions.WINDOW = before
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A world of faults would fill the log with what it is made for."""
+    log = logging.getLogger("holdfast")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
