@@ -89,18 +89,31 @@ class LanesModel(WatchedLanes):
         run = self.some_run(number)
         if run in self.begun:
             self.end(run)
-        elif run is not None and run.done < len(run.messages):
+        elif run is not None and not run.stop and run.done < len(run.messages):
             self.begin(run)
+
+    def hang(self, number: int, *, between: bool) -> None:
+        """A run is told to stop and relieved, while it hangs in a record or (`between`) just before one."""
+        run = self.some_run(number)
+        if run is None or run.case is not None or run.stop:
+            return
+        run.stop = True
+        run.current = run.done if run in self.begun or between else run.done - 1
+        self.tell(run.partition)
+        self.lanes.relieve(run)
 
     def succeed(self, number: int, *, at_once: bool) -> None:
         run = self.some_run(number)
-        while run is not None and run.done < len(run.messages):
+        while run is not None and run.done < len(run.messages) and (not run.stop or run in self.begun):
             self.end(run)
         self.give(run, at_once=at_once)
 
     def fail(self, number: int, after: int, *, at_once: bool) -> None:
         run = self.some_run(number)
         if run is None:
+            return
+        if run.stop and run not in self.begun:
+            self.give(run, at_once=at_once)
             return
         for _ in range(min(after, len(run.messages) - run.done - 1)):
             self.end(run)

@@ -68,6 +68,14 @@ class Stories(RuleBasedStateMachine):
     def stop(self, number: int, at_once: bool) -> None:
         self.model.stop(number, at_once=at_once)
 
+    @rule(number=numbers, between=st.booleans())
+    def hang(self, number: int, between: bool) -> None:
+        self.model.hang(number, between=between)
+
+    @rule(size=st.integers(2, 12))
+    def grow(self, size: int) -> None:
+        self.model.grow(size)
+
     @rule(place=places, number=numbers)
     def retry(self, place: TopicPartition, number: int) -> None:
         self.model.retry(place, number)
@@ -143,6 +151,8 @@ def moves_of(model: LanesModel, random: Random) -> dict[Callable[[], None], int]
         lambda: model.succeed(number(), at_once=chance(random, 0.5)): 15,
         lambda: model.fail(number(), random.randint(0, 3), at_once=chance(random, 0.5)): 8,
         lambda: model.stop(number(), at_once=chance(random, 0.5)): 5,
+        lambda: model.hang(number(), between=chance(random, 0.5)): 4,
+        lambda: model.grow(random.randint(2, 12)): 10,
         lambda: model.retry(place(), number()): 10,
         lambda: model.commit(place()): 8,
         lambda: model.revoke(place()): 3,

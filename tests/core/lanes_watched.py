@@ -36,8 +36,8 @@ class Tenure:
 
     @property
     def has_run_out(self) -> bool:
-        """Retries of a case do not count: they hold no lane but their own."""
-        return any(run.case is None for run in self.partition.running)
+        """One that takes more in. Retries of a case do not, nor does a run that was told to stop."""
+        return any(run.may_grow for run in self.partition.running)
 
 
 class WatchedLanes:
@@ -126,6 +126,19 @@ class WatchedLanes:
             assert (run.done, run.failure) == (0, None)
             run.partition.running.add(run)
         self.out += runs
+
+    def grow(self, size: int) -> None:
+        """Runs that are out get more; what they had stays as it was."""
+        before = [(run, list(run.messages), list(run.seqs)) for run in self.out]
+        ends = {place: tenure.partition.window_end() for place, tenure in self.tenures.items()}
+        self.lanes.grow(size)
+        for run, messages, seqs in before:
+            added = run.messages[len(messages) :]
+            assert run.messages[: len(messages)] == messages
+            assert list(run.seqs)[: len(seqs)] == seqs
+            assert len(run.seqs) == len(run.messages)
+            assert not added or (run.may_grow and run.partition.startable and len(run.messages) <= size)
+            assert self.order == "partition" or all(one.offset() < ends[run.partition.place] for one in added)
 
     def take_all(self, size: int) -> None:
         """Then nothing is left that could start, except where a bundle is out, behind which the next one waits."""

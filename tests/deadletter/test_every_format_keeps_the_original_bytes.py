@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.policies import LETTER_FORMATS, LetterFormat
@@ -25,11 +25,13 @@ def written(one: Letter, form: LetterFormat) -> Letter:
     return read(filed(value, own, key=one.key))
 
 
+@settings(max_examples=400)
 @given(one=letters, form=formats)
 def test_everything_written_is_read_back(one: Letter, form: LetterFormat) -> None:
     assert written(one, form) == replace(one, format=form)
 
 
+@settings(max_examples=400)
 @given(key=keys, value=values, own=headers, form=formats)
 @example(key=None, value=None, own=(("kafka_dlt-original-topic", b"mine"), ("traceparent", None)), form="headers")
 @example(key=b"", value=b"", own=(("", None), ("", b""), ("", b"\xff")), form="envelope")

@@ -29,3 +29,15 @@ def test_a_second_signal_ends_it_now(make_scene: MakeScene, second: signal.Signa
     assert member.wait(5) == code
     assert time.monotonic() - asked_at < EXIT_WITHIN_S
     assert scene.committed() == {}, "what was not finished is not committed"
+
+
+def test_two_signals_at_once_are_two_signals(make_scene: MakeScene) -> None:
+    scene = make_scene()
+    scene.send([Work(gate=scene.gate())])
+    member = scene.member()
+    wait_until(scene.journal.started, what="a record is in hand")
+
+    member.terminate()
+    member.signal(signal.SIGINT)
+    assert member.wait(5) in {130, 143}, "whichever was heard last"
+    assert scene.committed() == {}

@@ -182,7 +182,7 @@ class KeyLanes:
     def relieve(self, run: Run) -> None:
         at = run.current + 1
         rest = list(zip(run.messages[at:], run.seqs[at:], strict=True))
-        if not rest:
+        if not rest or not run.partition.live or run.partition.closing:
             return
         run.messages, run.seqs = run.messages[:at], run.seqs[:at]
         kept = {message.key() for message in run.messages} if self._keyed else set()

@@ -37,7 +37,7 @@ class PartitionLanes:
     def grow(self, size: int) -> None:
         for partition in self._queue.all():
             run = self._busy.get(partition.place)
-            if not isinstance(run, Run) or run.partition is not partition or not run.may_grow or partition.skips:
+            if not isinstance(run, Run) or run not in partition.running or not run.may_grow or partition.skips:
                 continue
             count = min(size - len(run.messages), len(partition.buffer))
             if count > 0:

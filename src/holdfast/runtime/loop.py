@@ -180,13 +180,13 @@ class Loop:
             return
         if run.done:
             self.committer.touch(partition)
-        if run.failure is not None and not partition.closing and DRAIN not in self.holds:
+        failure, run.failure = run.failure, None  # before `split`, which makes the run one over the rest
+        if failure is not None and not partition.closing and DRAIN not in self.holds:
             case = self.lanes.split(run, run.begun_at)
             partition.cases.add(case)
-            self.cases.failed(case, run.failure, now)
+            self.cases.failed(case, failure, now)
         else:
             self.lanes.give_back(run)
-        run.failure = None
 
     def _case_returned(self, run: Run, case: Case, now: float) -> None:
         if run.done:

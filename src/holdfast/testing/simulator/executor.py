@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.core.ports import Mailbox
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
+from holdfast.core.sizing import FAST_WORKERS
 from holdfast.observe.tally import Tally
 from holdfast.runtime.walk import walk, walk_async
 from holdfast.testing.simulator.process import Process
@@ -36,15 +37,17 @@ class SimExecutor:
     record's handler ends then, too. Else `walk_async` is driven record by record, the loop running in between.
     """
 
-    def __init__(self, process: Process, mailbox: Mailbox, workload: Workload, rng: Random, *, threads: bool) -> None:
+    def __init__(self, process: Process, mailbox: Mailbox, workload: Workload, rng: Random, *, threads: bool, capacity: int) -> None:
         self._process = process
         self._mailbox = mailbox
         self._workload = workload
         self._rng = rng
         self._threads = threads
+        self._few = min(capacity, FAST_WORKERS)
         self._tally = Tally()
         self._time = 0.0
         self.out: list[Run] = []
+        self.full_at = 0.0  # when no worker was free, or few were
 
     def submit(self, runs: list[Run], out: int) -> None:  # noqa: ARG002 - there is always a worker free
         begin = self._walk if self._threads else self._walk_async
@@ -53,6 +56,8 @@ class SimExecutor:
             self._process.later(self._rng.uniform(*HAND_OVER_S), lambda run=run: begin(run))  # type: ignore[misc]
 
     def _post(self, run: Run) -> None:
+        if len(self.out) >= self._few:
+            self.full_at = self._process.clock.monotonic()
         self.out.remove(run)
         self._mailbox.post(run)
 

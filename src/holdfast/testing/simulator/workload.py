@@ -39,6 +39,10 @@ class Entry:
     """Why nobody has to handle it: it was deleted, or lies where the policy said not to begin."""
 
     @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        return ((NUMBER, str(self.number).encode()),)
+
+    @property
     def open(self) -> bool:
         return not (self.terminal or self.excused)
 
@@ -69,11 +73,10 @@ class Workload:
     def produce(self, place: TopicPartition) -> Entry:
         number = len(self.entries)
         key, value = self._key(), self._value(number)
-        headers = ((NUMBER, str(number).encode()),)
         entry = Entry(number, place, -1, key, value, *self._conduct())
         self.entries.append(entry)  # before it is there: whoever hears of it must find it
         entry.offset = self._broker.existing(place).end
-        self._broker.produce(place, value=value, key=key, headers=headers)
+        self._broker.produce(place, value=value, key=key, headers=entry.headers)
         return entry
 
     def of(self, message: Message) -> Entry:

@@ -26,13 +26,19 @@ Key = tuple[str, TopicPartition]
 class Shelf:
     """The records of one partition, in order of their offsets."""
 
-    __slots__ = ("_low", "by_offset", "entries", "floor")
+    __slots__ = ("_low", "by_offset", "entries", "floor", "gone", "start")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.by_offset: dict[int, Entry] = {}
         self.floor = 0  # below it lie offsets that a former topic of this name used
+        self.start = 0  # of the log
+        self.gone: set[int] = set()  # compacted away
         self._low = 0
+
+    def exists(self, offset: int) -> bool:
+        """Whether a record is to be read there."""
+        return offset >= self.start and offset in self.by_offset and offset not in self.gone
 
     def add(self, entry: Entry) -> None:
         if entry.offset < self.floor:
@@ -55,6 +61,7 @@ class Shelf:
         """The topic is made anew."""
         self.excuse("the topic was deleted", below=end + 1)
         self.entries, self.by_offset, self._low = [], {}, 0
+        self.start, self.gone = 0, set()
         self.floor = max(self.floor, end)
 
 
@@ -77,6 +84,9 @@ class Epoch:
         self.due: dict[int, float] = {}
         self.letters: set[int] = set()
         self.last_of_lane: dict[Lane, Entry] = {}
+        self.uncommitted: dict[Lane, Entry] = {}  # lanes whose last record no stored commit covers yet
+        self.freed_at: dict[Lane, float] = {}
+        self.finished_at = at
         self.sent: Cover | None = None
         self.accepted: Cover | None = None
 
@@ -167,10 +177,14 @@ class Book:
     # -- updates
 
     def _log_start_moved(self, event: trace.LogStartMoved) -> None:
-        self.shelf(event.place).excuse("it was deleted", below=event.offset)
+        shelf = self.shelf(event.place)
+        shelf.start = event.offset
+        shelf.excuse("it was deleted", below=event.offset)
 
     def _compacted(self, event: trace.Compacted) -> None:
-        entry = self.shelf(event.place).by_offset.get(event.offset)
+        shelf = self.shelf(event.place)
+        shelf.gone.add(event.offset)
+        entry = shelf.by_offset.get(event.offset)
         if entry is not None and entry.open:
             entry.excused = "it was compacted away"
 
@@ -223,7 +237,10 @@ class Book:
     def _commit_accepted(self, event: trace.CommitAccepted) -> None:
         epoch = self.commits.get((event.member, event.place))
         if epoch is not None:
-            epoch.accepted = Cover(event.offset, event.metadata)
+            epoch.accepted = cover = Cover(event.offset, event.metadata)
+            for lane in [lane for lane, entry in epoch.uncommitted.items() if entry.offset in cover]:
+                del epoch.uncommitted[lane]
+                epoch.freed_at[lane] = event.at
 
     def _handler_began(self, event: acts.HandlerBegan) -> None:
         entry = self.entries[event.number]
@@ -247,20 +264,22 @@ class Book:
             return
         epoch.running.discard(entry.number)
         if event.outcome in ("ok", "Discard"):
-            self._finish(epoch, entry)
+            self._finish(epoch, entry, event.at)
         else:
             failures = epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
             policy = self.members[event.member].plan.retry
             delay_s = entry.after_s if event.outcome == "RetryLater" else policy.delay_ms(failures - 1, 0.0) / 1000
             epoch.due[entry.number] = event.at + delay_s
 
-    def _finish(self, epoch: Epoch, entry: Entry) -> None:
+    def _finish(self, epoch: Epoch, entry: Entry, at: float) -> None:
         epoch.finished.add(entry.number)
+        epoch.finished_at = at
         epoch.waiting.pop(entry.number, None)
         lane = self.lane(entry)
         if lane is None:
             return
-        epoch.last_of_lane[lane] = entry
+        epoch.last_of_lane[lane] = epoch.uncommitted[lane] = entry
+        epoch.freed_at[lane] = at
         queue = epoch.lanes.get(lane)
         while queue and queue[0].number in epoch.finished:
             queue.popleft()
@@ -277,7 +296,7 @@ class Book:
         entry.terminal = entry.terminal or "buried"
         self.active_at[event.member] = event.at
         if epoch is not None:
-            self._finish(epoch, entry)
+            self._finish(epoch, entry, event.at)
 
     def _stop_taken(self, event: acts.StopTaken) -> None:
         self.stopping[event.member] = event.at

@@ -38,7 +38,8 @@ class CommitRules:
         before = epoch.accepted
         if cover.offset < before.offset:
             self._blame("P2", f"{event.member} moves the commit of {event.place} back from {before} to {cover}")
-        forgotten = [offset for offset in before.named() if offset not in cover]
+        shelf = self._book.shelf(event.place)
+        forgotten = [offset for offset in before.named() if offset not in cover and shelf.exists(offset)]
         if forgotten:
             self._blame(
                 "P2", f"{event.member} forgets finished offsets {forgotten} of {event.place}: {before} to {cover}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from base64 import b64decode
-
 from holdfast.core.policies import RetryPolicy
 from holdfast.core.ports import Outgoing
+from holdfast.core.records import Record
+from holdfast.deadletter.letter import Letter
+from holdfast.deadletter.reading import read
 from holdfast.testing.simulator import acts
 from holdfast.testing.simulator.oracle.book import Book, Epoch
 from holdfast.testing.simulator.oracle.violation import Blame
@@ -35,7 +35,8 @@ class LetterRules:
             self._blame("repeat", f"{what}, which is finished")
         else:
             self._due(what, epoch, entry)
-        if (outgoing.key, _original(outgoing)) != (entry.key, entry.value):
+        letter = _original(outgoing)
+        if (letter.key, letter.value, letter.headers) != (entry.key, entry.value, entry.headers):
             self._blame("letter", f"{what} with other bytes than the record's")
 
     def _due(self, what: str, epoch: Epoch, entry: Entry) -> None:
@@ -48,13 +49,7 @@ class LetterRules:
             self._blame("retry", f"{what} after {failures} failures; the policy allows {most} retries")
 
 
-def _original(outgoing: Outgoing) -> bytes | None:
-    envelope = json.loads(outgoing.value or b"{}")
-    original = envelope["original_message"]
-    match envelope["original_encoding"]:
-        case "null":
-            return None
-        case "base64":
-            return b64decode(original)
-        case _:
-            return json.dumps(original, separators=(",", ":")).encode()
+def _original(outgoing: Outgoing) -> Letter:
+    """The letter as whoever finds it in its topic reads it."""
+    headers = tuple(outgoing.headers)
+    return read(Record(outgoing.topic, outgoing.partition or 0, 0, outgoing.key, outgoing.value, headers, None))

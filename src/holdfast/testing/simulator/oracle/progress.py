@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.completion import WINDOW
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle.book import Book, Epoch
@@ -61,6 +62,7 @@ class ProgressRules:
             and member.name not in self._book.stopping
             and loop.halted is None
             and len(member.executor.out) < loop.sizer.workers
+            and member.executor.full_at < now - PATIENCE_S
             and self._health.disturbed_at(member.name) < now - SETTLED_S
             and self._health.generation_at < now - PATIENCE_S
         )
@@ -75,17 +77,19 @@ class ProgressRules:
         lowest = epoch.lowest()
         if self._setup.order != "partition" and lowest and entry.offset >= lowest.offset + self._setup.window:
             return False
+        if self._setup.window != WINDOW and now - epoch.finished_at < PATIENCE_S:
+            return False  # perhaps the window has just moved
         lane = self._book.lane(entry)
         if lane is None:
             return True
-        queue, last = epoch.lanes.get(lane), epoch.last_of_lane.get(lane)
+        queue = epoch.lanes.get(lane)
         if (member.name, lane) in self._book.busy or (queue and queue[0] is not entry):
             return False
         # The same key may be held by a record of another partition, or wait for its commit there.
         others = [e for (name, _), e in self._book.epochs.items() if name == member.name and e is not epoch]
         if any(other.lanes.get(lane) or lane in other.last_of_lane for other in others):
             return False
-        return last is None or (epoch.accepted is not None and last.offset in epoch.accepted)
+        return lane not in epoch.uncommitted and now - epoch.freed_at.get(lane, 0.0) >= PATIENCE_S
 
     def _must_retry(self, entry: Entry, failures: int, overdue_s: float) -> bool:
         most = self._setup.retry.max_retries

@@ -66,8 +66,8 @@ class StartRules:
         queue = epoch.lanes.get(lane)
         if queue and queue[0] is not entry:
             self._blame("P3", f"{what} before record {queue[0].number} at {queue[0].offset} of its lane is finished")
-        last = epoch.last_of_lane.get(lane)
-        if self._each and last is not None and (epoch.accepted is None or last.offset not in epoch.accepted):
+        last = epoch.uncommitted.get(lane)
+        if self._each and last is not None:
             self._blame("each", f"{what} before the commit of record {last.number} of its lane is stored")
 
     def _within_window(self, what: str, epoch: Epoch, entry: Entry) -> None:

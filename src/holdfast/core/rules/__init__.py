@@ -1,0 +1,11 @@
+"""What holdfast knows about exceptions: the rules, the codes they give, and how an exception is read.
+
+A rule names what it matches by *keys*, and so do users, in code and in settings: `http:503`, `sqlstate:40P01`,
+`grpc:UNAVAILABLE`, `aws:SlowDown`, `kafka:_TRANSPORT`, `errno:ECONNREFUSED`, or a class as `module.Class`.
+"""
+
+from holdfast.core.rules.codes import CODES
+from holdfast.core.rules.rule import Kind, Rule, Says, normal_key, parse_rule
+from holdfast.core.rules.table import RULES
+
+__all__ = ["CODES", "RULES", "Kind", "Rule", "Says", "normal_key", "parse_rule"]
