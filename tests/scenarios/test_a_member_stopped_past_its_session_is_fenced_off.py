@@ -1,5 +1,6 @@
 """P5, P2: a member slept through its session and wakes up with old results: they commit nothing, hold up nothing.
 
+In one group the results come when the member has been back for a while, in the other before it knows of its loss.
 With commit="each" it does not start anything of its lost partitions either: its lanes wait for commits that never come.
 With interval commits it may go on with what it has in memory until it hears of the loss. Two groups sleep at the same
 time, so that the test waits for one session only.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.member import Member, wait_until
@@ -16,6 +18,7 @@ from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Sent, Work
 
 PARTITIONS = 4
+OWN = ".sleeper"
 
 
 @dataclass(slots=True)
@@ -27,20 +30,24 @@ class Group:
     scene: Scene
     sleeper: Member
     heir: Member
+    gate: Path
     in_hand: list[Sent] = field(default_factory=list)
+
+    @property
+    def own_gate(self) -> Path:
+        return self.gate.with_name(self.gate.name + OWN)
 
     def fall_asleep_at_work(self) -> None:
         scene = self.scene
         self.heir.wait_assigned(PARTITIONS // 2)
         self.sleeper.wait_assigned(PARTITIONS // 2)
         own = sorted(partition for _, partition in self.sleeper.assignment())
-        gate = scene.gate()
-        self.in_hand = scene.send(Work(partition=partition, key=b"%d" % partition, gate=gate) for partition in own)
+        self.in_hand = scene.send(Work(partition=partition, key=b"%d" % partition, gate=self.gate) for partition in own)
         scene.send(Work(partition=partition, key=b"%d" % partition) for partition in own for _ in range(5))
         wanted = {one.id for one in self.in_hand}
         wait_until(lambda: wanted <= scene.journal.started(pid=self.sleeper.pid), what="it is at work")
         self.sleeper.freeze()
-        scene.open_gate(gate)  # its own handlers will find the gate open when they wake up
+        scene.open_gate(self.gate)  # for the heir; the sleeper has gates of its own
 
     def wake_up(self) -> None:
         scene = self.scene
@@ -49,11 +56,14 @@ class Group:
         scene.wait_committed()
         committed = scene.history().commits
         woken_ms = time.time() * 1000
+        if self.commit == "interval":  # its handlers end the moment it wakes, before it knows; else when it is back
+            scene.open_gate(self.own_gate)
         self.sleeper.thaw()
-        wanted = {one.id for one in self.in_hand}
-        wait_until(lambda: wanted <= scene.journal.ended(pid=self.sleeper.pid), what="its late results")
         self.sleeper.wait_event("lost")
         self.sleeper.wait_assigned(PARTITIONS // 2)
+        scene.open_gate(self.own_gate)
+        wanted = {one.id for one in self.in_hand}
+        wait_until(lambda: wanted <= scene.journal.ended(pid=self.sleeper.pid), what="its late results")
         assert scene.history().commits == committed, "the late results commit nothing"
         again = [entry for entry in scene.journal.of("start", pid=self.sleeper.pid) if entry.wall_ms > woken_ms]
         assert again == [] or self.commit == "interval", "it starts nothing that is no longer its own"
@@ -78,7 +88,8 @@ def test_a_member_stopped_past_its_session_is_fenced_off(make_scene: MakeScene) 
     for order, commit in [("partition", "each"), ("key", "interval")]:
         scene = make_scene(partitions=PARTITIONS)
         settings = {"consumer.order": order, "commit.mode": commit}
-        groups.append(Group(order, commit, scene, scene.member(settings), scene.member(settings)))
+        sleeper = scene.member(settings, variables={"SCENARIO_GATES": OWN})
+        groups.append(Group(order, commit, scene, sleeper, scene.member(settings), scene.gate()))
     for group in groups:
         group.fall_asleep_at_work()
     for group in groups:

@@ -182,6 +182,7 @@ class KeyLanes:
     def relieve(self, run: Run) -> None:
         at = run.current + 1
         rest = list(zip(run.messages[at:], run.seqs[at:], strict=True))
+        self._queue.add(run.partition)  # it may have been passed over because this run was out
         if not rest or not run.partition.live or run.partition.closing:
             return
         run.messages, run.seqs = run.messages[:at], run.seqs[:at]
@@ -204,7 +205,6 @@ class KeyLanes:
             self._lane(busy, cast(bytes, message.key())).queue.appendleft((run.partition, seq, message))
         if relief.messages:
             self._resumed.append(relief)
-        self._queue.add(run.partition)
 
     def _pass_on(self, run: Run, relief: Run, key: bytes) -> None:
         del run.keys[key]

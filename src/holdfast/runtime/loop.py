@@ -207,7 +207,7 @@ class Loop:
             return
         self._recalled_at = now
         for run in self.in_flight:
-            if not run.stop and len(run.messages) > 1 and now - run.begun_at >= RECALL_S:
+            if not run.stop and run.case is None and now - run.begun_at >= RECALL_S:
                 run.stop = True
                 self.lanes.relieve(run)
 

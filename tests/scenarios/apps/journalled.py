@@ -2,7 +2,8 @@
 
 A record's value is a JSON object (`tests.scenarios.scene.Work`): how long to take, which gate to wait for, how often to
 fail. Any other value is handled at once. Variables: SCENARIO_JOURNAL (the file), SCENARIO_IDEMPOTENT, SCENARIO_ASYNC,
-SCENARIO_SLEEP_S (what every record takes at least).
+SCENARIO_SLEEP_S (what every record takes at least), SCENARIO_GATES (added to the name of every gate, so that a member
+has gates of its own).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from holdfast import App, Context, Discard, Halt, Reject, RetryLater
 
 GATE_POLL_S = 0.005
 JOURNAL = os.open(os.environ["SCENARIO_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+GATES = os.environ.get("SCENARIO_GATES", "")
 SLEEP_S = float(os.environ.get("SCENARIO_SLEEP_S", "0"))
 
 app = App("scenario")
@@ -51,7 +53,7 @@ def work_of(value: bytes | None) -> dict[str, Any]:
 
 def is_shut(work: dict[str, Any]) -> bool:
     """Whether the record waits for a gate, which is a file that the test makes."""
-    return "gate" in work and not Path(work["gate"]).exists()
+    return "gate" in work and not Path(work["gate"] + GATES).exists()
 
 
 def speak(work: dict[str, Any], ctx: Context, name: str = "handle") -> None:

@@ -9,7 +9,7 @@ from holdfast.core.rules.rule import Rule
 _TRANSIENT = "§1.1.1 Database Transient Errors"
 _BUSINESS = "§1.1.2 Business Logic Errors"
 _AUTH = "§1.1.2 Authentication/Authorization"
-_DRIVERS = ("psycopg", "psycopg2", "sqlite3", "sqlalchemy.exc")
+_DRIVERS = ("psycopg", "psycopg2", "sqlalchemy.exc")
 _REDIS = "redis.exceptions"
 
 
@@ -18,7 +18,7 @@ def _states(*states: str) -> tuple[str, ...]:
 
 
 def _each(name: str) -> tuple[str, ...]:
-    """The class of that name in every driver that follows Python's database interface."""
+    """The class of that name in every driver for a server that follows Python's database interface."""
     return tuple(f"{driver}.{name}" for driver in _DRIVERS)
 
 
@@ -51,6 +51,14 @@ DATABASE_RULES: Final = (
         code="DB_TIMEOUT",
         standard=_TRANSIENT,
         why="Cancelled by a statement or transaction time limit. One slow statement is no outage.",
+    ),
+    Rule(
+        _states("54", "55", "57", "72"),
+        "retryable",
+        name="sqlstate-operational",
+        code="DB_TRANSIENT_ERROR",
+        standard=_TRANSIENT,
+        why="What else the drivers call operational: limits, objects in the wrong state, operators at work.",
     ),
     Rule(
         _states("23", "40002", "44", "P0001"),
@@ -116,7 +124,7 @@ DATABASE_RULES: Final = (
         why="Connection pool exhausted, or a connection in a state that a new one does not have.",
     ),
     Rule(
-        (*_each("IntegrityError"),),
+        (*_each("IntegrityError"), "sqlite3.IntegrityError"),
         "non-retryable",
         name="db-constraint",
         code="DB_CONSTRAINT_VIOLATION",
@@ -124,7 +132,7 @@ DATABASE_RULES: Final = (
         why="The same row breaks the constraint again.",
     ),
     Rule(
-        (*_each("DataError"), "asyncpg.exceptions._base.DataError"),
+        (*_each("DataError"), "sqlite3.DataError", "asyncpg.exceptions._base.DataError"),
         "non-retryable",
         name="db-data",
         code="DB_DATA_INVALID",
@@ -132,7 +140,7 @@ DATABASE_RULES: Final = (
         why="A value does not fit its column.",
     ),
     Rule(
-        (*_each("ProgrammingError"), *(f"sqlalchemy.exc.{name}" for name in ("ArgumentError", "CompileError"))),
+        (*_each("ProgrammingError"), "sqlite3.ProgrammingError", *(f"sqlalchemy.exc.{name}" for name in ("ArgumentError", "CompileError"))),
         "non-retryable",
         name="db-statement",
         code="DB_STATEMENT_INVALID",

@@ -1,0 +1,1 @@
+"""The desk: where dead letters are looked at, told apart by cause, and sent back."""

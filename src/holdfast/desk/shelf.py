@@ -1,0 +1,56 @@
+"""A dead-letter topic as it is at one moment: its letters, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from holdfast.core.records import Record, TopicPartition
+from holdfast.deadletter.reading import read
+from holdfast.desk.selection import Filed, Selection
+from holdfast.kafka.browser import Span
+
+LOOK_TIMEOUT_S = 15.0
+
+
+class Browser(Protocol):
+    """What the shelf needs of `kafka.browser.KafkaBrowser`."""
+
+    def spans(self, topic: str, timeout_s: float) -> dict[int, Span]: ...
+    def read(self, topic: str, spans: Mapping[int, Span]) -> Iterator[Record | None]: ...
+
+
+class Stopped(Exception):
+    """Whoever looks has had enough: a signal came."""
+
+
+class Shelf:
+    """The letters of a topic, as many as there were when it was opened. Raises SourceError."""
+
+    def __init__(self, browser: Browser, topic: str, selection: Selection | None = None) -> None:
+        self.topic = topic
+        self.selection = selection or Selection()
+        self._browser = browser
+        self.spans = self.selection.spans(browser.spans(topic, LOOK_TIMEOUT_S))
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets have to be read at most."""
+        return sum(high - low for low, high in self.spans.values())
+
+    def letters(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[Filed]:
+        """Those that the selection takes; each partition's in order. Can be asked for again, and gives the same.
+
+        Raises Stopped when `stopped` says so.
+        """
+        for record in self._browser.read(self.topic, self.spans):
+            if stopped():
+                raise Stopped
+            if record is not None:
+                filed = filed_of(record)
+                if self.selection.takes(filed):
+                    yield filed
+
+
+def filed_of(record: Record) -> Filed:
+    return Filed(read(record), TopicPartition(record.topic, record.partition), record.offset, record.timestamp_ms)
