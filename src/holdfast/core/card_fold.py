@@ -1,8 +1,8 @@
 """Other ways to write a digit, a space or a dash, brought to the plain one.
 
-Folded are: every decimal digit of Unicode (full-width, Arabic, Devanagari, …), its spaces and dashes, `\\u0034` escapes of JSON
-with any number of backslashes (JSON inside a JSON text has more of them), and characters without a width, which vanish:
-they come along when a number is copied from a page, and hide it from the eye and from a plain search.
+Folded are: every decimal digit of Unicode (full-width, Arabic, Devanagari, …), its spaces and dashes, `\\u0034` escapes
+of JSON with any number of backslashes (JSON inside a JSON text has more of them), and characters without a width, which
+vanish: they come along when a number is copied from a page, and hide it from the eye and from a plain search.
 Everything else stays as it is, so structure (quotes, brackets) is neither made nor lost.
 """
 
@@ -30,10 +30,11 @@ _ODD_ESCAPE: Final = re.compile(
 )
 _ODD_CHARACTER: Final = re.compile(rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d")
 _BACKSLASH: Final = 92
+_ASCII: Final = bytes(range(128))
 
 
 class Folded(NamedTuple):
-    """The folded bytes; `steps` are (position here, position in the original) wherever the two shift against each other."""
+    """The folded bytes; `steps` are (positions here, positions in the original) wherever the two shift."""
 
     data: bytes
     steps: tuple[list[int], list[int]] | None = None
@@ -47,19 +48,20 @@ class Folded(NamedTuple):
         return position if at < 0 else there[at] + position - here[at]
 
 
+def is_odd(data: bytes) -> bool:
+    """There may be something to fold. Cheap: most data is plain, and this is asked of every record."""
+    if not data.isascii():
+        beyond_ascii = data.translate(None, _ASCII).decode("utf-8", "ignore")
+        if _ODD_CHARACTER.search(beyond_ascii) is not None:
+            return True
+    return _BACKSLASH in data and _ODD_ESCAPE.search(data) is not None
+
+
 def fold(data: bytes) -> Folded:
     """`data` with plain digits and gaps. Never fails; bytes that are no UTF-8 stay as they are."""
-    if data.isascii():
-        if _BACKSLASH not in data or _ODD_ESCAPE.search(data) is None:
-            return Folded(data)
-        return _fold(data.decode("ascii"))
-    text = data.decode("utf-8", "surrogateescape")
-    if _ODD_CHARACTER.search(text) is None and (_BACKSLASH not in data or _ODD_ESCAPE.search(data) is None):
+    if not is_odd(data):
         return Folded(data)
-    return _fold(text)
-
-
-def _fold(text: str) -> Folded:
+    text = data.decode("utf-8", "surrogateescape")
     pieces: list[bytes] = []
     here: list[int] = [0]
     there: list[int] = [0]

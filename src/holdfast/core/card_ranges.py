@@ -1,9 +1,9 @@
 """Which digits may be a card number: the check digit, and the ranges and lengths that issuers use.
 
-Ranges are kept wide on purpose: a card that is missed leaks, so a range is listed whole even if not all of it is in use.
-Each names the lengths that its cards really have (*usual*) and those that its rules allow but hardly any card has
-(*rare*). The second kind collides with numbers of everyday life (a 13-digit number with a 4 in front is a German or
-Japanese article number before it is a Visa card), so the detector asks for a sign beside the digits before it counts one.
+Ranges are kept wide on purpose: a card that is missed leaks, so a range is listed whole even if not all of it is in
+use. Each names the lengths that its cards really have (*usual*) and those that its rules allow but hardly any card has
+(*rare*). The second kind collides with numbers of everyday life (13 digits with a 4 in front are a German or Japanese
+article number before they are a Visa card), so the detector asks for a sign beside the digits before it counts one.
 """
 
 from __future__ import annotations
@@ -72,16 +72,18 @@ def _ranges() -> tuple[_Range, ...]:
     return tuple(found)
 
 
-_RANGES: Final = _ranges()
+_BY_FIRST_DIGIT: Final = {
+    digit: tuple(one for one in _ranges() if one.low[0] <= digit <= one.high[0]) for digit in range(48, 58)
+}
 _DOUBLED: Final = bytes(
     (48 + (2 * (byte - 48) if byte < 53 else 2 * (byte - 48) - 9)) if 48 <= byte <= 57 else byte for byte in range(256)
 )
 
 
 def issuer_of(digits: bytes) -> Issuer | None:
-    """Whose number this may be by its first digits and its length; the check digit is not looked at."""
+    """Whose number these ASCII digits may be by the first ones and their count; the check digit is not looked at."""
     length = len(digits)
-    for issuer, low, high, usual, rare in _RANGES:
+    for issuer, low, high, usual, rare in _BY_FIRST_DIGIT[digits[0]]:
         if low <= digits[: len(low)] <= high:
             if length in usual:
                 return Issuer(issuer, True)

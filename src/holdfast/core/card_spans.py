@@ -6,8 +6,9 @@ A candidate is
 - *irregular*: a whole chain of groups by one space or one dash each, 13 to 19 digits together;
 - *prefixed*: in binary data (Avro, Protobuf, MessagePack, CBOR), as many digits as the byte before them says, because
   there the byte after a text may be a letter or a digit by chance.
-It has the check digit and stands in an issuer's range, and none of these is true: a letter touches it (ids, hashes, base64),
-a `+` does (phones), it is the fraction of a decimal number, or part of a UUID or of an IBAN with a right check sum.
+It has the check digit and stands in an issuer's range, and none of these is true: a letter touches it (ids, hashes,
+base64), a `+` does (phones), it is the fraction of a decimal number, or part of a UUID or of an IBAN with a right check
+sum.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ _GAPS: Final = b" .-"
 _SHADOW: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _RUN: Final = b"0" * SHORTEST
 
+# Where digits and gaps are many. On a shadow of the data in which every digit is 0, so that one byte finds its start.
+_AREA: Final = re.compile(rb"0[0 .-]{12,}+")
+_ZEROS: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 _SOLID: Final = re.compile(rb"(?<![0-9])[0-9]{13,19}(?![0-9])")
-_GAPPED: Final = re.compile(rb"[0-9][ .-][0-9]")
 # As lookaheads: the groups before a card must not swallow its first ones.
-_GROUPED: Final = tuple(
-    re.compile(rb"(?<![0-9])(?=(" + shape + rb")(?![0-9]))")
-    for shape in (
-        rb"[0-9]{4}([ .-])[0-9]{4}\2[0-9]{4}\2[0-9]{1,4}",
-        rb"[0-9]{4}([ .-])[0-9]{4}\2[0-9]{4}\2[0-9]{4}\2[0-9]{1,3}",
-        rb"[0-9]{4}([ .-])(?:[0-9]{6}\2[0-9]{4,5}|[0-9]{4}\2[0-9]{5}|[0-9]{3}\2[0-9]{3}\2[0-9]{3})",
-        rb"(?:[0-9]{8}[ -][0-9]{8}|[0-9]{6}[ -][0-9]{13})",
-    )
+_FOURS: Final = re.compile(
+    rb"(?<![0-9])(?=([0-9]{4}([ .-])[0-9]{4}\2[0-9]{4}\2[0-9]{1,4})(?![0-9])(\2[0-9]{1,3}(?![0-9]))?)"
+)
+_LAID_OUT: Final = re.compile(
+    rb"(?<![0-9])(?=([0-9]{4}([ .-])(?:[0-9]{6}\2[0-9]{4,5}|[0-9]{4}\2[0-9]{5}|[0-9]{3}\2[0-9]{3}\2[0-9]{3})"
+    rb"|[0-9]{8}[ -][0-9]{8}|[0-9]{6}[ -][0-9]{13})(?![0-9]))"
 )
 _IRREGULAR: Final = re.compile(
-    rb"(?<![0-9])(?<![0-9][ .-])[0-9]{1,12}([ -])(?:[0-9]{1,12}\1){0,17}[0-9]{1,12}(?![0-9])(?![ .-][0-9])"
+    rb"(?<![0-9])(?<![0-9][ .-])[0-9]{1,17}([ -])(?:[0-9]{1,17}\1){0,17}[0-9]{1,17}(?![0-9])(?![ .-][0-9])"
 )
 _LONG_RUN: Final = re.compile(rb"(?<![0-9])[0-9]{14,21}(?![0-9])")
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
@@ -64,13 +65,15 @@ def worth_a_look(data: bytes) -> bool:
 
 
 def candidates(data: bytes) -> Iterator[Candidate]:
-    """All candidates, kind after kind; they may overlap."""
-    for match in _SOLID.finditer(data):
-        one = _solid(data, match)
-        if one is not None:
-            yield one
-    if _GAPPED.search(data):
-        yield from _gapped(data)
+    """All candidates, roughly in order; they may overlap."""
+    for area in _AREA.finditer(data.translate(_ZEROS)):
+        start, end = area.span()
+        for match in _SOLID.finditer(data, start, end):
+            one = _solid(data, match)
+            if one is not None:
+                yield one
+        if not area[0].isdigit():
+            yield from _gapped(data, start, end)
     if _BINARY.search(data):
         yield from _prefixed(data)
 
@@ -87,13 +90,23 @@ def _solid(data: bytes, match: re.Match[bytes]) -> Candidate | None:
     return Candidate(start, end, match[0], issuer, False)
 
 
-def _gapped(data: bytes) -> Iterator[Candidate]:
-    for pattern, group, grouped in (*((pattern, 1, True) for pattern in _GROUPED), (_IRREGULAR, 0, False)):
-        for match in pattern.finditer(data):
-            digits = match[group].translate(None, _GAPS)
-            issuer = card(digits)
-            if issuer is not None and not _excluded(data, *match.span(group), len(digits)):
-                yield Candidate(*match.span(group), digits, issuer, grouped)
+def _gapped(data: bytes, area_start: int, area_end: int) -> Iterator[Candidate]:
+    for start, end, grouped in _spans(data, area_start, area_end):
+        digits = data[start:end].translate(None, _GAPS)
+        issuer = card(digits)
+        if issuer is not None and not _excluded(data, start, end, len(digits)):
+            yield Candidate(start, end, digits, issuer, grouped)
+
+
+def _spans(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    for match in _FOURS.finditer(data, start, end):
+        yield *match.span(1), True
+        if match[3] is not None:
+            yield match.start(1), match.end(3), True
+    for match in _LAID_OUT.finditer(data, start, end):
+        yield *match.span(1), True
+    for match in _IRREGULAR.finditer(data, start, end):
+        yield *match.span(), False
 
 
 def _prefixed(data: bytes) -> Iterator[Candidate]:

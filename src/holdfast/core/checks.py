@@ -43,6 +43,13 @@ def text(value: object) -> str | None:
     return None if isinstance(value, str) and value.strip() else f"must be a text that is not empty; got {shown(value)}"
 
 
+def texts(value: object) -> str | None:
+    """A tuple of texts. They may be secrets, so what was given is not shown."""
+    if isinstance(value, tuple) and all(text(one) is None for one in value):
+        return None
+    return "must be a tuple of texts, none of them empty"
+
+
 def range_of(what: str, low: float, high: float | None, *, above: bool = False) -> str:
     """`a whole number from 1 to 65535`, `a number above 0`."""
     if high is None:

@@ -6,13 +6,11 @@ import re
 from typing import Final
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W\d_A-Za-z]+")
-_LONGEST: Final = 256
-"""A longer name is cut: names come from outside, and nobody writes such a one."""
 
 
-def words(name: str) -> tuple[str, ...]:
-    """The words of a name, in lower case."""
-    return tuple(word.lower() for word in _WORDS.findall(name[:_LONGEST]))
+def words(name: str, *, longest: int = 256) -> tuple[str, ...]:
+    """The words of a name, in lower case. A longer name is cut: names come from outside."""
+    return tuple(word.lower() for word in _WORDS.findall(name[:longest]))
 
 
 def joined(name: str) -> str:

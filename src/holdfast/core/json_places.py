@@ -32,7 +32,7 @@ class _Level:
     def __init__(self, *, is_object: bool) -> None:
         self.is_object = is_object
         self.naming = is_object
-        self.step: str | int = "" if is_object else 0
+        self.step: bytes | int = b"" if is_object else 0
 
 
 def places(data: bytes, positions: Iterable[int]) -> Iterator[Place | None]:
@@ -51,7 +51,7 @@ def places(data: bytes, positions: Iterable[int]) -> Iterator[Place | None]:
             continue
         inside = token is not None and token.start() <= position
         in_name = bool(inside and levels and levels[-1].naming)
-        way = tuple(level.step for level in (levels[:-1] if in_name else levels))
+        way = tuple(_step(level.step) for level in (levels[:-1] if in_name else levels))
         yield Place(way, in_name)
 
 
@@ -81,11 +81,13 @@ def _follow(levels: list[_Level], token: re.Match[bytes]) -> bool:
     elif kind == b":":
         top.naming = False
     elif top.naming:
-        top.step = _name(token[0])
+        top.step = token[0]
     return False
 
 
-def _name(quoted: bytes) -> str:
+def _step(quoted: bytes | int) -> str | int:
+    if isinstance(quoted, int):
+        return quoted
     if len(quoted) > _NAME_BYTES:
         return quoted[1:_NAME_BYTES].decode("utf-8", "replace")
     try:

@@ -1,17 +1,17 @@
 """Records that must not be kept: the detector for card numbers, and what it tells the engine.
 
 A record with a card number is dropped, not buried: it reaches no topic, no spool and no log, so a false alarm is the
-loss of a record, and a miss is a leak. What `CardNumbers` counts is therefore narrow where everyday numbers are known to
-look alike, and wide elsewhere:
+loss of a record, and a miss is a leak. What `CardNumbers` counts is therefore narrow where everyday numbers are known
+to look alike, and wide elsewhere:
 
-- found: 13 to 19 digits with a right check digit in an issuer's range (`card_ranges`), solid or grouped (`card_spans`), in
-  any encoding that leaves the digits readable: JSON of any depth, as text or number, in names and values, JSON inside
+- found: 13 to 19 digits with a right check digit in an issuer's range (`card_ranges`), solid or grouped (`card_spans`),
+  in any encoding that leaves the digits readable: JSON of any depth, as text or number, in names and values, JSON in
   JSON, `\\u` escapes, XML, forms, CSV, texts inside Avro, Protobuf, MessagePack or CBOR; with the digits of other
   scripts and with characters of no width in between (`card_fold`); UTF-16 if it begins with its mark; in the key, in
   names and values of headers.
-- needs a sign beside it, unless `without_sign="all"`: lengths that hardly any card of that issuer has, such as 13 digits
-  beginning with 4, which are an article number (EAN) more often. A sign is a word such as card or pan in the name of the
-  field, of the one above it or of the header, or right before the digits; or the layout of a card (4-4-4-4).
+- needs a sign beside it, unless `without_sign="all"`: lengths that hardly any card of that issuer has, such as 13
+  digits beginning with 4, which are an article number (EAN) more often. A sign is a word such as card or pan in the
+  name of the field, of the one above it or of the header, or right before the digits; or a card's layout (4-4-4-4).
 - not found: numbers packed in binary (a 64-bit integer in Avro), compressed, encrypted or base64 values, digits spread
   over several fields or apart by more than one gap, and anything inside a longer run of digits.
 - false alarms that remain: of random 16-digit numbers about 2 % fit an issuer and the check digit by chance. Name such
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from holdfast.core import checks
-from holdfast.core.card_fold import fold
+from holdfast.core.card_fold import fold, is_odd
 from holdfast.core.card_ranges import LONGEST, SHORTEST
 from holdfast.core.card_spans import Candidate, candidates, worth_a_look
 from holdfast.core.errors import ConfigError, Discard
@@ -42,7 +42,7 @@ LOOKALIKE_FIELDS: Final = (
     "ean", "gtin", "isbn", "upc", "sku", "imei", "iccid", "imsi", "iban", "order_id", "order_number", "invoice_number",
     "tracking_number", "tracking_id", "parcel_number", "timestamp", "trace_id", "span_id", "phone", "phone_number",
 )  # fmt: skip
-"""Names of fields whose numbers look like card numbers and are none: for `ignore_fields`, where they are what they say."""
+"""Names of fields whose numbers look like card numbers: for `ignore_fields`, where they are what they say."""
 
 TEST_NUMBERS: Final = (
     "4242424242424242", "4111111111111111", "4012888888881881", "4000056655665556", "5555555555554444",
@@ -62,6 +62,7 @@ _SIGN: Final = re.compile(
 _WORD: Final = re.compile(rb"[A-Za-z0-9_-]{1,64}\Z")
 _STOPS: Final = re.compile(rb"[\",;{}\[\]\n&]")
 _LOOK_BACK: Final = 64
+_BACKSLASH: Final = 92
 _BYTE_ORDER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _MANY_DIGITS: Final = re.compile(r"(?:\d\D?){9}")
 _NAME_SHOWN: Final = 48
@@ -73,7 +74,8 @@ Part = Literal["key", "value", "header", "header name"]
 class Finding:
     """Where a card number is. It holds no digit of it, and may be logged.
 
-    `header` is the name of the header, if it is in one. `place` is the way to it in JSON (`$.payment.card`), or `byte 17`.
+    `header` is the name of the header, if it is in one. `place` is the way to it in JSON (`$.payment.card`), or
+    `byte 17`.
     """
 
     part: Part
@@ -129,9 +131,9 @@ class CardNumbers:
     def _check(self) -> None:
         fields = {
             "min_digits": checks.whole(self.min_digits, SHORTEST, LONGEST),
-            "ignore_fields": _texts(self.ignore_fields),
-            "token_prefixes": _texts(self.token_prefixes),
-            "allow": _texts(self.allow, shown="numbers"),
+            "ignore_fields": checks.texts(self.ignore_fields),
+            "token_prefixes": checks.texts(self.token_prefixes),
+            "allow": checks.texts(self.allow),
             "without_sign": checks.one_of(self.without_sign, _WITHOUT_SIGN),
         }
         problems = [f"sensitive: {name} {problem}." for name, problem in fields.items() if problem]
@@ -163,15 +165,11 @@ class CardNumbers:
         return None
 
     def _look(self, data: bytes, part: Part, header: str = "") -> Finding | None:
-        # The fast way out: two glances and one pass in C for nearly every record.
-        if data.isascii() and 92 not in data:
-            return self._find(data, part, header) if worth_a_look(data) else None
-        if data[:2] in _BYTE_ORDER_MARKS:
-            data = data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
-        folded = fold(data)
-        if not worth_a_look(folded.data):
-            return None
-        return self._find(folded.data, part, header)
+        if not data.isascii() or _BACKSLASH in data:  # else there is nothing to fold: the way of nearly every record
+            if data[:2] in _BYTE_ORDER_MARKS:
+                data = data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
+            data = fold(data).data if is_odd(data) else data
+        return self._find(data, part, header) if worth_a_look(data) else None
 
     def _find(self, data: bytes, part: Part, header: str) -> Finding | None:
         unsure = []
@@ -185,7 +183,10 @@ class CardNumbers:
                 continue
             place = next(places(data, (candidate.start,)))
             return _finding(candidate, place, part, header)
-        unsure.sort()
+        return self._look_closer(data, sorted(unsure), part, header) if unsure else None
+
+    def _look_closer(self, data: bytes, unsure: list[Candidate], part: Part, header: str) -> Finding | None:
+        """Where the place decides: by the names that lead to it."""
         for candidate, place in zip(unsure, places(data, [one.start for one in unsure]), strict=True):
             names = place.names if place else ()
             if self._ignored and any(joined(name) in self._ignored for name in names):
@@ -206,10 +207,9 @@ class CardNumbers:
 
 def _has_sign(data: bytes, candidate: Candidate, names: tuple[str, ...]) -> bool:
     """A word for a card in the names, or between the last stop and the digits."""
-    if any(_SIGN.search(" ".join(words(name))) for name in names):
-        return True
     before = _STOPS.split(data[max(0, candidate.start - _LOOK_BACK) : candidate.start])[-1]
-    return _SIGN.search(" ".join(words(before.decode("utf-8", "replace")))) is not None
+    text = " ".join((*names, before.decode("utf-8", "replace")))
+    return _SIGN.search(" ".join(words(text, longest=1024))) is not None
 
 
 def _finding(candidate: Candidate, place: Place | None, part: Part, header: str) -> Finding:
@@ -229,9 +229,3 @@ def _shown(name: str) -> str:
         return "[many digits]"
     clean = "".join(character if character.isprintable() else "?" for character in name[:_NAME_SHOWN])
     return clean if len(name) <= _NAME_SHOWN else f"{clean}…"
-
-
-def _texts(value: object, *, shown: str = "texts") -> str | None:
-    if isinstance(value, tuple) and all(isinstance(one, str) and one.strip() for one in value):
-        return None
-    return f"must be a tuple of {shown}, none of them empty"

@@ -30,6 +30,7 @@ CODES: Final[Mapping[str, str]] = {
     "AUTH_REFUSED": "The downstream refused the identity or the right.",
     "NOT_FOUND": "What was asked for does not exist (not yet, or no longer).",
     "RATE_LIMITED": "The downstream asks to go slower.",
+    "SERVICE_UNAVAILABLE": "The downstream says that it cannot answer at the moment.",
     "RESPONSE_INVALID": "The downstream's answer cannot be understood.",
     "HTTP_<status>": "The HTTP status of the answer, as in HTTP_503.",
     "GRPC_<code>": "The gRPC status of the answer, as in GRPC_UNAVAILABLE.",

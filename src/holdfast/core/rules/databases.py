@@ -42,7 +42,7 @@ DATABASE_RULES: Final = (
         name="sqlstate-conflict",
         code="DB_TRANSIENT_ERROR",
         standard=_TRANSIENT,
-        why="Deadlock, serialization failure, lock not available, transaction already failed: a new transaction may pass.",
+        why="Deadlock, serialization failure, lock not available, transaction failed: a new transaction may pass.",
     ),
     Rule(
         _states("57014", "25P04"),
@@ -140,7 +140,11 @@ DATABASE_RULES: Final = (
         why="A value does not fit its column.",
     ),
     Rule(
-        (*_each("ProgrammingError"), "sqlite3.ProgrammingError", *(f"sqlalchemy.exc.{name}" for name in ("ArgumentError", "CompileError"))),
+        (
+            *_each("ProgrammingError"),
+            "sqlite3.ProgrammingError",
+            *(f"sqlalchemy.exc.{name}" for name in ("ArgumentError", "CompileError")),
+        ),
         "non-retryable",
         name="db-statement",
         code="DB_STATEMENT_INVALID",
@@ -191,7 +195,9 @@ DATABASE_RULES: Final = (
         why="A lock or a watched key is somebody else's, a slot is moving, or the pool is empty.",
     ),
     Rule(
-        _redis("AuthenticationError", "AuthorizationError", "NoPermissionError", "AuthenticationWrongNumberOfArgsError"),
+        _redis(
+            "AuthenticationError", "AuthorizationError", "NoPermissionError", "AuthenticationWrongNumberOfArgsError"
+        ),
         "non-retryable",
         name="redis-auth",
         code="AUTH_REFUSED",

@@ -27,7 +27,7 @@ HTTP_RULES: Final = (
         name="http-unavailable",
         outage=True,
         standard="§1.1.1 Service Unavailable",
-        why="The service is down or cannot be reached by what stands before it (521 to 523: as one large proxy says it).",
+        why="The service is down, or what stands before it does not reach it (521 to 523: as one large proxy says it).",
     ),
     Rule(
         "http:429",
@@ -86,8 +86,8 @@ HTTP_RULES: Final = (
         "http:5xx",
         "unknown",
         name="http-server-error",
-        why="500 and the rest: perhaps a passing fault, perhaps a bug that this record meets. The standard does not name"
-        " them, so they are treated as any unknown error.",
+        why="500 and the rest: perhaps a passing fault, perhaps a bug that this record meets. The standard does not"
+        " name them, so they are treated as any unknown error.",
     ),
     Rule(
         "http:3xx",
@@ -130,7 +130,11 @@ HTTP_RULES: Final = (
         why="The service did not answer in time. A hanging service is the outage that costs most.",
     ),
     Rule(
-        (f"{_REQUESTS}.SSLError", f"{_URLLIB3}.SSLError", *_of(_AIOHTTP, "ClientSSLError", "ServerFingerprintMismatch")),
+        (
+            f"{_REQUESTS}.SSLError",
+            f"{_URLLIB3}.SSLError",
+            *_of(_AIOHTTP, "ClientSSLError", "ServerFingerprintMismatch"),
+        ),
         "retryable",
         name="http-tls",
         code="TLS_ERROR",

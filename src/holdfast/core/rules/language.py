@@ -90,7 +90,7 @@ LANGUAGE_RULES: Final = (
         why="The bytes will be the same next time.",
     ),
     Rule(
-        ("pydantic_core.ValidationError", "pydantic.error_wrappers.ValidationError"),
+        "pydantic_core.ValidationError",
         "non-retryable",
         name="pydantic",
         code="SCHEMA_INVALID",

@@ -90,7 +90,7 @@ def _http(*path: str) -> Callable[[Any], Keys]:
 
 def _http_keys(value: object) -> Keys:
     status = whole(value)
-    return (f"http:{status}",) if status is not None and 300 <= status <= 599 else ()  # noqa: PLR2004
+    return (f"http:{status}",) if status is not None and 300 <= status <= 599 else ()
 
 
 def _urllib3_keys(error: Any) -> Keys:
@@ -153,10 +153,11 @@ def _confluent_keys(error: Any) -> Keys:
 
 def _kafka_python_keys(error: Any) -> Keys:
     name = word(attribute(type(error), "message"))
-    keys = [f"kafka:{name}"] if name and _KAFKA_NAME.fullmatch(name) else []
-    if attribute(error, "retriable") is True:
-        keys.append("kafka:retriable")
-    return tuple(keys)
+    return (f"kafka:{name}",) if name and _KAFKA_NAME.fullmatch(name) else ()
+
+
+def _kafka_python_retriable(error: Any) -> Keys:
+    return ("kafka:retriable",) if attribute(error, "retriable") is True else ()
 
 
 def _fault_keys(error: Any) -> Keys:
@@ -177,28 +178,32 @@ def _errno_keys(error: Any) -> Keys:
     return (f"errno:{name}",) if name else ()
 
 
-READERS: Final[Mapping[str, Reader]] = {
-    "requests.exceptions.HTTPError": Reader("http", _http("response", "status_code")),
-    "requests.exceptions.RetryError": Reader("http", inner=first_argument),
-    "httpx.HTTPStatusError": Reader("http", _http("response", "status_code")),
-    "aiohttp.client_exceptions.ClientResponseError": Reader("http", _http("status")),
-    "urllib3.exceptions.ResponseError": Reader("http", _urllib3_keys),
-    "urllib3.exceptions.MaxRetryError": Reader("http", inner=lambda error: attribute(error, "reason")),
-    "urllib.error.HTTPError": Reader("http", _http("code")),
-    "urllib.error.URLError": Reader("errno", inner=lambda error: attribute(error, "reason")),
-    "sqlalchemy.exc.StatementError": Reader("sqlstate", _sqlstate_keys, lambda error: attribute(error, "orig")),
-    "psycopg.Error": Reader("sqlstate", _sqlstate_keys),
-    "psycopg2.Error": Reader("sqlstate", _sqlstate_keys),
-    "asyncpg.exceptions._base.PostgresError": Reader("sqlstate", _sqlstate_keys),
-    "grpc.RpcError": Reader("grpc", _grpc_keys),
-    "botocore.exceptions.ClientError": Reader("aws", _aws_keys),
-    "confluent_kafka.cimpl.KafkaException": Reader("kafka", _confluent_keys),
-    "kafka.errors.KafkaError": Reader("kafka", _kafka_python_keys),
-    "holdfast.core.errors.PortError": Reader("fault", _fault_keys),
-    "builtins.OSError": Reader("errno", _errno_keys),
-    "builtins.Exception": Reader("", _any_keys, last_resort=True),
+READERS: Final[Mapping[str, tuple[Reader, ...]]] = {
+    "requests.exceptions.HTTPError": (Reader("http", _http("response", "status_code")),),
+    "requests.exceptions.ConnectionError": (Reader("", inner=first_argument),),
+    "requests.exceptions.RetryError": (Reader("http", inner=first_argument),),
+    "httpx.HTTPStatusError": (Reader("http", _http("response", "status_code")),),
+    "aiohttp.client_exceptions.ClientResponseError": (Reader("http", _http("status")),),
+    "urllib3.exceptions.ResponseError": (Reader("http", _urllib3_keys),),
+    "urllib3.exceptions.MaxRetryError": (Reader("http", inner=lambda error: attribute(error, "reason")),),
+    "urllib.error.HTTPError": (Reader("http", _http("code")),),
+    "urllib.error.URLError": (Reader("errno", inner=lambda error: attribute(error, "reason")),),
+    "sqlalchemy.exc.StatementError": (Reader("sqlstate", inner=lambda error: attribute(error, "orig")),),
+    "psycopg.Error": (Reader("sqlstate", _sqlstate_keys),),
+    "psycopg2.Error": (Reader("sqlstate", _sqlstate_keys),),
+    "asyncpg.exceptions._base.PostgresError": (Reader("sqlstate", _sqlstate_keys),),
+    "grpc.RpcError": (Reader("grpc", _grpc_keys),),
+    "botocore.exceptions.ClientError": (Reader("aws", _aws_keys),),
+    "confluent_kafka.cimpl.KafkaException": (Reader("kafka", _confluent_keys),),
+    "kafka.errors.KafkaError": (
+        Reader("kafka", _kafka_python_keys),
+        Reader("kafka", _kafka_python_retriable, last_resort=True),
+    ),
+    "holdfast.core.errors.PortError": (Reader("fault", _fault_keys),),
+    "builtins.OSError": (Reader("errno", _errno_keys),),
+    "builtins.Exception": (Reader("", _any_keys, last_resort=True),),
 }
-"""Class → how its instances are read; a subclass that the same library brings is read before it is looked up by name."""
+"""Class → how its instances are read, before they are looked up by any class that the same library brings."""
 
 
 # How long to wait
@@ -209,7 +214,8 @@ def wait_of(error: BaseException, key: str, now_wall: float | None) -> float | N
     if key.startswith("grpc:"):
         return _grpc_wait(error)
     if key == "holdfast.core.errors.RetryLater":
-        return attribute(error, "after_s")  # checked when it was raised; the handler may wait as long as it likes
+        after_s: float = attribute(error, "after_s")  # checked when it was made; a handler may wait for days
+        return after_s
     response = attribute(error, "response")
     headers = attribute(response, "headers") if response is not None else None
     if headers is None:
@@ -225,7 +231,7 @@ def wait_of(error: BaseException, key: str, now_wall: float | None) -> float | N
 
 
 def parse_retry_after(value: object, now_wall: float | None) -> float | None:
-    """The header's value in seconds from now: `120`, or a date; None if it is neither. Never negative, at most a day."""
+    """The header's value in seconds from now: `120`, or a date; None if it is neither. At least 0, at most a day."""
     text = word(value)
     if text is None:
         return None

@@ -81,7 +81,8 @@ class Rule:
 
     def __post_init__(self) -> None:
         matches = self.match if isinstance(self.match, tuple) else (self.match,)
-        keys, problems = [], []
+        keys: list[str] = []
+        problems: list[str] = []
         for match in matches:
             try:
                 keys.append(name_of(match) if isinstance(match, type) else normal_key(match))
@@ -99,7 +100,7 @@ class Rule:
         object.__setattr__(self, "name", self.name or f"rule for {', '.join(keys[:3])}{' …' if keys[3:] else ''}")
 
 
-def parse_rule(key: str, value: str) -> Rule:
+def parse_rule(key: str, value: object) -> Rule:
     """A rule from its text: `"http:409"` and `"retryable"`, or `"retryable outage code=BUSY"`. Raises ConfigError."""
     if not isinstance(value, str):
         raise ConfigError(f"the rule for {shown(key)} must be a text such as 'retryable'; got {shown(value)}.")
@@ -129,7 +130,7 @@ def parse_rule(key: str, value: str) -> Rule:
         raise ConfigError(*(f"the rule for {shown(key)}: {problem}" for problem in error.problems)) from None
 
 
-def normal_key(text: str) -> str:
+def normal_key(text: object) -> str:
     """A key as the rules have it. Raises ConfigError if it can be none."""
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(f"{shown(text)} is no key; write an exception as module.Class, or a key such as http:409.")

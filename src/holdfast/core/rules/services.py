@@ -18,6 +18,10 @@ def _as(scheme: str, names: str) -> tuple[str, ...]:
     return tuple(f"{scheme}:{name}" for name in names.split())
 
 
+def _dotted(names: str) -> tuple[str, ...]:
+    return tuple(names.split())
+
+
 GRPC_RULES: Final = (
     Rule(
         "grpc:UNAVAILABLE",
@@ -51,14 +55,23 @@ GRPC_RULES: Final = (
         standard="§1.1.1",
         why="A concurrent change won, or the call was cut: the whole may be tried again.",
     ),
-    Rule(_as("grpc", "UNAUTHENTICATED PERMISSION_DENIED"), "non-retryable", name="grpc-auth", code="AUTH_REFUSED", standard=_AUTH, why="The identity or the right is refused."),
-    Rule("grpc:NOT_FOUND", "not-found", name="grpc-not-found", code="NOT_FOUND", standard=_NOT_FOUND, why="As HTTP 404."),
+    Rule(
+        _as("grpc", "UNAUTHENTICATED PERMISSION_DENIED"),
+        "non-retryable",
+        name="grpc-auth",
+        code="AUTH_REFUSED",
+        standard=_AUTH,
+        why="The identity or the right is refused.",
+    ),
+    Rule(
+        "grpc:NOT_FOUND", "not-found", name="grpc-not-found", code="NOT_FOUND", standard=_NOT_FOUND, why="As HTTP 404."
+    ),
     Rule(
         _as("grpc", "INVALID_ARGUMENT OUT_OF_RANGE ALREADY_EXISTS FAILED_PRECONDITION UNIMPLEMENTED DATA_LOSS"),
         "non-retryable",
         name="grpc-refused",
         standard=_VALIDATION,
-        why="The service understood the call and refused it; by gRPC's own definitions it is not to be repeated as it is.",
+        why="The service understood the call and refused it; by gRPC's definitions it is not to be repeated as it is.",
     ),
     Rule(
         _as("grpc", "UNKNOWN INTERNAL"),
@@ -86,7 +99,7 @@ AWS_RULES: Final = (
         _as("aws", "InternalError InternalFailure InternalServerError ServiceUnavailable ServiceUnavailableException"),
         "retryable",
         name="aws-unavailable",
-        code="HTTP_503",
+        code="SERVICE_UNAVAILABLE",
         outage=True,
         standard=_UNAVAILABLE,
         why="AWS asks for a retry of these.",
@@ -119,7 +132,7 @@ AWS_RULES: Final = (
     ),
     Rule(
         _as("aws", "ResourceNotFoundException NoSuchKey NoSuchBucket NotFound QueueDoesNotExist")
-        + ("aws:AWS.SimpleQueueService.NonExistentQueue",),
+        + _as("aws", "AWS.SimpleQueueService.NonExistentQueue"),
         "not-found",
         name="aws-not-found",
         code="NOT_FOUND",
@@ -167,7 +180,8 @@ KAFKA_RULES: Final = (
         _as("kafka", "_TRANSPORT _ALL_BROKERS_DOWN _RESOLVE _TIMED_OUT _MSG_TIMED_OUT _TIMED_OUT_QUEUE _WAIT_COORD")
         + _as("kafka", "BROKER_NOT_AVAILABLE LEADER_NOT_AVAILABLE NETWORK_EXCEPTION REQUEST_TIMED_OUT")
         + _as("kafka", "NOT_ENOUGH_REPLICAS NOT_ENOUGH_REPLICAS_AFTER_APPEND KAFKA_STORAGE_ERROR")
-        + ("kafka.errors.KafkaConnectionError", "kafka.errors.KafkaTimeoutError", "fault:retry"),
+        + _as("fault", "retry")
+        + _dotted("kafka.errors.KafkaConnectionError kafka.errors.KafkaTimeoutError"),
         "retryable",
         name="kafka-down",
         code="KAFKA_TRANSIENT",
@@ -185,7 +199,8 @@ KAFKA_RULES: Final = (
     ),
     Rule(
         _as("kafka", "UNKNOWN_TOPIC_OR_PART UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID _UNKNOWN_TOPIC")
-        + ("kafka:_UNKNOWN_PARTITION", "fault:missing"),
+        + _as("kafka", "_UNKNOWN_PARTITION")
+        + _as("fault", "missing"),
         "retryable",
         name="kafka-unknown-topic",
         code="KAFKA_UNKNOWN_TOPIC",
@@ -196,7 +211,7 @@ KAFKA_RULES: Final = (
         _as("kafka", "_AUTHENTICATION SASL_AUTHENTICATION_FAILED TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED")
         + _as("kafka", "CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED SECURITY_DISABLED")
         + _as("kafka", "DELEGATION_TOKEN_AUTHORIZATION_FAILED UNSUPPORTED_SASL_MECHANISM")
-        + ("fault:refused",),
+        + _as("fault", "refused"),
         "non-retryable",
         name="kafka-auth",
         code="AUTH_REFUSED",
@@ -204,7 +219,7 @@ KAFKA_RULES: Final = (
         why="The login or the right is refused.",
     ),
     Rule(
-        _as("kafka", "MSG_SIZE_TOO_LARGE MESSAGE_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE") + ("fault:too_large",),
+        _as("kafka", "MSG_SIZE_TOO_LARGE MESSAGE_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE") + _as("fault", "too_large"),
         "non-retryable",
         name="kafka-too-large",
         code="KAFKA_TOO_LARGE",
@@ -213,7 +228,9 @@ KAFKA_RULES: Final = (
     ),
     Rule(
         _as("kafka", "INVALID_RECORD INVALID_MSG_SIZE TOPIC_EXCEPTION INVALID_TOPIC INVALID_TIMESTAMP POLICY_VIOLATION")
-        + _as("kafka", "_INVALID_ARG UNSUPPORTED_VERSION UNSUPPORTED_FOR_MESSAGE_FORMAT INVALID_CONFIG INVALID_REQUEST"),
+        + _as(
+            "kafka", "_INVALID_ARG UNSUPPORTED_VERSION UNSUPPORTED_FOR_MESSAGE_FORMAT INVALID_CONFIG INVALID_REQUEST"
+        ),
         "non-retryable",
         name="kafka-refused",
         code="KAFKA_REFUSED",
@@ -222,7 +239,7 @@ KAFKA_RULES: Final = (
     ),
     Rule(
         _as("kafka", "_KEY_SERIALIZATION _VALUE_SERIALIZATION _KEY_DESERIALIZATION _VALUE_DESERIALIZATION")
-        + ("confluent_kafka.serialization.SerializationError",),
+        + _dotted("confluent_kafka.serialization.SerializationError"),
         "non-retryable",
         name="kafka-serialization",
         code="SCHEMA_INVALID",

@@ -1,0 +1,179 @@
+"""Breaker, storm guard and pace: small machines with time as an argument."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.breaker import Breaker, BreakerPolicy, BreakerState
+from holdfast.core.errors import ConfigError
+from holdfast.core.pace import Pace, RatePolicy
+from holdfast.core.records import TopicPartition
+from holdfast.core.storm import StormGuard, StormPolicy
+
+HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def opened(policy: BreakerPolicy | None = None) -> Breaker:
+    breaker = Breaker(policy or BreakerPolicy())
+    for _ in range(5):
+        breaker.failed(0.0)
+    assert breaker.state is BreakerState.OPEN
+    return breaker
+
+
+def test_four_outages_do_not_open_the_breaker_and_five_do() -> None:
+    breaker = Breaker(BreakerPolicy())
+    states = []
+    for _ in range(5):
+        breaker.failed(0.0)
+        states.append(breaker.state)
+    assert states == [BreakerState.CLOSED] * 4 + [BreakerState.OPEN]
+
+
+def test_outages_among_many_successes_do_not_open_it() -> None:
+    breaker = Breaker(BreakerPolicy())
+    breaker.succeeded(0.0, 100)
+    for _ in range(50):
+        breaker.failed(0.0)
+    assert breaker.state is BreakerState.CLOSED
+
+
+def test_outages_that_lie_far_apart_do_not_open_it() -> None:
+    breaker = Breaker(BreakerPolicy())
+    for number in range(20):
+        breaker.failed(number * 3.0)
+    assert breaker.state is BreakerState.CLOSED
+
+
+def test_one_probe_at_a_time_and_each_failure_doubles_the_wait() -> None:
+    breaker, now, waits = opened(), 0.0, []
+    for _ in range(5):
+        assert not breaker.may_probe(now)
+        waits.append(breaker.opens_in(now))
+        now += waits[-1]
+        assert breaker.may_probe(now)
+        assert not breaker.may_probe(now)
+        breaker.failed(now)
+    assert waits == [10.0, 20.0, 40.0, 60.0, 60.0]
+
+
+def test_a_probe_that_goes_through_closes_it_and_forgets_the_past() -> None:
+    breaker = opened()
+    assert breaker.may_probe(10.0)
+    breaker.succeeded(10.0)
+    assert breaker.state is BreakerState.CLOSED
+    for _ in range(4):
+        breaker.failed(10.0)
+    assert breaker.state is BreakerState.CLOSED
+
+
+def test_a_probe_that_vanishes_is_followed_by_another() -> None:
+    breaker = opened()
+    assert breaker.may_probe(10.0)
+    breaker.probe_vanished(10.5)
+    assert breaker.may_probe(10.5)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.sampled_from(["ok", "outage", "probe"])), max_size=60))
+def test_the_breaker_never_lets_two_probes_out(moves: list[tuple[float, str]]) -> None:
+    breaker, now, out = Breaker(BreakerPolicy(failures=2, open_s=3)), 0.0, False
+    for wait, move in moves:
+        now += wait
+        if move == "probe":
+            if breaker.may_probe(now):
+                assert not out
+                out = True
+        elif breaker.state is BreakerState.CLOSED or out:
+            breaker.succeeded(now) if move == "ok" else breaker.failed(now)
+            out = False
+
+
+def test_a_storm_trips_the_guard_and_a_few_letters_do_not() -> None:
+    guard = StormGuard(StormPolicy())
+    for _ in range(49):
+        assert guard.about_to_bury(0.0)
+    assert not guard.tripped
+    assert guard.about_to_bury(0.0)
+    assert guard.tripped
+
+
+def test_half_of_the_last_two_hundred_must_be_buried() -> None:
+    guard = StormGuard(StormPolicy())
+    for _ in range(100):
+        guard.finished(2)
+        assert guard.about_to_bury(0.0)
+    assert not guard.tripped
+
+
+def test_a_failed_probe_is_not_buried_and_one_that_goes_through_releases_the_guard() -> None:
+    guard = StormGuard(StormPolicy(last=4, buried=2))
+    guard.about_to_bury(0.0)
+    guard.about_to_bury(0.0)
+    assert guard.tripped
+    assert not guard.may_probe(59.0)
+    assert guard.may_probe(60.0)
+    assert not guard.may_probe(61.0)
+    assert not guard.about_to_bury(61.0)
+    assert guard.probes_in(61.0) == 60.0
+    assert guard.may_probe(121.0)
+    guard.finished()
+    assert not guard.tripped
+
+
+@given(st.lists(st.one_of(st.just(-1), st.integers(1, 300)), max_size=80))
+def test_the_guard_counts_what_a_plain_list_would(moves: list[int]) -> None:
+    guard, plain = StormGuard(StormPolicy()), [False] * 0
+    for move in moves:
+        if guard.tripped:
+            break
+        if move < 0:
+            guard.about_to_bury(0.0)
+            plain.append(True)
+        else:
+            guard.finished(move)
+            plain.extend([False] * move)
+        last = plain[-200:]
+        assert guard.tripped == (sum(last) >= 50 and sum(last) * 2 >= len(last) and move < 0)
+
+
+@given(per_s=st.floats(0.5, 100), burst=st.integers(1, 5), waits=st.lists(st.floats(0, 1), min_size=5, max_size=60))
+def test_no_more_starts_than_the_rate_allows_in_any_stretch_of_time(
+    per_s: float, burst: int, waits: list[float]
+) -> None:
+    pace, now, starts = Pace(RatePolicy(per_s=per_s, burst=burst)), 0.0, []
+    for wait in waits:
+        now += wait
+        if pace.wait_s(HERE, now) == 0:
+            pace.started(HERE, now)
+            starts.append(now)
+    for index, first in enumerate(starts):
+        for count, last in enumerate(starts[index:], 1):
+            assert count <= (last - first) * per_s + burst + 1e-6
+
+
+def test_partitions_have_a_rate_of_their_own_and_a_minimum_delay_holds_for_all() -> None:
+    pace = Pace(RatePolicy(partition_per_s=1))
+    pace.started(HERE, 0.0)
+    assert pace.wait_s(HERE, 0.0) == 1.0
+    assert pace.wait_s(THERE, 0.0) == 0.0
+    slow = Pace(RatePolicy(min_delay_ms=12_000, burst=5))
+    slow.started(HERE, 0.0)
+    assert slow.wait_s(THERE, 5.0) == 7.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BreakerPolicy(failures=0),
+        lambda: BreakerPolicy(share=0),
+        lambda: BreakerPolicy(open_s=70),
+        lambda: StormPolicy(buried=300),
+        lambda: RatePolicy(per_s=0),
+        lambda: RatePolicy(burst=0),
+    ],
+)
+def test_policies_refuse_what_makes_no_sense(make: object) -> None:
+    with pytest.raises(ConfigError):
+        make()  # type: ignore[operator]
