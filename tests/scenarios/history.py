@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import time
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
@@ -45,15 +45,22 @@ class Commit:
         return record.offset < self.offset or record.offset in self.finished_above
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class History:
     """`generations` are those that the broker stored, in order, from 1: each rebalance makes a new one."""
 
     commits: tuple[Commit, ...]
     generations: tuple[int, ...]
 
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, int], list[Commit]]:
+        found: dict[tuple[str, int], list[Commit]] = {}
+        for commit in self.commits:
+            found.setdefault((commit.topic, commit.partition), []).append(commit)
+        return found
+
     def of(self, topic: str, partition: int) -> list[Commit]:
-        return [commit for commit in self.commits if (commit.topic, commit.partition) == (topic, partition)]
+        return self._by_place.get((topic, partition), [])
 
 
 def read_history(bootstrap: str, group: str) -> History:

@@ -27,6 +27,7 @@ from holdfast.testing.topics import TopicAdmin
 
 QUIET = {"log_level": 0}
 POLL_S = 0.01
+PASSING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
 
 def until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
@@ -213,8 +214,7 @@ class Client:
         """Set the offset of a group that has no members."""
         place = confluent_kafka.TopicPartition(topic, partition, offset, metadata=metadata)
         asked = ConsumerGroupTopicPartitions(group, [place])
-        (one,) = _coordinated(lambda: self.broker.admin.alter_consumer_group_offsets([asked]))
-        assert one.error is None, one.error
+        _coordinated(lambda: self.broker.admin.alter_consumer_group_offsets([asked]))
 
     def read(self, topic: str, count: int, *, timeout_s: float = 20, partitions: int = 1) -> list[Any]:
         """The first `count` records of a topic, as the client's messages, partition by partition."""
@@ -243,18 +243,19 @@ class Client:
 
 
 def _coordinated(ask: Callable[[], Mapping[str, Any]]) -> Any:
-    """The partitions of the coordinator's answer, however long it takes to become one: on a new broker it loads
-    first.
-    """
+    """The partitions of the coordinator's answer. On a new broker it loads first, so ask until it has one."""
     deadline = time.monotonic() + 20
     while True:
         (answer,) = ask().values()
         try:
-            return answer.result(10).topic_partitions
+            found = answer.result(10).topic_partitions
+            errors = [one.error for one in found if one.error is not None]
         except KafkaException as error:
-            passing = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
-            if error.args[0].name() not in passing or time.monotonic() > deadline:
-                raise
+            errors = [error.args[0]]
+        if not errors:
+            return found
+        assert errors[0].name() in PASSING, errors[0]
+        assert time.monotonic() < deadline, errors[0]
         time.sleep(POLL_S)
 
 

@@ -6,6 +6,8 @@ backwards    a commit below an earlier one of the same partition                
 order        a record that started before an earlier one of its lane had ended, or beside one of its lane in the
              same process                                                               (P3)
 needless     a record that started although a commit had already said that it was finished
+unconfirmed  a record that started before the broker had stored a commit of the one before it in its lane; only
+             commit="each" promises that there is none
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class Findings:
     backwards: list[str]
     order: list[str]
     needless: list[str]
+    unconfirmed: list[str]
     repeated: dict[Id, int]
 
     def assert_nothing_lost(self) -> None:
@@ -42,6 +45,10 @@ class Findings:
         assert self.backwards == [], "commits went backwards"
         assert self.order == [], "the order was broken"
         assert self.needless == [], "records started again although they were committed"
+
+    def assert_committed_each(self) -> None:
+        """The promise of commit="each": a lane goes on only when its last record is committed."""
+        assert self.unconfirmed == [], "lanes went on before their last record was committed"
 
     def assert_exactly_once(self) -> None:
         self.assert_nothing_lost()
@@ -81,6 +88,7 @@ def find(
         backwards=_backwards(history),
         order=_order(spans, LANES[order], zombies),
         needless=_needless(history, spans, zombies),
+        unconfirmed=_unconfirmed(history, spans, LANES[order]),
         repeated=_repeated(spans),
     )
 
@@ -178,6 +186,27 @@ def _needless(history: History, spans: Sequence[Span], zombies: Collection[int])
                 found.append(f"{span.id} started in {span.start.pid} after {commit}")
                 break
     return found
+
+
+def _unconfirmed(history: History, spans: Sequence[Span], lane_of: Lane) -> list[str]:
+    """Sound, not complete: within the millisecond of a commit, nobody can tell what came first."""
+    lanes: dict[Hashable, list[Span]] = defaultdict(list)
+    for span in spans:
+        lanes[span.start.consumer, lane_of(span.start)].append(span)
+    found = []
+    for of_lane in lanes.values():
+        before = dict(pairwise(sorted({span.id for span in of_lane}, reverse=True)))
+        for span in of_lane:
+            last = before.get(span.id)
+            if last is not None and _stored_ms(history, last) > span.start.wall_ms:
+                found.append(f"{span.id} started in {span.start.pid} before {last} was committed")
+    return found
+
+
+def _stored_ms(history: History, record: Id) -> float:
+    """When the broker first stored a commit that covers the record."""
+    commits = history.of(record.topic, record.partition)
+    return next((commit.at_ms for commit in commits if commit.covers(record)), float("inf"))
 
 
 def _repeated(spans: Sequence[Span]) -> dict[Id, int]:

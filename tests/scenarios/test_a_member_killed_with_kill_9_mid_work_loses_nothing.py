@@ -48,12 +48,14 @@ class Group:
 
     def judge(self, in_hand: set[Id]) -> None:
         journal = self.scene.journal
-        reconcile(self.scene, order=self.order).assert_nothing_lost()
+        findings = reconcile(self.scene, order=self.order)
+        findings.assert_nothing_lost()
         started = Counter(entry.id for entry in journal.of("start"))
         again = {record for record, count in started.items() if count > 1}
         assert in_hand <= again, "what it had in hand was begun anew"
         assert again <= journal.started(pid=self.victim.pid), "nobody else repeats anything"
         if self.commit == "each":
+            findings.assert_committed_each()
             lanes = {LANES[self.order](entry) for entry in journal.of("start") if entry.id in again}
             assert len(again) == len(lanes), "at most one record of each lane was repeated"
 

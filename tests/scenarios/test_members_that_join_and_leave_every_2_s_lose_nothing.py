@@ -42,4 +42,5 @@ def test_members_that_join_and_leave_every_2_s_lose_nothing(make_scene: MakeScen
     assert [member.stop() for member in places if member is not None] == [0] * sum(map(bool, places))
     findings = reconcile(scene, order="key")
     findings.assert_exactly_once()
+    findings.assert_committed_each()
     assert len(scene.history().generations) >= ticks / 2, "the group was in motion indeed"

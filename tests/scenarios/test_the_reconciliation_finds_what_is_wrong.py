@@ -85,6 +85,14 @@ def test_the_next_record_in_another_process_must_wait_too() -> None:
     assert len(look(*story, history=commits()).order) == 1
 
 
+def test_a_lane_that_goes_on_before_its_commit_is_unconfirmed() -> None:
+    look(*GOOD, history=commits((25, 1), (45, 2), (65, 3))).assert_committed_each()
+    assert len(look(*GOOD, history=commits((31, 1), (45, 2), (65, 3))).unconfirmed) == 1
+    assert look(*GOOD, history=commits((31, 1), (45, 2), (65, 3)), order="key").unconfirmed == []
+    assert len(look(*GOOD, history=commits((51, 2)), order="key").unconfirmed) == 1
+    assert look(*GOOD, history=commits((51, 1), finished=(2,)), order="key").unconfirmed != []
+
+
 def test_a_committed_record_that_starts_again_is_needless() -> None:
     story = (*GOOD, "2 start C", "2 end C")
     again = look(*story, history=commits((65, 3)))

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from holdfast.app.clients import connection_of, consuming_of
 from holdfast.app.preflight import Ground, preflight
 from holdfast.core.errors import ConfigError
-from holdfast.core.ports import Sink
+from holdfast.core.ports import Executor, Sink
 from holdfast.deadletter.publisher import Publisher
 from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
 from holdfast.runtime.clock import RealClock
 from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from holdfast.runtime.handler import Handler
 from holdfast.runtime.lifecycle import Lifecycle, LoopThread
-from holdfast.runtime.loop import Executor, Loop
+from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.plan import Plan
 from holdfast.settings import ConsumerSettings, Settings

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.core.errors import SinkError, SourceError
 from holdfast.core.records import Headers, Message, TopicPartition
+
+if TYPE_CHECKING:
+    from holdfast.core.runs import Run
 
 BEGINNING = -2
 """As the offset of a position to start from: the first record there is."""
@@ -157,6 +160,13 @@ class Mailbox(Protocol):
         """Loop thread: wait for the first item, at most timeout_s (0: not at all), and take all that are there, in
         order.
         """
+
+
+class Executor(Protocol):
+    """Runs the user's code somewhere else; each run comes back through the mailbox."""
+
+    def submit(self, runs: list[Run], out: int) -> None:
+        """Never blocks. `out` is how many runs are out now, these included."""
 
 
 class Clock(Protocol):

@@ -35,6 +35,11 @@ def masked_text(text: str) -> str:
     return normalised(text)
 
 
+def field_name(name: str) -> str:
+    """The name of a field or header, unless it looks like a value."""
+    return name if _FIELD.fullmatch(name) else f"<name of {len(name)}>"
+
+
 def frames(stack_trace: str) -> list[str]:
     """The places of a stack trace, without what its lines say."""
     return [line.strip() for line in stack_trace.splitlines() if _FRAME.fullmatch(line)]
@@ -71,6 +76,6 @@ def _object(fields: dict[str, Any], depth: int) -> Any:
         if number == MOST_ITEMS:
             shown["…"] = f"{len(fields) - MOST_ITEMS} more"
             break
-        known = name if _FIELD.fullmatch(name) else f"<name {number} of {len(name)}>"
-        shown[known] = _masked(item, depth - 1)
+        known = field_name(name)
+        shown[known if known not in shown else f"{known} {number}"] = _masked(item, depth - 1)
     return shown

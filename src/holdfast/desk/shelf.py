@@ -7,7 +7,7 @@ from typing import Protocol
 
 from holdfast.core.records import Record, TopicPartition
 from holdfast.deadletter.reading import read
-from holdfast.desk.selection import Filed, Selection
+from holdfast.desk.selection import Filed, Offsets, Selection
 from holdfast.kafka.browser import Span
 
 LOOK_TIMEOUT_S = 15.0
@@ -50,6 +50,17 @@ class Shelf:
                 filed = filed_of(record)
                 if self.selection.takes(filed):
                     yield filed
+
+    def rest(self, starts: Mapping[int, int]) -> tuple[Offsets, ...]:
+        """What the selection means of these partitions from these offsets on; as offsets to select it by."""
+        left = []
+        for partition, start in sorted(starts.items()):
+            end = self.spans[partition][1]
+            wanted = [one for one in self.selection.offsets if one.partition == partition]
+            for one in wanted or [Offsets(partition, start, end)]:
+                low, high = max(start, one.start), min(end, end if one.end is None else one.end)
+                left += [Offsets(partition, low, high)] if low < high else []
+        return tuple(left)
 
 
 def filed_of(record: Record) -> Filed:

@@ -89,7 +89,7 @@ class KafkaBrowser:
         heard_at = time.monotonic()
         while left:
             batch = self._next(topic)
-            if batch:
+            if any(message.error() is None for message in batch):
                 heard_at = time.monotonic()
             elif time.monotonic() - heard_at > silence_s:
                 text = f"Could not read topic {topic}: the broker has sent nothing for {silence_s:g} s."

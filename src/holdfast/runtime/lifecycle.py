@@ -38,6 +38,8 @@ class LoopThread:
             loop.start()
             while loop.ending is None:
                 loop.step(time.monotonic())
+            if loop.ending.kind != "stopped":
+                log.error("consumer_ended", consumer=loop.plan.name, kind=loop.ending.kind, reason=loop.ending.reason)
             self.ending = loop.ending
         except Exception as error:  # noqa: BLE001 - the thread's edge: the app ends, uncommitted work comes again
             log.error(  # noqa: TRY400 - our logger shows where it came from

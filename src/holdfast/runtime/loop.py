@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from logging import WARNING
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.order import lanes_for
-from holdfast.core.ports import Clock, CommitOutcome, Mailbox, Source
+from holdfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Case, Run
 from holdfast.core.sizing import Sizer
@@ -44,13 +44,6 @@ RECALL_S = 0.1
 
 DRAIN_REPORT_S = 5.0
 DRAIN, HALT, COMMIT = "drain", "halt", "commit"
-
-
-class Executor(Protocol):
-    """Runs the user's code somewhere else; each run comes back through the mailbox."""
-
-    def submit(self, runs: list[Run], out: int) -> None:
-        """Never blocks. `out` is how many runs are out now, these included."""
 
 
 class Loop:

@@ -140,7 +140,7 @@ class Chaos:
         if not self.active:
             return
         if self._setup.faults:
-            self._switches[self._rng.choice(self._setup.faults)]()
+            self._switches[self._rng.choice((*self._setup.faults, *self._setup.churn))]()
         self._world.clock.after(self._rng.uniform(*PULL_S), self._pull)
 
     def _crash(self) -> None:

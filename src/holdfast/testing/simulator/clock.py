@@ -85,6 +85,14 @@ class SimClock:
             self.held_up_s += self._now - begun
         return True
 
+    def skip(self, seconds: float) -> bool:
+        """Let so much time pass if nothing falls due meanwhile; says whether it did."""
+        due = self.next_event()
+        if due is not None and due <= self._now + seconds:
+            return False
+        self._now += seconds
+        return True
+
     def advance(self, seconds: float) -> None:
         """Let this much time pass, running what falls due."""
         limit = self._now + seconds
@@ -105,7 +113,10 @@ class SimClock:
             self._waits.pop()
 
     def _outer_is_over(self) -> bool:
-        return any(deadline <= self._now or ready() for deadline, ready in self._waits[:-1])
+        for deadline, ready in self._waits:  # our own, the last one, is not over: that was looked at just before
+            if deadline <= self._now or ready():
+                return True
+        return False
 
     @property
     def depth(self) -> int:

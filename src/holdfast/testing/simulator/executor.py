@@ -37,7 +37,9 @@ class SimExecutor:
     record's handler ends then, too. Else `walk_async` is driven record by record, the loop running in between.
     """
 
-    def __init__(self, process: Process, mailbox: Mailbox, workload: Workload, rng: Random, *, threads: bool, capacity: int) -> None:
+    def __init__(
+        self, process: Process, mailbox: Mailbox, workload: Workload, rng: Random, *, threads: bool, capacity: int
+    ) -> None:
         self._process = process
         self._mailbox = mailbox
         self._workload = workload

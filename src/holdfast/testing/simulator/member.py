@@ -136,7 +136,9 @@ class Member:
         self._stopping = False
         rng = Random(world.rng.getrandbits(32))
         mailbox = _Mailbox(seat, world)
-        self.executor = SimExecutor(seat.process, mailbox, workload, rng, threads=setup.threads, capacity=setup.capacity)
+        self.executor = SimExecutor(
+            seat.process, mailbox, workload, rng, threads=setup.threads, capacity=setup.capacity
+        )
         self.source = _Source(
             seat.source,
             world.clock,

@@ -35,8 +35,9 @@ class Process:
         self._backlog: list[Action] = []
         self._calls_left: int | None = None
         self._bottom: int | None = None
+        self._until = inf
         self.in_callback = False
-        self.held_up_at = -inf
+        self._held_up_at = -inf
 
     def enter(self) -> None:
         """The process runs a port call. Raises ProcessDied when it is dead or dies here; waits while it is stopped.
@@ -48,7 +49,8 @@ class Process:
             if self._calls_left < 0:
                 self.crash()
         self._check()
-        self.wait(CALL_COST_S, lambda: False)
+        if self.stopped or not self.clock.skip(CALL_COST_S):
+            self.wait(CALL_COST_S, lambda: False)
 
     def wait(self, timeout_s: float, ready: Callable[[], object], *, yields: bool = False) -> bool:
         """Let simulated time pass until `ready()` or the time-out; a stopped process waits on. Raises ProcessDied.
@@ -59,6 +61,7 @@ class Process:
         clock = self.clock
         deadline, held_up_s = clock.monotonic() + timeout_s, clock.held_up_s
         outermost, self._bottom = self._bottom, clock.depth if self._bottom is None else self._bottom
+        self._until = deadline
         try:
             while True:
                 met = clock.wait(
@@ -73,9 +76,14 @@ class Process:
                 clock.wait(inf, lambda: not self.stopped or not self.alive)
                 self._check()
         finally:
-            self._bottom = outermost
+            self._bottom, self._until = outermost, inf
             if clock.held_up_s > held_up_s:
-                self.held_up_at = clock.monotonic()
+                self._held_up_at = clock.monotonic()
+
+    @property
+    def held_up_at(self) -> float:
+        """When another process's wait, above it on the stack, last kept it from going on; now, if one does."""
+        return self.clock.monotonic() if self._until < self.clock.monotonic() else self._held_up_at
 
     @property
     def on_top(self) -> bool:

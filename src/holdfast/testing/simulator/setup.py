@@ -52,6 +52,8 @@ class Setup:
     """The share of records that fail somehow."""
     troubles: tuple[str, ...]
     faults: tuple[str, ...]
+    churn: tuple[str, ...]
+    """More of the same: members that come and go in order, which is what makes partitions move."""
     chaos_s: float
     records: int
     world: WorldSettings
@@ -89,6 +91,7 @@ def setup_for(seed: int) -> Setup:
         trouble=rng.choice((0.0, 0.1, 0.3, 0.5)),
         troubles=tuple(trouble for trouble in TROUBLES if rng.random() < (0.25 if trouble == "halt" else 0.5)),
         faults=tuple(fault for fault in faults if reset == "earliest" or fault not in ("grow", "recreate")),
+        churn=rng.choice(((), ("join", "leave"), ("join", "leave") * 3)),
         chaos_s=rng.uniform(6.0, 18.0),
         records=rng.randint(60, 220),
         world=WorldSettings(

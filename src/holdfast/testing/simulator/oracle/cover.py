@@ -19,6 +19,9 @@ class Cover:
     def __contains__(self, offset: int) -> bool:
         return offset < self.offset or offset in self.completion
 
+    def __bool__(self) -> bool:
+        return True
+
     def named(self) -> Iterator[int]:
         """The offsets that the map names."""
         bits, offset = self.completion.to_int(), self.completion.base

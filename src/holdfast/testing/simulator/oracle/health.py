@@ -9,6 +9,10 @@ from holdfast.testing.simulator.oracle.book import Book
 from holdfast.testing.simulator.world import World
 
 
+ANSWER_S = 0.3
+"""A commit that takes longer to be answered is held back at the broker, behind a join for example."""
+
+
 class Health:
     """Knows when the broker, or the process itself, last gave a member trouble."""
 
@@ -18,6 +22,7 @@ class Health:
         self._frozen = False
         self._thawed_at = -inf
         self._refused_at: dict[str, float] = {}
+        self._unanswered: dict[str, float] = {}
         self._stopped_at: dict[str, float] = {}
         self._generation_at = -inf
 
@@ -28,8 +33,12 @@ class Health:
             case trace.Thawed():
                 self._frozen = False
                 self._thawed_at = event.at
-            case trace.CommitAnswered(code=code) if code:
-                self._refused_at[event.member] = event.at
+            case trace.CommitSent():
+                self._unanswered[event.member] = event.at
+            case trace.CommitAnswered(code=code):
+                self._unanswered.pop(event.member, None)
+                if code:
+                    self._refused_at[event.member] = event.at
             case trace.CommitRefused():
                 self._refused_at[event.member] = event.at
             case trace.Stopped() | trace.Continued():
@@ -52,9 +61,9 @@ class Health:
 
     def commits_disturbed_at(self, member: str) -> float:
         """When a commit or a read of commits last went wrong for this member, or may do so right now."""
-        faults = self._world.broker.faults
-        if faults.commits.open or faults.committed_reads.open:
-            return self._world.clock.monotonic()
+        faults, now = self._world.broker.faults, self._world.clock.monotonic()
+        if faults.commits.open or faults.committed_reads.open or now - self._unanswered.get(member, now) > ANSWER_S:
+            return now
         return max(faults.commits.taken_at, faults.committed_reads.taken_at, self._refused_at.get(member, -inf))
 
     def disturbed_at(self, member: str) -> float:

@@ -15,6 +15,9 @@ SETTLED_S = 6.0
 SLACK_S = 0.6
 """What a callback may take beyond its deadline: the last wait for an answer, and the calls around it."""
 
+STANDSTILL_S = 1.0
+"""A process that stood still so shortly before has a deadline behind it, perhaps."""
+
 PROMPT_S = 1.5
 """A drain is over so soon after the last thing that it had to wait for."""
 
@@ -36,18 +39,25 @@ class LeavingRules:
     def revoke_ends(self, event: trace.RevokedEnd) -> None:
         begun_at = self._revoked_at.pop(event.member)
         took_s = event.at - begun_at
-        if self._health.process_disturbed_at(event.member) >= begun_at:
+        if self._health.process_disturbed_at(event.member) >= begun_at - STANDSTILL_S:
             return
         if took_s > self._setup.revoke_timeout_s + SLACK_S:
             self._blame("P4", f"{event.member} took {took_s:.2f} s to let go of {_names(event.places)}")
-        if took_s < self._setup.revoke_timeout_s - SLACK_S / 2 and self._calm(event.member, begun_at):
+        if took_s < self._setup.revoke_timeout_s * 0.8 and self._answers(event.member, begun_at):
             for place in event.places:
                 epoch = self._book.epochs.get((event.member, place))
-                if epoch is not None:
+                if epoch is not None and not self._has_bundle_out(event.member, place):
                     self._nothing_left(epoch)
 
-    def _calm(self, member: str, since: float) -> bool:
-        return self._health.disturbed_at(member) < since - SETTLED_S
+    def _has_bundle_out(self, member: str, place: TopicPartition) -> bool:
+        """A run that is out when time is up takes with it what it has done: the loop learns of a run when it is back."""
+        out = self._book.members[member].executor.out
+        return any(run.partition.place == place and len(run.messages) > 1 for run in out)
+
+    def _answers(self, member: str, since: float) -> bool:
+        """Whether commits had been going well for a while before."""
+        disturbed_at = max(self._health.broker_disturbed_at(), self._health.commits_disturbed_at(member))
+        return disturbed_at < since - SETTLED_S
 
     def _nothing_left(self, epoch: Epoch) -> None:
         cover = epoch.sent or epoch.covered
@@ -70,19 +80,21 @@ class LeavingRules:
         asked_at = self._asked_at.pop(event.member, None)
         if event.kind == "failed":
             self._blame("failed", f"{event.member} gave up: {self._book.members[event.member].loop.ending}")
-        if asked_at is None or not self._calm(event.member, asked_at):
+        if asked_at is None or self._health.process_disturbed_at(event.member) >= asked_at:
+            return
+        if not self._answers(event.member, asked_at):
             return
         if event.kind == "deadline":
             self._blame(
                 "P6", f"{event.member} was not out by itself {event.at - asked_at:.2f} s after it was told to stop"
             )
-        elif event.kind == "stopped" and not self._is_burying(event.member):
+        elif event.kind == "stopped" and not self._is_busy(event.member):
             since = max(asked_at, self._book.active_at.get(event.member, asked_at))
             if event.at - since > PROMPT_S:
                 self._blame("P6", f"{event.member} took {event.at - since:.2f} s to stop with nothing left to wait for")
 
-    def _is_burying(self, member: str) -> bool:
-        return any(name == member for name, _ in self._book.letters)
+    def _is_busy(self, member: str) -> bool:
+        return bool(self._book.members[member].executor.out) or any(name == member for name, _ in self._book.letters)
 
 
 def _names(places: tuple[TopicPartition, ...]) -> str:

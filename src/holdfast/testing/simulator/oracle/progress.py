@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.completion import WINDOW
+from holdfast.core.sizing import LARGEST_RUN
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle.book import Book, Epoch
@@ -30,9 +31,10 @@ class ProgressRules:
         self._blame = blame
         self._health = health
         self._setup = setup
-        quota = 2 * setup.buffer.records + setup.sweep
-        # Beside the buffer: a run that is out, or what lanes hold back, which the window bounds.
-        self._most = quota + (quota if setup.order == "partition" else setup.window + setup.capacity * quota)
+        # Beside the buffer: what lanes hold back, which the window bounds, and the runs that are out.
+        held = 0 if setup.order == "partition" else setup.window
+        out = setup.capacity if setup.commit.mode == "each" else setup.capacity * LARGEST_RUN
+        self._most = 2 * setup.buffer.records + setup.sweep + held + out
 
     def given(self, epoch: Epoch) -> None:
         if len(epoch.waiting) > self._most:
@@ -108,6 +110,6 @@ class ProgressRules:
                     left.append(
                         f"record {entry.number} ({place} offset {entry.offset}, {entry.conduct}) is not finished"
                     )
-                elif not entry.excused and (cover is None or entry.offset not in cover):
+                elif shelf.exists(entry.offset) and not (entry.excused or (cover and entry.offset in cover)):
                     left.append(f"record {entry.number} ({place} offset {entry.offset}) is finished, and not committed")
         return left

@@ -1,0 +1,207 @@
+"""What all `holdfast dlq` commands are told: where to look, and at what."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.core.errors import ConfigError, Fault, SourceError, StartError
+from holdfast.deadletter import checked
+from holdfast.deadletter.checked import iso
+from holdfast.desk.selection import Offsets, Selection
+from holdfast.kafka.admin import KafkaAdmin
+from holdfast.kafka.browser import KafkaBrowser, browser_properties
+from holdfast.kafka.config import Connection, admin_properties
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+REACH_S = 10.0
+EXIT_INTERRUPTED = 130
+_AGO = re.compile(r"(?P<count>\d{1,6})(?P<unit>[smhdw])", re.ASCII)
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+class Moment(click.ParamType[int]):
+    """A time as milliseconds: `2h` ago, or ISO 8601."""
+
+    name = "TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        ago = _AGO.fullmatch(str(value))
+        if ago is not None:
+            return max(0, round((time.time() - int(ago["count"]) * _UNITS_S[ago["unit"]]) * 1000))
+        at_ms = checked.instant_ms(str(value))
+        if at_ms is None:
+            self.fail(f"{value!r} is no time; write 30m, 2h or 7d (ago), or 2024-01-31T12:00 (UTC)", param, ctx)
+        return at_ms
+
+
+class OffsetsOption(click.ParamType[Offsets]):
+    """P:FROM-TO, P:OFFSET or P:FROM-."""
+
+    name = "P:FROM-TO"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Offsets:
+        if isinstance(value, Offsets):
+            return value
+        try:
+            return Offsets.parse(str(value))
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+
+
+def where_options(command: F) -> F:
+    """--app, --brokers, --debug."""
+    for option in (
+        click.option("--debug", is_flag=True, help="Show tracebacks."),
+        click.option("--brokers", metavar="HOST:PORT,…", help="Instead of KAFKA_BROKERS or the app's."),
+        click.option("--app", "target", metavar="MODULE:APP", help="Take brokers and topics from this app."),
+    ):
+        command = option(command)
+    return command
+
+
+def selection_options(command: F) -> F:
+    """The filters; their values come as keyword arguments that `selection_of` takes."""
+    for option in (
+        click.option(
+            "--offsets", type=OffsetsOption(), multiple=True, help="These alone: 3:100-200, 3:100, 3:100- (on)."
+        ),
+        click.option("--until", type=Moment(), help="Failed before this time."),
+        click.option("--since", type=Moment(), help="Failed at this time or later: 2h, 7d, 2024-01-31T12:00."),
+        click.option("--group", "groups", metavar="NAME", multiple=True, help="Buried by this consumer group."),
+        click.option("--fingerprint", "fingerprints", metavar="HEX", multiple=True, help="This cause, or its start."),
+        click.option("--code", "codes", metavar="CODE", multiple=True, help="With this error code."),
+        click.option("--error-type", "error_types", metavar="TYPE", multiple=True, help="With this exception type."),
+    ):
+        command = option(command)
+    return command
+
+
+def selection_of(filters: dict[str, Any]) -> Selection:
+    """From the arguments that `selection_options` makes."""
+    return Selection(
+        error_types=frozenset(filters["error_types"]),
+        codes=frozenset(filters["codes"]),
+        fingerprints=frozenset(filters["fingerprints"]),
+        groups=frozenset(filters["groups"]),
+        since_ms=filters["since"],
+        until_ms=filters["until"],
+        offsets=tuple(filters["offsets"]),
+    )
+
+
+def words_of(selection: Selection, offsets: Sequence[Offsets]) -> list[str]:
+    """The filters as they would be typed, with these offsets instead."""
+    words: list[str] = []
+    for option, values in (
+        ("--error-type", selection.error_types),
+        ("--code", selection.codes),
+        ("--fingerprint", selection.fingerprints),
+        ("--group", selection.groups),
+    ):
+        for value in sorted(values):
+            words += [option, value]
+    if selection.since_ms is not None:
+        words += ["--since", iso(selection.since_ms)]
+    if selection.until_ms is not None:
+        words += ["--until", iso(selection.until_ms)]
+    for one in offsets:
+        words += ["--offsets", str(one)]
+    return [shlex.quote(word) for word in words]
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """A cluster that answers, and the dead-letter topics that are meant."""
+
+    connection: Connection
+    topics: tuple[str, ...]
+    admin: KafkaAdmin
+
+    @property
+    def topic(self) -> str:
+        """The only one. Raises ConfigError if there are several."""
+        if len(self.topics) > 1:
+            raise ConfigError(f"The app has several dead-letter topics; name one: {', '.join(self.topics)}.")
+        return self.topics[0]
+
+    def partitions_of(self, topic: str) -> int | None:
+        facts = self.admin.topics([topic], REACH_S)[topic]
+        return None if facts is None else facts.partitions
+
+    @contextmanager
+    def browser(self) -> Iterator[KafkaBrowser]:
+        browser = KafkaBrowser(browser_properties(self.connection))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def open_office(topic: str | None, target: str | None, brokers: str | None) -> Office:
+    """Raises ConfigError, LoadError or StartError, with what to do."""
+    connection, known = _settings(target)
+    if brokers is not None:
+        addresses = tuple(part.strip() for part in brokers.split(",") if part.strip())
+        if not addresses:
+            raise ConfigError("--brokers is empty; write HOST:PORT, or several with commas.")
+        connection = replace(connection, brokers=addresses)
+    # The client's own words on standard error would come between ours, and say less.
+    connection = replace(connection, properties={"log_level": 0, **connection.properties})
+    topics = (topic,) if topic is not None else known
+    if not topics:
+        raise ConfigError("Which topic? Name the dead-letter topic, or the app with --app MODULE:APP.")
+    admin = KafkaAdmin(admin_properties(connection))
+    with told_as_start_error():
+        admin.check(REACH_S)
+    return Office(connection, topics, admin)
+
+
+@contextmanager
+def told_as_start_error(hint: str = "") -> Iterator[None]:
+    """The cluster is needed and does not serve: exit code 3."""
+    try:
+        yield
+    except SourceError as error:
+        more = f" {hint}" if hint and error.fault is Fault.MISSING else ""
+        raise StartError(f"{error}{more}") from error
+
+
+@contextmanager
+def interrupted_quietly() -> Iterator[None]:
+    """Ctrl-C while looking: exit code 130, no words."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
+def _settings(target: str | None) -> tuple[Connection, tuple[str, ...]]:
+    from holdfast.app.clients import connection_of
+    from holdfast.settings import AppSpec, load
+
+    if target is not None:
+        from holdfast.cli.loading import load_app
+
+        settings = load_app(target, cwd=Path.cwd()).settings()
+        letters = {topic for own in settings.consumers.values() for topic in own.dead_letter_topics.values()}
+        return connection_of(settings.kafka), tuple(sorted(letters))
+    # Without the app its consumers are not known, so what the environment says about them is not for us.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_CONSUMERS_")}
+    try:
+        settings = load(AppSpec(name="holdfast"), environ=environ, cwd=Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(*error.problems, "If these settings belong to an app, name it with --app.") from error
+    return connection_of(settings.kafka), ()

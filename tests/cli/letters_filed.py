@@ -1,0 +1,20 @@
+"""Letters in a topic of a broker, for the tests of `holdfast dlq`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.policies import LetterFormat
+from holdfast.deadletter.letter import Letter
+from holdfast.deadletter.writing import write
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Sent
+
+
+def file_letters(broker: TopicAdmin, topic: str, letters: Iterable[Letter], form: LetterFormat = "envelope") -> None:
+    """Each in the partition of its record."""
+    filed = []
+    for one in letters:
+        value, headers = write(one, form)
+        filed.append(Sent(value, one.key, headers, one.partition))
+    Client(broker).produce(topic, filed)

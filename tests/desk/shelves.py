@@ -1,0 +1,83 @@
+"""A shelf without a broker: records in a list, and a sink that answers as it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from holdfast.core.errors import SinkError
+from holdfast.core.policies import LetterFormat
+from holdfast.core.ports import Delivery, Outgoing, Receipt
+from holdfast.core.records import Record
+from holdfast.deadletter.letter import Letter
+from holdfast.deadletter.writing import write
+from holdfast.desk.planning import ReplayPolicy, Router
+from holdfast.desk.selection import Selection
+from holdfast.desk.shelf import Shelf
+from holdfast.kafka.browser import Span
+from tests.deadletter.letters import letter
+
+DLQ = "orders.payment.dlq"
+SOURCE_PARTITIONS = 12
+
+
+class Stock:
+    """A dead-letter topic in memory; implements `desk.shelf.Browser`."""
+
+    def __init__(self, *, partitions: int = 2) -> None:
+        self.records: dict[int, list[Record]] = {number: [] for number in range(partitions)}
+
+    def file(self, one: Letter, *, partition: int = 0, form: LetterFormat = "envelope") -> None:
+        value, headers = write(one, form)
+        self.add(Record(DLQ, partition, 0, one.key, value, headers, 1_700_000_002_000))
+
+    def add(self, record: Record) -> None:
+        place = self.records[record.partition]
+        place.append(
+            Record(DLQ, record.partition, len(place), record.key, record.value, record.headers, record.timestamp_ms)
+        )
+
+    def spans(self, topic: str, timeout_s: float) -> dict[int, Span]:
+        return {partition: (0, len(records)) for partition, records in self.records.items()}
+
+    def read(self, topic: str, spans: Mapping[int, Span]) -> Iterator[Record | None]:
+        for partition, (low, high) in spans.items():
+            yield None
+            yield from self.records[partition][low:high]
+
+
+class Answering:
+    """A sink; `answer` decides about each record, None leaves it without an answer. Answers come on another thread."""
+
+    def __init__(self, answer: Callable[[Outgoing], SinkError | bool | None] = lambda outgoing: True) -> None:
+        self.sent: list[Outgoing] = []
+        self._answer = answer
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        self.sent.append(outgoing)
+        answer = self._answer(outgoing)
+        if answer is None:
+            return
+        outcome = answer if isinstance(answer, SinkError) else Receipt(outgoing.topic, outgoing.partition or 0, 0)
+        threading.Thread(target=delivered, args=(outcome,)).start()
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+def stocked(count: int, **fields: Any) -> Stock:
+    """So many letters, in turn in two partitions; their offsets count up."""
+    stock = Stock()
+    for number in range(count):
+        own = {"offset": number, "value": b"%d" % number, **fields}
+        stock.file(letter(**own), partition=number % 2)
+    return stock
+
+
+def shelf(stock: Stock, selection: Selection | None = None) -> Shelf:
+    return Shelf(stock, DLQ, selection)
+
+
+def router(policy: ReplayPolicy | None = None, **topics: int) -> Router:
+    known: dict[str, int] = {"orders.payment.v1": SOURCE_PARTITIONS, "other": 3, **topics}
+    return Router(policy or ReplayPolicy(), partitions_of=known.get, letters_in=DLQ)

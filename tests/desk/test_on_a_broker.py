@@ -1,0 +1,149 @@
+"""The desk on a real broker: what is read, who reads, and what comes back byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.core.errors import Fault, SourceError
+from holdfast.core.policies import LETTER_FORMATS
+from holdfast.core.records import Record
+from holdfast.deadletter.writing import write
+from holdfast.desk.planning import ReplayPolicy, Router, plan
+from holdfast.desk.replay import Replay
+from holdfast.desk.shelf import Shelf
+from holdfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
+from holdfast.kafka.browser import KafkaBrowser, browser_properties
+from holdfast.kafka.groups import KafkaGroups
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.deadletter.letters import letter
+from tests.kafka.members import connection
+from tests.scenarios.inside import Client, Sent
+
+HEADERS = (
+    ("trace", b"\x00\xff\xfe"),
+    ("trace", b"again"),
+    ("empty", b""),
+    ("null", None),
+    ("", b"no name"),
+    ("kafka_dlt-original-topic", b"the producer's own"),
+)
+VALUES = [b'{"a":1}', b'{"a": 1}', b"", None, b"\x00\xff" * 500, b"null", "€".encode()]
+KEYS = [None, b"", b"\xff\x00", b"plain"]
+
+
+@pytest.fixture
+def browser(kafka: TopicAdmin) -> Iterator[KafkaBrowser]:
+    browser = KafkaBrowser(browser_properties(connection(kafka.bootstrap)))
+    yield browser
+    browser.close()
+
+
+def read_all(browser: KafkaBrowser, topic: str) -> list[Record]:
+    return [record for record in browser.read(topic, browser.spans(topic, 10)) if record is not None]
+
+
+def test_a_topic_is_read_from_its_first_to_its_last_record_and_again(
+    kafka: TopicAdmin, topic: TopicFactory, browser: KafkaBrowser
+) -> None:
+    name = topic(partitions=3)
+    Client(kafka).produce(name, [Sent(b"%d" % number, partition=number % 2) for number in range(2_000)])
+    kafka.delete_records(name, partition=0, before=10)
+    assert browser.spans(name, 10) == {0: (10, 1_000), 1: (0, 1_000), 2: (0, 0)}
+    for _ in range(2):
+        found = read_all(browser, name)
+        assert len(found) == 1_990
+        assert [record.offset for record in found if record.partition == 0] == list(range(10, 1_000))
+    some = [record for record in browser.read(name, {0: (5, 12), 1: (998, 1_000)}) if record is not None]
+    assert sorted((record.partition, record.offset) for record in some) == [(0, 10), (0, 11), (1, 998), (1, 999)]
+
+
+def test_a_topic_that_ends_with_a_transaction_is_read_to_its_end(
+    kafka: TopicAdmin, topic: TopicFactory, browser: KafkaBrowser
+) -> None:
+    from confluent_kafka import Producer
+
+    name = topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "log_level": 0})
+    producer.init_transactions(30)
+    for commits in (True, False):
+        producer.begin_transaction()
+        producer.produce(name, b"kept" if commits else b"aborted")
+        producer.flush(10)
+        producer.commit_transaction(30) if commits else producer.abort_transaction(30)
+    assert browser.spans(name, 10)[0][1] == 4
+    assert [record.value for record in read_all(browser, name)] == [b"kept"]
+
+
+def test_a_topic_that_is_not_there_is_told_as_missing(browser: KafkaBrowser) -> None:
+    with pytest.raises(SourceError) as caught:
+        browser.spans("no.such.topic", 10)
+    assert caught.value.fault is Fault.MISSING
+
+
+def test_groups_are_found_by_what_they_have_committed(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, other = topic(partitions=2), topic()
+    client = Client(kafka)
+    client.commit(f"one-{name}", name, 3, partition=1)
+    client.commit(f"two-{name}", name, 0)
+    client.commit(f"three-{name}", other, 0)
+    groups = KafkaGroups(admin_properties(connection(kafka.bootstrap)))
+    found = groups.reading({name, other, "unread"}, 10)
+    assert found == {name: {f"one-{name}", f"two-{name}"}, other: {f"three-{name}"}, "unread": set()}
+
+
+def test_what_is_replayed_is_on_the_broker_what_was_buried(
+    kafka: TopicAdmin, topic: TopicFactory, browser: KafkaBrowser
+) -> None:
+    source, letters = topic(partitions=3), topic(partitions=3, suffix=".dlq")
+    client = Client(kafka)
+    originals = [
+        Sent(value, KEYS[number % len(KEYS)], HEADERS if number % 2 else (), partition=number % 3)
+        for number, value in enumerate(VALUES * len(LETTER_FORMATS))
+    ]
+    filed = []
+    for number, one in enumerate(originals):
+        form = LETTER_FORMATS[number // len(VALUES)]
+        own = letter(
+            topic=source,
+            partition=one.partition,
+            offset=number,
+            key=one.key,
+            value=one.value,
+            headers=tuple(one.headers),
+        )
+        value, headers = write(own, form)
+        filed.append(Sent(value, one.key, headers, one.partition))
+    client.produce(letters, filed)
+
+    to = connection(kafka.bootstrap)
+    admin, sink = KafkaAdmin(admin_properties(to)), KafkaSink(sink_properties(to))
+    shelf = Shelf(browser, letters)
+
+    def partitions_of(name: str) -> int | None:
+        facts = admin.topics([name], 10)[name]
+        return None if facts is None else facts.partitions
+
+    def router() -> Router:
+        return Router(ReplayPolicy(), partitions_of=partitions_of, letters_in=letters)
+
+    made = plan(shelf, router())
+    assert (made.letters, made.left_out) == (len(originals), 0)
+    outcome = Replay(shelf, router(), sink, ReplayPolicy()).run()
+    sink.close(5)
+    assert outcome.complete(made.letters)
+
+    found = client.read(source, len(originals), partitions=3)
+    by_letter = {}
+    for message in found:
+        own = message.headers()
+        assert own[-2] == ("holdfast-replay-count", b"1")
+        assert own[-1][0] == "holdfast-letter-id"
+        offset = int(own[-1][1].rpartition(b"/")[2])
+        by_letter[offset] = (message.partition(), message.key(), message.value(), own[:-2])
+    for number, one in enumerate(originals):
+        assert by_letter[number] == (one.partition, one.key, one.value, list(one.headers)), number
+    places = [[offset for offset in by_letter if originals[offset].partition == number] for number in range(3)]
+    assert all(offsets == sorted(offsets) for offsets in places), "each partition keeps its order"

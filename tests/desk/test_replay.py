@@ -1,0 +1,233 @@
+"""Sending letters back: what is sent, what is not, and what is said when it did not go well."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from queue import Queue
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.errors import ConfigError, Fault, SinkError
+from holdfast.core.policies import LETTER_FORMATS, LetterFormat
+from holdfast.core.ports import Delivery, Outgoing, Receipt
+from holdfast.core.records import Headers, Record
+from holdfast.desk import replay as module
+from holdfast.desk.planning import ReplayPolicy, plan
+from holdfast.desk.replay import Replay, Replayed
+from holdfast.desk.selection import Offsets, Selection
+from holdfast.desk.shelf import Stopped
+from tests.deadletter.letters import headers, keys, letter, values
+from tests.desk.shelves import DLQ, Answering, Stock, router, shelf, stocked
+
+
+def replayed(stock: Stock, sink: Answering, policy: ReplayPolicy | None = None, **selected: Any) -> Replayed:
+    policy = policy or ReplayPolicy()
+    return Replay(shelf(stock, Selection(**selected)), router(policy), sink, policy).run()
+
+
+def values_of(sink: Answering) -> list[bytes | None]:
+    return [outgoing.value for outgoing in sink.sent]
+
+
+@given(
+    letters=st.lists(st.tuples(keys, values, headers, st.sampled_from(LETTER_FORMATS)), min_size=1, max_size=5),
+    elsewhere=st.booleans(),
+)
+def test_a_replay_sends_exactly_the_original_bytes(
+    letters: list[tuple[bytes | None, bytes | None, Headers, LetterFormat]], elsewhere: bool
+) -> None:
+    stock, sink = Stock(), Answering()
+    for number, (key, value, own, form) in enumerate(letters):
+        stock.file(letter(key=key, value=value, headers=tuple(own), offset=number), form=form)
+    outcome = replayed(stock, sink, ReplayPolicy(topic="other" if elsewhere else None))
+    assert outcome.complete(len(letters))
+    for (key, value, own, _), sent in zip(letters, sink.sent, strict=True):
+        assert (sent.key, sent.value, tuple(sent.headers)[: len(own)]) == (key, value, tuple(own))
+        assert [name for name, _ in tuple(sent.headers)[len(own) :]] == ["holdfast-replay-count", "holdfast-letter-id"]
+        place = ("other", None) if elsewhere else ("orders.payment.v1", 3)
+        assert (sent.topic, sent.partition, sent.timestamp_ms) == (*place, None)
+
+
+def test_timestamps_are_kept_only_if_asked_for() -> None:
+    sink = Answering()
+    replayed(stocked(1), sink, ReplayPolicy(keep_timestamp=True))
+    assert sink.sent[0].timestamp_ms == 1_700_000_000_000
+
+
+def test_each_letter_is_sent_once_however_many_copies_there_are() -> None:
+    stock = stocked(2)
+    for form in LETTER_FORMATS:
+        stock.file(letter(offset=0, value=b"0"), partition=1, form=form)
+    stock.file(letter(offset=0, value=b"another record, of a topic made anew"))
+    sink = Answering()
+    outcome = replayed(stock, sink)
+    assert sorted(value or b"" for value in values_of(sink)) == [b"0", b"1", b"another record, of a topic made anew"]
+    assert (outcome.confirmed, outcome.left_out, outcome.complete(3)) == (3, 3, True)
+
+
+def test_the_plan_counts_destinations_and_says_why_others_are_left_out() -> None:
+    stock = stocked(4)
+    stock.file(letter(offset=10, replay_count=3))
+    stock.file(letter(offset=11, replay_count=2))
+    stock.file(letter(offset=12, topic="gone.topic"))
+    stock.file(letter(offset=13, partition=12))
+    stock.file(letter(offset=14, topic=DLQ))
+    stock.file(letter(offset=15, topic="__consumer_offsets"))
+    stock.add(Record(DLQ, 0, 0, None, b"no letter", (), None))
+    stock.add(Record(DLQ, 0, 0, None, b'{"original_message":{},"error_type":"E","original_topic":"other"}', (), None))
+    made = plan(shelf(stock), router())
+    assert (made.letters, made.destinations, made.groups) == (5, {"orders.payment.v1": 5}, {"payments.charge"})
+    assert sorted(made.excluded) == [
+        "it would go into orders.payment.dlq itself, among the letters",
+        "replayed 3 times already (--max-replays 4 allows it once more)",
+        "the original bytes are not known exactly (--inexact sends them as far as they are known)",
+        "the original topic is not known (--topic names one)",
+        "topic __consumer_offsets is Kafka's own",
+        "topic gone.topic does not exist (--topic names another)",
+        "topic orders.payment.v1 has no partition 12 any more (with --topic orders.payment.v1 the key decides)",
+    ]
+    assert set(made.excluded.values()) == {1}
+    assert made.duration_s(2.5) == 2.0
+    assert made.duration_s(None) is None
+
+
+def test_planning_ends_when_it_is_told_to() -> None:
+    with pytest.raises(Stopped):
+        plan(shelf(stocked(2)), router(), lambda: True)
+
+
+def test_forged_topics_do_not_make_the_plan_grow_without_bound() -> None:
+    stock = Stock()
+    for number in range(300):
+        stock.file(letter(topic=f"t{number}"))
+    made = plan(shelf(stock), router())
+    assert (made.left_out, len(made.excluded)) == (300, 101)
+
+
+def test_what_was_replayed_too_often_stays() -> None:
+    sink = Answering()
+    assert replayed(stocked(2, replay_count=1), sink, ReplayPolicy(max_replays=1)).left_out == 2
+    assert sink.sent == []
+    replayed(stocked(1, replay_count=1), sink, ReplayPolicy(max_replays=2))
+    assert ("holdfast-replay-count", b"2") in sink.sent[0].headers
+
+
+@pytest.mark.parametrize("bad", [{"max_replays": 0}, {"rate_per_s": 0.0}, {"rate_per_s": float("nan")}])
+def test_a_policy_that_makes_no_sense_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ReplayPolicy(**bad)
+
+
+def refused(fault: Fault) -> SinkError:
+    return SinkError(f"Could not send: {fault}.", fault=fault, code="X")
+
+
+def test_a_record_that_is_too_large_does_not_hold_up_the_others_and_is_no_success() -> None:
+    sink = Answering(lambda outgoing: refused(Fault.TOO_LARGE) if outgoing.value == b"4" else True)
+    outcome = replayed(stocked(10), sink)
+    assert sorted(values_of(sink), key=str) == sorted([b"4", *values_of_stock(10)], key=str), "once more, alone"
+    assert (outcome.confirmed, outcome.failed, outcome.left) == (9, 1, ())
+    assert outcome.failures == [("0:2", "Could not send: too_large.")]
+    assert not outcome.complete(10)
+
+
+def test_records_beside_one_that_is_too_large_are_sent_again_alone() -> None:
+    def answer(outgoing: Outgoing) -> SinkError | bool:
+        tries[outgoing.value] += 1
+        return refused(Fault.TOO_LARGE) if outgoing.value == b"4" or tries[outgoing.value] == 1 else True
+
+    tries: Counter[bytes | None] = Counter()
+    outcome = replayed(stocked(10), Answering(answer))
+    assert set(tries.values()) == {2}
+    assert (outcome.confirmed, outcome.failed, outcome.failures[0][0]) == (9, 1, "0:2")
+
+
+def test_any_other_failure_ends_it_and_says_from_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_IN_FLIGHT", 20)
+
+    def answer(outgoing: Outgoing) -> SinkError | bool:
+        return refused(Fault.REFUSED) if outgoing.value == b"6" else True
+
+    sink = Answering(answer)
+    stock = stocked(500)
+    outcome = replayed(stock, sink)
+    assert outcome.broken == "Could not send: refused."
+    assert not outcome.complete(500)
+    assert len(sink.sent) < 500, "it went on after a failure that would meet every record"
+    assert outcome.left[0] == Offsets(0, 3, 250)
+    assert outcome.left[-1].partition == 1
+    again = Answering()
+    replayed(stock, again, offsets=outcome.left)
+    confirmed = {value for value in values_of(sink) if value != b"6"}
+    assert confirmed | set(values_of(again)) == {b"%d" % number for number in range(500)}
+
+
+def test_stopping_waits_for_what_is_under_way_and_says_what_is_left() -> None:
+    stock, policy = stocked(100), ReplayPolicy(rate_per_s=50)
+    sink = Answering()
+    run = Replay(shelf(stock), router(policy), sink, policy)
+
+    def progress(confirmed: int) -> None:
+        if confirmed >= 5:
+            run.stop()
+
+    begun = time.monotonic()
+    outcome = run.run(progress)
+    assert time.monotonic() - begun < 1.9
+    assert outcome.stopped
+    assert outcome.confirmed == len(sink.sent) < 100
+    again = Answering()
+    assert not replayed(stock, again, offsets=outcome.left).stopped
+    assert sorted(values_of(sink) + values_of(again), key=str) == sorted(values_of_stock(100), key=str), (
+        "each just once"
+    )
+
+
+def values_of_stock(count: int) -> list[bytes | None]:
+    return [b"%d" % number for number in range(count)]
+
+
+def test_what_is_never_answered_counts_as_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SETTLE_S", 0.2)
+    sink = Answering(lambda outgoing: None if outgoing.value in (b"4", b"7") else True)
+    outcome = replayed(stocked(10), sink)
+    assert outcome.confirmed == 8
+    assert outcome.left == (Offsets(0, 2, 5), Offsets(1, 3, 5))
+    assert not outcome.complete(10)
+
+
+def test_no_more_is_under_way_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_IN_FLIGHT", 7)
+    waiting: Queue[Delivery | None] = Queue()
+    most = 0
+
+    class Slow(Answering):
+        def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+            nonlocal most
+            waiting.put(delivered)
+            most = max(most, waiting.qsize())
+
+    def answer() -> None:
+        full = time.monotonic() + 5
+        while waiting.qsize() < 7 and time.monotonic() < full:
+            time.sleep(0.001)
+        while (delivered := waiting.get()) is not None:
+            delivered(Receipt("t", 0, 0))
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    assert replayed(stocked(70), Slow()).confirmed == 70
+    waiting.put(None)
+    answering.join()
+    assert most == 7
+
+
+def test_the_rate_is_kept() -> None:
+    begun = time.monotonic()
+    assert replayed(stocked(20), Answering(), ReplayPolicy(rate_per_s=40)).confirmed == 20
+    assert time.monotonic() - begun > 0.4

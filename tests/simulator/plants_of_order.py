@@ -1,0 +1,116 @@
+"""Plants in what starts, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core import partition_lanes
+from holdfast.core.errors import SinkError
+from holdfast.core.key_lanes import KeyLanes
+from holdfast.core.partition_lanes import PartitionLanes
+from holdfast.core.runs import Run
+from holdfast.runtime.cases import Cases
+from holdfast.runtime.intake import Intake
+from holdfast.runtime.loop import Loop
+from tests.simulator.plants import Patch, plant
+
+
+@plant
+def p11_never_pauses_a_full_partition(patch: Patch) -> None:
+    patch.set(Intake, "_must_pause", lambda *_: False)
+    patch.set(Intake, "_has_room", lambda _: True)
+
+
+@plant
+def p33_lets_the_retry_counter_survive_a_revoke(patch: Patch) -> None:
+    counts: dict[tuple[Any, ...], int] = {}
+
+    def failed(self: Cases, case: Any, error: BaseException, now: float) -> None:
+        key = (self, case.partition.place, case.message.offset())
+        case.failures = max(case.failures, counts.get(key, 0))
+        before(self, case, error, now)
+        counts[key] = case.failures
+
+    before = patch.set(Cases, "failed", failed)
+
+
+@plant
+def p38_puts_the_rest_of_a_run_at_the_end(patch: Patch) -> None:
+    def put_back(run: Run, start: int) -> None:
+        if run.messages[start:] and run.partition.live and not run.partition.closing:
+            run.partition.buffer.extend(run.messages[start:])
+
+    patch.set(partition_lanes, "_put_back", put_back)
+
+
+@plant
+def p38_lets_the_lane_go_on_while_a_record_waits_for_its_retry(patch: Patch) -> None:
+    for kind in (KeyLanes, PartitionLanes):
+
+        def split(self: Any, run: Run, now: float, kind: type = kind) -> Any:
+            case = before[kind](self, run, now)
+            self.release(case)
+            return case
+
+        before[kind] = patch.set(kind, "split", split)
+
+
+before: dict[type, Any] = {}
+
+
+@plant
+def p48_leaks_what_is_in_flight_after_a_revoke(patch: Patch) -> None:
+    def returned(self: Loop, run: Run, now: float) -> None:
+        stale = not self.ownership.is_current(run.partition)
+        original(self, run, now)
+        if stale:
+            self.in_flight.add(run)
+
+    original = patch.set(Loop, "_returned", returned)
+
+
+@plant
+def p50_runs_all_null_keys_in_one_lane(patch: Patch) -> None:
+    def claim(self: KeyLanes, run: Run, chunk: list[Any], seqs: Any) -> Any:
+        if not self._keyed:
+            return chunk, seqs
+        busy = self._busy.setdefault(run.partition.place.topic, {})
+        free = []
+        for message, seq in zip(chunk, seqs, strict=True):
+            key = message.key() or b""
+            if busy.setdefault(key, run) is run:
+                run.keys[key] = None
+                free.append((message, seq))
+            else:
+                self._lane(busy, key).queue.append((run.partition, seq, message))
+        return [message for message, _ in free], [seq for _, seq in free]
+
+    patch.set(KeyLanes, "_claim", claim)
+
+
+@plant
+def p47_runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
+    def settled(self: Cases, word: Any, now: float) -> None:
+        if isinstance(word.outcome, SinkError) and not word.case.dropped:
+            self.settling.discard(word.case)
+            self.ready.append(word.case)
+        else:
+            original(self, word, now)
+
+    original = patch.set(Cases, "settled", settled)
+
+
+@plant
+def p34_starts_new_work_while_it_drains(patch: Patch) -> None:
+    def drain(self: Loop, deadline: float, now: float) -> None:  # noqa: ARG001 - the shape of the original
+        self._deadline = min(self._deadline, deadline)
+        self.holds.add("drain")
+        self.intake.close()
+
+    def dispatch(self: Loop, now: float) -> None:
+        held, self.holds = self.holds, self.holds - {"drain"}
+        original(self, now)
+        self.holds = held
+
+    patch.set(Loop, "_drain", drain)
+    original = patch.set(Loop, "_dispatch", dispatch)

@@ -1,0 +1,132 @@
+"""Plants in what happens when partitions come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.core.errors import SourceError
+from holdfast.core.partitions import Partition
+from holdfast.core.ports import BEGINNING, Committed
+from holdfast.core.records import TopicPartition
+from holdfast.runtime.assignment import Assignment
+from holdfast.runtime.cases import Cases
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.handover import Handover
+from holdfast.runtime.loop import Loop
+from holdfast.runtime.ownership import Ownership
+from tests.simulator.plants import Patch, plant
+
+
+@plant
+def p04_believes_results_of_an_earlier_epoch(patch: Patch) -> None:
+    patch.set(Ownership, "is_current", lambda *_: True)
+
+
+@plant
+def p06_delivers_what_was_fetched_before_the_rebalance(patch: Patch) -> None:
+    kept: dict[tuple[Any, TopicPartition], Partition] = {}
+
+    def end(self: Ownership, partition: Partition) -> None:
+        kept[self, partition.place] = partition
+        buffer = list(partition.buffer)
+        ended(self, partition)
+        partition.buffer.extend(buffer)
+
+    def begin(self: Ownership, place: TopicPartition, *, start: int, resumed: Any = None) -> Partition:
+        partition: Partition = begun(self, place, start=start, resumed=resumed)
+        old = kept.pop((self, place), None)
+        if old is not None and old.buffer and old.buffer[0].offset() >= start >= 0:
+            partition.feed(list(old.buffer))
+        return partition
+
+    ended = patch.set(Ownership, "end", end)
+    begun = patch.set(Ownership, "begin", begin)
+    patch.set(Handover, "close_down", _close_down_without_dropping)
+
+
+def _close_down_without_dropping(self: Handover, places: Sequence[TopicPartition]) -> list[Partition]:
+    leaving = [partition for place in places if (partition := self._ownership.get(place)) is not None]
+    for partition in leaving:
+        partition.closing = True
+        for run in partition.running:
+            run.stop = True
+        self.drop_waiting(partition)
+    return leaving
+
+
+@plant
+def p07_takes_the_buffer_it_drops_for_done(patch: Patch) -> None:
+    def close_down(self: Handover, places: Sequence[TopicPartition]) -> Any:
+        for place in places:
+            partition = self._ownership.get(place)
+            if partition is not None and partition.buffer:
+                first = partition.buffered_seq
+                partition.ledger.finish(range(first, first + len(partition.buffer)))
+        return original(self, places)
+
+    original = patch.set(Handover, "close_down", close_down)
+
+
+@plant
+def p08_commits_as_a_zombie(patch: Patch) -> None:
+    patch.set(Committer, "forget", lambda *_: None)
+
+
+@plant
+def p08_commits_what_it_has_lost(patch: Patch) -> None:
+    def on_lost(self: Loop, places: Sequence[TopicPartition]) -> None:
+        self.committer.push(self._clock.monotonic(), list(self.ownership))
+        original(self, places)
+
+    original = patch.set(Loop, "on_lost", on_lost)
+
+
+@plant
+def p09_fences_before_it_drains(patch: Patch) -> None:
+    def on_revoked(self: Loop, places: Sequence[TopicPartition]) -> None:
+        self.assignment.lost(places)
+        self.handover.forget(self.handover.close_down(places))
+        self.committer.membership_settled(self.ownership)
+
+    patch.set(Loop, "on_revoked", on_revoked)
+
+
+@plant
+def p12_stores_an_offset_after_it_has_let_go(patch: Patch) -> None:
+    def on_revoked(self: Loop, places: Sequence[TopicPartition]) -> None:
+        leaving = [partition for partition in self.ownership if partition.place in places]
+        original(self, places)
+        for partition in leaving:
+            partition.committed = (BEGINNING, "")
+            self.committer.touch(partition)
+
+    original = patch.set(Loop, "on_revoked", on_revoked)
+
+
+@plant
+def p19_takes_an_error_for_no_offset(patch: Patch) -> None:
+    def assigned(self: Assignment, places: Sequence[TopicPartition], now: float) -> None:
+        try:
+            self._source.committed(places, 5.0)
+        except SourceError:
+            self._source.start([self._begin(Committed(place, None)) for place in places])
+        else:
+            original(self, places, now)
+
+    original = patch.set(Assignment, "assigned", assigned)
+
+
+@plant
+def p32_sends_a_letter_after_the_revoke(patch: Patch) -> None:
+    patch.set(Cases, "drop", lambda self, partition: list(partition.cases))  # noqa: ARG005 - forgets to forget them
+
+
+@plant
+def p35_rounds_a_short_drain_to_nothing(patch: Patch) -> None:
+    def on_revoked(self: Loop, places: Sequence[TopicPartition]) -> None:
+        deadline, self._deadline = self._deadline, self._clock.monotonic() + int(self.plan.revoke_timeout_s)
+        original(self, places)
+        self._deadline = deadline
+
+    original = patch.set(Loop, "on_revoked", on_revoked)
