@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import confluent_kafka
 
+from bench import cards
 from bench.measure import Measured
 from holdfast.testing import KafkaBroker
 
@@ -70,22 +71,23 @@ WORKLOADS = (W1, W2_ONE, W2_FOUR, W3)
 def main() -> int:
     """Command line: which workloads, how often."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("workloads", nargs="*", help="w1, w2, w3; all if none is named")
+    parser.add_argument("workloads", nargs="*", help="w1, w2, w3, cards; all if none is named")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each contender; medians are shown (default 3)")
     parser.add_argument("--json", action="store_true", help="one JSON line per contender")
     arguments = parser.parse_args()
-    known = {workload.name for workload in WORKLOADS}
+    known = {workload.name for workload in WORKLOADS} | {"cards"}
     unknown = [name for name in arguments.workloads if name not in known]
     if unknown:
         parser.error(f"no workload named {', '.join(unknown)}; there are {', '.join(sorted(known))}")
     chosen = [workload for workload in WORKLOADS if not arguments.workloads or workload.name in arguments.workloads]
-    with KafkaBroker() as broker:
-        _fill(broker, {row.topic for workload in chosen for row in workload.rows})
-        missed = [
-            miss
-            for workload in chosen
-            for miss in _run(workload, broker.bootstrap, arguments.repeat, as_json=arguments.json)
-        ]
+    missed = []
+    if "cards" in (arguments.workloads or known):  # needs no broker
+        missed += cards.run(as_json=arguments.json)
+    if chosen:
+        with KafkaBroker() as broker:
+            _fill(broker, {row.topic for workload in chosen for row in workload.rows})
+            for workload in chosen:
+                missed += _run(workload, broker.bootstrap, arguments.repeat, as_json=arguments.json)
     for miss in missed:
         print(f"below target: {miss}", file=sys.stderr)
     return 1 if missed else 0

@@ -112,6 +112,11 @@ class Run:
         self.failure: BaseException | None = None
         self.elapsed_s = 0.0
 
+    @classmethod
+    def again(cls, case: Case) -> Run:
+        """The next attempt of a case: on its own, in the lane that the case holds."""
+        return cls(case.partition, [case.message], (case.seq,), {}, case)
+
     @property
     def may_grow(self) -> bool:
         """Whether its worker would find records that are added to it."""

@@ -215,7 +215,7 @@ class Loop:
         room = self.sizer.workers - len(self.in_flight)
         if room <= 0:
             return
-        runs = [self._again(case) for case in self.cases.take_ready(room)] if self.cases.ready else []
+        runs = [Run.again(case) for case in self.cases.take_ready(room)] if self.cases.ready else []
         runs += self.lanes.take(room - len(runs), size)
         if not runs:
             return
@@ -224,10 +224,6 @@ class Loop:
             run.partition.running.add(run)
         self.in_flight.update(runs)
         self._executor.submit(runs, len(self.in_flight))
-
-    @staticmethod
-    def _again(case: Case) -> Run:
-        return Run(case.partition, [case.message], (case.seq,), {}, case)
 
     def _set_hold(self, name: str, *, held: bool) -> None:
         if held and name not in self.holds:
