@@ -46,6 +46,7 @@ class LoopThread:
                 "loop_failed", consumer=loop.plan.name, exc=error
             )
             self.ending = Ending("failed", f"{type(error).__name__}: {error}")
+            loop.abandon()
 
 
 class Lifecycle:

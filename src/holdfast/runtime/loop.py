@@ -327,12 +327,7 @@ class Loop:
         if waiting and now < self._deadline:
             if now - self._reported_at >= DRAIN_REPORT_S:
                 self._reported_at = now
-                log.info(
-                    "drain_waits",
-                    consumer=self.plan.name,
-                    in_flight=len(self.in_flight),
-                    settling=len(self.cases.settling),
-                )
+                log.info("drain_waits", consumer=self.plan.name, records=waiting, letters=len(self.cases.settling))
             return False
         self.committer.drain(now)
         if now < self._deadline and any(self.committer.owes(partition) for partition in self.ownership):
@@ -344,4 +339,9 @@ class Loop:
     def _end(self, ending: Ending) -> None:
         self._deadline = min(self._deadline, self._clock.monotonic() + 1.0)
         self.ending = ending
+        self._source.close()
+
+    def abandon(self) -> None:
+        """The loop itself has failed: leave the group, so that others need not wait for the session to end."""
+        self._deadline = self._clock.monotonic()
         self._source.close()

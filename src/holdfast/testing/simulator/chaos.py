@@ -156,7 +156,7 @@ class Chaos:
     def _stop(self) -> None:
         victim = self._victim()
         if victim is not None:
-            self._stop_now(victim, self._rng.choice((0.3, 2.0, 8.0)))
+            self._stop_now(victim, self._rng.choice((0.3, 2.0, 8.0, 8.0)))
 
     def _stop_now(self, victim: Member, duration_s: float) -> None:
         """Not while its code lies above another's on the stack: that one would stand still, too."""
@@ -174,7 +174,7 @@ class Chaos:
 
     def _fail_commits(self) -> None:
         kind = self._rng.choice(list(CommitFault))
-        self._world.broker.faults.commits.order(kind, count=self._rng.randint(1, 5), duration_s=4.0)
+        self._world.broker.faults.commits.order(kind, count=self._rng.choice((1, 2, 4, 9)), duration_s=8.0)
 
     def _fail_reads(self) -> None:
         self._world.broker.faults.committed_reads.order(ReadFault.RETRY, count=self._rng.randint(1, 3), duration_s=4.0)

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
+from typing import Protocol
 
 Action = Callable[[], object]
 
 HOLD_UP_S = 0.05
 """An event that takes longer holds up the wait in which it happened to fall."""
+
+
+class Waiter(Protocol):
+    """Who waits: while it is stopped, its wait is not over."""
+
+    stopped: bool
 
 
 class Timer:
@@ -39,7 +46,7 @@ class SimClock:
         self._skew = wall_start_s - start_s
         self._heap: list[tuple[float, int, Timer]] = []
         self._scheduled = 0
-        self._waits: list[tuple[float, Callable[[], object]]] = []
+        self.waits: list[tuple[float, Waiter | None, Callable[[], object]]] = []
         self.events_run = 0
         self.held_up_s = 0.0
 
@@ -99,26 +106,20 @@ class SimClock:
         while self.run_next(limit):
             pass
 
-    def wait(self, deadline: float, ready: Callable[[], object], *, yields: bool = False) -> bool:
+    def wait(self, deadline: float, ready: Callable[[], object]) -> bool:
         """Let time pass until `ready()` is true or the deadline is reached; says which."""
-        self._waits.append((deadline, ready))
+        self.waits.append((deadline, None, ready))
         try:
             while not ready():
-                if yields and self._outer_is_over():
-                    return False
                 if not self.run_next(deadline):
                     return bool(ready())
             return True
         finally:
-            self._waits.pop()
+            self.waits.pop()
 
-    def _outer_is_over(self) -> bool:
-        for deadline, ready in self._waits:  # our own, the last one, is not over: that was looked at just before
-            if deadline <= self._now or ready():
+    def another_is_over(self) -> bool:
+        """Whether a wait further down on the stack could end now. (That of whoever asks, the last, is not over.)"""
+        for deadline, waiter, ready in self.waits:
+            if (waiter is None or not waiter.stopped) and (deadline <= self._now or ready()):
                 return True
         return False
-
-    @property
-    def depth(self) -> int:
-        """How many waits are on the stack."""
-        return len(self._waits)

@@ -60,22 +60,23 @@ class Process:
         """
         clock = self.clock
         deadline, held_up_s = clock.monotonic() + timeout_s, clock.held_up_s
-        outermost, self._bottom = self._bottom, clock.depth if self._bottom is None else self._bottom
+        outermost, self._bottom = self._bottom, len(clock.waits) if self._bottom is None else self._bottom
         self._until = deadline
+        clock.waits.append((deadline, self, ready))
+        yields = yields and not self.in_callback
         try:
             while True:
-                met = clock.wait(
-                    deadline,
-                    lambda: not self.alive or (not self.stopped and ready()),
-                    yields=yields and not self.in_callback,
-                )
                 self._check()
-                if not self.stopped:
-                    return met
-                # Only a continue or a kill ends this, both of which are events of the clock.
-                clock.wait(inf, lambda: not self.stopped or not self.alive)
-                self._check()
+                if self.stopped:
+                    clock.run_next(inf)  # only a continue or a kill ends this, both of which are events of the clock
+                elif ready():
+                    return True
+                elif yields and clock.another_is_over():
+                    return False
+                elif not clock.run_next(deadline) and not self.stopped:
+                    return bool(ready())
         finally:
+            clock.waits.pop()
             self._bottom, self._until = outermost, inf
             if clock.held_up_s > held_up_s:
                 self._held_up_at = clock.monotonic()

@@ -92,7 +92,7 @@ def setup_for(seed: int) -> Setup:
         troubles=tuple(trouble for trouble in TROUBLES if rng.random() < (0.25 if trouble == "halt" else 0.5)),
         faults=tuple(fault for fault in faults if reset == "earliest" or fault not in ("grow", "recreate")),
         churn=rng.choice(((), ("join", "leave"), ("join", "leave") * 3)),
-        chaos_s=rng.uniform(6.0, 18.0),
+        chaos_s=rng.uniform(5.0, 15.0),
         records=rng.randint(60, 220),
         world=WorldSettings(
             fetch_records=rng.choice((1, 5, 25)),
