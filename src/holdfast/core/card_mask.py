@@ -9,12 +9,13 @@ however laid out, that together may be a card number; a longer run that begins o
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from holdfast.core.card_fold import fold
-from holdfast.core.card_ranges import LONGEST, SHORTEST, luhn
+from holdfast.core.card_ranges import LENGTHS, LONGEST, SHORTEST, luhn
 from holdfast.core.card_spans import candidates, card, worth_a_look
 
 CARD: Final = "[card number]"
@@ -23,6 +24,7 @@ _CHAIN: Final = re.compile(rb"(?<![0-9])[0-9](?:[ .-]?[0-9]){12,}+")
 _GROUP: Final = re.compile(rb"[0-9]++")
 _UNREADABLE: Final = 64
 _DOT: Final = 46
+_GAPS: Final = b" .-"
 
 Span = tuple[int, int]
 
@@ -60,21 +62,25 @@ def _spans(data: bytes) -> list[Span]:
     return [(folded.origin(start), folded.origin(end)) for start, end in merged]
 
 
-class _Group(NamedTuple):
-    start: int
-    end: int
-    digits: bytes
-
-
 def _in_chain(data: bytes, chain: re.Match[bytes]) -> Iterator[Span]:
-    groups = [_Group(*match.span(), match[0]) for match in _GROUP.finditer(data, *chain.span())]
+    groups = [match.span() for match in _GROUP.finditer(data, *chain.span())]
     # Nothing but a whole number and its fraction; in a longer chain a dot may separate anything.
-    decimal = len(groups) == 2 and len(groups[0].digits) < SHORTEST and data[groups[0].end] == _DOT
-    at = len(groups) if decimal else 0
+    if len(groups) == 2 and groups[0][1] - groups[0][0] < SHORTEST and data[groups[0][1]] == _DOT:
+        return
+    digits = chain[0].translate(None, _GAPS)
+    offsets = list(itertools.accumulate((end - start for start, end in groups), initial=0))
+    at_offset = {offset: at for at, offset in enumerate(offsets)}
+    at = 0
     while at < len(groups):
-        stop = at + 1 if _lone(groups[at].digits) else _window(data, groups, at)
+        start, end = groups[at]
+        if _lone(data[start:end]):
+            stop = at + 1
+        else:
+            stop = _window(digits, offsets[at], at_offset) or at
+            if stop == at + 2 and data[end] == _DOT:
+                stop = at
         if stop > at:
-            yield groups[at].start, groups[stop - 1].end
+            yield start, groups[stop - 1][1]
         at = max(stop, at + 1)
 
 
@@ -91,15 +97,10 @@ def _lone(digits: bytes) -> bool:
     )
 
 
-def _window(data: bytes, groups: list[_Group], at: int) -> int:
-    """The end (as a position in `groups`) of the longest card number that begins with this group, or `at`."""
-    digits = groups[at].digits
-    found = at
-    for stop in range(at + 1, min(at + LONGEST, len(groups))):
-        if len(digits) > LONGEST:
-            break
-        digits += groups[stop].digits
-        decimal = stop == at + 1 and data[groups[at].end] == _DOT
-        if not decimal and card(digits) is not None:
-            found = stop + 1
-    return found
+def _window(digits: bytes, offset: int, at_offset: dict[int, int]) -> int | None:
+    """The group behind the longest card number of whole groups that begins at this offset in the chain's digits."""
+    for length in LENGTHS[digits[offset]]:
+        stop = at_offset.get(offset + length)
+        if stop is not None and card(digits[offset : offset + length]) is not None:
+            return stop
+    return None

@@ -75,6 +75,11 @@ def _ranges() -> tuple[_Range, ...]:
 _BY_FIRST_DIGIT: Final = {
     digit: tuple(one for one in _ranges() if one.low[0] <= digit <= one.high[0]) for digit in range(48, 58)
 }
+LENGTHS: Final = {
+    digit: tuple(sorted(frozenset().union(*(one.usual | one.rare for one in ranges)), reverse=True))
+    for digit, ranges in _BY_FIRST_DIGIT.items()
+}
+"""How many digits a card number may have that begins with this ASCII digit, the most first."""
 _DOUBLED: Final = bytes(
     (48 + (2 * (byte - 48) if byte < 53 else 2 * (byte - 48) - 9)) if 48 <= byte <= 57 else byte for byte in range(256)
 )

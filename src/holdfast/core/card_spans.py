@@ -38,7 +38,7 @@ _LAID_OUT: Final = re.compile(
 _IRREGULAR: Final = re.compile(
     rb"(?<![0-9])(?<![0-9][ .-])[0-9]{1,17}([ -])(?:[0-9]{1,17}\1){0,17}[0-9]{1,17}(?![0-9])(?![ .-][0-9])"
 )
-_LONG_RUN: Final = re.compile(rb"(?<![0-9])[0-9]{14,21}(?![0-9])")
+_LONG_RUN: Final = re.compile(rb"(?<![0-9])[0-9]{13,21}(?![0-9])")
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 _FRACTION: Final = re.compile(rb"\.0*+[1-9]")
@@ -74,7 +74,7 @@ def candidates(data: bytes) -> Iterator[Candidate]:
                 yield one
         if not area[0].isdigit():
             yield from _gapped(data, start, end)
-    if _BINARY.search(data):
+    if _is_binary(data):
         yield from _prefixed(data)
 
 
@@ -123,6 +123,16 @@ def _prefixed(data: bytes) -> Iterator[Candidate]:
 
 
 _LENGTHS: Final = frozenset(range(SHORTEST, LONGEST + 1))
+
+
+def _is_binary(data: bytes) -> bool:
+    if _BINARY.search(data):
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def card(digits: bytes) -> Issuer | None:

@@ -41,6 +41,8 @@ _LINE: Final = re.compile(r"[^\r\n]*+")
 _PLACEHOLDER: Final = re.compile(f"({re.escape(MASKED)}|{re.escape(CARD)})")
 _BRACKETS: Final = {"{": re.compile(r"[{}]"), "[": re.compile(r"[\[\]]")}
 _DEEPEST: Final = 64
+_ROUNDS: Final = 4
+"""What is masked may lay bare the beginning of a name beside it; after that there is nothing new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,14 @@ class MaskingRules:
 
     def text(self, text: str) -> str:
         """An error message, a line of a log, a JSON text: anything written."""
+        for _ in range(_ROUNDS):
+            masked = self._once(text)
+            if masked == text:
+                break
+            text = masked
+        return text
+
+    def _once(self, text: str) -> str:
         text = "".join(self._without_secrets(text))
         for pattern in self._compiled:
             if pattern.search(text):

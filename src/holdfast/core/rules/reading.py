@@ -214,8 +214,7 @@ def wait_of(error: BaseException, key: str, now_wall: float | None) -> float | N
     if key.startswith("grpc:"):
         return _grpc_wait(error)
     if key == "holdfast.core.errors.RetryLater":
-        after_s: float = attribute(error, "after_s")  # checked when it was made; a handler may wait for days
-        return after_s
+        return _seconds(attribute(error, "after_s"), most_s=math.inf)  # a handler may wait for days
     response = attribute(error, "response")
     headers = attribute(response, "headers") if response is not None else None
     if headers is None:
@@ -258,16 +257,18 @@ def _grpc_wait(error: BaseException) -> float | None:
     return _bounded(int(text) / 1000) if text and re.fullmatch(r"\d{1,12}", text, re.ASCII) else None
 
 
-def _seconds(value: object) -> float | None:
+def _seconds(value: object, most_s: float = MAX_WAIT_S) -> float | None:
     kind = type(value)
     if kind is timedelta:
-        return _bounded(value.total_seconds())  # type: ignore[attr-defined]
+        return _bounded(value.total_seconds(), most_s)  # type: ignore[attr-defined]
     if kind is int or kind is float:
-        return _bounded(value)  # type: ignore[arg-type]
+        return _bounded(value, most_s)  # type: ignore[arg-type]
     return None
 
 
-def _bounded(seconds: float) -> float | None:
-    if math.isnan(seconds):
+def _bounded(seconds: float, most_s: float = MAX_WAIT_S) -> float | None:
+    try:
+        bounded = float(min(max(seconds, 0), most_s))
+    except OverflowError:  # a whole number without end
         return None
-    return float(min(max(seconds, 0), MAX_WAIT_S))
+    return bounded if math.isfinite(bounded) else None

@@ -164,19 +164,18 @@ def _normal_mark(told: str, scheme: str, value: str) -> str:
 
 def name_of(cls: type) -> str:
     """`module.Class` of a class, read past whatever its metaclass does."""
-    qualname = _QUALNAME(cls)
     try:
-        module = _MODULE(cls)
+        module, qualname = _MODULE(cls), _QUALNAME(cls)
     except AttributeError:  # somebody deleted it
-        module = None
-    if not isinstance(module, str):
-        return f"?.{qualname}"
+        return "?.?"
+    if type(module) is not str or type(qualname) is not str:
+        return "?.?"
     # confluent-kafka's C module names itself as if it stood alone.
     return f"confluent_kafka.{module}.{qualname}" if module == "cimpl" else f"{module}.{qualname}"
 
 
 _MODULE: Final[Callable[[type], object]] = type.__dict__["__module__"].__get__
-_QUALNAME: Final[Callable[[type], str]] = type.__dict__["__qualname__"].__get__
+_QUALNAME: Final[Callable[[type], object]] = type.__dict__["__qualname__"].__get__
 
 
 def made_code(key: str, error: BaseException | None = None) -> str:

@@ -1,0 +1,42 @@
+"""The broker goes away in the middle of a replay: exit code 1, true counts, and a command that does the rest."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.broker import KafkaBroker
+from tests.cli.command import holdfast, running, until
+from tests.cli.letters_filed import file_letters
+from tests.deadletter.letters import letter
+from tests.scenarios.inside import Client
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_broker_that_goes_away_does_not_read_as_success_and_loses_nothing(tmp_path: Path) -> None:
+    with KafkaBroker() as broker:
+        source, dlq = broker.create_topic("orders", partitions=1), broker.create_topic("orders.dlq", partitions=1)
+        count = 400
+        file_letters(
+            broker, dlq, [letter(topic=source, partition=0, offset=n, key=None, value=b"%d" % n) for n in range(count)]
+        )
+        client, said = Client(broker), tmp_path / "said"
+        arguments = ("dlq", "replay", dlq, "--all", "--yes", "--rate", "20/s")
+        with running(*arguments, cwd=tmp_path, said=said, KAFKA_BROKERS=broker.bootstrap) as process:
+            until(lambda: client.edges(source)[1] >= 10, "some are sent")
+            broker.pause()
+            try:
+                assert process.wait(120) == 1, said.read_text()
+            finally:
+                broker.resume()
+        text = said.read_text()
+        assert "Not everything was replayed" in text
+        command = next(line.strip() for line in text.splitlines() if line.strip().startswith("holdfast dlq replay"))
+        words = shlex.split(command.replace("--rate 20/s", ""))[1:]
+        done = holdfast(*words, "--yes", cwd=tmp_path, KAFKA_BROKERS=broker.bootstrap)
+        assert done.returncode == 0, done.stderr
+        found = {int(message.value()) for message in client.read(source, client.edges(source)[1])}
+        assert found == set(range(count))
