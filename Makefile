@@ -2,8 +2,10 @@
 
 VENV   ?= .venv
 PYTHON ?=
-# More for pytest, e.g. PYTEST_ARGS="-k revoke -x", or "-n 2" for two processes.
+# More for pytest, e.g. PYTEST_ARGS="-k revoke -x".
 PYTEST_ARGS ?=
+# Test processes side by side, each with a broker of its own: most tests wait for something. 0: all in one process.
+JOBS ?= 4
 BENCH_ARGS  ?=
 
 BIN := $(VENV)/bin
@@ -25,10 +27,10 @@ demo: setup ## see it work, without a broker to install
 	@$(BIN)/holdfast demo
 
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
-	$(BIN)/pytest -m "not long" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not long" $(PYTEST_ARGS)
 
 test-full: needs setup kafka check ## the long tests too
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 check: setup ## format, lint, types, layers; changes nothing
 	$(BIN)/ruff format --check

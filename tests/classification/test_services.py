@@ -37,6 +37,7 @@ from tests.classification.errors import (
     verdict,
 )
 
+AWS = botocore.session.Session()  # one for all: it reads its description of each service once
 NEVER = Retry(NoBackoff(), 0)
 ROOT = Path(__file__).resolve().parents[2]
 AUTH = ("non-retryable", "AUTH_REFUSED", False)
@@ -123,8 +124,7 @@ def aws_error(url: str, act: Callable[[Any], object]) -> BaseException:
     config = botocore.config.Config(
         signature_version=UNSIGNED, retries={"total_max_attempts": 1}, read_timeout=0.2, connect_timeout=2
     )
-    session = botocore.session.Session()
-    client = session.create_client("s3", region_name="eu-central-1", endpoint_url=url, config=config)
+    client = AWS.create_client("s3", region_name="eu-central-1", endpoint_url=url, config=config)
     return caught(lambda: act(client))
 
 

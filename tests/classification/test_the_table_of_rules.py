@@ -64,11 +64,11 @@ def test_statuses_and_states_in_the_table_exist() -> None:
                 assert value in KAFKA_NAMES, value
 
 
-@pytest.mark.parametrize("status", range(300, 600))
-def test_every_status_has_a_rule_and_a_code(status: int) -> None:
-    found = classify_key(f"http:{status}")
-    assert found.rule != "unknown"
-    assert found.code in CODES or MADE_CODES.fullmatch(found.code)
+def test_every_status_has_a_rule_and_a_code() -> None:
+    for status in range(300, 600):
+        found = classify_key(f"http:{status}")
+        assert found.rule != "unknown"
+        assert found.code in CODES or MADE_CODES.fullmatch(found.code)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ def _spans(data: bytes) -> list[Span]:
     if not worth_a_look(folded.data):
         return []
     found = [one for chain in _CHAIN.finditer(folded.data) for one in _in_chain(folded.data, chain)]
-    found += [(one.start, one.end) for one in candidates(folded.data)]
+    # A candidate may be part of a run; what is left of one could begin another.
+    found += [(one.start, _end_of_run(folded.data, one.end)) for one in candidates(folded.data)]
     merged: list[Span] = []
     for start, end in sorted(found):
         if merged and start < merged[-1][1]:
@@ -60,6 +61,11 @@ def _spans(data: bytes) -> list[Span]:
         else:
             merged.append((start, end))
     return [(folded.origin(start), folded.origin(end)) for start, end in merged]
+
+
+def _end_of_run(data: bytes, at: int) -> int:
+    more = _GROUP.match(data, at)
+    return more.end() if more else at
 
 
 def _in_chain(data: bytes, chain: re.Match[bytes]) -> Iterator[Span]:

@@ -33,6 +33,7 @@ _ANY: Final = frozenset(range(SHORTEST, LONGEST + 1))
 _16: Final = frozenset({16})
 _17_TO_19: Final = frozenset({17, 18, 19})
 _16_TO_19: Final = _16 | _17_TO_19
+_USUAL_MAESTRO: Final = frozenset({16, 18, 19})
 
 
 def _ranges() -> tuple[_Range, ...]:
@@ -46,7 +47,7 @@ def _ranges() -> tuple[_Range, ...]:
         ("UkrCard", "604001-604200", _16, _17_TO_19),
         ("Dankort", "5019", _16, frozenset()),
         ("Bancontact", "6703", frozenset({17}), _ANY - {17}),
-        ("Maestro", "5018 5020 5038 5612 5893 6304 6390 6759 6761-6763", _ANY, frozenset()),
+        ("Maestro", "5018 5020 5038 5612 5893 6304 6390 6759 6761-6763", _USUAL_MAESTRO, _ANY - _USUAL_MAESTRO),
         ("Mir", "2200-2204", _16_TO_19, frozenset()),
         ("UzCard", "8600 5614", _16, frozenset()),
         ("Humo", "9860", _16, frozenset()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W\d_A-Za-z]+")
@@ -18,11 +19,25 @@ def joined(name: str) -> str:
     return "".join(words(name))
 
 
-def has_words(name_words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """`wanted` stands in the name, word after word, or is the whole name written as one word."""
-    if not wanted or not name_words:
-        return False
-    size = len(wanted)
-    if any(name_words[at : at + size] == wanted for at in range(len(name_words) - size + 1)):
-        return True
-    return "".join(name_words) == "".join(wanted)
+class Names:
+    """A set of names. A name is in it if one of them stands in it, word after word, or is the whole of it as one word."""
+
+    __slots__ = ("_as_one_word", "_by_first_word")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        spelt = [words(name) for name in names]
+        self._as_one_word = frozenset("".join(one) for one in spelt if one)
+        self._by_first_word: dict[str, list[tuple[str, ...]]] = {}
+        for one in spelt:
+            if one:
+                self._by_first_word.setdefault(one[0], []).append(one)
+
+    def __contains__(self, name: str) -> bool:
+        spelt = words(name)
+        if "".join(spelt) in self._as_one_word:
+            return True
+        return any(
+            spelt[at : at + len(wanted)] == wanted
+            for at, word in enumerate(spelt)
+            for wanted in self._by_first_word.get(word, ())
+        )

@@ -14,7 +14,7 @@ from typing import Any, Final
 from holdfast.core import checks
 from holdfast.core.card_mask import CARD, mask_cards
 from holdfast.core.errors import ConfigError
-from holdfast.core.field_names import has_words, words
+from holdfast.core.field_names import Names
 
 MASKED: Final = "[masked]"
 
@@ -25,7 +25,7 @@ SECRET_FIELDS: Final = (
 )  # fmt: skip
 """Fields and headers that are masked unless told otherwise; a name counts if these words are in it: `userPassword`."""
 
-_TO_THE_END_OF_THE_LINE: Final = (("authorization",), ("cookie",))
+_TO_THE_END_OF_THE_LINE: Final = Names(("authorization", "cookie"))
 
 _BUILT_IN: Final = (
     re.compile(r"(?<=://)[^\s/:@\"']{0,256}:[^\s/@\"']{1,256}(?=@)"),  # user:password in an address
@@ -57,7 +57,7 @@ class MaskingRules:
     fields: tuple[str, ...] = SECRET_FIELDS
     patterns: tuple[str, ...] = ()
 
-    _names: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
+    _names: Names = field(init=False, repr=False, compare=False)
     _compiled: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -75,13 +75,12 @@ class MaskingRules:
                     problems.append(f"masking: the pattern {pattern!r} matches the empty text; let it match something.")
         if problems:
             raise ConfigError(*problems)
-        object.__setattr__(self, "_names", tuple(words(name) for name in self.fields))
+        object.__setattr__(self, "_names", Names(self.fields))
         object.__setattr__(self, "_compiled", (*_BUILT_IN, *compiled))
 
     def hides(self, name: str) -> bool:
         """The value of a field or header of this name is masked."""
-        spelt = words(name)
-        return any(has_words(spelt, wanted) for wanted in self._names)
+        return name in self._names
 
     def text(self, text: str) -> str:
         """An error message, a line of a log, a JSON text: anything written."""
@@ -172,9 +171,7 @@ def _end_of_value(text: str, match: re.Match[str]) -> int:
         return start
     if text[start : start + 1] in _BRACKETS:
         return _end_of_brackets(text, start)
-    name = words(match["name"])
-    whole_line = any(has_words(name, one) for one in _TO_THE_END_OF_THE_LINE)
-    found = (_LINE if whole_line else _BARE).match(text, start)
+    found = (_LINE if match["name"] in _TO_THE_END_OF_THE_LINE else _BARE).match(text, start)
     return found.end() if found else start
 
 

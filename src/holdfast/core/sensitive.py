@@ -14,7 +14,7 @@ to look alike, and wide elsewhere:
   name of the field, of the one above it or of the header, or right before the digits; or a card's layout (4-4-4-4).
 - not found: numbers packed in binary (a 64-bit integer in Avro), compressed, encrypted or base64 values, digits spread
   over several fields or apart by more than one gap, and anything inside a longer run of digits.
-- false alarms that remain: of random 16-digit numbers about 2 % fit an issuer and the check digit by chance. Name such
+- false alarms that remain: of random 16-digit numbers 2.4 % fit an issuer and the check digit by chance. Name such
   fields in `ignore_fields` (`LOOKALIKE_FIELDS` is a start), or ask for a sign always: `without_sign="none"`.
 """
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 MAX_WAIT_S: Final = 86_400.0
@@ -239,6 +238,8 @@ def parse_retry_after(value: object, now_wall: float | None) -> float | None:
         return _bounded(float(text))
     if now_wall is None:
         return None
+    from email.utils import parsedate_to_datetime  # slow to import, and dates are rare
+
     try:
         when = parsedate_to_datetime(text)
         return _bounded((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - now_wall)

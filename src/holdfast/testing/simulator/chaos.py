@@ -41,6 +41,7 @@ class Chaos:
             "crash_soon": self._crash_soon,
             "stop": self._stop,
             "freeze": self._freeze,
+            "cut_off": self._cut_off,
             "commits": self._fail_commits,
             "reads": self._fail_reads,
             "sends": self._fail_sends,
@@ -58,7 +59,7 @@ class Chaos:
             self._world.broker.create_topic(topic, partitions)
             self._world.broker.create_topic(f"{topic}.dlq")
         if self._setup.reset == "earliest":
-            self._produce_some(self._rng.randint(0, 60))
+            self._produce_some(self._rng.choice((0, 20, 90)))
         for _ in range(self._setup.members):
             self._world.clock.after(self._rng.uniform(0, 1.0), self._spawn)
         self._world.clock.after(0.2, self._produce)
@@ -171,6 +172,13 @@ class Chaos:
             data=self._rng.random() < 0.5,
             expire_first=self._rng.random() < 0.3,
         )
+
+    def _cut_off(self) -> None:
+        """First commits fail, then nobody is heard for longer than a session: everything is lost."""
+        self._world.trace.fault("cut_off")
+        self._world.broker.faults.commits.order(CommitFault.RETRY, count=9, duration_s=9.0)
+        silent_s = self._world.broker.settings.session_s + 1.0
+        self._world.clock.after(2.0, lambda: self._world.broker.freeze(silent_s, data=False, expire_first=True))
 
     def _fail_commits(self) -> None:
         kind = self._rng.choice(list(CommitFault))

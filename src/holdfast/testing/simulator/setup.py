@@ -13,10 +13,12 @@ from holdfast.testing.simulator.settings import WorldSettings
 GROUP = "g"
 
 FAULTS = (
-    "crash", "crash_soon", "stop", "freeze", "commits", "reads", "sends", "join", "leave", "delete", "gaps", "compact",
+    "crash", "crash_soon", "stop", "freeze", "cut_off", "commits", "reads", "sends", "join", "leave", "delete", "gaps", "compact",
     "recreate", "grow",
 )  # fmt: skip
 """What may be done to the world; each seed takes some of it."""
+
+RARE = ("recreate", "grow", "cut_off")
 
 TROUBLES = ("flaky", "doomed", "later", "reject", "decode", "discard", "halt")
 """What a handler may do other than succeed."""
@@ -64,7 +66,7 @@ def setup_for(seed: int) -> Setup:
     rng = Random(seed * 2 + 1)
     order: Order = rng.choice(("partition", "key", "key", "none"))
     each = rng.random() < 0.5
-    faults = tuple(fault for fault in FAULTS if rng.random() < (0.12 if fault in ("recreate", "grow") else 0.55))
+    faults = tuple(fault for fault in FAULTS if rng.random() < (0.2 if fault in RARE else 0.45))
     reset: Literal["earliest", "latest"] = "latest" if rng.random() < 0.12 else "earliest"
     return Setup(
         order=order,
@@ -76,7 +78,7 @@ def setup_for(seed: int) -> Setup:
         retry=_retry(rng),
         buffer=BufferPolicy(records=rng.choice((3, 10, 30, 50)), bytes=rng.choice((60, 400, 1 << 24))),
         sweep=rng.choice((1, 7, 30, 100)),
-        capacity=rng.choice((1, 2, 4, 16)),
+        capacity=rng.choice((1, 1, 2, 4, 16)),
         window=rng.choice((WINDOW, WINDOW, 24, 64)),
         reset=reset,
         revoke_timeout_s=rng.choice((0.3, 1.0, 3.0)),
@@ -87,13 +89,13 @@ def setup_for(seed: int) -> Setup:
         partitions=_partitions(rng),
         keys=rng.choice(("few", "many", "null", "mixed")),
         pace=rng.choice(((1e-5, 4e-5), (1e-5, 4e-5), (0.0005, 0.01), (0.005, 0.2), (0.00001, 0.5))),
-        slow=rng.choice((0.0, 0.0, 0.02, 0.05)),
+        slow=rng.choice((0.0, 0.0, 0.03, 0.08)),
         trouble=rng.choice((0.0, 0.1, 0.3, 0.5)),
         troubles=tuple(trouble for trouble in TROUBLES if rng.random() < (0.25 if trouble == "halt" else 0.5)),
         faults=tuple(fault for fault in faults if reset == "earliest" or fault not in ("grow", "recreate")),
-        churn=rng.choice(((), ("join", "leave"), ("join", "leave") * 3)),
+        churn=rng.choice(((), ("join", "leave") * 2, ("join", "leave") * 5)),
         chaos_s=rng.uniform(5.0, 15.0),
-        records=rng.randint(60, 220),
+        records=rng.randint(60, 180),
         world=WorldSettings(
             fetch_records=rng.choice((1, 5, 25)),
             prefetch_records=rng.choice((5, 60)),

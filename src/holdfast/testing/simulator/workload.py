@@ -15,7 +15,7 @@ from holdfast.testing.simulator.setup import Setup
 NUMBER = "n"
 """The header that carries a record's number: its identity, whatever its key, its value and its offset are."""
 
-VERY_SLOW_S = (2.0, 9.0)
+VERY_SLOW_S = (1.0, 7.0)
 CALM_S = 0.05
 
 

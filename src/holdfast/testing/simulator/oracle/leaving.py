@@ -10,7 +10,10 @@ from holdfast.testing.simulator.oracle.violation import Blame
 from holdfast.testing.simulator.setup import Setup
 
 SETTLED_S = 6.0
-"""After a commit that failed, the next one may be so far away."""
+"""After a commit that failed, the next one may be so far away while it drains."""
+
+ANSWERED_S = 1.0
+"""Inside a revoke the next one goes out at once; a broker that comes back takes a moment to answer."""
 
 SLACK_S = 0.6
 """What a callback may take beyond its deadline: the last wait for an answer, and the calls around it."""
@@ -43,7 +46,8 @@ class LeavingRules:
             return
         if took_s > self._setup.revoke_timeout_s + SLACK_S:
             self._blame("P4", f"{event.member} took {took_s:.2f} s to let go of {_names(event.places)}")
-        if took_s < self._setup.revoke_timeout_s * 0.8 and self._answers(event.member, begun_at):
+        settled_s = SETTLED_S if event.member in self._asked_at else ANSWERED_S
+        if took_s < self._setup.revoke_timeout_s * 0.8 and self._answers(event.member, begun_at - settled_s):
             for place in event.places:
                 epoch = self._book.epochs.get((event.member, place))
                 if epoch is not None and not self._has_bundle_out(event.member, place):
@@ -55,9 +59,9 @@ class LeavingRules:
         return any(run.partition.place == place and len(run.messages) > 1 for run in out)
 
     def _answers(self, member: str, since: float) -> bool:
-        """Whether commits had been going well for a while before."""
+        """Whether nothing has gone wrong with commits since."""
         disturbed_at = max(self._health.broker_disturbed_at(), self._health.commits_disturbed_at(member))
-        return disturbed_at < since - SETTLED_S
+        return disturbed_at < since
 
     def _nothing_left(self, epoch: Epoch) -> None:
         cover = epoch.sent or epoch.covered
@@ -82,7 +86,7 @@ class LeavingRules:
             self._blame("failed", f"{event.member} gave up: {self._book.members[event.member].loop.ending}")
         if asked_at is None or self._health.process_disturbed_at(event.member) >= asked_at:
             return
-        if not self._answers(event.member, asked_at):
+        if not self._answers(event.member, asked_at - SETTLED_S):
             return
         if event.kind == "deadline":
             self._blame(
