@@ -1,7 +1,7 @@
 """Planted bugs: each breaks the engine in one place, the way others broke theirs. The oracle has to notice.
 
-A plant is named after its number in the list of pitfalls (how Kafka consumers lose, repeat, reorder or stall); those without a
-number are bugs that the simulator found in this engine, so that they cannot come back.
+A plant is named after its number in the list of pitfalls (how Kafka consumers lose, repeat, reorder or stall). One
+without a number is a bug that this engine had: it must not come back unnoticed.
 """
 
 from __future__ import annotations

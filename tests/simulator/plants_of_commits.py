@@ -73,7 +73,7 @@ def p49_cuts_the_completion_map(patch: Patch) -> None:
 
 @plant
 def p49_starts_beyond_what_the_map_can_hold(patch: Patch) -> None:
-    patch.set(Partition, "window_end", lambda self: self.ledger.last + 1)  # noqa: ARG005 - as if there were no window
+    patch.set(Partition, "window_end", lambda self: self.ledger.last + 1)
 
 
 @plant
@@ -89,7 +89,7 @@ def p51_counts_a_commit_as_durable_when_it_is_sent(patch: Patch) -> None:
 
 @plant
 def p51_forgets_a_commit_that_failed(patch: Patch) -> None:
-    def failed(self: Committer, sent: Any, outcome: Any, now: float) -> None:  # noqa: ARG001 - the shape of the original
+    def failed(self: Committer, sent: Any, outcome: Any, now: float) -> None:
         for part in sent.values():
             part.partition.committed = (part.position.offset, part.position.metadata)
             self._release(part.holders)
@@ -139,7 +139,7 @@ def p54_takes_an_illegal_generation_for_a_loss(patch: Patch) -> None:
 
 @plant
 def p55_ignores_the_completion_map(patch: Patch) -> None:
-    patch.set(completion, "decode", lambda metadata, *, offset, topic_id="": CompletionMap(offset))  # noqa: ARG005
+    patch.set(completion, "decode", lambda metadata, *, offset, topic_id="": CompletionMap(offset))
 
 
 @plant

@@ -45,17 +45,12 @@ def p38_puts_the_rest_of_a_run_at_the_end(patch: Patch) -> None:
 
 @plant
 def p38_lets_the_lane_go_on_while_a_record_waits_for_its_retry(patch: Patch) -> None:
-    for kind in (KeyLanes, PartitionLanes):
+    def split(self: Any, run: Run, now: float) -> Any:
+        case = originals[type(self)](self, run, now)
+        self.release(case)
+        return case
 
-        def split(self: Any, run: Run, now: float, kind: type = kind) -> Any:
-            case = before[kind](self, run, now)
-            self.release(case)
-            return case
-
-        before[kind] = patch.set(kind, "split", split)
-
-
-before: dict[type, Any] = {}
+    originals = {kind: patch.set(kind, "split", split) for kind in (KeyLanes, PartitionLanes)}
 
 
 @plant
@@ -102,7 +97,7 @@ def p47_runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
 
 @plant
 def p34_starts_new_work_while_it_drains(patch: Patch) -> None:
-    def drain(self: Loop, deadline: float, now: float) -> None:  # noqa: ARG001 - the shape of the original
+    def drain(self: Loop, deadline: float, now: float) -> None:
         self._deadline = min(self._deadline, deadline)
         self.holds.add("drain")
         self.intake.close()

@@ -119,7 +119,7 @@ def p19_takes_an_error_for_no_offset(patch: Patch) -> None:
 
 @plant
 def p32_sends_a_letter_after_the_revoke(patch: Patch) -> None:
-    patch.set(Cases, "drop", lambda self, partition: list(partition.cases))  # noqa: ARG005 - forgets to forget them
+    patch.set(Cases, "drop", lambda self, partition: list(partition.cases))
 
 
 @plant

@@ -20,7 +20,7 @@ def joined(name: str) -> str:
 
 
 class Names:
-    """A set of names. A name is in it if one of them stands in it, word after word, or is the whole of it as one word."""
+    """A set of names. A name is in it if one of them stands in it, word after word, or is all of it as one word."""
 
     __slots__ = ("_as_one_word", "_by_first_word")
 

@@ -17,8 +17,8 @@ from holdfast.runtime.plan import Plan
 
 log = get_logger("holdfast.commit")
 
-SPIN_S = 2e-3
-"""A commit takes 0.3 ms on a good day; for this long the loop polls for its answer without a pause."""
+SPIN_S = 5e-3
+"""A commit takes half a millisecond on a good day; for this long the loop polls for its answer without a pause."""
 
 GATHER_S = 0.3e-3
 """Lanes that finish this close together share a request: it costs the broker more than the wait costs them."""
@@ -89,6 +89,7 @@ class Committer:
         self._dirty[partition.place] = partition
         if self.each:
             partition.awaiting.append(holder)
+            self._lanes.ready(partition)  # its window may have moved: others need not wait for the answer
         else:
             self._lanes.release(holder)
 

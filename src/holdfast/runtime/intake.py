@@ -35,7 +35,7 @@ class Intake:
         self._one_topic = topics == 1
         self._full: dict[TopicPartition, Partition] = {}
         self._polled_at = float("-inf")
-        self.plenty = False  # the client has more, and there is room for it
+        self._more = False  # the last sweep did not take all that the client had
         self.closed = False  # draining: whatever still arrives is left to the next owner
 
     def poll(self, now: float, timeout_s: float) -> bool:
@@ -53,8 +53,13 @@ class Intake:
         messages = self._source.sweep(self._sweep)
         if messages:
             self._route(messages)
-        self.plenty = len(messages) == self._sweep and not self._full
+        self._more = len(messages) == self._sweep
         return bool(messages) or timeout_s > 0
+
+    @property
+    def plenty(self) -> bool:
+        """Whether the client has more, and there is room for it."""
+        return self._more and not self._full
 
     def spin(self, now: float) -> None:
         """Serve callbacks at once: somebody waits for a commit."""

@@ -36,8 +36,12 @@ IDLE_S = 0.1
 BUSY_S = 0.005
 """Longest wait for results while work is out: then the client is swept again."""
 
-ANSWER_S = 100e-6
-"""Between polls for the answer to a commit: shorter waits take the processor from those who make the answer."""
+ANSWER_S, LATE_ANSWER_S, SPINS = 100e-6, 1e-3, 100
+"""How the answer to a commit is waited for: never in the client, which would sleep on although the answer is there.
+
+While handlers run, with a poll now and then, because polling without a pause keeps the interpreter from them; otherwise
+in so many polls without a pause. When it is late, with a poll every millisecond.
+"""
 
 RECALL_S = 0.1
 """A run that is out this long comes back after its current record: to be committed, and to free its lanes."""
@@ -124,7 +128,9 @@ class Loop:
     def _patience(self, now: float) -> float:
         """How long to wait for results."""
         if self.committer.spinning(now):
-            return ANSWER_S
+            return ANSWER_S if self.in_flight else 0.0
+        if self.committer.under_way:
+            return LATE_ANSWER_S
         if self.intake.plenty or not (self.in_flight or self.cases.settling):
             return 0.0
         return min(BUSY_S, self.cases.next_in(now), self.committer.due_in(now))
@@ -133,12 +139,15 @@ class Loop:
         if self.assignment.unpositioned or self._out_of_range:
             self._position(now)
         if self.committer.spinning(now):
-            self.intake.spin(now)
-        elif self.in_flight or self.cases.settling:
+            for _ in range(1 if self.in_flight else SPINS):
+                self.intake.spin(now)
+                if not self.committer.under_way:
+                    break
+        elif self.in_flight or self.cases.settling or self.committer.under_way:
             self.intake.poll(now, 0.0)
         else:
             due_s = min(self.cases.next_in(now), self.committer.due_in(now))
-            self.intake.poll(now, BUSY_S if self.committer.under_way else max(0.0, min(IDLE_S, due_s)))
+            self.intake.poll(now, max(0.0, min(IDLE_S, due_s)))
 
     # -- results
 

@@ -16,6 +16,7 @@ from holdfast.testing.simulator.world import Seat, Step, World
 RESTART_S = (0.05, 2.0)
 PULL_S = (0.1, 1.2)
 PRODUCE_S = (0.05, 0.8)
+BURST = 40
 TRY_AGAIN_S = 0.001
 
 
@@ -32,7 +33,6 @@ class Chaos:
         self._oracle = oracle
         self._rng = rng
         self._names = 0
-        self._statics: set[str] = set()
         self.active = True
         self.members: dict[str, Member] = {}
         self.steps = 0
@@ -94,10 +94,8 @@ class Chaos:
             member = self.members.get(seat.process.name)
             if seat.process.alive:
                 self._world.clock.after(0.1, look)
-            elif self._fenced(member):
-                return  # another has its place: it stays down
-            elif self._is_surplus(name):
-                self._statics.discard(name)
+            elif self._is_surplus(name) or (self._fenced(member) and self._has_heir(name)):
+                return
             else:
                 self._world.clock.after(self._rng.uniform(*RESTART_S), lambda: self._start(name, static))
 
@@ -106,6 +104,10 @@ class Chaos:
     @staticmethod
     def _fenced(member: Member | None) -> bool:
         return member is not None and member.loop.ending is not None and member.loop.ending.kind == "fenced"
+
+    def _has_heir(self, name: str) -> bool:
+        """Who is fenced stays down, unless nobody has its place: a late join of its own can fence it, too."""
+        return any(seat.process.name.partition(".")[0] == name for seat in self._world.living())
 
     def _is_surplus(self, name: str) -> bool:
         """Those who joined later do not come back; the first ones always do."""
@@ -133,6 +135,10 @@ class Chaos:
             return
         share = self._setup.records / self._setup.chaos_s * (sum(PRODUCE_S) / 2)
         self._produce_some(self._rng.randint(0, max(1, round(2 * share))))
+        if self._rng.random() < 0.03:
+            place = self.place()
+            for _ in range(BURST):
+                self._oracle.produced(self._workload.produce(place))
         self._world.clock.after(self._rng.uniform(*PRODUCE_S), self._produce)
 
     # -- switches

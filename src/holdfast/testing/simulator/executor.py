@@ -10,7 +10,6 @@ from typing import Any
 from holdfast.core.ports import Mailbox
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
-from holdfast.core.sizing import FAST_WORKERS
 from holdfast.observe.tally import Tally
 from holdfast.runtime.walk import walk, walk_async
 from holdfast.testing.simulator.process import Process
@@ -34,22 +33,24 @@ class SimExecutor:
     """Implements `runtime.loop.Executor`.
 
     As threads: `walk` goes through the run at one instant and the result is posted when its time has passed; a single
-    record's handler ends then, too. Else `walk_async` is driven record by record, the loop running in between.
+    record's handler ends then, too. Else `walk_async` is driven record by record, the loop running in between. `few` is
+    how many runs may be out at least, however fast the handler is.
     """
 
     def __init__(
-        self, process: Process, mailbox: Mailbox, workload: Workload, rng: Random, *, threads: bool, capacity: int
+        self, process: Process, mailbox: Mailbox, workload: Workload, rng: Random, *, threads: bool, few: int
     ) -> None:
         self._process = process
         self._mailbox = mailbox
         self._workload = workload
         self._rng = rng
         self._threads = threads
-        self._few = min(capacity, FAST_WORKERS)
+        self._few = few
         self._tally = Tally()
         self._time = 0.0
         self.out: list[Run] = []
         self.full_at = 0.0  # when no worker was free, or few were
+        self.posted_at = 0.0
 
     def submit(self, runs: list[Run], out: int) -> None:  # noqa: ARG002 - there is always a worker free
         begin = self._walk if self._threads else self._walk_async
@@ -60,6 +61,7 @@ class SimExecutor:
     def _post(self, run: Run) -> None:
         if len(self.out) >= self._few:
             self.full_at = self._process.clock.monotonic()
+        self.posted_at = self._process.clock.monotonic()
         self.out.remove(run)
         self._mailbox.post(run)
 

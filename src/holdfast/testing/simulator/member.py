@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from holdfast.core.ports import Committed
 from holdfast.core.records import Message, TopicPartition
+from holdfast.core.sizing import FAST_WORKERS
 from holdfast.deadletter.publisher import Publisher
 from holdfast.runtime.endings import Stop
 from holdfast.runtime.lifecycle import FINISH_MARGIN_S
@@ -136,9 +137,8 @@ class Member:
         self._stopping = False
         rng = Random(world.rng.getrandbits(32))
         mailbox = _Mailbox(seat, world)
-        self.executor = SimExecutor(
-            seat.process, mailbox, workload, rng, threads=setup.threads, capacity=setup.capacity
-        )
+        few = setup.capacity if setup.commit.mode == "each" else min(setup.capacity, FAST_WORKERS)
+        self.executor = SimExecutor(seat.process, mailbox, workload, rng, threads=setup.threads, few=few)
         self.source = _Source(
             seat.source,
             world.clock,

@@ -124,12 +124,12 @@ def _excerpt(events: list[Event]) -> Iterator[str]:
 @contextmanager
 def _small_window(window: int) -> Iterator[None]:
     """The engine's window is a constant; some seeds use a smaller one, so that it is met at all."""
-    before = partitions.WINDOW
-    partitions.WINDOW = window
+    module = vars(partitions)
+    before, module["WINDOW"] = module["WINDOW"], window
     try:
         yield
     finally:
-        partitions.WINDOW = before
+        module["WINDOW"] = before
 
 
 @contextmanager

@@ -15,7 +15,9 @@ from holdfast.testing.simulator.setup import Setup
 NUMBER = "n"
 """The header that carries a record's number: its identity, whatever its key, its value and its offset are."""
 
-VERY_SLOW_S = (1.0, 7.0)
+LONGEST_VALUE = 16
+
+VERY_SLOW_S = (1.0, 6.0)
 CALM_S = 0.05
 
 

@@ -1,7 +1,7 @@
 """What the oracle knows: which records exist and became of what, who owns which partition, and what each was given.
 
-Everything is known by a record's number, so that a topic made anew under the same name, or an offset that is read twice, is
-not mixed up with another.
+Everything is known by a record's number, so that a topic made anew under the same name, or an offset that is read twice,
+is not mixed up with another.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class Epoch:
         self.finished: set[int] = set()
         self.lanes: dict[Lane, deque[Entry]] = {}  # what was given and is not finished, in order
         self.waiting: dict[int, Entry] = {}  # the same, whatever its lane
+        self.waiting_bytes = 0
         self.running: set[int] = set()
         self.failures: dict[int, int] = {}
         self.due: dict[int, float] = {}
@@ -169,6 +170,7 @@ class Book:
             epoch.given[entry.number] = now
             if not epoch.knows_finished(entry):
                 epoch.waiting[entry.number] = entry
+                epoch.waiting_bytes += len(entry.value or b"")
                 lane = self.lane(entry)
                 if lane is not None:
                     epoch.lanes.setdefault(lane, deque()).append(entry)
@@ -274,7 +276,8 @@ class Book:
     def _finish(self, epoch: Epoch, entry: Entry, at: float) -> None:
         epoch.finished.add(entry.number)
         epoch.finished_at = at
-        epoch.waiting.pop(entry.number, None)
+        if epoch.waiting.pop(entry.number, None) is not None:
+            epoch.waiting_bytes -= len(entry.value or b"")
         lane = self.lane(entry)
         if lane is None:
             return

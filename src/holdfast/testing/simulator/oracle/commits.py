@@ -51,7 +51,7 @@ class CommitRules:
         if lowest is not None and lowest.offset < cover.offset:
             self._blame(
                 "P1",
-                f"{event.member} commits {event.place} at {cover}, past record {lowest.number} at offset {lowest.offset},"
+                f"{event.member} commits {event.place} at {cover}, past record {lowest.number} at {lowest.offset},"
                 f" which nobody has finished ({lowest.conduct})",
             )
         for offset in cover.named():

@@ -8,7 +8,6 @@ from holdfast.testing.simulator import trace
 from holdfast.testing.simulator.oracle.book import Book
 from holdfast.testing.simulator.world import World
 
-
 ANSWER_S = 0.3
 """A commit that takes longer to be answered is held back at the broker, behind a join for example."""
 
@@ -49,7 +48,7 @@ class Health:
                 pass
 
     def process_disturbed_at(self, member: str) -> float:
-        """When the process was last stopped, or held up by another's wait in this single thread; now, if it is stopped."""
+        """When the process last stood still: stopped, or held up by another's wait, as all share one thread."""
         process = self._book.members[member].process
         if process.stopped:
             return self._world.clock.monotonic()
@@ -65,9 +64,6 @@ class Health:
         if faults.commits.open or faults.committed_reads.open or now - self._unanswered.get(member, now) > ANSWER_S:
             return now
         return max(faults.commits.taken_at, faults.committed_reads.taken_at, self._refused_at.get(member, -inf))
-
-    def disturbed_at(self, member: str) -> float:
-        return max(self.process_disturbed_at(member), self.broker_disturbed_at(), self.commits_disturbed_at(member))
 
     @property
     def generation_at(self) -> float:

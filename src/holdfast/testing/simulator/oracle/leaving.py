@@ -54,7 +54,7 @@ class LeavingRules:
                     self._nothing_left(epoch)
 
     def _has_bundle_out(self, member: str, place: TopicPartition) -> bool:
-        """A run that is out when time is up takes with it what it has done: the loop learns of a run when it is back."""
+        """A run that is out when time is up takes what it has done with it: the loop learns that when it is back."""
         out = self._book.members[member].executor.out
         return any(run.partition.place == place and len(run.messages) > 1 for run in out)
 
@@ -93,7 +93,8 @@ class LeavingRules:
                 "P6", f"{event.member} was not out by itself {event.at - asked_at:.2f} s after it was told to stop"
             )
         elif event.kind == "stopped" and not self._is_busy(event.member):
-            since = max(asked_at, self._book.active_at.get(event.member, asked_at))
+            posted_at = self._book.members[event.member].executor.posted_at
+            since = max(asked_at, posted_at, self._book.active_at.get(event.member, asked_at))
             if event.at - since > PROMPT_S:
                 self._blame("P6", f"{event.member} took {event.at - since:.2f} s to stop with nothing left to wait for")
 

@@ -11,13 +11,10 @@ from holdfast.testing.simulator.oracle.cover import Cover
 from holdfast.testing.simulator.oracle.health import Health
 from holdfast.testing.simulator.oracle.violation import Blame
 from holdfast.testing.simulator.setup import GROUP, Setup
-from holdfast.testing.simulator.workload import Entry
+from holdfast.testing.simulator.workload import LONGEST_VALUE, Entry
 
 PATIENCE_S = 1.5
 """A record that nothing holds back starts by then."""
-
-SETTLED_S = 8.0
-"""After trouble with commits or with the process: back-offs and the breaker for commits take their time."""
 
 AT_ONCE = ("reject", "decode", "halt")
 
@@ -31,17 +28,23 @@ class ProgressRules:
         self._blame = blame
         self._health = health
         self._setup = setup
+        self._held_at: dict[str, float] = {}
         # Beside the buffer: what lanes hold back, which the window bounds, and the runs that are out.
         held = 0 if setup.order == "partition" else setup.window
         out = setup.capacity if setup.commit.mode == "each" else setup.capacity * LARGEST_RUN
-        self._most = 2 * setup.buffer.records + setup.sweep + held + out
+        self._most = 2 * setup.buffer.records + setup.sweep + 1 + held + out
+        self._most_bytes = 2 * setup.buffer.bytes + (setup.sweep + 1) * LONGEST_VALUE
 
     def given(self, epoch: Epoch) -> None:
         if len(epoch.waiting) > self._most:
             self._blame("P11", f"{epoch} keeps {len(epoch.waiting)} records in memory; at most {self._most} should be")
+        if epoch.waiting_bytes > self._most_bytes:
+            self._blame("P11", f"{epoch} keeps {epoch.waiting_bytes} bytes; at most {self._most_bytes} should be")
 
     def probe(self, member: Member, now: float) -> None:
         """Is there a record that this member could start and does not?"""
+        if member.loop.holds or any(partition.holds for partition in member.loop.ownership):
+            self._held_at[member.name] = now
         if not self._is_at_ease(member, now):
             return
         for (name, place), epoch in self._book.epochs.items():
@@ -65,7 +68,9 @@ class ProgressRules:
             and loop.halted is None
             and len(member.executor.out) < loop.sizer.workers
             and member.executor.full_at < now - PATIENCE_S
-            and self._health.disturbed_at(member.name) < now - SETTLED_S
+            and self._health.process_disturbed_at(member.name) < now - PATIENCE_S
+            and self._health.broker_disturbed_at() < now - 2 * PATIENCE_S
+            and self._held_at.get(member.name, 0.0) < now - PATIENCE_S
             and self._health.generation_at < now - PATIENCE_S
         )
 

@@ -1,0 +1,52 @@
+"""The real loop, lanes, ledgers and commits on the simulated broker, under random faults, watched by the oracle."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from holdfast.testing.simulator.report import account
+from holdfast.testing.simulator.scenario import LEAST_EVENTS, Outcome, run_seed
+
+SEEDS = range(150)
+
+FAULTS = {
+    "broker_frozen", "client_session_timeout", "commit_applied_but_failed", "commit_partial", "commit_rebalancing",
+    "commit_refused_ILLEGAL_GENERATION", "commit_refused_REBALANCE_IN_PROGRESS", "commit_refused_UNKNOWN_MEMBER_ID",
+    "commit_retry", "commit_unsent", "committed_read_failed", "compaction", "coordinator_frozen", "crash",
+    "evicted_fenced", "evicted_session", "fetch__AUTO_OFFSET_RESET", "halt", "offset_gap", "partitions_added",
+    "rebalance", "records_deleted", "send_failed", "send_too_large", "send_written_but_failed", "sigterm", "stop",
+    "topic_recreated",
+}  # fmt: skip
+"""What has to have happened in so many seeds; else the simulation shows less than it claims."""
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[Outcome]:
+    return [run_seed(seed) for seed in SEEDS]
+
+
+def test_no_promise_is_broken_in_any_seed(outcomes: list[Outcome]) -> None:
+    broken = [outcome for outcome in outcomes if outcome.violation is not None]
+    assert not broken, "\n".join(line for outcome in broken[:3] for line in account(outcome))
+
+
+def test_every_seed_has_events_enough(outcomes: list[Outcome]) -> None:
+    assert min(outcome.events for outcome in outcomes) >= LEAST_EVENTS
+
+
+def test_every_kind_of_fault_occurred(outcomes: list[Outcome]) -> None:
+    faults: Counter[str] = Counter()
+    for outcome in outcomes:
+        faults.update(outcome.faults)
+    assert FAULTS - set(faults) == set()
+
+
+def test_every_way_of_working_occurred(outcomes: list[Outcome]) -> None:
+    setups = [outcome.setup for outcome in outcomes]
+    ways = {(setup.order, setup.commit.mode, setup.threads) for setup in setups}
+    assert len(ways) == 3 * 2 * 2
+    assert {setup.members for setup in setups} == {1, 2, 3, 4}
+    assert {setup.keys for setup in setups} == {"few", "many", "null", "mixed"}
+    assert {setup.reset for setup in setups} == {"earliest", "latest"}
