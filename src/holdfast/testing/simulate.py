@@ -9,7 +9,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing import get_context
 
@@ -60,12 +60,13 @@ def _planted(name: str | None) -> AbstractContextManager[None]:
     if name is None:
         return nullcontext()
     try:
-        plant: Callable[[str], AbstractContextManager[None]] = importlib.import_module(PLANTS).planted
-        return plant(name)
+        plants = importlib.import_module(PLANTS)
     except ModuleNotFoundError as error:
         raise click.UsageError("--plant needs a checkout of the project: run it from its root.") from error
-    except KeyError as error:
-        raise click.UsageError(f"there is no plant {error.args[0]!r}; see tests/simulator/plants.py") from error
+    if name not in plants.PLANTS:
+        raise click.UsageError(f"there is no plant {name!r}; there are: {', '.join(plants.PLANTS)}")
+    planted: AbstractContextManager[None] = plants.planted(name)
+    return planted
 
 
 def _plant_for_good(name: str | None) -> None:

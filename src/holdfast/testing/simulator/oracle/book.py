@@ -1,7 +1,7 @@
 """What the oracle knows: which records exist and became of what, who owns which partition, and what each was given.
 
-Everything is known by a record's number, so that a topic made anew under the same name, or an offset that is read twice,
-is not mixed up with another.
+Everything is known by a record's number, so that a topic made anew under the same name, or an offset that is read
+twice, is not mixed up with another.
 """
 
 from __future__ import annotations
