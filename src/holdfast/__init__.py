@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.app import App as App
+    from holdfast.core.classification import Rule as Rule
     from holdfast.core.errors import ConfigError as ConfigError
     from holdfast.core.errors import Discard as Discard
     from holdfast.core.errors import Halt as Halt
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.core.policies import DeadLetterPolicy as DeadLetterPolicy
     from holdfast.core.policies import RetryPolicy as RetryPolicy
     from holdfast.core.records import Record as Record
+    from holdfast.core.sensitive import CardNumbers as CardNumbers
+    from holdfast.core.sensitive import SensitiveData as SensitiveData
     from holdfast.runtime.context import Context as Context
 
 __version__ = "0.1.0"
@@ -30,6 +33,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "App": "holdfast.app",
     "BufferPolicy": "holdfast.core.policies",
+    "CardNumbers": "holdfast.core.sensitive",
     "CommitPolicy": "holdfast.core.policies",
     "ConfigError": "holdfast.core.errors",
     "Context": "holdfast.runtime.context",
@@ -41,6 +45,8 @@ _HOMES = {
     "Reject": "holdfast.core.errors",
     "RetryLater": "holdfast.core.errors",
     "RetryPolicy": "holdfast.core.policies",
+    "Rule": "holdfast.core.classification",
+    "SensitiveData": "holdfast.core.sensitive",
     "StartError": "holdfast.core.errors",
 }
 

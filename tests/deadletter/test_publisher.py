@@ -15,9 +15,9 @@ from holdfast.core.partitions import Partition
 from holdfast.core.policies import LETTER_FORMATS, LetterFormat
 from holdfast.core.ports import Delivery, Outgoing
 from holdfast.core.records import Headers, TopicPartition
-from holdfast.core.runs import Attempt, Case
+from holdfast.core.runs import KEPT_ATTEMPTS, Attempt, Case
 from holdfast.core.verdicts import Bury
-from holdfast.deadletter.letter import LONGEST_MESSAGE, LONGEST_STACK, MOST_ATTEMPTS, Letter
+from holdfast.deadletter.letter import LONGEST_MESSAGE, LONGEST_STACK, Letter
 from holdfast.deadletter.publisher import Publisher
 from holdfast.deadletter.reading import read
 from holdfast.testing.simulator.log import FakeMessage
@@ -60,7 +60,7 @@ def case_of(value: bytes | None, *, key: bytes | None = b"k", headers: Headers =
     partition = Partition(PLACE, epoch=1, start=0)
     message = FakeMessage(PLACE, 17, key=key, value=value, headers=headers, timestamp_ms=5)
     case = Case(partition, 0, message, (), 0.0)
-    case.attempts.append(Attempt(1_700_000_000.0, "ValueError"))
+    case.note(Attempt(1_700_000_000.0, "ValueError"))
     return case
 
 
@@ -114,7 +114,7 @@ def test_a_letter_goes_to_its_records_partition_where_there_is_one(partitions: i
 
 def test_a_letter_tells_the_whole_story() -> None:
     case = case_of(b"1", headers=[("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())])
-    case.attempts.append(Attempt(1_700_000_001.5, "KeyError"))
+    case.note(Attempt(1_700_000_001.5, "KeyError"))
     try:
         try:
             raise TimeoutError("slow")
@@ -158,13 +158,14 @@ def test_odd_characters_are_buried_all_the_same(form: LetterFormat) -> None:
 @pytest.mark.parametrize("form", LETTER_FORMATS)
 def test_a_letter_is_bounded_however_much_the_error_says_and_however_often_it_failed(form: LetterFormat) -> None:
     case = case_of(b"1")
-    case.attempts += [Attempt(1_700_000_000.0 + n, f"E{n}") for n in range(1_000)]
+    for n in range(1_000):
+        case.note(Attempt(1_700_000_000.0 + n, f"E{n}"))
     try:
         raise ValueError("x" * 1_000_000)
     except ValueError as error:
         found = back(publisher(form=form).letter(case, error, Bury("y" * 100_000, "CODE")))
     assert (len(found.error_message), len(found.stack_trace)) == (LONGEST_MESSAGE, LONGEST_STACK)
-    assert (found.retry_count, len(found.attempts)) == (1_000, MOST_ATTEMPTS)
+    assert (found.retry_count, len(found.attempts)) == (1_000, KEPT_ATTEMPTS)
     assert (found.attempts[0].error_type, found.attempts[-1].error_type) == ("ValueError", "E999")
     assert len(found.reason) == 1_000
 

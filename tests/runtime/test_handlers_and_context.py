@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import verdicts
 from holdfast.core.errors import ConfigError, DecodeError, Fault, Halt, SinkError
+from holdfast.core.judge import judge
 from holdfast.core.partitions import Partition
+from holdfast.core.policies import RetryPolicy
 from holdfast.core.ports import Delivery, Outgoing, Receipt
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Run
+from holdfast.core.sensitive import CardNumbers, SensitiveData
 from holdfast.decode.signature import inspect_handler
 from holdfast.runtime.context import Context, to_bytes
 from holdfast.runtime.handler import Handler
@@ -180,3 +184,24 @@ def test_an_annotation_that_cannot_be_decoded_is_refused_before_anything_starts(
 
     with pytest.raises(ConfigError):
         handler_of(handle)
+
+
+def test_a_record_with_a_card_number_is_discarded_before_the_handler_sees_it() -> None:
+    seen: list[bytes] = []
+
+    def handle(value: bytes) -> None:
+        seen.append(value)
+
+    handler = Handler(
+        handle, inspect_handler(handle, context_type=Context), tombstones="bury", group="g", sensitive=CardNumbers()
+    )
+    call = handler.call(HeldSink())
+    card, plain = message(offset=0, value=b'{"pan":"4111 1111 1111 1111"}'), message(offset=1, value=b'{"id":7}')
+    with pytest.raises(SensitiveData) as caught:
+        call(card, run_for(card))
+    call(plain, run_for(plain))
+    assert seen == [b'{"id":7}']
+    assert "1111" not in str(caught.value)
+    assert judge(caught.value, attempt=1, elapsed_s=0, policy=RetryPolicy(), jitter=0) == verdicts.Discard(
+        "a card number (Visa, 16 digits) in the value at $.pan"
+    )

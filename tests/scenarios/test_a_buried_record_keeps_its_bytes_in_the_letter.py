@@ -107,7 +107,7 @@ def test_a_record_that_fails_too_often_is_buried_with_its_story(kafka: TopicAdmi
     def work(value: bytes, ctx: Context) -> None:
         if value == b"bad":
             attempts.append(ctx.attempt)
-            raise ValueError("boom")
+            raise RuntimeError("boom")
 
     client.produce(name, [b"good", b"bad", b"good"])
     with Inside(app):

@@ -85,7 +85,7 @@ def test_sending_to_a_missing_topic_is_retried_and_then_buried(kafka: TopicAdmin
     assert attempts == [1, 2, 3]
     (letter,) = client.read(f"{name}.dlq", 1)
     fields = json.loads(letter.value())
-    assert (fields["error_type"], fields["error_code"]) == ("SinkError", "RETRIES_EXHAUSTED")
+    assert (fields["error_type"], fields["error_code"]) == ("SinkError", "KAFKA_UNKNOWN_TOPIC")
     assert "there-is-no-such-topic" in fields["error_message"]
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from holdfast.app.options import ConsumerOptions
+from holdfast.core.classification import Rule
 from holdfast.core.errors import ConfigError
+from holdfast.core.sensitive import CardNumbers
 from holdfast.decode.signature import HandlerShape, inspect_handler
 from holdfast.runtime.context import Context
 from holdfast.settings import AppSpec, Settings, load
@@ -26,6 +28,8 @@ class Consumer:
     shape: HandlerShape
     topics: tuple[str, ...]
     options: ConsumerOptions
+    rules: tuple[Rule, ...] = ()
+    sensitive: CardNumbers | None = None
 
 
 class App:
@@ -40,11 +44,19 @@ class App:
         self.consumers: dict[str, Consumer] = {}
         self._settings = settings
 
-    def consumer(self, *topics: str, name: str | None = None, **options: Unpack[ConsumerOptions]) -> Callable[[F], F]:
+    def consumer(
+        self,
+        *topics: str,
+        name: str | None = None,
+        rules: Sequence[Rule] = (),
+        sensitive: CardNumbers | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Callable[[F], F]:
         """Make the function below consume these topics. It stays an ordinary function that you can call and test.
 
-        Its group is `<app>.<name>`, its name the function's unless told. Raises ConfigError for a function that cannot
-        be a handler.
+        Its group is `<app>.<name>`, its name the function's unless told. `rules` classify errors before the built-in
+        ones do. A record in which `sensitive` finds something is discarded before the handler sees it. Raises
+        ConfigError for a function that cannot be a handler.
         """
 
         def register(function: F) -> F:
@@ -52,7 +64,7 @@ class App:
             own = name or shape.name
             if own in self.consumers:
                 raise ConfigError(f"App {self.name!r} has two consumers named {own!r}; give one of them name=….")
-            self.consumers[own] = Consumer(own, function, shape, topics, options)
+            self.consumers[own] = Consumer(own, function, shape, topics, options, tuple(rules), sensitive)
             return function
 
         return register

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.app.clients import connection_of, consuming_of
 from holdfast.app.preflight import Ground, preflight
+from holdfast.core.classification import BUILT_IN, RuleBook
 from holdfast.core.errors import ConfigError
 from holdfast.core.ports import Executor, Sink
 from holdfast.deadletter.publisher import Publisher
@@ -74,7 +75,11 @@ def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handle
         own = settings.consumers[consumer.name]
         try:
             handlers[consumer.name] = Handler(
-                consumer.function, consumer.shape, tombstones=own.tombstones, group=own.group
+                consumer.function,
+                consumer.shape,
+                tombstones=own.tombstones,
+                group=own.group,
+                sensitive=consumer.sensitive,
             )
         except ConfigError as error:
             problems.extend(error.problems)
@@ -102,6 +107,7 @@ def _loop_thread(
         group=plan.group,
         handler=plan.handler,
         app_version=plan.app_version,
+        form=own.dead_letter.format,
     )
     source = KafkaSource(source_properties(connection_of(settings.kafka), consuming_of(own)))
     loop = Loop(
@@ -126,6 +132,9 @@ def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, groun
         capacity=own.concurrency or (COROUTINES if consumer.shape.is_async else THREADS),
         commit=own.commit,
         retry=own.retry,
+        rules=RuleBook(consumer.rules) if consumer.rules else BUILT_IN,
+        unknown_errors=own.unknown_errors,
+        not_found=own.not_found,
         buffer=own.buffer,
         sweep=own.max_poll_records,
         reset=own.auto_offset_reset,

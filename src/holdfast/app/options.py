@@ -17,6 +17,8 @@ class ConsumerOptions(TypedDict, total=False):
     concurrency: int
     idempotent: bool
     tombstones: Literal["bury", "discard"]
+    unknown_errors: Literal["retry", "dead-letter"]
+    not_found: Literal["final", "retry"]
     auto_offset_reset: Literal["earliest", "latest", "error"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
     max_poll_records: int

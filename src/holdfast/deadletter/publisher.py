@@ -86,7 +86,7 @@ class Publisher:
             fingerprint=fingerprint(error_class, message, user_frame(error, package=package)),
             stack_trace=_stack_of(error),
             failed_at_ms=_ms(case.attempts[-1].at) if case.attempts else None,
-            retry_count=max(0, len(case.attempts) - 1),
+            retry_count=max(0, case.failures - 1),
             attempts=tuple(Attempted(_ms(attempt.at), attempt.error_type) for attempt in case.attempts),
             group=self._group,
             handler=self._handler,

@@ -9,6 +9,7 @@ from random import Random
 from typing import assert_never
 
 from holdfast.core import verdicts
+from holdfast.core.classification import classify
 from holdfast.core.errors import Fault, SinkError
 from holdfast.core.judge import judge
 from holdfast.core.partitions import Partition
@@ -76,30 +77,35 @@ class Cases:
     def failed(self, case: Case, error: BaseException, now: float) -> None:
         """An attempt failed: decide, and begin what was decided."""
         self.counts.errors += 1
-        case.note(Attempt(self._clock.wall(), type(error).__name__))
+        wall = self._clock.wall()
+        case.note(Attempt(wall, type(error).__name__))
+        plan = self._plan
+        found = classify(error, plan.rules, unknown=plan.unknown_errors, not_found=plan.not_found, now_wall=wall)
         case.verdict = verdict = judge(
             error,
+            found=found,
             attempt=case.failures,
             elapsed_s=now - case.begun_at,
-            policy=self._plan.retry,
+            policy=plan.retry,
             jitter=self._random.random(),
         )
+        known: dict[str, object] = {"error_classification": found.kind, "rule": found.rule}
         match verdict:
             case verdicts.RetryAfter(delay_s=delay_s):
                 self.counts.retries += 1
-                self._say(log.warning, "retry", case, error, backoff_delay_ms=round(delay_s * 1000))
+                self._say(log.warning, "retry", case, error, **known, backoff_delay_ms=round(delay_s * 1000))
                 self._timers.add(now + delay_s, case)
             case verdicts.Bury(reason=reason, code=code):
-                self._say(log.warning, "bury", case, error, reason=reason, code=code)
-                case.outgoing = self._publisher.letter(case, error, verdict)
+                self._say(log.warning, "bury", case, error, **known, reason=reason, code=code)
+                case.outgoing = self._publisher.letter(case, error, verdict, classification=found.kind)
                 self.settling.add(case)
                 self._publish(case)
             case verdicts.Discard(reason=reason):
-                self._say(log.warning, "discard", case, error, reason=reason)
+                self._say(log.warning, "discard", case, error, **known, reason=reason)
                 self.counts.discarded += 1
                 self._finished(case)
             case verdicts.Halt(reason=reason):
-                self._say(log.error, "halt", case, error, reason=reason)
+                self._say(log.error, "halt", case, error, **known, reason=reason)
                 self._halt(reason)
             case verdicts.Done():
                 raise RuntimeError("the judge called a failure done")

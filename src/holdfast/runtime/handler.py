@@ -9,8 +9,9 @@ from typing import Any
 
 from holdfast.core.errors import Discard, Halt, Reject
 from holdfast.core.ports import Sink
-from holdfast.core.records import Message
+from holdfast.core.records import Message, read_headers
 from holdfast.core.runs import Run
+from holdfast.core.sensitive import CardNumbers, SensitiveData
 from holdfast.decode.annotation import decoder_for, takes_bytes
 from holdfast.decode.signature import HandlerShape, positional
 from holdfast.runtime.context import Context
@@ -23,10 +24,22 @@ FINISHES = (Discard, Reject)
 
 
 class Handler:
-    """A user's function with everything known about it. Made before the consumer starts; raises ConfigError."""
+    """A user's function with everything known about it. Made before the consumer starts; raises ConfigError.
 
-    def __init__(self, function: Callable[..., Any], shape: HandlerShape, *, tombstones: Any, group: str) -> None:
+    With `sensitive`, every record is looked through before anything of it is decoded or handed on.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        shape: HandlerShape,
+        *,
+        tombstones: Any,
+        group: str,
+        sensitive: CardNumbers | None = None,
+    ) -> None:
         self.shape = shape
+        self._sensitive = sensitive
         self._function = positional(function, shape)
         self._decode: Decode = decoder_for(shape.annotation, tombstones=tombstones, where=shape.where)
         self._group = group
@@ -34,6 +47,29 @@ class Handler:
 
     def call(self, sink: Sink) -> Call:
         """What a thread calls for each record of a `def` handler."""
+        inner, sensitive = self._call(sink), self._sensitive
+        if sensitive is None:
+            return inner
+
+        def call_scanned(message: Message, run: Run) -> None:
+            _refuse_sensitive(sensitive, message)
+            inner(message, run)
+
+        return call_scanned
+
+    def call_async(self, sink: Sink) -> AsyncCall:
+        """What a worker coroutine awaits for each record of an `async def` handler."""
+        inner, sensitive = self._call_async(sink), self._sensitive
+        if sensitive is None:
+            return inner
+
+        async def call_scanned(message: Message, run: Run) -> None:
+            _refuse_sensitive(sensitive, message)
+            await inner(message, run)
+
+        return call_scanned
+
+    def _call(self, sink: Sink) -> Call:
         function, decode = self._function, self._decode
         if self.shape.context is None and takes_bytes(self.shape.annotation):
 
@@ -69,8 +105,7 @@ class Handler:
 
         return call_with_context
 
-    def call_async(self, sink: Sink) -> AsyncCall:
-        """What a worker coroutine awaits for each record of an `async def` handler."""
+    def _call_async(self, sink: Sink) -> AsyncCall:
         function, decode = self._function, self._decode
         if self.shape.context is None:
 
@@ -100,6 +135,12 @@ class Handler:
             return Context(message, attempt=run.attempt, group=group, logger=logger, sink=sink)
 
         return context_for
+
+
+def _refuse_sensitive(policy: CardNumbers, message: Message) -> None:
+    found = policy.scan(message.key(), message.value(), read_headers(message))
+    if found is not None:
+        raise SensitiveData(found)
 
 
 def _refuse_awaitable(result: object) -> None:

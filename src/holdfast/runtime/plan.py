@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from holdfast.core.classification import BUILT_IN, NotFound, RuleBook, Unknown
 from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
 
 
@@ -21,6 +22,10 @@ class Plan:
     """Runs that may be out at the same time: worker threads, or coroutines."""
     commit: CommitPolicy = field(default_factory=CommitPolicy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    rules: RuleBook = BUILT_IN
+    """How errors are classified: the user's rules before the built-in ones."""
+    unknown_errors: Unknown = "retry"
+    not_found: NotFound = "final"
     buffer: BufferPolicy = field(default_factory=BufferPolicy)
     sweep: int = 500
     """Records taken from the client in one go (`max_poll_records`)."""

@@ -89,6 +89,18 @@ CONSUMER: Final = Section(
             "tombstones", Choice(("bury", "discard")), "bury", "What becomes of null values the handler does not take."
         ),
         Setting(
+            "unknown_errors",
+            Choice(("retry", "dead-letter")),
+            "retry",
+            "What becomes of a record whose error no rule knows.",
+        ),
+        Setting(
+            "not_found",
+            Choice(("final", "retry")),
+            "final",
+            "Whether HTTP 404 and its like are final, or what is missing may still come.",
+        ),
+        Setting(
             "auto_offset_reset",
             Choice(("earliest", "latest", "error")),
             "earliest",

@@ -51,6 +51,8 @@ class ConsumerSettings:
     idempotent: bool
     inbox: bool
     tombstones: Literal["bury", "discard"]
+    unknown_errors: Literal["retry", "dead-letter"]
+    not_found: Literal["final", "retry"]
     auto_offset_reset: Literal["earliest", "latest", "error"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
     max_poll_records: int

@@ -73,7 +73,7 @@ def speak(work: dict[str, Any], ctx: Context, name: str = "handle") -> None:
         case "exit":
             os._exit(work.get("code", 1))
         case _:
-            raise ValueError("the record says so")
+            raise RuntimeError("the record says so")
 
 
 def handle_as(name: str, value: bytes | None, ctx: Context) -> None:

@@ -123,7 +123,7 @@ class Workload:
             case "discard":
                 return Discard("not wanted")
             case "doomed":
-                return ValueError("never")
+                return RuntimeError("never")
             case "flaky" if entry.failures_left:
                 return OSError("not now")
             case "later" if entry.failures_left:
