@@ -27,10 +27,12 @@ demo: setup ## see it work, without a broker to install
 	@$(BIN)/holdfast demo
 
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not long" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not long and not timing" $(PYTEST_ARGS)
+	$(BIN)/pytest -m "timing and not long" $(PYTEST_ARGS)
 
 test-full: needs setup kafka check ## the long tests too
-	$(BIN)/pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not timing" $(PYTEST_ARGS)
+	$(BIN)/pytest -m timing $(PYTEST_ARGS)
 
 check: setup ## format, lint, types, layers; changes nothing
 	$(BIN)/ruff format --check

@@ -284,6 +284,7 @@ def _http() -> requests.HTTPError:
     return requests.HTTPError(response=response)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("error", [ValueError(), RuntimeError(), ConnectionRefusedError(111, "x"), _http()], ids=repr)
 @pytest.mark.parametrize("book", [RuleBook(), BOOK], ids=["built-in", "with a user's rule"])
 def test_it_takes_less_than_20_microseconds(error: Exception, book: RuleBook) -> None:

@@ -45,3 +45,12 @@ def test_none_and_false_are_items_like_any_other(backend: Backend) -> None:
     mailbox.post(None)
     mailbox.post(False)
     assert mailbox.collect(1.0) == [None, False]
+
+
+def test_a_list_counts_as_its_items_in_order(backend: Backend) -> None:
+    mailbox = box(backend)
+    mailbox.post("first")
+    mailbox.post(["second", "third"])
+    mailbox.post([])
+    mailbox.post(("a", "tuple"))
+    assert mailbox.collect(1.0) == ["first", "second", "third", ("a", "tuple")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.errors import Fault, SourceError
-from holdfast.core.ports import Position
+from holdfast.core.ports import BEGINNING, Position
 from holdfast.core.records import TopicPartition
 from tests.conformance.backend import Backend
 from tests.conformance.member import Member, drive, drive_for
@@ -55,6 +55,15 @@ def test_a_start_offset_is_where_reading_begins(backend: Backend, place: TopicPa
     member.start_offset = 13
     drive([member], lambda: len(member.records) >= 7)
     assert member.offsets(place) == list(range(13, 20))
+
+
+def test_the_beginning_is_the_first_record_there_is(backend: Backend, place: TopicPartition) -> None:
+    fill(backend, place, 20)
+    backend.delete_records(place, 8)
+    member = member_of(backend, place)
+    member.start_offset = BEGINNING
+    drive([member], lambda: len(member.records) >= 12)
+    assert member.offsets(place) == list(range(8, 20))
 
 
 def test_tombstones_empty_values_null_keys_and_headers_come_as_they_were_written(

@@ -180,6 +180,7 @@ def test_many_threads_may_send(topic: Topic, sink: KafkaSink) -> None:
     assert {type(answer) for answer in answers} == {Receipt}
 
 
+@pytest.mark.timing
 def test_a_single_record_is_acknowledged_within_milliseconds(topic: Topic, sink: KafkaSink) -> None:
     name = topic()
     took_s = []

@@ -14,6 +14,7 @@ from tests.scenarios.inside import Client, Inside, app_for, until
 SAMPLES = 50
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_the_median_of_50_is_below_10_ms(kafka: TopicAdmin, topic: TopicFactory, kind: str) -> None:
     name, client = topic(), Client(kafka)

@@ -192,6 +192,7 @@ def test_wrong_rules_are_refused_with_the_reason() -> None:
 BIG = 400_000
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     "piece",
     [

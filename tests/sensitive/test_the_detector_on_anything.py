@@ -87,6 +87,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", HOSTILE)
 def test_time_grows_with_the_size_and_no_faster(name: str) -> None:
     """Measured on the processor's clock, a quarter against the whole: a square would be 16 times, not 4."""

@@ -125,8 +125,19 @@ def p32_sends_a_letter_after_the_revoke(patch: Patch) -> None:
 @plant
 def p35_rounds_a_short_drain_to_nothing(patch: Patch) -> None:
     def on_revoked(self: Loop, places: Sequence[TopicPartition]) -> None:
-        deadline, self._deadline = self._deadline, self._clock.monotonic() + int(self.plan.revoke_timeout_s)
+        deadline = self._deadline
+        if self.plan.revoke_timeout_s < 1:
+            self._deadline = self._clock.monotonic()
         original(self, places)
         self._deadline = deadline
 
     original = patch.set(Loop, "on_revoked", on_revoked)
+
+
+@plant
+def throws_away_what_is_finished_when_a_revoke_runs_out_of_time(patch: Patch) -> None:
+    def commit_now(self: Handover, partitions: Sequence[Partition], clock: Any, deadline: float) -> None:
+        if clock.monotonic() < deadline:
+            original(self, partitions, clock, deadline)
+
+    original = patch.set(Handover, "commit_now", commit_now)

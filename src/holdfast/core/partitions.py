@@ -6,6 +6,7 @@ from collections import deque
 
 from holdfast.core.completion import WINDOW, CompletionMap
 from holdfast.core.ledger import Ledger
+from holdfast.core.ordered import OrderedSet
 from holdfast.core.records import Message, TopicPartition
 from holdfast.core.runs import Case, Run
 
@@ -47,8 +48,8 @@ class Partition:
         self.paused = False
         self.full_since: float | None = None
         self.queued = False  # already in the lanes' queue of partitions with something to start
-        self.running: set[Run] = set()
-        self.cases: set[Case] = set()
+        self.running: OrderedSet[Run] = OrderedSet()
+        self.cases: OrderedSet[Case] = OrderedSet()
         self.awaiting: list[Run | Case] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed: tuple[int, str] = (start, "")  # what the broker is known to have
 

@@ -11,6 +11,7 @@ from holdfast.core.ports import BEGINNING, Committed, Position, Source
 from holdfast.core.records import TopicPartition
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.handover import Handover
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plan import Plan
 
@@ -31,6 +32,7 @@ class Assignment:
     """Gives each new partition its start, by the committed offset, else by policy; an error is never 'no offset'.
 
     `unpositioned` are partitions that are ours but could not be positioned yet: assigned, paused, asked for again.
+    `out_of_range` are those of which the client says that their position lies outside the log.
     """
 
     def __init__(self, source: Source, ownership: Ownership, committer: Committer, plan: Plan) -> None:
@@ -40,6 +42,7 @@ class Assignment:
         self._plan = plan
         self._reread_at = 0.0
         self.unpositioned: dict[TopicPartition, None] = {}
+        self.out_of_range: list[TopicPartition] = []
 
     def assigned(self, places: Sequence[TopicPartition], now: float) -> None:
         """Inside on_assigned. Raises NoPosition."""
@@ -59,10 +62,17 @@ class Assignment:
         for place in places:
             self.unpositioned.pop(place, None)
 
-    def step(self, now: float) -> None:
-        """Ask again for the positions that are missing. Raises NoPosition."""
-        if not self.unpositioned or now < self._reread_at:
-            return
+    def step(self, now: float, handover: Handover) -> None:
+        """Outside callbacks: position partitions that have no position, or one outside the log. Raises NoPosition."""
+        while self.out_of_range:
+            partition = self._ownership.get(self.out_of_range.pop(0))
+            if partition is not None and not partition.closing:
+                handover.forget(handover.close_down([partition.place]))
+                self._choose_again(partition)
+        if self.unpositioned and now >= self._reread_at:
+            self._ask_again(now)
+
+    def _ask_again(self, now: float) -> None:
         self._reread_at = now + REREAD_EVERY_S
         places = list(self.unpositioned)
         try:
@@ -80,8 +90,10 @@ class Assignment:
     def lost(self, places: Sequence[TopicPartition]) -> None:
         for place in places:
             self.unpositioned.pop(place, None)
+        # What was said about their position must not be held against the next epoch, which begins somewhere else.
+        self.out_of_range = [place for place in self.out_of_range if place not in places]
 
-    def out_of_range(self, partition: Partition) -> None:
+    def _choose_again(self, partition: Partition) -> None:
         """The position lies outside the log: choose again, by policy, loudly, as a new epoch without a completion map.
 
         The old epoch must have been ended. Raises NoPosition; SourceError leaves it unpositioned.

@@ -12,6 +12,7 @@ from holdfast.core import verdicts
 from holdfast.core.classification import classify
 from holdfast.core.errors import Fault, SinkError
 from holdfast.core.judge import judge
+from holdfast.core.ordered import OrderedSet
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Clock, Mailbox, Receipt
 from holdfast.core.runs import Attempt, Case
@@ -71,7 +72,7 @@ class Cases:
         self._halt = halt
         self._timers: Timers[Case] = Timers()
         self.ready: deque[Case] = deque()
-        self.settling: set[Case] = set()
+        self.settling: OrderedSet[Case] = OrderedSet()
         self.counts = CaseCounts()
 
     def failed(self, case: Case, error: BaseException, now: float) -> None:

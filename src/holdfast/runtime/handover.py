@@ -61,17 +61,30 @@ class Handover:
         self._lanes.release(case)
 
     def commit_now(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> None:
-        """Inside a callback: commit what these partitions have, and wait for the answer until the deadline."""
+        """Inside a callback: commit what these partitions have, and wait for the answer until the deadline.
+
+        It is sent even when time is up: that takes none, and what is finished is not thrown away.
+        """
         sent = 0
+        self._take_stock(partitions)
         while any(self._committer.owes(partition) for partition in partitions):
             now = clock.monotonic()
-            if now >= deadline or (sent >= SENDS and not self._committer.under_way):
-                log.warning("revoked_before_commit_was_confirmed", partitions=[str(one.place) for one in partitions])
-                return
-            if not self._committer.under_way:
+            if not self._committer.under_way and sent < SENDS:
                 sent += 1
                 self._committer.push(now, partitions)
-            self._source.serve(min(SERVE_S, deadline - now))
+            elif now >= deadline or not self._committer.under_way:
+                log.warning("revoked_before_commit_was_confirmed", partitions=[str(one.place) for one in partitions])
+                return
+            else:
+                self._source.serve(min(SERVE_S, deadline - now))
+
+    def _take_stock(self, partitions: Sequence[Partition]) -> None:
+        """What runs that are still out have done so far is finished, too: only the record in hand is not."""
+        for partition in partitions:
+            for run in partition.running:
+                if run.case is None and run.done:
+                    partition.finish(run)
+                    self._committer.touch(partition)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """Their epoch is over: results that still come are stale."""

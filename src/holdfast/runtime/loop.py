@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.order import lanes_for
+from holdfast.core.ordered import OrderedSet
 from holdfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Case, Run
@@ -82,14 +83,13 @@ class Loop:
             capacity=plan.capacity, consecutive=plan.order == "partition", one_by_one=plan.commit.mode == "each"
         )
         self.holds: set[str] = set()
-        self.in_flight: set[Run] = set()
+        self.in_flight: OrderedSet[Run] = OrderedSet()
         self.processed = 0
         self.halted: str | None = None
         self.ending: Ending | None = None
         self._deadline = float("inf")
         self._reported_at = 0.0
         self._recalled_at = 0.0
-        self._out_of_range: list[TopicPartition] = []
         self._trouble: Ending | None = None
 
     # -- one turn
@@ -136,8 +136,10 @@ class Loop:
         return min(BUSY_S, self.cases.next_in(now), self.committer.due_in(now))
 
     def _poll(self, now: float) -> None:
-        if self.assignment.unpositioned or self._out_of_range:
-            self._position(now)
+        try:
+            self.assignment.step(now, self.handover)
+        except NoPosition as error:
+            self._trouble = Ending("halted", str(error))
         if self.committer.spinning(now):
             for _ in range(1 if self.in_flight else SPINS):
                 self.intake.spin(now)
@@ -284,26 +286,13 @@ class Loop:
 
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
         if error.fault is Fault.OUT_OF_RANGE and place is not None:
-            self._out_of_range.append(place)
+            self.assignment.out_of_range.append(place)
         elif error.fault in (Fault.FENCED, Fault.FATAL):
             self._client_is_gone(error)
         else:
             now, name = self._clock.monotonic(), self.plan.name  # one that is away is reported twenty times a second
             fields: dict[str, Any] = {"consumer": name, "fault": error.fault, "code": error.code, "error": str(error)}
             log.sampled(WARNING, "client_error", now=now, key=(name, error.code), **fields)
-
-    def _position(self, now: float) -> None:
-        """Partitions without a position, outside callbacks."""
-        try:
-            for place in self._out_of_range:
-                partition = self.ownership.get(place)
-                if partition is not None and not partition.closing:
-                    self.handover.forget(self.handover.close_down([place]))
-                    self.assignment.out_of_range(partition)
-            self._out_of_range.clear()
-            self.assignment.step(now)
-        except NoPosition as error:
-            self._trouble = Ending("halted", str(error))
 
     # -- the end
 

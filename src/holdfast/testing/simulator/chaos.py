@@ -16,7 +16,9 @@ from holdfast.testing.simulator.world import Seat, Step, World
 RESTART_S = (0.05, 2.0)
 PULL_S = (0.1, 1.2)
 PRODUCE_S = (0.05, 0.8)
-BURST = 40
+BURST, BURSTS = 40, 0.02
+"""So many records at once for one partition, with this probability."""
+
 TRY_AGAIN_S = 0.001
 
 
@@ -135,7 +137,7 @@ class Chaos:
             return
         share = self._setup.records / self._setup.chaos_s * (sum(PRODUCE_S) / 2)
         self._produce_some(self._rng.randint(0, max(1, round(2 * share))))
-        if self._rng.random() < 0.03:
+        if self._rng.random() < BURSTS:
             place = self.place()
             for _ in range(BURST):
                 self._oracle.produced(self._workload.produce(place))

@@ -32,8 +32,8 @@ class _Pause(Awaitable[None]):
 class SimExecutor:
     """Implements `runtime.loop.Executor`.
 
-    As threads: `walk` goes through the run at one instant and the result is posted when its time has passed; a single
-    record's handler ends then, too. Else `walk_async` is driven record by record, the loop running in between. `few` is
+    As threads, `walk` goes through a run of several records at one instant, and the result is posted when its time has
+    passed; else, and for single records, `walk_async` is driven record by record, the loop running in between. `few` is
     how many runs may be out at least, however fast the handler is.
     """
 
@@ -66,25 +66,17 @@ class SimExecutor:
         self._mailbox.post(run)
 
     def _walk(self, run: Run) -> None:
+        if len(run.messages) == 1:
+            self._walk_async(run)
+            return
         begun = self._time = self._process.clock.monotonic()
-        call = self._call_alone if len(run.messages) == 1 else self._call
-        walk(run, call, self._tally, lambda: self._time)
-        # A little later than the handler ends: rounding must not put the result before the fact.
-        self._process.later(self._time - begun + 1e-6, lambda: self._post(run))
+        walk(run, self._call, self._tally, lambda: self._time)
+        self._process.later(self._time - begun, lambda: self._post(run))
 
     def _call(self, message: Message, run: Run) -> None:
         attempt = self._workload.begin(self._process.name, message, run)
         self._time += attempt.takes_s
         self._workload.end(attempt)
-        if attempt.error is not None:
-            raise attempt.error
-
-    def _call_alone(self, message: Message, run: Run) -> None:
-        """The outcome is known at once, but it becomes a fact only when the handler's time is over."""
-        attempt = self._workload.begin(self._process.name, message, run)
-        self._time += attempt.takes_s
-        self._process.later(attempt.takes_s, lambda: self._workload.end(attempt))
-        self._workload.foresee(attempt)
         if attempt.error is not None:
             raise attempt.error
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from math import inf
 from random import Random
 
 from holdfast.core import partitions
@@ -21,8 +22,8 @@ from holdfast.testing.simulator.world import World
 LEAST_EVENTS = 500
 SLICE_S = 0.25
 LONGEST_CHAOS_S = 120.0
-CALM_S = 150.0
-"""So much simulated time without faults is enough for everything to end: sessions, back-offs, retries and all."""
+STALLED_S = 60.0
+"""Without faults, something is finished or committed within so much simulated time: sessions, back-offs and all."""
 
 EXCERPT = 40
 
@@ -77,20 +78,21 @@ class Scenario:
             self.world.run(SLICE_S)
 
     def _calm_down(self) -> None:
+        """Nothing goes wrong any more: everything must come to an end, and something must move until then."""
         self.chaos.active = False
         self.workload.calm = True
         self.world.broker.faults.clear()
-        begun = self.world.clock.monotonic()
+        least, moved_at = inf, self.world.clock.monotonic()
         while self._goes_on():
-            if not self.oracle.unfinished():
+            left = self.oracle.unfinished()
+            if not left:
                 return
-            if self.world.clock.monotonic() - begun > CALM_S:
-                left = self.oracle.unfinished()
-                self.oracle.blame(
-                    "end", f"{CALM_S:.0f} s after the last fault, {len(left)} records: {'; '.join(left[:3])}"
-                )
-                return
-            self.world.run(2 * SLICE_S)
+            if len(left) < least:
+                least, moved_at = len(left), self.world.clock.monotonic()
+            elif self.world.clock.monotonic() - moved_at > STALLED_S:
+                self.oracle.blame("end", f"nothing goes on, and {least} records are left: {'; '.join(left[:3])}")
+            else:
+                self.world.run(2 * SLICE_S)
 
     def _goes_on(self) -> bool:
         if self.world.failures and self.oracle.violation is None:

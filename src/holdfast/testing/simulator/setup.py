@@ -77,6 +77,7 @@ def setup_for(seed: int) -> Setup:
             members=rng.choice((2, 3)),
             capacity=rng.choice((1, 2, 16)),
             slow=rng.choice((0.0, 0.02, 0.05)),
+            revoke_timeout_s=rng.choice((0.1, 0.3, 3.0)),
         )
     if seed % 4 == 3:
         return replace(
@@ -120,7 +121,7 @@ def _mixed(rng: Random) -> Setup:
         troubles=tuple(trouble for trouble in TROUBLES if rng.random() < (0.25 if trouble == "halt" else 0.5)),
         faults=tuple(fault for fault in faults if reset == "earliest" or fault not in ("grow", "recreate")),
         churn=rng.choice(((), ("join", "leave") * 2, ("join", "leave") * 5)),
-        chaos_s=rng.uniform(5.0, 12.0),
+        chaos_s=rng.uniform(4.0, 10.0),
         records=rng.randint(60, 150),
         world=WorldSettings(
             fetch_records=rng.choice((1, 5, 25)),

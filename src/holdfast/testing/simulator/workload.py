@@ -58,7 +58,6 @@ class Attempt:
     call: int
     takes_s: float
     error: BaseException | None = None
-    foreseen: bool = False
 
 
 class Workload:
@@ -96,16 +95,10 @@ class Workload:
         takes_s = min(entry.takes_s, CALM_S) if self.calm else entry.takes_s
         return Attempt(entry, member, self._calls, takes_s)
 
-    def foresee(self, attempt: Attempt) -> None:
-        """Decide now how the handler will end."""
-        attempt.error = self._error(attempt.entry)
-        attempt.foreseen = True
-
     def end(self, attempt: Attempt) -> None:
-        """The handler is over: decide how, unless that was foreseen, and say so. Sets the attempt's error."""
+        """The handler is over: decide how, and say so. Sets the attempt's error."""
         entry = attempt.entry
-        if not attempt.foreseen:
-            self.foresee(attempt)
+        attempt.error = self._error(entry)
         outcome = "ok" if attempt.error is None else type(attempt.error).__name__
         if attempt.error is not None and entry.failures_left > 0:
             entry.failures_left -= 1

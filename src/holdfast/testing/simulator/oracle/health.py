@@ -54,6 +54,10 @@ class Health:
             return self._world.clock.monotonic()
         return max(self._stopped_at.get(member, -inf), process.held_up_at)
 
+    def awaits_answer(self, member: str) -> bool:
+        """Whether a commit of it is under way: then it cannot send another."""
+        return member in self._unanswered
+
     def broker_disturbed_at(self) -> float:
         """When the broker was last frozen; now, if it is."""
         return self._world.clock.monotonic() if self._frozen else self._thawed_at

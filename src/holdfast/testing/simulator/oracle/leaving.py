@@ -13,7 +13,7 @@ SETTLED_S = 6.0
 """After a commit that failed, the next one may be so far away while it drains."""
 
 ANSWERED_S = 1.0
-"""Inside a revoke the next one goes out at once; a broker that comes back takes a moment to answer."""
+"""Inside a revoke it goes out at once, even when time is up; a broker that comes back takes a moment to answer."""
 
 SLACK_S = 0.6
 """What a callback may take beyond its deadline: the last wait for an answer, and the calls around it."""
@@ -46,17 +46,21 @@ class LeavingRules:
             return
         if took_s > self._setup.revoke_timeout_s + SLACK_S:
             self._blame("P4", f"{event.member} took {took_s:.2f} s to let go of {_names(event.places)}")
-        settled_s = SETTLED_S if event.member in self._asked_at else ANSWERED_S
-        if took_s < self._setup.revoke_timeout_s * 0.8 and self._answers(event.member, begun_at - settled_s):
+        if took_s < self._setup.revoke_timeout_s * 0.8 and event.member not in self._asked_at:
+            self._nothing_in_hand(event)
+        if self._answers(event.member, begun_at - ANSWERED_S) and not self._health.awaits_answer(event.member):
             for place in event.places:
                 epoch = self._book.epochs.get((event.member, place))
-                if epoch is not None and not self._has_bundle_out(event.member, place):
+                if epoch is not None:
                     self._nothing_left(epoch)
 
-    def _has_bundle_out(self, member: str, place: TopicPartition) -> bool:
-        """A run that is out when time is up takes what it has done with it: the loop learns that when it is back."""
-        out = self._book.members[member].executor.out
-        return any(run.partition.place == place and len(run.messages) > 1 for run in out)
+    def _nothing_in_hand(self, event: trace.RevokedEnd) -> None:
+        for place in event.places:
+            epoch = self._book.epochs.get((event.member, place))
+            if epoch is not None and epoch.running:
+                self._blame(
+                    "drain", f"{epoch} lets go with time left while records {sorted(epoch.running)} are in hand"
+                )
 
     def _answers(self, member: str, since: float) -> bool:
         """Whether nothing has gone wrong with commits since."""
