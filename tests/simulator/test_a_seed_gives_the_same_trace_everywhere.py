@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.testing.simulator.scenario import run_seed
+from holdfast.testing.simulator.scenario import digest_of
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (0, 3, 6, 10, 17)
 SCRIPT = f"""
-from holdfast.testing.simulator.scenario import run_seed
-digests = {{seed: run_seed(seed).digest for seed in reversed({SEEDS})}}
+from holdfast.testing.simulator.scenario import digest_of
+digests = {{seed: digest_of(seed) for seed in reversed({SEEDS})}}
 print(*(digests[seed] for seed in {SEEDS}))
 """
 
@@ -27,11 +27,11 @@ def played_elsewhere(hash_seed: str) -> list[str]:
 
 
 def test_a_seed_gives_the_same_trace_in_other_processes() -> None:
-    here = [run_seed(seed).digest for seed in SEEDS]
+    here = [digest_of(seed) for seed in SEEDS]
     assert len(set(here)) == len(SEEDS)
     assert played_elsewhere("1") == here
     assert played_elsewhere("4242") == here
 
 
 def test_a_seed_gives_the_same_trace_twice_in_one_process() -> None:
-    assert run_seed(11).digest == run_seed(11).digest
+    assert digest_of(11) == digest_of(11)

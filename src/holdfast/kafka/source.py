@@ -14,6 +14,7 @@ What the client can and cannot do, as far as this file depends on it (measured; 
 from __future__ import annotations
 
 import contextlib
+import os
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -91,6 +92,8 @@ class KafkaSource:
         except CLIENT_ERRORS as error:
             raise source_error("poll", error) from error
         if message is None:
+            if timeout_s == 0:
+                os.sched_yield()  # whoever polls in a circle waits for others, who may need this very processor
             return None
         if message.error() is not None:
             self._report(message)

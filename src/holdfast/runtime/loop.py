@@ -118,11 +118,11 @@ class Loop:
             self._accept(item, now)
         self.cases.step(now)
         self._recall(now)
-        self.committer.step(now, others_soon=bool(self.in_flight) and self.sizer.quick)
+        self._set_hold(COMMIT, held=self.committer.tripped(now))
+        self._dispatch(now)  # before the commit: lanes that start now may be back in time to share it
+        self.committer.step(now, others_soon=len(self.in_flight) > 0 and self.sizer.quick)
         if self.committer.fatal is not None:
             self._client_is_gone(self.committer.fatal)
-        self._set_hold(COMMIT, held=self.committer.tripped(now))
-        self._dispatch(now)
         return bool(items) or wait_s > 0
 
     def _patience(self, now: float) -> float:

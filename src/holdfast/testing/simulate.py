@@ -39,7 +39,7 @@ def simulate(*, seeds: int, first: int, jobs: int, verbose: bool, as_json: bool,
         report.add(outcome)
         if verbose:
             verdict = outcome.violation.rule if outcome.violation else "ok"
-            click.echo(f"seed {outcome.seed}: {verdict}, {outcome.events} events, {outcome.digest[:16]}", err=as_json)
+            click.echo(f"seed {outcome.seed}: {verdict}, {outcome.events} events, {outcome.steps} steps", err=as_json)
         if outcome.violation is not None and not as_json:
             click.echo("\n".join(account(outcome)))
     took_s = time.monotonic() - begun

@@ -76,8 +76,9 @@ def setup_for(seed: int) -> Setup:
             churn=("join", "leave"),
             members=rng.choice((2, 3)),
             capacity=rng.choice((1, 2, 16)),
-            slow=rng.choice((0.0, 0.02, 0.05)),
+            slow=rng.choice((0.0, 0.04, 0.08)),
             revoke_timeout_s=rng.choice((0.1, 0.3, 3.0)),
+            commit=replace(setup.commit, every_s=1.0, every_records=10_000),
         )
     if seed % 4 == 3:
         return replace(
@@ -87,6 +88,8 @@ def setup_for(seed: int) -> Setup:
             members=rng.choice((1, 2)),
             capacity=rng.choice((1, 1, 2, 4)),
             slow=rng.choice((0.02, 0.05)),
+            trouble=0.4,
+            troubles=("flaky", "doomed", rng.choice(TROUBLES)),
         )
     return setup
 

@@ -42,12 +42,11 @@ class LeavingRules:
     def revoke_ends(self, event: trace.RevokedEnd) -> None:
         begun_at = self._revoked_at.pop(event.member)
         took_s = event.at - begun_at
-        if self._health.process_disturbed_at(event.member) >= begun_at - STANDSTILL_S:
-            return
-        if took_s > self._setup.revoke_timeout_s + SLACK_S:
-            self._blame("P4", f"{event.member} took {took_s:.2f} s to let go of {_names(event.places)}")
-        if took_s < self._setup.revoke_timeout_s * 0.8 and event.member not in self._asked_at:
-            self._nothing_in_hand(event)
+        if self._health.process_disturbed_at(event.member) < begun_at - STANDSTILL_S:
+            if took_s > self._setup.revoke_timeout_s + SLACK_S:
+                self._blame("P4", f"{event.member} took {took_s:.2f} s to let go of {_names(event.places)}")
+            if took_s < self._setup.revoke_timeout_s * 0.8 and event.member not in self._asked_at:
+                self._nothing_in_hand(event)
         if self._answers(event.member, begun_at - ANSWERED_S) and not self._health.awaits_answer(event.member):
             for place in event.places:
                 epoch = self._book.epochs.get((event.member, place))
