@@ -14,8 +14,8 @@ What the client can and cannot do, as far as this file depends on it (measured; 
 from __future__ import annotations
 
 import contextlib
-import os
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast

@@ -89,9 +89,9 @@ class LeavingRules:
             self._blame("failed", f"{event.member} gave up: {self._book.members[event.member].loop.ending}")
         if asked_at is None or self._health.process_disturbed_at(event.member) >= asked_at:
             return
-        if not self._answers(event.member, asked_at - SETTLED_S):
+        if not self._answers(event.member, asked_at - SETTLED_S) or self._health.awaits_answer(event.member):
             return
-        if event.kind == "deadline":
+        if event.kind == "deadline" and self._setup.reset == "earliest":  # asking for the end of a log takes its time
             self._blame(
                 "P6", f"{event.member} was not out by itself {event.at - asked_at:.2f} s after it was told to stop"
             )

@@ -6,7 +6,7 @@ from holdfast.core.completion import WINDOW
 from holdfast.core.sizing import LARGEST_RUN
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.member import Member
-from holdfast.testing.simulator.oracle.book import Book, Epoch
+from holdfast.testing.simulator.oracle.book import Book, Epoch, Lane
 from holdfast.testing.simulator.oracle.cover import Cover
 from holdfast.testing.simulator.oracle.health import Health
 from holdfast.testing.simulator.oracle.violation import Blame
@@ -15,6 +15,9 @@ from holdfast.testing.simulator.workload import LONGEST_VALUE, Entry
 
 PATIENCE_S = 1.5
 """A record that nothing holds back starts by then."""
+
+SETTLED_S = 8.0
+"""After trouble with commits: back-offs take their time."""
 
 AT_ONCE = ("reject", "decode", "halt")
 
@@ -87,8 +90,12 @@ class ProgressRules:
         if self._setup.window != WINDOW and now - epoch.finished_at < PATIENCE_S:
             return False  # perhaps the window has just moved
         lane = self._book.lane(entry)
-        if lane is None:
-            return True
+        return lane is None or self._is_next(member, epoch, entry, lane, now)
+
+    def _is_next(self, member: Member, epoch: Epoch, entry: Entry, lane: Lane, now: float) -> bool:
+        """Whether nothing of its lane is before it, and has not been for a while."""
+        if self._setup.commit.mode == "each" and self._health.commits_disturbed_at(member.name) > now - SETTLED_S:
+            return False  # a commit may be stored without the member being told: its lane still waits
         queue = epoch.lanes.get(lane)
         if (member.name, lane) in self._book.busy or (queue and queue[0] is not entry):
             return False
