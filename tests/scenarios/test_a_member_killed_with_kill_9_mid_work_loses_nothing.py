@@ -76,7 +76,7 @@ def test_a_member_killed_with_kill_9_mid_work_loses_nothing(groups: list[Group])
         group.heir.wait_assigned(PARTITIONS // 2)
     in_hand = []
     for group in groups:
-        group.scene.send(Work(key=b"key-%d" % (number % KEYS), sleep_s=0.015) for number in range(RECORDS))
+        group.scene.send(Work(key=b"key-%d" % (number % KEYS), sleep_s=0.03) for number in range(RECORDS))
         in_hand.append(group.kill_mid_work())
     for group, lost_in_hand in zip(groups, in_hand, strict=True):
         group.scene.wait_all_ended(timeout_s=30)

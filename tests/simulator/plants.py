@@ -1,7 +1,7 @@
 """Planted bugs: each breaks the engine in one place, the way others broke theirs. The oracle has to notice.
 
-A plant is named after its number in the list of pitfalls (how Kafka consumers lose, repeat, reorder or stall). One
-without a number is a bug that this engine had: it must not come back unnoticed.
+A plant is named after its number in the list of pitfalls (how Kafka consumers lose, repeat, reorder or stall). Those
+without a number break a promise that the list does not think of, or are bugs that this engine had.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tests.simulator.plants import Patch, plant
 
 
 @plant
-def p11_never_pauses_a_full_partition(patch: Patch) -> None:
+def never_pauses_a_full_partition(patch: Patch) -> None:
     patch.set(Intake, "_must_pause", lambda *_: False)
     patch.set(Intake, "_has_room", lambda _: True)
 
@@ -84,7 +84,7 @@ def p50_runs_all_null_keys_in_one_lane(patch: Patch) -> None:
 
 
 @plant
-def p47_runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
+def runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
     def settled(self: Cases, word: Any, now: float) -> None:
         if isinstance(word.outcome, SinkError) and not word.case.dropped:
             self.settling.discard(word.case)
@@ -96,7 +96,7 @@ def p47_runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
 
 
 @plant
-def p34_starts_new_work_while_it_drains(patch: Patch) -> None:
+def starts_new_work_while_it_drains(patch: Patch) -> None:
     def drain(self: Loop, deadline: float, now: float) -> None:
         self._deadline = min(self._deadline, deadline)
         self.holds.add("drain")
@@ -109,3 +109,12 @@ def p34_starts_new_work_while_it_drains(patch: Patch) -> None:
 
     patch.set(Loop, "_drain", drain)
     original = patch.set(Loop, "_dispatch", dispatch)
+
+
+@plant
+def p34_stops_polling_while_it_drains(patch: Patch) -> None:
+    def poll(self: Loop, now: float) -> None:
+        if "drain" not in self.holds:
+            original(self, now)
+
+    original = patch.set(Loop, "_poll", poll)

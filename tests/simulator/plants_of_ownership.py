@@ -13,6 +13,7 @@ from holdfast.runtime.assignment import Assignment
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.handover import Handover
+from holdfast.runtime.intake import Intake
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.ownership import Ownership
 from tests.simulator.plants import Patch, plant
@@ -21,6 +22,22 @@ from tests.simulator.plants import Patch, plant
 @plant
 def p04_believes_results_of_an_earlier_epoch(patch: Patch) -> None:
     patch.set(Ownership, "is_current", lambda *_: True)
+
+
+@plant
+def p05_takes_records_of_a_partition_it_does_not_know_the_position_of(patch: Patch) -> None:
+    def feed(self: Intake, messages: list[Any]) -> None:
+        place = TopicPartition(messages[0].topic(), messages[0].partition())
+        if self._ownership.get(place) is None:
+            self._ownership.begin(place, start=messages[0].offset())
+        original(self, messages)
+
+    def assigned(self: Assignment, places: Sequence[TopicPartition], now: float) -> None:
+        assign(self, places, now)
+        self._source.resume(list(self.unpositioned))
+
+    original = patch.set(Intake, "_feed", feed)
+    assign = patch.set(Assignment, "assigned", assigned)
 
 
 @plant
@@ -74,7 +91,7 @@ def p08_commits_as_a_zombie(patch: Patch) -> None:
 
 
 @plant
-def p08_commits_what_it_has_lost(patch: Patch) -> None:
+def p11_commits_what_it_has_lost(patch: Patch) -> None:
     def on_lost(self: Loop, places: Sequence[TopicPartition]) -> None:
         self.committer.push(self._clock.monotonic(), list(self.ownership))
         original(self, places)
@@ -141,3 +158,13 @@ def throws_away_what_is_finished_when_a_revoke_runs_out_of_time(patch: Patch) ->
             original(self, partitions, clock, deadline)
 
     original = patch.set(Handover, "commit_now", commit_now)
+
+
+@plant
+def leaves_a_partition_paused_when_its_position_is_reset(patch: Patch) -> None:
+    def choose_again(self: Assignment, partition: Partition) -> None:
+        original(self, partition)
+        if partition.paused:
+            self._source.pause([partition.place])
+
+    original = patch.set(Assignment, "_choose_again", choose_again)

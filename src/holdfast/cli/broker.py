@@ -76,9 +76,9 @@ def _run_kafka(
     for name, partitions in topics:
         if name not in there:
             running.create_topic(name, partitions=partitions)
-    click.echo(running.bootstrap)
     click.echo(f"Apache Kafka {KAFKA_VERSION}, {nodes} node(s), logs and data in {running.folder}.", err=True)
     click.echo("Ctrl-C ends it" + (" and deletes the data." if data is None else "; the data stays."), err=True)
+    click.echo(running.bootstrap)  # last, so that whoever waits for it has been told everything
 
     def died() -> str:
         gone = [node for node in running.nodes if not node.running]
@@ -92,12 +92,12 @@ def _run_embedded(stack: ExitStack, nodes: int, topics: tuple[tuple[str, int], .
 
     wrong = [name for name, partitions in topics if partitions not in (1, PARTITIONS)]
     running = stack.enter_context(EmbeddedBroker(nodes=nodes))
-    click.echo(running.bootstrap)
     click.echo("The cluster inside librdkafka. Its limits:", err=True)
     for limit in LIMITS:
         click.echo(f"  - {limit}", err=True)
     if wrong:
         click.echo(f"So these topics get {PARTITIONS} partitions: {', '.join(wrong)}.", err=True)
+    click.echo(running.bootstrap)
     return str  # nothing of it can die before this process does
 
 

@@ -112,6 +112,7 @@ class Assignment:
             self.unpositioned[place] = None
             return
         self._source.reset(position)
+        self._source.resume([place])  # the old epoch may have been paused, which the new one knows nothing of
 
     def _begin(self, found: Committed) -> Position:
         place = found.place

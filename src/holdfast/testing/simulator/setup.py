@@ -64,8 +64,8 @@ class Setup:
 def setup_for(seed: int) -> Setup:
     """The setup of a seed: always the same for the same seed.
 
-    Half of the seeds take a bit of everything; every fourth moves partitions in order, with little else going wrong,
-    and every fourth loses them.
+    Most seeds take a bit of everything; every fourth moves partitions in order, with little else going wrong, every
+    fourth loses them, and every eighth deletes records that nobody has read yet.
     """
     rng = Random(seed * 2 + 1)
     setup = _mixed(rng)
@@ -90,6 +90,15 @@ def setup_for(seed: int) -> Setup:
             slow=rng.choice((0.02, 0.05)),
             trouble=0.4,
             troubles=("flaky", "doomed", rng.choice(TROUBLES)),
+        )
+    if seed % 8 == 5:
+        return replace(
+            setup,
+            faults=("delete", "delete", *(fault for fault in ("stop", "gaps", "reads") if rng.random() < 0.3)),
+            churn=(),
+            members=rng.choice((1, 2)),
+            buffer=BufferPolicy(records=rng.choice((3, 10))),
+            slow=rng.choice((0.02, 0.05)),
         )
     return setup
 
