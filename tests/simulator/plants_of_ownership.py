@@ -158,13 +158,3 @@ def throws_away_what_is_finished_when_a_revoke_runs_out_of_time(patch: Patch) ->
             original(self, partitions, clock, deadline)
 
     original = patch.set(Handover, "commit_now", commit_now)
-
-
-@plant
-def leaves_a_partition_paused_when_its_position_is_reset(patch: Patch) -> None:
-    def choose_again(self: Assignment, partition: Partition) -> None:
-        original(self, partition)
-        if partition.paused:
-            self._source.pause([partition.place])
-
-    original = patch.set(Assignment, "_choose_again", choose_again)

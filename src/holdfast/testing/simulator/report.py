@@ -35,9 +35,9 @@ class Report:
 
     def lines(self, took_s: float) -> Iterator[str]:
         """The summary."""
-        yield "fault or disturbance                    times"
+        yield f"{'fault or disturbance':<48}times"
         for kind, count in sorted(self.faults.items()):
-            yield f"  {kind:<34} {count:>8}"
+            yield f"  {kind:<44} {count:>6}"
         mean = self.events / max(1, self.seeds)
         yield f"seeds {self.seeds}, records {self.records}, simulated time {self.simulated_s / 3600:.1f} h"
         yield f"events {self.events}; a seed has {self.least_events} at least, {mean:.0f} on average"

@@ -56,11 +56,11 @@ def digest_of(seed: int) -> str:
 
 
 class Scenario:
-    """One world, its driver and its oracle."""
+    """One world, its driver and its oracle. `setup` is the seed's own unless another is given."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
-        self.setup = setup_for(seed)
+        self.setup = setup or setup_for(seed)
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))
         self.oracle = Oracle(self.world, self.setup, self.workload)
