@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from holdfast.core.records import UNREADABLE_NAME, Record, read_headers
 from holdfast.testing.broker import KafkaBroker
 from tests.kafka.members import Heard, drive, new_group
-from tests.kafka.wire import write_record
+from tests.wire import produce_raw
 
 Join = Callable[..., Heard]
 Topic = Callable[..., str]
@@ -19,7 +19,7 @@ def test_a_name_that_is_not_utf_8_neither_crashes_nor_hides_the_others(
     kafka: KafkaBroker, topic: Topic, join: Join
 ) -> None:
     name = topic(config={"message.timestamp.after.max.ms": str(2**62)})
-    write_record(kafka.bootstrap, name, b"v", [(b"ok", b"1"), (b"\xff\xfe", b"2"), (b"after", b"")])
+    produce_raw(kafka.bootstrap, name, b"v", headers=[(b"ok", b"1"), (b"\xff\xfe", b"2"), (b"after", b"")])
     member = join(name, new_group())
     drive([member], lambda: member.records)
     (message,) = member.records

@@ -18,7 +18,7 @@ from holdfast.core.records import UNREADABLE_NAME, read_headers
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
-from tests.scenarios.wire import produce_raw
+from tests.wire import produce_raw
 
 MIB = 1024 * 1024
 
