@@ -11,7 +11,7 @@ from holdfast.core.ledger import Ledger
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Position
 from holdfast.runtime.assignment import Assignment
-from holdfast.runtime.cases import Cases
+from holdfast.runtime.burying import Burying
 from holdfast.runtime.committer import Committer
 from tests.simulator.plants import Patch, plant
 
@@ -53,13 +53,13 @@ def p22_stops_committing_at_a_gap(patch: Patch) -> None:
 
 @plant
 def p31_counts_a_letter_as_there_before_it_is_acknowledged(patch: Patch) -> None:
-    def publish(self: Cases, case: Any) -> None:
+    def publish(self: Burying, case: Any) -> None:
         before(self, case)
         self.settling.discard(case)
         self._finished(case)
         case.dropped = True
 
-    before = patch.set(Cases, "_publish", publish)
+    before = patch.set(Burying, "_publish", publish)
 
 
 @plant

@@ -9,6 +9,7 @@ from holdfast.core.errors import SinkError
 from holdfast.core.key_lanes import KeyLanes
 from holdfast.core.partition_lanes import PartitionLanes
 from holdfast.core.runs import Run
+from holdfast.runtime.burying import Burying
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.intake import Intake
 from holdfast.runtime.loop import Loop
@@ -85,14 +86,20 @@ def p50_runs_all_null_keys_in_one_lane(patch: Patch) -> None:
 
 @plant
 def runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
-    def settled(self: Cases, word: Any, now: float) -> None:
+    def step(self: Cases, now: float) -> None:
+        before(self, now)
+        self.ready.extend(case for case in failed.pop(self.burying, []) if not case.dropped)
+
+    def settled(self: Burying, word: Any, now: float) -> None:
         if isinstance(word.outcome, SinkError) and not word.case.dropped:
             self.settling.discard(word.case)
-            self.ready.append(word.case)
+            failed.setdefault(self, []).append(word.case)
         else:
             original(self, word, now)
 
-    original = patch.set(Cases, "settled", settled)
+    failed: dict[Burying, list[Any]] = {}
+    before = patch.set(Cases, "step", step)
+    original = patch.set(Burying, "settled", settled)
 
 
 @plant

@@ -10,28 +10,17 @@ from typing import assert_never
 
 from holdfast.core import verdicts
 from holdfast.core.classification import classify
-from holdfast.core.errors import Fault, SinkError
 from holdfast.core.judge import judge
-from holdfast.core.ordered import OrderedSet
 from holdfast.core.partitions import Partition
-from holdfast.core.ports import Clock, Mailbox, Receipt
+from holdfast.core.ports import Clock, Mailbox
 from holdfast.core.runs import Attempt, Case
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
+from holdfast.runtime.burying import Burying, told
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.timers import Timers
 
 log = get_logger("holdfast.consumer")
-
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """Word from the sink about a letter."""
-
-    case: Case
-    outcome: Receipt | SinkError
 
 
 @dataclass(slots=True)
@@ -42,7 +31,6 @@ class CaseCounts:
     retries: int = 0
     buried: int = 0
     discarded: int = 0
-    publish_failures: int = 0
 
 
 class Cases:
@@ -65,14 +53,14 @@ class Cases:
     ) -> None:
         self._plan = plan
         self._publisher = publisher
-        self._mailbox = mailbox
         self._clock = clock
         self._random = random
         self._finished = finished
         self._halt = halt
         self._timers: Timers[Case] = Timers()
         self.ready: deque[Case] = deque()
-        self.settling: OrderedSet[Case] = OrderedSet()
+        self.burying = Burying(publisher, mailbox, group=plan.group, finished=self._buried)
+        self.settling = self.burying.settling
         self.counts = CaseCounts()
 
     def failed(self, case: Case, error: BaseException, now: float) -> None:
@@ -99,8 +87,7 @@ class Cases:
             case verdicts.Bury(reason=reason, code=code):
                 self._say(log.warning, "bury", case, error, **known, reason=reason, code=code)
                 case.outgoing = self._publisher.letter(case, error, verdict, classification=found.kind)
-                self.settling.add(case)
-                self._publish(case)
+                self.burying.begin(case)
             case verdicts.Discard(reason=reason):
                 self._say(log.warning, "discard", case, error, **known, reason=reason)
                 self.counts.discarded += 1
@@ -114,70 +101,29 @@ class Cases:
                 assert_never(other)
 
     def _say(self, level: Callable[..., None], event: str, case: Case, error: BaseException, **fields: object) -> None:
-        place = case.partition.place
-        level(
-            event,
-            retry_count=case.failures,
-            error_type=type(error).__name__,
-            consumer_group=self._plan.group,
-            topic=place.topic,
-            partition=place.partition,
-            offset=case.message.offset(),
-            **fields,
-        )
+        level(event, **told(case, error, self._plan.group), **fields)
+
+    def _buried(self, case: Case) -> None:
+        self.counts.buried += 1
+        self._finished(case)
 
     def step(self, now: float) -> None:
         """Cases whose wait is over: run again, or publish again."""
+        self.burying.step(now)
         for case in self._timers.due(now):
-            if case.dropped:
-                continue
-            if case in self.settling:
-                self._publish(case)
-            else:
+            if not case.dropped:
                 self.ready.append(case)
 
     def next_in(self, now: float) -> float:
         """Seconds until a wait is over. What is ready already waits for room or for a hold to go, not for time."""
-        return self._timers.next_in(now)
-
-    def _publish(self, case: Case) -> None:
-        if case.outgoing is None:
-            raise RuntimeError("a case is being buried without a letter")
-        mailbox = self._mailbox
-        self._publisher.send(case.outgoing, lambda outcome: mailbox.post(Settled(case, outcome)))
-
-    def settled(self, word: Settled, now: float) -> None:
-        """The sink answered: finished, or try again; the handler does not run again."""
-        case = word.case
-        if case.dropped:
-            return
-        match word.outcome:
-            case Receipt():
-                self.settling.discard(case)
-                self.counts.buried += 1
-                self._finished(case)
-            case SinkError() as error:
-                self.counts.publish_failures += 1
-                case.publishes += 1
-                if error.fault is Fault.TOO_LARGE and case.outgoing is not None:
-                    case.outgoing = self._publisher.shrink(case.outgoing)
-                delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(case.publishes - 1, 10))
-                self._say(
-                    log.error,
-                    "letter_not_published",
-                    case,
-                    error,
-                    fault=error.fault,
-                    backoff_delay_ms=round(delay_s * 1000),
-                )
-                self._timers.add(now + delay_s, case)
+        return min(self._timers.next_in(now), self.burying.next_in(now))
 
     def drop(self, partition: Partition) -> list[Case]:
         """The partition goes: forget its cases; returns those that were waiting or settling (not running)."""
         dropped = list(partition.cases)
         for case in dropped:
             case.dropped = True
-            self.settling.discard(case)
+            self.burying.drop(case)
         partition.cases.clear()
         return dropped
 

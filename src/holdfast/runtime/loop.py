@@ -21,7 +21,8 @@ from holdfast.core.sizing import Sizer
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.assignment import Assignment, NoPosition
-from holdfast.runtime.cases import Cases, Settled
+from holdfast.runtime.burying import Settled
+from holdfast.runtime.cases import Cases
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.endings import Ending, Stop
 from holdfast.runtime.handover import Handover
@@ -158,7 +159,7 @@ class Loop:
             case Run():
                 self._returned(item, now)
             case Settled():
-                self.cases.settled(item, now)
+                self.cases.burying.settled(item, now)
             case Stop(deadline=deadline):
                 self._drain(deadline, now)
             case _:
