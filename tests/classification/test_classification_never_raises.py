@@ -237,7 +237,7 @@ def test_classes_made_at_run_time_do_not_fill_the_memory() -> None:
     book = RuleBook()
     for number in range(5000):
         classify(type(f"Made{number}", (Exception,), {})(), book)
-    assert len(book._plans) <= 2048
+    assert len(book._seeker._plans) <= 2048
 
 
 @given(st.one_of(st.text(max_size=40), st.from_regex(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")))

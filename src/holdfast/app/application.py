@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from holdfast.app.options import ConsumerOptions
-from holdfast.core.classification import Rule
 from holdfast.core.errors import ConfigError
 from holdfast.core.sensitive import CardNumbers
 from holdfast.decode.signature import HandlerShape, inspect_handler
@@ -28,7 +27,6 @@ class Consumer:
     shape: HandlerShape
     topics: tuple[str, ...]
     options: ConsumerOptions
-    rules: tuple[Rule, ...] = ()
     sensitive: CardNumbers | None = None
 
 
@@ -48,15 +46,16 @@ class App:
         self,
         *topics: str,
         name: str | None = None,
-        rules: Sequence[Rule] = (),
         sensitive: CardNumbers | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Callable[[F], F]:
         """Make the function below consume these topics. It stays an ordinary function that you can call and test.
 
-        Its group is `<app>.<name>`, its name the function's unless told. `rules` classify errors before the built-in
-        ones do. A record in which `sensitive` finds something is discarded before the handler sees it. Raises
-        ConfigError for a function that cannot be a handler.
+        Its group is `<app>.<name>`, its name the function's unless told. `rules` say what errors mean before the
+        built-in ones do (`{TimeoutError: "discard", "http:409": "retryable"}`, or a list of `Rule`), `retries` how
+        often and when single errors are tried again (`{"http:429": RetryPolicy(…), MyError: "financial"}`). A record in
+        which `sensitive` finds something is discarded before the handler sees it. Raises ConfigError for a function
+        that cannot be a handler.
         """
 
         def register(function: F) -> F:
@@ -64,7 +63,7 @@ class App:
             own = name or shape.name
             if own in self.consumers:
                 raise ConfigError(f"App {self.name!r} has two consumers named {own!r}; give one of them name=….")
-            self.consumers[own] = Consumer(own, function, shape, topics, options, tuple(rules), sensitive)
+            self.consumers[own] = Consumer(own, function, shape, topics, options, sensitive)
             return function
 
         return register

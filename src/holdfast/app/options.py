@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
+from holdfast.core.classification import Rule
 from holdfast.core.policies import BufferPolicy, CommitMode, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy
+
+ErrorKey = type[BaseException] | str
+"""An exception class, its `module.Class`, or what errors say about themselves: `http:429`, `sqlstate:40P01`."""
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -19,6 +24,8 @@ class ConsumerOptions(TypedDict, total=False):
     tombstones: Literal["bury", "discard"]
     unknown_errors: Literal["retry", "dead-letter"]
     not_found: Literal["final", "retry"]
+    rules: Sequence[Rule] | Mapping[ErrorKey, str]
+    retries: Mapping[ErrorKey, RetryPolicy | str]
     auto_offset_reset: Literal["earliest", "latest", "error"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
     max_poll_records: int

@@ -21,10 +21,10 @@ from holdfast.core.rules.book import (
     NotFound,
     RuleBook,
     Unknown,
-    is_error,
     unknown_error,
 )
 from holdfast.core.rules.rule import Kind, Rule, normal_key, parse_rule
+from holdfast.core.rules.seeking import is_error
 from holdfast.core.rules.table import RULES
 
 __all__ = [

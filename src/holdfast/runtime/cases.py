@@ -13,6 +13,7 @@ from holdfast.core.classification import classify
 from holdfast.core.judge import judge
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Clock, Mailbox
+from holdfast.core.retries import RetryPolicies
 from holdfast.core.runs import Attempt, Case
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
@@ -57,6 +58,7 @@ class Cases:
         self._random = random
         self._finished = finished
         self._halt = halt
+        self._policies = RetryPolicies(plan.retry, plan.retry_by_error)
         self._timers: Timers[Case] = Timers()
         self.ready: deque[Case] = deque()
         self.burying = Burying(publisher, mailbox, group=plan.group, finished=self._buried)
@@ -75,7 +77,7 @@ class Cases:
             found=found,
             attempt=case.failures,
             elapsed_s=now - case.begun_at,
-            policy=plan.retry,
+            policy=self._policies.of(error),
             jitter=self._random.random(),
         )
         known: dict[str, object] = {"error_classification": found.kind, "rule": found.rule}

@@ -22,6 +22,8 @@ class Plan:
     """Runs that may be out at the same time: worker threads, or coroutines."""
     commit: CommitPolicy = field(default_factory=CommitPolicy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    retry_by_error: tuple[tuple[str, RetryPolicy], ...] = ()
+    """Policies of single errors, by the keys that rules have."""
     rules: RuleBook = BUILT_IN
     """How errors are classified: the user's rules before the built-in ones."""
     unknown_errors: Unknown = "retry"

@@ -13,6 +13,7 @@ from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy,
 from holdfast.settings.kinds import Brokers, Choice, Flag, Hidden, Names, Number, Table, Text, Whole
 from holdfast.settings.passthrough import CALLABLES, property_problem
 from holdfast.settings.shape import Section, Setting
+from holdfast.settings.tables import Retries, Rules
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -99,6 +100,20 @@ CONSUMER: Final = Section(
             Choice(("final", "retry")),
             "final",
             "Whether HTTP 404 and its like are final, or what is missing may still come.",
+        ),
+        Setting(
+            "rules",
+            Rules(),
+            (),
+            "What errors mean, asked before the built-in rules: an exception, or a key such as http:409, and its kind.",
+            merged=True,
+        ),
+        Setting(
+            "retries",
+            Retries(),
+            (),
+            "Retry policies of single errors: an exception, or a key such as http:429, and a profile or settings.",
+            merged=True,
         ),
         Setting(
             "auto_offset_reset",

@@ -38,6 +38,7 @@ class ConsumerBuilder:
         """None if anything is wrong."""
         letter = self._policy(DeadLetterPolicy, self._resolver.section(catalogue.DEAD_LETTER, self._name))
         retry = self._policy(RetryPolicy, self._resolver.retry(self._name))
+        retries = self._resolver.retries(self._name)
         timings = self._timings()
         commit = self._commit()
         buffer = self._policy(BufferPolicy, self._resolver.section(catalogue.BUFFER, self._name))
@@ -58,13 +59,14 @@ class ConsumerBuilder:
             timings=timings,
             commit=commit,
             retry=retry,
+            retries=retries,
             buffer=buffer,
             dead_letter=letter,
         )
 
     def _plain(self) -> dict[str, Any]:
         """The settings that are fields of the same name."""
-        worked_out = {"topics", "group", "assignor"}
+        worked_out = {"topics", "group", "assignor", "retries"}
         known = {field.name for field in fields(ConsumerSettings)} - worked_out
         return {name: given.value for name, given in self._told.items() if name in known}
 

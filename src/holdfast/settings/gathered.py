@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from holdfast.settings import catalogue
 from holdfast.settings.kinds import Unfit, takes_none
 from holdfast.settings.shape import PREFIX, Section, Setting
+from holdfast.settings.tables import UnfitTable
 
 
 class Source(IntEnum):
@@ -67,6 +68,9 @@ class Gathered:
             return
         try:
             value = setting.kind.parse(str(raw)) if textual else setting.kind.check(raw)
+        except UnfitTable as unfit:
+            self._refuse(key, *(f"{origin}: {problem}" for problem in unfit.problems))
+            return
         except Unfit as unfit:
             self._refuse(key, f"{origin}: {unfit}. {_remedy(setting)}")
             return
@@ -90,6 +94,11 @@ class Gathered:
             if given is not None:
                 return position, given
         return None
+
+    def find_all(self, positions: Iterable[Position], key: str) -> list[Given]:
+        """The values at all of these positions that have one, in their order."""
+        found = (self._values.get(position, {}).get(key) for position in positions)
+        return [given for given in found if given is not None]
 
     def under(self, prefix: str) -> dict[str, Given]:
         """The app's values whose key begins so, the nearest each, with the prefix cut off."""
@@ -120,9 +129,9 @@ class Gathered:
     def _keep(self, position: Position, key: str, value: object, origin: str) -> None:
         self._values.setdefault(position, {})[key] = Given(value, origin)
 
-    def _refuse(self, key: str, problem: str) -> None:
+    def _refuse(self, key: str, *problems: str) -> None:
         self._refused.add(key)
-        self.problems.append(problem)
+        self.problems.extend(problems)
 
 
 def _remedy(setting: Setting) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy, TimingPolicy
+from holdfast.core.rules import Rule
 from holdfast.settings.secret import Secret
 
 
@@ -53,6 +54,10 @@ class ConsumerSettings:
     tombstones: Literal["bury", "discard"]
     unknown_errors: Literal["retry", "dead-letter"]
     not_found: Literal["final", "retry"]
+    rules: tuple[Rule, ...]
+    """The user's, the nearest source first."""
+    retries: tuple[tuple[str, RetryPolicy], ...]
+    """Policies for single errors, by the keys that rules have; the nearest source first."""
     auto_offset_reset: Literal["earliest", "latest", "error"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
     max_poll_records: int

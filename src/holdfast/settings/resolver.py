@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
+from typing import cast
 
+from holdfast.core.policies import RetryPolicy
+from holdfast.core.rules import Rule
 from holdfast.settings import catalogue
+from holdfast.settings.by_error import policies_of
 from holdfast.settings.gathered import APP, Gathered, Given, Position, Scope, Source
 from holdfast.settings.shape import Section, variable
+from holdfast.settings.tables import RetryEntry
 from holdfast.settings.trees import profile_name
 
 DEFAULT = "the default"
@@ -28,6 +33,9 @@ class Resolver:
             key = f"{section.name}.{setting.name}"
             own_only = setting.one_consumer and len(self._consumers) > 1
             positions = _positions(consumer, app=not own_only)
+            if setting.merged:
+                found[setting.name] = self._joined(self._gathered.find_all(positions, key), consumer, key)
+                continue
             hit = self._gathered.find(positions, key)
             found[setting.name] = hit[1] if hit else Given(setting.default, DEFAULT)
         self._note(section, consumer, found)
@@ -61,6 +69,14 @@ class Resolver:
         told = profile | told
         self._note(catalogue.RETRY, consumer, {"profile": named, **told})
         return told
+
+    def retries(self, consumer: str) -> tuple[tuple[str, RetryPolicy], ...]:
+        """The policies that were told for single errors, by key, the nearest source first."""
+        given = self._gathered.find_all(_positions(consumer), "consumer.retries")
+        entries = tuple((entry, one.origin) for one in given for entry in cast("tuple[RetryEntry, ...]", one.value))
+        policies, problems = policies_of(entries, self.retry(consumer) if entries else {}, profile=self._profile)
+        self._gathered.problems.extend(problem for problem in problems if problem not in self._gathered.problems)
+        return policies
 
     def refused(self, key: str) -> bool:
         return self._gathered.refused(key)
@@ -101,6 +117,16 @@ class Resolver:
             if hit:
                 found[setting.name] = hit[1]
         return found
+
+    def _joined(self, given: list[Given], consumer: str | None, key: str) -> Given:
+        """One tuple of all. Its origin names each source, and each of its keys gets an origin of its own."""
+        values: list[object] = []
+        for one in given:
+            for item in cast("tuple[Rule | RetryEntry, ...]", one.value):
+                values.append(item)
+                for name in item.keys if isinstance(item, Rule) else item[:1]:
+                    self.origins.setdefault(f"consumers.{consumer}.{key}.{name}", one.origin)
+        return Given(tuple(values), "; ".join(one.origin for one in given) or DEFAULT)
 
     def _note(self, section: Section, consumer: str | None, found: dict[str, Given]) -> None:
         prefix = f"consumers.{consumer}.{section.name}" if consumer is not None else section.name

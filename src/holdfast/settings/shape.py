@@ -22,6 +22,8 @@ class Setting:
     """Further environment variables, best first, after `HOLDFAST_<SECTION>_<NAME>`."""
     one_consumer: bool = False
     """Belongs to one consumer: set for the whole app, it is an error if the app has several."""
+    merged: bool = False
+    """What all sources say holds, the nearest first, instead of the nearest alone."""
     code_only: bool = False
     """Says something about the code, so only the code can say it."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeGuard, assert_never
+from typing import Final, Literal, assert_never
 
 from holdfast.core.rules.codes import UNHANDLED_EXCEPTION
-from holdfast.core.rules.plan import Step, planned
 from holdfast.core.rules.reading import READERS, attribute, wait_of
 from holdfast.core.rules.rule import Kind, Predicate, Rule, made_code
+from holdfast.core.rules.seeking import Seeker, is_error, wider
 from holdfast.core.rules.table import RULES
 
 Unknown = Literal["retry", "dead-letter"]
@@ -20,7 +20,6 @@ UNKNOWN_RULE: Final = "unknown"
 
 MOST_ERRORS: Final = 256
 """So many errors of one group or chain are looked at, at most; a group may hold millions."""
-_MOST_PLANS = 2048
 _LONGEST_CODE = 100
 _WORST_FIRST: Final[tuple[Kind, ...]] = ("halt", "discard", "non-retryable", "retryable")
 
@@ -85,7 +84,7 @@ class RuleBook:
         own = tuple(rules)
         self.rules: Final = (*own, *RULES)
         self._shelves: Final[tuple[_Shelf, ...]] = (_shelf(own), _shelf(RULES)) if own else (_shelf(RULES),)
-        self._plans: dict[int, tuple[type, tuple[Step, ...]]] = {}
+        self._seeker: Final = Seeker(self._shelves)
 
     def classify(self, error: BaseException, case: Case) -> Classification | None:
         """None: no rule knows it."""
@@ -115,7 +114,7 @@ class RuleBook:
 
     def of_class(self, cls: type[BaseException], case: Case) -> Classification | None:
         """What the rules say about a class, as long as its instances say nothing more about themselves."""
-        names = [name for step in self._plan(cls) for name in step.names]
+        names = [name for step in self._seeker.plan(cls) for name in step.names]
         return self._first(((name, shelf) for shelf in self._shelves for name in names), case)
 
     def asked(self, cls: type[BaseException] | str) -> tuple[str, ...]:
@@ -123,7 +122,7 @@ class RuleBook:
         if isinstance(cls, str):
             readers = list(READERS.get(cls, ()))
         else:
-            readers = [reader for step in self._plan(cls) for reader in step.readers]
+            readers = [reader for step in self._seeker.plan(cls) for reader in step.readers]
         return tuple(dict.fromkeys(reader.asked for reader in readers if reader.asked))
 
     def _first(self, places: Iterable[tuple[str, _Shelf]], case: Case) -> Classification | None:
@@ -134,22 +133,10 @@ class RuleBook:
         return None
 
     def _search(self, error: BaseException, shelf: _Shelf, case: Case) -> Classification | None:
-        for step in self._plan(type(error)):
-            for reader in step.readers:
-                for key in reader.keys(error) if reader.keys is not None else ():
-                    rule = _fitting(_candidates(shelf, key), error)
-                    if rule is not None:
-                        return _made(rule, key, error, case)
-                inner = reader.inner(error) if reader.inner is not None else None
-                if is_error(inner) and case.left > 0:
-                    case.left -= 1
-                    found = self._search(inner, shelf, case)
-                    if found is not None:
-                        return found
-            for name in step.names:
-                rule = _fitting(shelf.get(name, ()), error)
-                if rule is not None:
-                    return _made(rule, name, error, case)
+        for key, about in self._seeker.keys(error, case):
+            rule = _fitting(_candidates(shelf, key), about)
+            if rule is not None:
+                return _made(rule, key, about, case)
         return None
 
     def _worst(self, group: BaseException, case: Case) -> Classification | None:
@@ -172,16 +159,6 @@ class RuleBook:
         waits = [each.retry_after_s for each in found if each.retry_after_s is not None]
         return replace(known, outage=any(each.outage for each in found), retry_after_s=max(waits, default=None))
 
-    def _plan(self, cls: type) -> tuple[Step, ...]:
-        kept = self._plans.get(id(cls))
-        if kept is not None and kept[0] is cls:
-            return kept[1]
-        plan = planned(cls, self._shelves)
-        if len(self._plans) >= _MOST_PLANS:  # classes made at run time must not fill the memory
-            self._plans.clear()
-        self._plans[id(cls)] = (cls, plan)  # by identity: a metaclass may refuse to be hashed
-        return plan
-
 
 def unknown_error(case: Case) -> Classification:
     return Classification(kind=case.unknown_kind, code=UNHANDLED_EXCEPTION, rule=UNKNOWN_RULE)
@@ -196,13 +173,9 @@ def _shelf(rules: Iterable[Rule]) -> _Shelf:
 
 
 def _candidates(shelf: _Shelf, key: str) -> tuple[Rule, ...]:
-    """The rules for the key, then those for its family: http:503 is also http:5xx, sqlstate:40P01 also sqlstate:40."""
-    exact = shelf.get(key, ())
-    if key.startswith("http:"):
-        return (*exact, *shelf.get(f"http:{key[5]}xx", ()))
-    if key.startswith("sqlstate:"):
-        return (*exact, *shelf.get(key[:11], ()))
-    return exact
+    """The rules for the key, then those for its family."""
+    exact, family = shelf.get(key, ()), wider(key)
+    return exact if family is None else (*exact, *shelf.get(family, ()))
 
 
 def _fitting(rules: tuple[Rule, ...], error: BaseException) -> Rule | None:
@@ -245,7 +218,3 @@ def _code(rule: Rule, key: str, error: BaseException | None) -> str:
         if closer:
             return closer
     return rule.code or made_code(key, error)
-
-
-def is_error(value: object) -> TypeGuard[BaseException]:
-    return issubclass(type(value), BaseException)  # not isinstance: that asks the value itself
