@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.sizing import FAST_S, FAST_WORKERS, LARGEST_RUN, Sizer
+from holdfast.core.sizing import (
+    DISTRUST_RUNS,
+    FAST_S,
+    FAST_WORKERS,
+    INLINE_S,
+    LARGEST_RUN,
+    LONG_INLINE_S,
+    Sizer,
+)
 
 
 def after(handler_s: float, *, consecutive: bool = False, one_by_one: bool = False, runs: int = 100) -> Sizer:
@@ -83,3 +91,28 @@ def test_many_workers_come_back_when_the_handler_slows_down(consecutive: bool) -
     while sizer.workers == FAST_WORKERS:
         sizer.observe(2 * FAST_S, 1)
     assert sizer.workers == 32
+
+
+def inlined(handler_s: float) -> Sizer:
+    sizer = Sizer(capacity=32, consecutive=True, one_by_one=False, may_inline=True)
+    for _ in range(100):
+        records = sizer.size
+        sizer.observe(handler_s * records, records)
+    return sizer
+
+
+def test_only_a_fast_handler_is_walked_on_the_loops_own_thread_and_in_short_runs() -> None:
+    fast = inlined(10e-6)
+    assert fast.inline
+    assert fast.size * 10e-6 <= INLINE_S
+    assert not inlined(2 * FAST_S).inline
+    assert not after(10e-6).inline, "where the loop cannot"
+
+
+def test_after_a_long_run_workers_get_the_next_ones() -> None:
+    sizer = inlined(1e-6)
+    sizer.observe(LONG_INLINE_S, 4_000)
+    assert not sizer.inline
+    for _ in range(DISTRUST_RUNS):
+        sizer.observe(1e-6, 1)
+    assert sizer.inline

@@ -109,9 +109,9 @@ def starts_new_work_while_it_drains(patch: Patch) -> None:
         self.holds.add("drain")
         self.intake.close()
 
-    def dispatch(self: Loop, now: float) -> None:
+    def dispatch(self: Loop, now: float, *, keep: bool) -> None:
         held, self.holds = self.holds, self.holds - {"drain"}
-        original(self, now)
+        original(self, now, keep=keep)
         self.holds = held
 
     patch.set(Loop, "_drain", drain)

@@ -19,6 +19,7 @@ from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties,
 from holdfast.runtime.clock import RealClock
 from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from holdfast.runtime.handler import Handler
+from holdfast.runtime.inline import Inline
 from holdfast.runtime.lifecycle import Lifecycle, LoopThread
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
@@ -96,10 +97,13 @@ def _loop_thread(
     plan = plan_of(consumer, own, settings, ground)
     mailbox = QueueMailbox()
     executor: Executor
+    inline: Inline | None = None
     if consumer.shape.is_async:
         executor = CoroutineExecutor(handler.call_async(sink), mailbox, capacity=plan.capacity, events=events)
     else:
-        executor = ThreadExecutor(handler.call(sink), mailbox, capacity=plan.capacity, name=plan.name)
+        call = handler.call(sink)
+        executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name)
+        inline = Inline(call, mailbox, executor.tallies, name=plan.name)
     publisher = Publisher(
         sink,
         topics=plan.dead_letter_topics,
@@ -118,8 +122,9 @@ def _loop_thread(
         publisher=publisher,
         clock=RealClock(),
         random=Random(),
+        inline=inline,
     )
-    return LoopThread(loop, mailbox)
+    return LoopThread(loop, mailbox, inline)
 
 
 def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, ground: Ground) -> Plan:

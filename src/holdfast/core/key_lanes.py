@@ -20,11 +20,13 @@ def _front(partition: Partition, size: int) -> tuple[list[Message], Sequence[int
     if not partition.skips and buffer[-1].offset() < end:
         count = min(size, len(buffer))
         partition.buffered_seq = first + count
-        return [buffer.popleft() for _ in range(count)], range(first, first + count), False
-    messages: list[Message] = []
+        messages = buffer[:count]
+        del buffer[:count]
+        return messages, range(first, first + count), False
+    messages = []
     seqs: list[int] = []
     while buffer and len(messages) < size and buffer[0].offset() < end:
-        message, seq = buffer.popleft(), partition.buffered_seq
+        message, seq = buffer.pop(0), partition.buffered_seq
         partition.buffered_seq += 1
         if partition.ledger.is_finished(seq):
             partition.held_bytes -= len(message)

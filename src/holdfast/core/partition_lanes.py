@@ -44,7 +44,8 @@ class PartitionLanes:
                 first = run.seqs[0]
                 partition.buffered_seq += count
                 run.seqs = range(first, partition.buffered_seq)
-                run.messages.extend([partition.buffer.popleft() for _ in range(count)])
+                run.messages.extend(partition.buffer[:count])
+                del partition.buffer[:count]
 
     def relieve(self, run: Run) -> None:
         """Nobody else could work on it: it is all one lane."""
@@ -79,7 +80,8 @@ def _consecutive(partition: Partition, size: int) -> Run | None:
     count = min(size, len(buffer))
     if not count:
         return None
-    messages = [buffer.popleft() for _ in range(count)]
+    messages = buffer[:count]
+    del buffer[:count]
     first = partition.buffered_seq
     partition.buffered_seq = first + count
     return Run(partition, messages, range(first, first + count), {})
@@ -89,7 +91,7 @@ def _skip_finished(partition: Partition, size: int) -> int:
     """Drop finished records from the front of the buffer; returns how many of the next `size` follow without one."""
     ledger = partition.ledger
     while partition.buffer and ledger.is_finished(partition.buffered_seq):
-        partition.held_bytes -= len(partition.buffer.popleft())
+        partition.held_bytes -= len(partition.buffer.pop(0))
         partition.buffered_seq += 1
     first = partition.buffered_seq
     for count in range(min(size, len(partition.buffer))):
@@ -101,5 +103,5 @@ def _skip_finished(partition: Partition, size: int) -> int:
 def _put_back(run: Run, start: int) -> None:
     partition, rest = run.partition, run.messages[start:]
     if rest and partition.live and not partition.closing:
-        partition.buffer.extendleft(reversed(rest))
+        partition.buffer[:0] = rest
         partition.buffered_seq = run.seqs[start]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from holdfast.core.completion import WINDOW, CompletionMap
 from holdfast.core.ledger import Ledger
 from holdfast.core.ordered import OrderedSet
@@ -42,7 +40,7 @@ class Partition:
         self.live = True
         self.closing = False  # being revoked: what runs may finish its record, nothing new starts
         self.holds: set[str] = set()
-        self.buffer: deque[Message] = deque()
+        self.buffer: list[Message] = []  # taken from in slices: no step per record
         self.buffered_seq = 0  # sequence number of buffer[0]
         self.held_bytes = 0  # of values received and not finished
         self.paused = False

@@ -12,8 +12,13 @@ QUICK_S = 200e-6
 """A handler below this is worth waiting for, so that its commit can be shared."""
 
 LARGEST_RUN = 4_000
-CONSECUTIVE_S, BUNDLE_S = 20e-3, 5e-3
-"""How long a run should take: long enough to pay for the hand-over, short enough to be stopped and committed."""
+CONSECUTIVE_S, BUNDLE_S, INLINE_S = 20e-3, 5e-3, 2e-3
+"""How long a run should take: long enough to pay for the hand-over, short enough to be stopped and committed; on the
+loop's own thread, short enough to keep nobody waiting.
+"""
+
+LONG_INLINE_S, DISTRUST_RUNS = 10e-3, 100
+"""After a run that took this long on the loop's own thread, so many others are given to workers."""
 
 
 class Sizer:
@@ -21,18 +26,25 @@ class Sizer:
 
     `consecutive`: runs are stretches of one lane, which nobody else could work on anyway; else they are bundles of
     lanes that could run side by side, so only a fast handler gets them. `one_by_one`: every record on its own.
+    `may_inline`: the loop could walk runs on its own thread.
     """
 
-    __slots__ = ("_capacity", "_consecutive", "_mean_s", "_one_by_one")
+    __slots__ = ("_capacity", "_consecutive", "_distrust", "_may_inline", "_mean_s", "_one_by_one")
 
-    def __init__(self, *, capacity: int, consecutive: bool, one_by_one: bool) -> None:
+    def __init__(self, *, capacity: int, consecutive: bool, one_by_one: bool, may_inline: bool = False) -> None:
         self._capacity = capacity
         self._consecutive = consecutive
         self._one_by_one = one_by_one
+        self._may_inline = may_inline
+        self._distrust = 0
         self._mean_s: float | None = None
 
     def observe(self, elapsed_s: float, records: int) -> None:
         """A run of so many finished records took so long."""
+        if elapsed_s >= LONG_INLINE_S and self.inline:
+            self._distrust = DISTRUST_RUNS
+        elif self._distrust:
+            self._distrust -= 1
         if not records:
             return
         sample_s = elapsed_s / records
@@ -47,11 +59,16 @@ class Sizer:
         return self._mean_s is not None and self._mean_s < FAST_S
 
     @property
+    def inline(self) -> bool:
+        """Whether the loop should walk runs on its own thread."""
+        return self._may_inline and not self._distrust and self._fast
+
+    @property
     def size(self) -> int:
         """Records per run."""
         if self._one_by_one or self._mean_s is None or not (self._consecutive or self._fast):
             return 1
-        target_s = CONSECUTIVE_S if self._consecutive else BUNDLE_S
+        target_s = INLINE_S if self.inline else CONSECUTIVE_S if self._consecutive else BUNDLE_S
         return max(1, min(LARGEST_RUN, int(target_s / max(self._mean_s, 1e-9))))
 
     @property

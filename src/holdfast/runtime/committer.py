@@ -73,7 +73,7 @@ class Committer:
 
     def spinning(self, now: float) -> bool:
         """Whether somebody waits for an answer that should be here any moment."""
-        return bool(self._sent) and now - self._sent_at < SPIN_S
+        return self.each and bool(self._sent) and now - self._sent_at < SPIN_S
 
     def tripped(self, now: float) -> bool:
         """Only while something waits to be committed: once that is not ours any more, no commit would ever end it."""

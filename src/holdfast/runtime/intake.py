@@ -98,7 +98,7 @@ class Intake:
             return
         start = 0
         for _, group in groupby(places):
-            end = start + sum(1 for _ in group)
+            end = start + len(list(group))
             self._feed(messages[start:end])
             start = end
 

@@ -11,7 +11,9 @@ from types import FrameType
 
 from holdfast.core.ports import Mailbox
 from holdfast.observe.logs import get_logger
+from holdfast.runtime.collector import collecting_seldom
 from holdfast.runtime.endings import Ending, Stop
+from holdfast.runtime.inline import Inline, Superseded
 from holdfast.runtime.loop import Loop
 
 log = get_logger("holdfast.lifecycle")
@@ -24,29 +26,46 @@ TICK_S = 0.05
 
 
 class LoopThread:
-    """One consumer's loop in its own thread. `ending` is set when it is over, by whatever way."""
+    """One consumer's loop in a thread of its own: one at a time, though not always the same.
 
-    def __init__(self, loop: Loop, mailbox: Mailbox) -> None:
+    When it is over, by whatever way, `ending` says how and `over` is set.
+    """
+
+    def __init__(self, loop: Loop, mailbox: Mailbox, inline: Inline | None = None) -> None:
         self.loop = loop
         self.mailbox = mailbox
         self.ending: Ending | None = None
-        self.thread = threading.Thread(target=self._run, name=f"{loop.plan.name}-loop", daemon=True)
+        self.over = threading.Event()
+        self._inline = inline
 
-    def _run(self) -> None:
+    def start(self) -> None:
+        """Begin; returns at once."""
         loop = self.loop
+        if self._inline is not None:
+            self._inline.start(lambda: self._run(loop.starter.taken_over))
+        threading.Thread(target=self._run, args=(loop.start,), name=f"{loop.plan.name}-loop", daemon=True).start()
+
+    def _run(self, begin: Callable[[], None]) -> None:
+        """Drive the loop until it is over, or until another thread does."""
+        loop, mine = self.loop, True
         try:
-            loop.start()
+            begin()
             while loop.ending is None:
                 loop.step(time.monotonic())
             if loop.ending.kind != "stopped":
                 log.error("consumer_ended", consumer=loop.plan.name, kind=loop.ending.kind, reason=loop.ending.reason)
             self.ending = loop.ending
+        except Superseded:
+            mine = False
         except Exception as error:  # noqa: BLE001 - the thread's edge: the app ends, uncommitted work comes again
             log.error(  # noqa: TRY400 - our logger shows where it came from
                 "loop_failed", consumer=loop.plan.name, exc=error
             )
             self.ending = Ending("failed", f"{type(error).__name__}: {error}")
             loop.abandon()
+        finally:
+            if mine:
+                self.over.set()
 
 
 class Lifecycle:
@@ -73,11 +92,12 @@ class Lifecycle:
         """
         previous = self._listen()
         try:
-            for thread in self._threads:
-                thread.thread.start()
-            while any(thread.thread.is_alive() for thread in self._threads):
-                self._asked.wait(TICK_S)
-                self._watch()
+            with collecting_seldom():
+                for thread in self._threads:
+                    thread.start()
+                while not all(thread.over.is_set() for thread in self._threads):
+                    self._asked.wait(TICK_S)
+                    self._watch()
             code = self._code()
             clean_up(float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic()))
             return code

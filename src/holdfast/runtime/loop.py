@@ -13,11 +13,9 @@ from typing import Any
 
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.order import lanes_for
-from holdfast.core.ordered import OrderedSet
 from holdfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Case, Run
-from holdfast.core.sizing import Sizer
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.assignment import Assignment, NoPosition
@@ -26,9 +24,11 @@ from holdfast.runtime.cases import Cases
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.endings import Ending, Stop
 from holdfast.runtime.handover import Handover
+from holdfast.runtime.inline import Inline
 from holdfast.runtime.intake import Intake
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.starter import Starter
 
 log = get_logger("holdfast.loop")
 
@@ -65,10 +65,10 @@ class Loop:
         publisher: Publisher,
         clock: Clock,
         random: Random,
+        inline: Inline | None = None,
     ) -> None:
         self.plan = plan
         self._source = source
-        self._executor = executor
         self._mailbox = mailbox
         self._clock = clock
         self.lanes = lanes_for(plan.order)
@@ -80,11 +80,11 @@ class Loop:
         self.handover = Handover(
             source, self.ownership, self.lanes, cases=self.cases, committer=self.committer, intake=self.intake
         )
-        self.sizer = Sizer(
-            capacity=plan.capacity, consecutive=plan.order == "partition", one_by_one=plan.commit.mode == "each"
-        )
+        self.starter = Starter(plan, self.lanes, self.cases, executor, clock=clock, inline=inline)
+        self.sizer = self.starter.sizer
+        self.in_flight = self.starter.in_flight
+        self._walked = False  # in this turn, on this thread: so there may be more to start
         self.holds: set[str] = set()
-        self.in_flight: OrderedSet[Run] = OrderedSet()
         self.processed = 0
         self.halted: str | None = None
         self.ending: Ending | None = None
@@ -99,10 +99,11 @@ class Loop:
         self._source.subscribe(self.plan.topics, self)
 
     def step(self, now: float) -> None:
-        """One turn of the loop. After it, `ending` may be set: then the client is closed and nothing is left to do."""
-        wait_s = self._patience(now)
-        if self._turn(now, wait_s):
-            now = self._clock.monotonic()
+        """One turn of the loop. After it, `ending` may be set: then the client is closed and nothing is left to do.
+
+        Raises Superseded if another thread has taken the loop over meanwhile.
+        """
+        now = self._turn(now, self._patience(now), keep=True)
         if self._trouble is not None:
             self._end(self._trouble)
             return
@@ -110,8 +111,10 @@ class Loop:
             return
         self._poll(now)
 
-    def _turn(self, now: float, wait_s: float) -> bool:
-        """Everything but polling; safe inside a rebalance callback. Whether time may have passed."""
+    def _turn(self, now: float, wait_s: float, *, keep: bool = False) -> float:
+        """Everything but polling; returns the time it is then. Without `keep` safe inside a rebalance callback, where
+        nobody could take the loop over.
+        """
         items = self._mailbox.collect(wait_s)
         if items or wait_s > 0:
             now = self._clock.monotonic()
@@ -120,17 +123,24 @@ class Loop:
         self.cases.step(now)
         self._recall(now)
         self._set_hold(COMMIT, held=self.committer.tripped(now))
-        self._dispatch(now)  # before the commit: lanes that start now may be back in time to share it
+        self._dispatch(now, keep=keep)  # before the commit: lanes that start now may be back in time to share it
+        self._walked = self.starter.walk_kept(self._returned)
+        if self._walked:
+            now = self._clock.monotonic()
         self.committer.step(now, others_soon=len(self.in_flight) > 0 and self.sizer.quick)
         if self.committer.fatal is not None:
             self._client_is_gone(self.committer.fatal)
-        return bool(items) or wait_s > 0
+        return now
+
+    def _dispatch(self, now: float, *, keep: bool) -> None:
+        if not self.holds:
+            self.starter.start(now, keep=keep)
 
     def _patience(self, now: float) -> float:
         """How long to wait for results."""
         if self.committer.spinning(now):
             return ANSWER_S if self.in_flight else 0.0
-        if self.committer.under_way:
+        if self.committer.under_way and self.committer.each:
             return LATE_ANSWER_S
         if self.intake.plenty or not (self.in_flight or self.cases.settling):
             return 0.0
@@ -146,7 +156,7 @@ class Loop:
                 self.intake.spin(now)
                 if not self.committer.under_way:
                     break
-        elif self.in_flight or self.cases.settling or self.committer.under_way:
+        elif self._walked or self.in_flight or self.cases.settling or self.committer.under_way:
             self.intake.poll(now, 0.0)
         else:
             due_s = min(self.cases.next_in(now), self.committer.due_in(now))
@@ -167,10 +177,8 @@ class Loop:
 
     def _returned(self, run: Run, now: float) -> None:
         """A worker handed back a run."""
-        self.in_flight.discard(run)
+        self.starter.back(run)
         partition = run.partition
-        partition.running.discard(run)
-        self.sizer.observe(run.elapsed_s, run.done)
         if not self.ownership.is_current(partition):
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
             return
@@ -215,27 +223,6 @@ class Loop:
             if not run.stop and run.case is None and now - run.begun_at >= RECALL_S:
                 run.stop = True
                 self.lanes.relieve(run)
-
-    # -- starting
-
-    def _dispatch(self, now: float) -> None:
-        if self.holds:
-            return
-        size = self.sizer.size
-        if size > 1:
-            self.lanes.grow(size)
-        room = self.sizer.workers - len(self.in_flight)
-        if room <= 0:
-            return
-        runs = [Run.again(case) for case in self.cases.take_ready(room)] if self.cases.ready else []
-        runs += self.lanes.take(room - len(runs), size)
-        if not runs:
-            return
-        for run in runs:
-            run.begun_at = now
-            run.partition.running.add(run)
-        self.in_flight.update(runs)
-        self._executor.submit(runs, len(self.in_flight))
 
     def _set_hold(self, name: str, *, held: bool) -> None:
         if held and name not in self.holds:

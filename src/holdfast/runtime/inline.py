@@ -1,0 +1,103 @@
+"""Fast handlers are called by the thread that drives the loop; if one hangs, another thread drives on.
+
+Giving a record to another thread and hearing back costs about 50 µs, ten times as much as a fast handler. So the
+driver walks runs of fast handlers itself. Somebody must go on polling when such a handler turns out to be slow: a
+watcher looks now and then, takes the loop over, and the thread that hangs in the handler goes on as a worker, whose run
+comes back through the mailbox like any other.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from holdfast.core.ports import Mailbox
+from holdfast.core.runs import Run
+from holdfast.observe.tally import Tally
+from holdfast.runtime.walk import Call, walk
+
+HANG_S = 0.02
+"""A run that takes this long on the driver's thread loses it the loop."""
+
+WATCH_S = 0.01
+"""How often the watcher looks while runs are walked here; it sleeps for good when none was for QUIET_LOOKS of these."""
+
+QUIET_LOOKS = 100
+
+
+class Superseded(Exception):
+    """Another thread drives the loop now: whoever gets this must not touch it any more."""
+
+
+class Inline:
+    """Who drives the loop, and what that thread walks itself.
+
+    `_turn` counts the threads that have driven; it changes hands under the lock. `walk` is the driver's.
+    """
+
+    def __init__(self, call: Call, mailbox: Mailbox, tallies: list[Tally], *, name: str) -> None:
+        self._call = call
+        self._mailbox = mailbox
+        self._tallies = tallies
+        self._name = name
+        self._lock = threading.Lock()
+        self._awake = threading.Event()
+        self._since: float | None = None
+        self._tally = self._new_tally()
+        self._drive: Callable[[], None] | None = None
+        self._turn = 0
+        self.takeovers = 0
+
+    def start(self, drive: Callable[[], None]) -> None:
+        """From now on `drive` is called, on a new thread, when the loop has to be taken over."""
+        self._drive = drive
+        self._watch_from_a_new_thread()
+
+    def walk(self, run: Run) -> None:
+        """Call the handler for the records of the run, here and now. Raises Superseded if that took too long."""
+        turn = self._turn
+        self._since = time.monotonic()
+        if not self._awake.is_set():
+            self._awake.set()
+        walk(run, self._call, self._tally, time.perf_counter)
+        with self._lock:
+            self._since = None
+            if self._turn == turn:
+                return
+        self._mailbox.post(run)
+        raise Superseded
+
+    def _new_tally(self) -> Tally:
+        tally = Tally()
+        self._tallies.append(tally)
+        return tally
+
+    def _watch_from_a_new_thread(self) -> None:
+        threading.Thread(target=self._watch, name=f"{self._name}-watch-{self.takeovers}", daemon=True).start()
+
+    def _watch(self) -> None:
+        quiet = 0
+        while True:
+            if quiet >= QUIET_LOOKS:
+                self._awake.clear()
+                if self._since is None:  # looked at after the clearing: `walk` notes the time before it sets
+                    self._awake.wait()
+                quiet = 0
+            time.sleep(WATCH_S)
+            quiet = 0 if self._since is not None else quiet + 1
+            if self._take_over():
+                break
+        self._watch_from_a_new_thread()
+        if self._drive is not None:
+            self._drive()
+
+    def _take_over(self) -> bool:
+        with self._lock:
+            if self._since is None or time.monotonic() - self._since < HANG_S:
+                return False
+            self._since = None
+            self._turn += 1
+            self.takeovers += 1
+            self._tally = self._new_tally()  # the old one still belongs to the thread that hangs
+            return True

@@ -1,0 +1,49 @@
+"""P4: fast handlers run on the thread that drives the loop. When one of them hangs, the loop drives on elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from typing import Literal
+
+import pytest
+
+from holdfast import Context
+from holdfast.core.policies import CommitPolicy
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations, until
+
+RECORDS = 3_000
+STUCK = 2_000
+
+
+@pytest.mark.parametrize("commit", ["each", "interval"])
+@pytest.mark.parametrize("order", ["partition", "key"])
+def test_other_lanes_go_on_and_the_stuck_one_is_finished_once(
+    kafka: TopicAdmin, topic: TopicFactory, order: Literal["partition", "key"], commit: Literal["each", "interval"]
+) -> None:
+    name, client = topic(partitions=2), Client(kafka)
+    app, free, seen = app_for(kafka), threading.Event(), []
+    count = RECORDS if commit == "interval" else RECORDS // 4
+    stuck = STUCK if commit == "interval" else STUCK // 4
+
+    @app.consumer(name, order=order, commit=CommitPolicy(mode=commit, every_s=0.2), idempotent=True)
+    def work(value: bytes, ctx: Context) -> None:
+        if (ctx.partition, ctx.offset) == (0, stuck):
+            free.wait(30)
+        seen.append((ctx.partition, ctx.key, ctx.offset))
+
+    records = [Sent(b"v", b"%d" % (number % 7), partition=number % 2) for number in range(2 * count)]
+    client.produce(name, records)
+    with Inside(app) as running:
+        inline = running.loop.starter._inline
+        assert inline is not None
+        until(lambda: inline.takeovers == 1, 20, "another thread drives the loop")
+        until(lambda: sum(at == 1 for at, *_ in list(seen)) == count, 20, "the other partition is handled")
+        until(lambda: client.committed("scenario.work", name, 1)[0] == count, 10, "and committed")
+        assert client.committed("scenario.work", name, 0)[0] in range(stuck + 1)
+        free.set()
+        until(lambda: client.committed("scenario.work", name, 0)[0] == count, 20, "the rest is handled")
+    assert len(seen) == 2 * count, "nothing twice"
+    lanes = [(b"%d" % at if order == "partition" else b"%d-%s" % (at, key), offset) for at, key, offset in seen]
+    assert order_violations(lanes) == []
