@@ -216,3 +216,14 @@ def test_sensitive_data_is_a_discard_with_a_code() -> None:
     assert (error.code, error.finding, error.reason) == (PAN_DETECTED, found, str(found))
     assert str(found) == "a card number (Visa, 16 digits) in the value at $.pan"
     assert SensitiveData("a medical report", code="HEALTH").finding is None
+
+
+@pytest.mark.parametrize("name", ["ada@example.com", "4111 1111 1111", "customer-2024", "x" * 60, "a\nb", "https://x"])
+def test_a_name_that_looks_like_a_value_is_not_told(name: str) -> None:
+    value = json.dumps({name: {"card": "4111111111111111"}}).encode()
+    found = CardNumbers().scan(None, value, [])
+    assert found is not None
+    assert found.place == f"$.[a name of {len(name)} characters].card"
+    header = CardNumbers().scan(None, None, [(name, b"4111111111111111")])
+    assert header is not None
+    assert header.header == f"[a name of {len(name)} characters]"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.core.classification import Classification
 from holdfast.core.ports import Outgoing
 from holdfast.core.records import Message
 from holdfast.core.verdicts import Verdict
@@ -36,6 +37,7 @@ class Case:
         "begun_at",
         "dropped",
         "failures",
+        "found",
         "keys",
         "message",
         "outgoing",
@@ -55,6 +57,7 @@ class Case:
         self.begun_at = begun_at
         self.failures = 0
         self.attempts: list[Attempt] = []
+        self.found: Classification | None = None  # what the rules said of the last failure
         self.verdict: Verdict | None = None
         self.outgoing: Outgoing | None = None  # the letter, built once
         self.publishes = 0

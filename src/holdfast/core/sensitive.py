@@ -65,6 +65,7 @@ _LOOK_BACK: Final = 64
 _BACKSLASH: Final = 92
 _BYTE_ORDER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _MANY_DIGITS: Final = re.compile(r"(?:\d\D?){9}")
+_LIKE_A_VALUE: Final = re.compile(r"\d{4}|[@/=:]")
 _NAME_SHOWN: Final = 48
 
 Part = Literal["key", "value", "header", "header name"]
@@ -224,8 +225,7 @@ def _finding(candidate: Candidate, place: Place | None, part: Part, header: str)
 
 
 def _shown(name: str) -> str:
-    """A name as it may be logged: names come from outside, and may hold digits of a card themselves."""
-    if _MANY_DIGITS.search(name):
-        return "[many digits]"
-    clean = "".join(character if character.isprintable() else "?" for character in name[:_NAME_SHOWN])
-    return clean if len(name) <= _NAME_SHOWN else f"{clean}…"
+    """A name as it may be logged. Names come from outside: one that looks like a value, or is odd, is not shown."""
+    if len(name) > _NAME_SHOWN or _MANY_DIGITS.search(name) or _LIKE_A_VALUE.search(name) or not name.isprintable():
+        return f"[a name of {len(name)} characters]"
+    return name

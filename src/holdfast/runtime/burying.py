@@ -83,19 +83,22 @@ class Burying:
                 delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(case.publishes - 1, 10))
                 log.error(
                     "letter_not_published",
-                    **told(case, error, self._group),
+                    **told(case, self._group),
                     fault=error.fault,
+                    error=str(error),
                     backoff_delay_ms=round(delay_s * 1000),
                 )
                 self._timers.add(now + delay_s, case)
 
 
-def told(case: Case, error: BaseException, group: str) -> dict[str, object]:
-    """What every line of the log says about a case."""
-    place = case.partition.place
+def told(case: Case, group: str) -> dict[str, object]:
+    """What every line of the log says about a case: what it failed with, what the rules made of it, and where it is."""
+    place, found = case.partition.place, case.found
+    known = {} if found is None else {"error_classification": found.kind, "code": found.code, "rule": found.rule}
     return {
-        "retry_count": case.failures,
-        "error_type": type(error).__name__,
+        "retry_count": max(0, case.failures - 1),
+        "error_type": case.attempts[-1].error_type if case.attempts else "",
+        **known,
         "consumer_group": group,
         "topic": place.topic,
         "partition": place.partition,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import assert_never
 
@@ -15,23 +14,17 @@ from holdfast.core.partitions import Partition
 from holdfast.core.ports import Clock, Mailbox
 from holdfast.core.retries import RetryPolicies
 from holdfast.core.runs import Attempt, Case
+from holdfast.core.sensitive import SensitiveData
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.burying import Burying, told
+from holdfast.runtime.counts import CaseCounts, Labels
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.timers import Timers
 
 log = get_logger("holdfast.consumer")
-
-
-@dataclass(slots=True)
-class CaseCounts:
-    """Totals since the start."""
-
-    errors: int = 0
-    retries: int = 0
-    buried: int = 0
-    discarded: int = 0
+security = get_logger("holdfast.security")
+"""For whoever watches over data that must not be there: one event for each record that was dropped because of it."""
 
 
 class Cases:
@@ -67,7 +60,6 @@ class Cases:
 
     def failed(self, case: Case, error: BaseException, now: float) -> None:
         """An attempt failed: decide, and begin what was decided."""
-        self.counts.errors += 1
         wall = self._clock.wall()
         case.note(Attempt(wall, type(error).__name__))
         plan = self._plan
@@ -80,33 +72,45 @@ class Cases:
             policy=self._policies.of(error),
             jitter=self._random.random(),
         )
-        known: dict[str, object] = {"error_classification": found.kind, "rule": found.rule}
+        case.found = found
+        self.counts.failed(Labels.of(case))
         match verdict:
             case verdicts.RetryAfter(delay_s=delay_s):
-                self.counts.retries += 1
-                self._say(log.warning, "retry", case, error, **known, backoff_delay_ms=round(delay_s * 1000))
+                self.counts.retried(case.failures)
+                self._say(log.warning, "retry", case, retry_count=case.failures, backoff_delay_ms=round(delay_s * 1000))
                 self._timers.add(now + delay_s, case)
-            case verdicts.Bury(reason=reason, code=code):
-                self._say(log.warning, "bury", case, error, **known, reason=reason, code=code)
+            case verdicts.Bury(reason=reason):
+                # What was tried to the end is an outage or a gap in the rules; what is final was expected by a rule.
+                self._say(log.error if found.kind == "retryable" else log.warning, "bury", case, reason=reason)
                 case.outgoing = self._publisher.letter(case, error, verdict, classification=found.kind)
                 self.burying.begin(case)
             case verdicts.Discard(reason=reason):
-                self._say(log.warning, "discard", case, error, **known, reason=reason)
-                self.counts.discarded += 1
-                self._finished(case)
+                self._discard(case, error, reason)
             case verdicts.Halt(reason=reason):
-                self._say(log.error, "halt", case, error, **known, reason=reason)
+                self._say(log.error, "halt", case, reason=reason)
                 self._halt(reason)
             case verdicts.Done():
                 raise RuntimeError("the judge called a failure done")
             case other:
                 assert_never(other)
 
-    def _say(self, level: Callable[..., None], event: str, case: Case, error: BaseException, **fields: object) -> None:
-        level(event, **told(case, error, self._plan.group), **fields)
+    def _say(self, level: Callable[..., None], event: str, case: Case, **fields: object) -> None:
+        level(event, **told(case, self._plan.group) | fields)
+
+    def _discard(self, case: Case, error: BaseException, reason: str) -> None:
+        sensitive = isinstance(error, SensitiveData)
+        self.counts.was_discarded(Labels.of(case), sensitive=sensitive)
+        if isinstance(error, SensitiveData):  # what was found is named by its place and kind, never shown
+            found = error.finding
+            place = {} if found is None else {"part": found.part, "place": found.place, "digits": found.digits}
+            self._say(security.error, "sensitive_data_discarded", case, reason=reason, **place)
+        else:
+            self._say(log.warning, "discard", case, reason=reason)
+        self._finished(case)
 
     def _buried(self, case: Case) -> None:
-        self.counts.buried += 1
+        self.counts.was_buried(Labels.of(case))
+        self._say(log.info, "buried", case, dead_letter_topic=case.outgoing.topic if case.outgoing else None)
         self._finished(case)
 
     def step(self, now: float) -> None:
