@@ -10,18 +10,10 @@ from typing import Any
 import click
 
 from holdfast.cli import dlq_shown as shown
-from holdfast.cli.dlq_options import (
-    Office,
-    OffsetsOption,
-    interrupted_quietly,
-    open_office,
-    selection_of,
-    selection_options,
-    told_as_start_error,
-    where_options,
-)
+from holdfast.cli.dlq_options import Office, OffsetsOption, open_office, selection_of, selection_options
 from holdfast.cli.dlq_replay import Order, Rate, replay_letters
 from holdfast.cli.errors import said_plainly
+from holdfast.cli.where import interrupted_quietly, told_as_start_error, where_options
 from holdfast.core.errors import HoldfastError
 from holdfast.desk.causes import by_cause
 from holdfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPolicy

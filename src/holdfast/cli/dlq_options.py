@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
-from holdfast.core.errors import ConfigError, Fault, SourceError, StartError
+from holdfast.cli.where import REACH_S, connection_for, told_as_start_error
+from holdfast.core.errors import ConfigError
 from holdfast.deadletter import checked
 from holdfast.deadletter.checked import iso
 from holdfast.desk.selection import Offsets, Selection
@@ -24,8 +23,6 @@ from holdfast.kafka.config import Connection, admin_properties
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-REACH_S = 10.0
-EXIT_INTERRUPTED = 130
 _AGO = re.compile(r"(?P<count>\d{1,6})(?P<unit>[smhdw])", re.ASCII)
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
@@ -59,17 +56,6 @@ class OffsetsOption(click.ParamType[Offsets]):
             return Offsets.parse(str(value))
         except ConfigError as error:
             self.fail(str(error), param, ctx)
-
-
-def where_options(command: F) -> F:
-    """--app, --brokers, --debug."""
-    for option in (
-        click.option("--debug", is_flag=True, help="Show tracebacks."),
-        click.option("--brokers", metavar="HOST:PORT,…", help="Instead of KAFKA_BROKERS or the app's."),
-        click.option("--app", "target", metavar="MODULE:APP", help="Take brokers and topics from this app."),
-    ):
-        command = option(command)
-    return command
 
 
 def selection_options(command: F) -> F:
@@ -152,56 +138,12 @@ class Office:
 
 def open_office(topic: str | None, target: str | None, brokers: str | None) -> Office:
     """Raises ConfigError, LoadError or StartError, with what to do."""
-    connection, known = _settings(target)
-    if brokers is not None:
-        addresses = tuple(part.strip() for part in brokers.split(",") if part.strip())
-        if not addresses:
-            raise ConfigError("--brokers is empty; write HOST:PORT, or several with commas.")
-        connection = replace(connection, brokers=addresses)
-    # The client's own words on standard error would come between ours, and say less.
-    connection = replace(connection, properties={"log_level": 0, **connection.properties})
-    topics = (topic,) if topic is not None else known
+    connection, settings = connection_for(target, brokers)
+    letters = {letter for own in settings.consumers.values() for letter in own.dead_letter_topics.values()}
+    topics = (topic,) if topic is not None else tuple(sorted(letters))
     if not topics:
         raise ConfigError("Which topic? Name the dead-letter topic, or the app with --app MODULE:APP.")
     admin = KafkaAdmin(admin_properties(connection))
     with told_as_start_error():
         admin.check(REACH_S)
     return Office(connection, topics, admin)
-
-
-@contextmanager
-def told_as_start_error(hint: str = "") -> Iterator[None]:
-    """The cluster is needed and does not serve: exit code 3."""
-    try:
-        yield
-    except SourceError as error:
-        more = f" {hint}" if hint and error.fault is Fault.MISSING else ""
-        raise StartError(f"{error}{more}") from error
-
-
-@contextmanager
-def interrupted_quietly() -> Iterator[None]:
-    """Ctrl-C while looking: exit code 130, no words."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
-
-
-def _settings(target: str | None) -> tuple[Connection, tuple[str, ...]]:
-    from holdfast.app.clients import connection_of
-    from holdfast.settings import AppSpec, load
-
-    if target is not None:
-        from holdfast.cli.loading import load_app
-
-        settings = load_app(target, cwd=Path.cwd()).settings()
-        letters = {topic for own in settings.consumers.values() for topic in own.dead_letter_topics.values()}
-        return connection_of(settings.kafka), tuple(sorted(letters))
-    # Without the app its consumers are not known, so what the environment says about them is not for us.
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_CONSUMERS_")}
-    try:
-        settings = load(AppSpec(name="holdfast"), environ=environ, cwd=Path.cwd())
-    except ConfigError as error:
-        raise ConfigError(*error.problems, "If these settings belong to an app, name it with --app.") from error
-    return connection_of(settings.kafka), ()

@@ -13,8 +13,9 @@ from types import FrameType
 
 import click
 
-from holdfast.cli.dlq_options import Office, told_as_start_error, words_of
-from holdfast.cli.dlq_progress import Progress
+from holdfast.cli.dlq_options import Office, words_of
+from holdfast.cli.progress import Progress
+from holdfast.cli.where import told_as_start_error
 from holdfast.core.errors import SourceError
 from holdfast.desk.planning import DEFAULT_MAX_REPLAYS, Plan, ReplayPolicy, Router, plan
 from holdfast.desk.replay import Replay, Replayed

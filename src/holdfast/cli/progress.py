@@ -1,4 +1,4 @@
-"""How far a replay has got: a bar on a terminal, a line now and then elsewhere."""
+"""How far sending has got: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ LINE_EVERY_S = 5.0
 class Progress:
     """Writes to standard error. Call it with how many are done; it decides when to say so."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, *, done: str = "replayed") -> None:
         self._total = total
+        self._done = done
         self._bar = sys.stderr.isatty()
         self._begun_at = self._said_at = time.monotonic()
         self._drawn = False
@@ -29,7 +30,7 @@ class Progress:
         if self._bar:
             self._draw(done)
         else:
-            click.echo(f"{done:,} of {self._total:,} replayed ({self._rate(done)})", err=True)
+            click.echo(f"{done:,} of {self._total:,} {self._done} ({self._rate(done)})", err=True)
 
     def end(self, done: int) -> None:
         """Leave the bar as it stands."""

@@ -1,0 +1,83 @@
+"""Where a command looks: the brokers of an app, of the environment, or those that are named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.core.errors import ConfigError, Fault, SourceError, StartError
+from holdfast.kafka.config import Connection
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+REACH_S = 10.0
+EXIT_INTERRUPTED = 130
+
+
+def where_options(command: F) -> F:
+    """--app, --brokers, --debug."""
+    for option in (
+        click.option("--debug", is_flag=True, help="Show tracebacks."),
+        click.option("--brokers", metavar="HOST:PORT,…", help="Instead of KAFKA_BROKERS or the app's."),
+        click.option("--app", "target", metavar="MODULE:APP", help="Take brokers and topics from this app."),
+    ):
+        command = option(command)
+    return command
+
+
+def connection_for(target: str | None, brokers: str | None) -> tuple[Connection, Settings]:
+    """From --app and --brokers; without an app, from the environment alone. Raises ConfigError or LoadError."""
+    from holdfast.app.clients import connection_of
+
+    settings = _settings(target)
+    connection = connection_of(settings.kafka)
+    if brokers is not None:
+        addresses = tuple(part.strip() for part in brokers.split(",") if part.strip())
+        if not addresses:
+            raise ConfigError("--brokers is empty; write HOST:PORT, or several with commas.")
+        connection = replace(connection, brokers=addresses)
+    # The client's own words on standard error would come between ours, and say less.
+    return replace(connection, properties={"log_level": 0, **connection.properties}), settings
+
+
+@contextmanager
+def told_as_start_error(hint: str = "") -> Iterator[None]:
+    """The cluster is needed and does not serve: exit code 3."""
+    try:
+        yield
+    except SourceError as error:
+        more = f" {hint}" if hint and error.fault is Fault.MISSING else ""
+        raise StartError(f"{error}{more}") from error
+
+
+@contextmanager
+def interrupted_quietly() -> Iterator[None]:
+    """Ctrl-C while looking: exit code 130, no words."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+
+
+def _settings(target: str | None) -> Settings:
+    from holdfast.settings import AppSpec, load
+
+    if target is not None:
+        from holdfast.cli.loading import load_app
+
+        return load_app(target, cwd=Path.cwd()).settings()
+    # Without the app its consumers are not known, so what the environment says about them is not for us.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_CONSUMERS_")}
+    try:
+        return load(AppSpec(name="holdfast"), environ=environ, cwd=Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(*error.problems, "If these settings belong to an app, name it with --app.") from error
