@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.policies import DeadLetterPolicy as DeadLetterPolicy
     from holdfast.core.policies import RetryPolicy as RetryPolicy
     from holdfast.core.records import Record as Record
+    from holdfast.core.retry_topics import RetryTopics as RetryTopics
     from holdfast.core.sensitive import CardNumbers as CardNumbers
     from holdfast.core.sensitive import SensitiveData as SensitiveData
     from holdfast.runtime.context import Context as Context
@@ -45,6 +46,7 @@ _HOMES = {
     "Reject": "holdfast.core.errors",
     "RetryLater": "holdfast.core.errors",
     "RetryPolicy": "holdfast.core.policies",
+    "RetryTopics": "holdfast.core.retry_topics",
     "Rule": "holdfast.core.classification",
     "SensitiveData": "holdfast.core.sensitive",
     "StartError": "holdfast.core.errors",

@@ -7,6 +7,7 @@ from typing import Literal, TypedDict
 
 from holdfast.core.classification import Rule
 from holdfast.core.policies import BufferPolicy, CommitMode, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy
+from holdfast.core.retry_topics import RetryTopics
 
 ErrorKey = type[BaseException] | str
 """An exception class, its `module.Class`, or what errors say about themselves: `http:429`, `sqlstate:40P01`."""
@@ -41,5 +42,6 @@ class ConsumerOptions(TypedDict, total=False):
     group_protocol: Literal["classic", "consumer"]
     commit: CommitPolicy | CommitMode
     retry: RetryPolicy | str
+    retry_topics: RetryTopics | str
     buffer: BufferPolicy
     dead_letter: DeadLetterPolicy | str

@@ -8,6 +8,7 @@ from holdfast.core import verdicts
 from holdfast.core.classification import Classification, classify
 from holdfast.core.errors import DecodeError, Signal
 from holdfast.core.policies import RetryPolicy
+from holdfast.core.retry_topics import next_step
 from holdfast.core.verdicts import Verdict
 
 RETRY_LATER = "retry-later"
@@ -22,11 +23,17 @@ def judge(
     policy: RetryPolicy,
     jitter: float,
     found: Classification | None = None,
+    tiers_s: tuple[int, ...] = (),
+    moved: int | None = None,
 ) -> Verdict:
     """Decide after attempt number `attempt` (1 is the first), `elapsed_s` after the first one began.
 
     `found` is what the rules say of the error (the built-in ones, if nothing is given); `jitter` is a random number in
     [0, 1). A delay that the downstream asked for is a floor under the policy's; the handler's own is taken as it is.
+
+    `tiers_s` are the delays of the consumer's retry topics, `moved` how many of them the record has behind it; None: it
+    is still where it came from. There it is tried again in place first, unless somebody asked for a longer delay than
+    any lane should wait; in a retry topic there is one attempt each.
     """
     if error is None:
         return verdicts.Done()
@@ -42,7 +49,14 @@ def judge(
             delay_s = policy.delay_ms(attempt - 1, jitter) / 1000
             asked_s = found.retry_after_s or 0.0
             delay_s = asked_s if found.rule == RETRY_LATER else max(delay_s, asked_s)
-            return _retry_or_bury(attempt, elapsed_s, delay_s, policy, found.code)
+            used_up = _used_up(attempt, elapsed_s, delay_s, policy) if moved is None else f"failed {attempt} times"
+            too_long = bool(tiers_s) and asked_s > policy.max_delay_ms / 1000
+            if not used_up and not too_long:
+                return verdicts.RetryAfter(delay_s)
+            step = next_step(tiers_s, moved or 0, asked_s)
+            if step is None:
+                return verdicts.Bury(used_up, found.code)
+            return verdicts.Move(step, tiers_s[step - 1], used_up or f"asked to wait for {asked_s:g} s")
         case other:
             assert_never(other)
 
@@ -54,9 +68,10 @@ def _reason(error: BaseException) -> str:
     return str(getattr(error, "reason", "")) if isinstance(error, Signal) else ""
 
 
-def _retry_or_bury(attempt: int, elapsed_s: float, delay_s: float, policy: RetryPolicy, code: str) -> Verdict:
+def _used_up(attempt: int, elapsed_s: float, delay_s: float, policy: RetryPolicy) -> str:
+    """Why there is no other retry in place; empty if there is."""
     if policy.max_retries is not None and attempt > policy.max_retries:
-        return verdicts.Bury(f"failed {attempt} times", code)
+        return f"failed {attempt} times"
     if policy.max_elapsed_s is not None and elapsed_s + delay_s > policy.max_elapsed_s:
-        return verdicts.Bury(f"not done within {policy.max_elapsed_s:g} s", code)
-    return verdicts.RetryAfter(delay_s)
+        return f"not done within {policy.max_elapsed_s:g} s"
+    return ""

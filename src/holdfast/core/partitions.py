@@ -25,7 +25,7 @@ class Partition:
         "holds",
         "ledger",
         "live",
-        "paused",
+        "pauses",
         "place",
         "queued",
         "running",
@@ -43,7 +43,7 @@ class Partition:
         self.buffer: list[Message] = []  # taken from in slices: no step per record
         self.buffered_seq = 0  # sequence number of buffer[0]
         self.held_bytes = 0  # of values received and not finished
-        self.paused = False
+        self.pauses: set[str] = set()  # who does not want the client to fetch it; each removes its own
         self.full_since: float | None = None
         self.queued = False  # already in the lanes' queue of partitions with something to start
         self.running: OrderedSet[Run] = OrderedSet()
@@ -65,6 +65,10 @@ class Partition:
             self.buffered_seq = first
         self.buffer.extend(messages)
         self.held_bytes += sum(map(len, messages))
+
+    @property
+    def paused(self) -> bool:
+        return bool(self.pauses)
 
     @property
     def startable(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.classification import Classification
 from holdfast.core.ports import Outgoing
 from holdfast.core.records import Message
+from holdfast.core.returned import Returned
 from holdfast.core.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class Attempt:
 class Case:
     """A record that failed at least once; it holds its lane until it is finished. Owner: the loop thread.
 
-    `verdict` is sticky: once it says Bury, only the publishing is repeated, never the handler.
+    `verdict` is sticky: once it says Bury or Move, only the publishing is repeated, never the handler. `failures` and
+    `attempts` of a record that came back from a retry topic begin with those before it.
     """
 
     __slots__ = (
@@ -44,6 +46,7 @@ class Case:
         "partition",
         "publishes",
         "seq",
+        "stays",
         "verdict",
     )
 
@@ -55,11 +58,13 @@ class Case:
         self.message = message
         self.keys = keys
         self.begun_at = begun_at
-        self.failures = 0
-        self.attempts: list[Attempt] = []
+        past = message.past if isinstance(message, Returned) else None
+        self.failures = past.failures if past else 0
+        self.attempts = [Attempt(*told) for told in past.attempts] if past else []
         self.found: Classification | None = None  # what the rules said of the last failure
         self.verdict: Verdict | None = None
-        self.outgoing: Outgoing | None = None  # the letter, built once
+        self.outgoing: Outgoing | None = None  # the letter, or the record on its way to a retry topic; built once
+        self.stays = False  # too large for a retry topic: what is left of its way is here
         self.publishes = 0
         self.dropped = False
 

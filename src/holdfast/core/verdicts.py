@@ -26,6 +26,17 @@ class Bury:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Publish it to a retry topic, the one of step `step`, and run it again `delay_s` later; here it is finished when
+    that is acknowledged.
+    """
+
+    step: int
+    delay_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Discard:
     """Drop it on purpose; counted and logged."""
 
@@ -39,4 +50,4 @@ class Halt:
     reason: str
 
 
-Verdict = Done | RetryAfter | Bury | Discard | Halt
+Verdict = Done | RetryAfter | Bury | Move | Discard | Halt

@@ -9,10 +9,22 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from holdfast.core.names import topic_problem
+from holdfast.core.untrusted import LARGEST_LONG, LARGEST_PARTITION, digits, text, topic, utf8, whole
 
-LARGEST_PARTITION: Final = 2**31 - 1
-LARGEST_LONG: Final = 2**63 - 1
+__all__ = [
+    "LARGEST_LONG",
+    "LARGEST_PARTITION",
+    "big_endian",
+    "digits",
+    "instant_ms",
+    "iso",
+    "text",
+    "topic",
+    "trace_id",
+    "utf8",
+    "whole",
+]
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _LAST_MS: Final = 253_402_300_799_999
@@ -23,39 +35,12 @@ _TRACEPARENT = re.compile(
 _LONGEST_TRACEPARENT = 512
 
 
-def text(value: object, limit: int) -> str:
-    """A text, cut; empty if it is none."""
-    return value[:limit] if isinstance(value, str) else ""
-
-
-def utf8(value: bytes | None, limit: int) -> str:
-    """Bytes as text, cut; what is not UTF-8 becomes replacement characters."""
-    return "" if value is None else value[: 4 * limit].decode("utf-8", "replace")[:limit]
-
-
-def whole(value: object, high: int = LARGEST_LONG) -> int | None:
-    """A whole number from 0 to `high`."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= high else None
-
-
-def digits(value: bytes | None, high: int = LARGEST_LONG) -> int | None:
-    """A whole number from 0 to `high`, written in ASCII digits."""
-    if value is None or not 0 < len(value) <= 19 or not value.isdigit():
-        return None
-    return whole(int(value), high)
-
-
 def big_endian(value: bytes | None, size: int) -> int | None:
     """A whole number of 0 or more in exactly `size` bytes, as Java's ByteBuffer writes it."""
     if value is None or len(value) != size:
         return None
     number = int.from_bytes(value, "big", signed=True)
     return number if number >= 0 else None
-
-
-def topic(name: str) -> str | None:
-    """A name that Kafka would allow."""
-    return None if topic_problem(name) else name
 
 
 def instant_ms(value: object) -> int | None:

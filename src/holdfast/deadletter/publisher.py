@@ -9,6 +9,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.policies import LetterFormat
 from holdfast.core.ports import Delivery, Outgoing, Sink
 from holdfast.core.records import Record
+from holdfast.core.returned import original, source_of
 from holdfast.core.runs import Case
 from holdfast.core.verdicts import Bury
 from holdfast.deadletter import checked, ours
@@ -21,7 +22,8 @@ class Publisher:
     """Letters of one consumer. `topics` maps each source topic to where its letters go, `partitions` says how many
     those have.
 
-    A letter goes to its record's partition number; where there is no such partition, its key decides.
+    A letter goes to its record's partition number; where there is no such partition, its key decides. That of a record
+    which came back from retry topics is about the original record, with all its attempts.
     """
 
     def __init__(
@@ -47,8 +49,8 @@ class Publisher:
         """The letter for a case: original key, original headers then ours, the value as the format has it."""
         letter = self.compose(case, error, verdict, classification=classification)
         value, headers = write(letter, self._form)
-        record = case.message
-        topic = self._topics[record.topic()]
+        record = original(case.message)
+        topic = self._topics[source_of(case.message)]
         return Outgoing(
             topic=topic,
             value=value,
@@ -60,10 +62,11 @@ class Publisher:
 
     def compose(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Letter:
         """Everything that is known about it, in no format yet."""
-        record = Record.of(case.message)
-        kind, _ = case.message.timestamp()
+        message = original(case.message)
+        record = Record.of(message)
+        kind, _ = message.timestamp()
         headers = ours.originals(record.headers)
-        message, error_class = _text_of(error), _class_of(error)
+        text, error_class = _text_of(error), _class_of(error)
         package = self._handler.partition(":")[0].partition(".")[0]
         if classification is None:
             classification = "non-retryable" if isinstance(error, HoldfastError) else "retryable"
@@ -79,11 +82,11 @@ class Publisher:
             error_type=type(error).__name__,
             error_class=error_class,
             error_cause="" if error.__cause__ is None else _class_of(error.__cause__),
-            error_message=message,
+            error_message=text,
             error_code=verdict.code,
             classification=classification,
             reason=verdict.reason,
-            fingerprint=fingerprint(error_class, message, user_frame(error, package=package)),
+            fingerprint=fingerprint(error_class, text, user_frame(error, package=package)),
             stack_trace=_stack_of(error),
             failed_at_ms=_ms(case.attempts[-1].at) if case.attempts else None,
             retry_count=max(0, case.failures - 1),

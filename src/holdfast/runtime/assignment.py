@@ -103,7 +103,7 @@ class Assignment:
             "offset_out_of_range",
             place=str(place),
             offset=partition.ledger.last + 1,
-            policy=self._plan.reset,
+            policy=self._plan.reset_of(place.topic),
             consequence="records between that offset and the log were deleted before they were processed",
         )
         try:
@@ -126,12 +126,13 @@ class Assignment:
         return Position(place, found.offset)
 
     def _by_policy(self, place: TopicPartition) -> Position:
-        if self._plan.reset == "error":
+        reset = self._plan.reset_of(place.topic)
+        if reset == "error":
             raise NoPosition(
                 f"{place} has no valid committed offset for group {self._plan.group} and auto_offset_reset is 'error';"
                 " commit a starting offset for the group, or choose earliest or latest."
             )
-        if self._plan.reset == "earliest":
+        if reset == "earliest":
             self._ownership.begin(place, start=BEGINNING)
             return Position(place, BEGINNING)
         _, high = self._source.edges(place, REREAD_TIMEOUT_S)

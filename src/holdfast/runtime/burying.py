@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from holdfast.core.errors import Fault, SinkError
 from holdfast.core.ordered import OrderedSet
 from holdfast.core.ports import Mailbox, Receipt
+from holdfast.core.returned import original
 from holdfast.core.runs import Case
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
@@ -92,15 +93,19 @@ class Burying:
 
 
 def told(case: Case, group: str) -> dict[str, object]:
-    """What every line of the log says about a case: what it failed with, what the rules made of it, and where it is."""
-    place, found = case.partition.place, case.found
+    """What every line of the log says about a case: what it failed with, what the rules made of it, and where it is:
+    where it came from, wherever it waited.
+    """
+    record, found = original(case.message), case.found
     known = {} if found is None else {"error_classification": found.kind, "code": found.code, "rule": found.rule}
+    waited = {} if record is case.message else {"retry_topic": case.partition.place.topic}
     return {
         "retry_count": max(0, case.failures - 1),
         "error_type": case.attempts[-1].error_type if case.attempts else "",
         **known,
+        **waited,
         "consumer_group": group,
-        "topic": place.topic,
-        "partition": place.partition,
-        "offset": case.message.offset(),
+        "topic": record.topic(),
+        "partition": record.partition(),
+        "offset": record.offset(),
     }

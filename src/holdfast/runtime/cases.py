@@ -1,4 +1,4 @@
-"""Records in trouble: judged, waiting for their next attempt, or being buried. Owner: the loop thread."""
+"""Records in trouble: judged, waiting for their next attempt, being moved or being buried. Owner: the loop thread."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from holdfast.core.runs import Attempt, Case
 from holdfast.core.sensitive import SensitiveData
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
-from holdfast.runtime.burying import Burying, told
+from holdfast.runtime.burying import Burying, Settled, told
 from holdfast.runtime.counts import CaseCounts, Labels
+from holdfast.runtime.moving import Moving
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.timers import Timers
 
@@ -56,6 +57,7 @@ class Cases:
         self.ready: deque[Case] = deque()
         self.burying = Burying(publisher, mailbox, group=plan.group, finished=self._buried)
         self.settling = self.burying.settling
+        self.moving = Moving(plan.tiers, publisher, mailbox, self.settling, finished=self._moved, stay=self._stays)
         self.counts = CaseCounts()
 
     def failed(self, case: Case, error: BaseException, now: float) -> None:
@@ -71,6 +73,8 @@ class Cases:
             elapsed_s=now - case.begun_at,
             policy=self._policies.of(error),
             jitter=self._random.random(),
+            tiers_s=self.moving.way(case),
+            moved=self.moving.behind(case),
         )
         case.found = found
         self.counts.failed(Labels.of(case))
@@ -84,6 +88,10 @@ class Cases:
                 self._say(log.error if found.kind == "retryable" else log.warning, "bury", case, reason=reason)
                 case.outgoing = self._publisher.letter(case, error, verdict, classification=found.kind)
                 self.burying.begin(case)
+            case verdicts.Move(delay_s=delay_s, reason=reason):
+                self.counts.retried(case.failures)
+                self._say(log.warning, "move", case, reason=reason, delay_s=delay_s)
+                self.moving.begin(case, verdict, wall)
             case verdicts.Discard(reason=reason):
                 self._discard(case, error, reason)
             case verdicts.Halt(reason=reason):
@@ -113,16 +121,32 @@ class Cases:
         self._say(log.info, "buried", case, dead_letter_topic=case.outgoing.topic if case.outgoing else None)
         self._finished(case)
 
+    def _moved(self, case: Case) -> None:
+        self.counts.was_moved(Labels.of(case))
+        self._say(log.info, "moved", case, to=case.outgoing.topic if case.outgoing else None)
+        self._finished(case)
+
+    def _stays(self, case: Case, now: float) -> None:
+        """It cannot be moved: its lane waits, but for no longer than retries in place wait."""
+        delay_s = case.verdict.delay_s if isinstance(case.verdict, verdicts.Move) else 0.0
+        case.verdict = verdicts.RetryAfter(min(delay_s, self._plan.retry.max_delay_ms / 1000))
+        self._timers.add(now + case.verdict.delay_s, case)
+
+    def settled(self, word: Settled, now: float) -> None:
+        """Word from the sink."""
+        (self.moving if isinstance(word.case.verdict, verdicts.Move) else self.burying).settled(word, now)
+
     def step(self, now: float) -> None:
         """Cases whose wait is over: run again, or publish again."""
         self.burying.step(now)
+        self.moving.step(now)
         for case in self._timers.due(now):
             if not case.dropped:
                 self.ready.append(case)
 
     def next_in(self, now: float) -> float:
         """Seconds until a wait is over. What is ready already waits for room or for a hold to go, not for time."""
-        return min(self._timers.next_in(now), self.burying.next_in(now))
+        return min(self._timers.next_in(now), self.burying.next_in(now), self.moving.next_in(now))
 
     def drop(self, partition: Partition) -> list[Case]:
         """The partition goes: forget its cases; returns those that were waiting or settling (not running)."""

@@ -48,17 +48,20 @@ class Labelled:
 class CaseCounts:
     """Totals since the start.
 
-    An error is one failed attempt, a retry is one more attempt that was decided on. A letter counts as buried, and a
-    record as discarded, when it is finished so. `sensitive` are those discarded because of what was found in them.
+    An error is one failed attempt, a retry is one more attempt that was decided on, in place or after a retry topic. A
+    letter counts as buried, and a record as moved or discarded, when it is finished so. `sensitive` are those discarded
+    because of what was found in them.
     """
 
     errors: int = 0
     retries: int = 0
     buried: int = 0
+    moved: int = 0
     discarded: int = 0
     sensitive: int = 0
     errors_by: Labelled = field(default_factory=Labelled)
     buried_by: Labelled = field(default_factory=Labelled)
+    moved_by: Labelled = field(default_factory=Labelled)
     discarded_by: Labelled = field(default_factory=Labelled)
     retries_by_attempt: list[int] = field(default_factory=lambda: [0] * 11)
     """By the number of the retry: 1 to 9, and all beyond under 10."""
@@ -75,6 +78,10 @@ class CaseCounts:
     def was_buried(self, labels: Labels) -> None:
         self.buried += 1
         self.buried_by.add(labels)
+
+    def was_moved(self, labels: Labels) -> None:
+        self.moved += 1
+        self.moved_by.add(labels)
 
     def was_discarded(self, labels: Labels, *, sensitive: bool) -> None:
         self.discarded += 1

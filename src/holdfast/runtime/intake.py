@@ -6,10 +6,11 @@ from itertools import groupby
 
 from holdfast.core.lanes import Lanes
 from holdfast.core.partitions import Partition
-from holdfast.core.policies import BufferPolicy
-from holdfast.core.ports import Source
+from holdfast.core.ports import Clock, Source
 from holdfast.core.records import Message, TopicPartition
 from holdfast.runtime.ownership import Ownership
+from holdfast.runtime.plan import Plan
+from holdfast.runtime.waiting import WaitingRoom
 
 PAUSE_AFTER_S = 0.05
 """A partition is paused only when it stays full this long: a pause costs about 19 ms and purges what was prefetched."""
@@ -20,6 +21,8 @@ SWEEPS = 4
 POLL_AT_LEAST_S = 0.1
 """However full the buffers are, the client is polled this often: callbacks and membership need it."""
 
+FULL = "full"
+
 
 class Intake:
     """Sweeps the client while there is room; pauses partitions that stay full and resumes them at the low marks.
@@ -27,19 +30,31 @@ class Intake:
     A partition holds at most twice its quota plus one sweep: beyond twice the quota it is paused at once.
     """
 
-    def __init__(
-        self, source: Source, ownership: Ownership, lanes: Lanes, policy: BufferPolicy, *, sweep: int, topics: int
-    ) -> None:
+    def __init__(self, source: Source, ownership: Ownership, lanes: Lanes, plan: Plan, clock: Clock) -> None:
         self._source = source
         self._ownership = ownership
         self._lanes = lanes
-        self._policy = policy
-        self._sweep = sweep
-        self._one_topic = topics == 1
+        self._policy = plan.buffer
+        self._sweep = plan.sweep
+        self._one_topic = len(plan.subscription) == 1
+        self._waiting: WaitingRoom | None = None
+        if plan.tiers is not None:
+            self._waiting = WaitingRoom(
+                plan.tiers, plan.buffer, clock, enter=self._enter, pause=self._pause, resume=self._resume
+            )
         self._full: dict[TopicPartition, Partition] = {}
         self._polled_at = float("-inf")
         self._more = False  # the last sweep did not take all that the client had
         self.closed = False  # draining: whatever still arrives is left to the next owner
+
+    def step(self, now: float) -> None:
+        """Let in what has become due."""
+        if self._waiting is not None and not self.closed:
+            self._waiting.step(now)
+
+    def due_in(self, now: float) -> float:
+        """Seconds until `step` may have something to let in."""
+        return float("inf") if self._waiting is None or self.closed else self._waiting.due_in(now)
 
     def poll(self, now: float, timeout_s: float) -> bool:
         """Take what is there; wait up to timeout_s for something if nothing is. Whether records arrived."""
@@ -84,6 +99,8 @@ class Intake:
 
     def forget(self, partition: Partition) -> None:
         self._full.pop(partition.place, None)
+        if self._waiting is not None:
+            self._waiting.forget(partition)
 
     def _route(self, messages: list[Message]) -> None:
         if self.closed:
@@ -108,10 +125,16 @@ class Intake:
         partition = self._ownership.get(place)
         if partition is None or partition.closing:
             return  # not ours (any more): whoever owns it next reads it again
+        if self._waiting is not None and place.topic in self._waiting:
+            self._waiting.admit(partition, messages)
+        else:
+            self._enter(partition, messages)
+
+    def _enter(self, partition: Partition, messages: list[Message]) -> None:
         partition.feed(messages)
         self._lanes.ready(partition)
         if self._is_full(partition):
-            self._full.setdefault(place, partition)
+            self._full.setdefault(partition.place, partition)
 
     def _is_full(self, partition: Partition) -> bool:
         return len(partition.buffer) >= self._policy.records or partition.held_bytes >= self._policy.bytes
@@ -125,12 +148,20 @@ class Intake:
             if low:
                 del self._full[place]
                 partition.full_since = None
-                if partition.paused:
-                    partition.paused = False
-                    self._source.resume([place])
-            elif not partition.paused and self._must_pause(partition, now):
-                partition.paused = True
-                self._source.pause([place])
+                self._resume(partition, FULL)
+            elif FULL not in partition.pauses and self._must_pause(partition, now):
+                self._pause(partition, FULL)
+
+    def _pause(self, partition: Partition, why: str) -> None:
+        if not partition.pauses:
+            self._source.pause([partition.place])
+        partition.pauses.add(why)
+
+    def _resume(self, partition: Partition, why: str) -> None:
+        if why in partition.pauses:
+            partition.pauses.remove(why)
+            if not partition.pauses:
+                self._source.resume([partition.place])
 
     def _must_pause(self, partition: Partition, now: float) -> bool:
         if partition.full_since is None:

@@ -75,7 +75,7 @@ class Loop:
         self.ownership = Ownership()
         self.committer = Committer(source, self.lanes, plan)
         self.assignment = Assignment(source, self.ownership, self.committer, plan)
-        self.intake = Intake(source, self.ownership, self.lanes, plan.buffer, sweep=plan.sweep, topics=len(plan.topics))
+        self.intake = Intake(source, self.ownership, self.lanes, plan, clock)
         self.cases = Cases(plan, publisher, mailbox, clock, random, finished=self._case_finished, halt=self._halt)
         self.handover = Handover(
             source, self.ownership, self.lanes, cases=self.cases, committer=self.committer, intake=self.intake
@@ -96,7 +96,7 @@ class Loop:
     # -- one turn
 
     def start(self) -> None:
-        self._source.subscribe(self.plan.topics, self)
+        self._source.subscribe(self.plan.subscription, self)
 
     def step(self, now: float) -> None:
         """One turn of the loop. After it, `ending` may be set: then the client is closed and nothing is left to do.
@@ -121,6 +121,7 @@ class Loop:
         for item in items:
             self._accept(item, now)
         self.cases.step(now)
+        self.intake.step(now)
         self._recall(now)
         self._set_hold(COMMIT, held=self.committer.tripped(now))
         self._dispatch(now, keep=keep)  # before the commit: lanes that start now may be back in time to share it
@@ -159,7 +160,7 @@ class Loop:
         elif self._walked or self.in_flight or self.cases.settling or self.committer.under_way:
             self.intake.poll(now, 0.0)
         else:
-            due_s = min(self.cases.next_in(now), self.committer.due_in(now))
+            due_s = min(self.cases.next_in(now), self.committer.due_in(now), self.intake.due_in(now))
             self.intake.poll(now, max(0.0, min(IDLE_S, due_s)))
 
     # -- results
@@ -169,7 +170,7 @@ class Loop:
             case Run():
                 self._returned(item, now)
             case Settled():
-                self.cases.burying.settled(item, now)
+                self.cases.settled(item, now)
             case Stop(deadline=deadline):
                 self._drain(deadline, now)
             case _:

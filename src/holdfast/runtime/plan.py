@@ -8,6 +8,7 @@ from typing import Literal
 
 from holdfast.core.classification import BUILT_IN, NotFound, RuleBook, Unknown
 from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
+from holdfast.core.retry_topics import Tiers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,5 +38,16 @@ class Plan:
     """Source topic → where its letters go."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Source topic → its id, where the broker tells it."""
+    tiers: Tiers | None = None
+    """Its retry topics, if it has any."""
     handler: str = ""
     app_version: str = ""
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics it reads: its own, and those that its records come back from."""
+        return (*self.topics, *(self.tiers.topics if self.tiers else ()))
+
+    def reset_of(self, topic: str) -> Literal["earliest", "latest", "error"]:
+        """A retry topic is always read from its beginning: whatever is in it, this group has put there."""
+        return "earliest" if self.tiers and topic in self.tiers.topics else self.reset

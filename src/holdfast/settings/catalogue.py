@@ -10,7 +10,8 @@ from typing import Final
 
 from holdfast.core import names, policies
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
-from holdfast.settings.kinds import Brokers, Choice, Flag, Hidden, Names, Number, Table, Text, Whole
+from holdfast.core.retry_topics import RetryTopics
+from holdfast.settings.kinds import Brokers, Choice, Delays, Flag, Hidden, Names, Number, Table, Text, Whole
 from holdfast.settings.passthrough import CALLABLES, property_problem
 from holdfast.settings.shape import Section, Setting
 from holdfast.settings.tables import Retries, Rules
@@ -239,6 +240,30 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
     "none": {"max_retries": 0},
 }
 
+_TOPICS = RetryTopics()
+RETRY_TOPICS: Final = Section(
+    "retry_topics",
+    "Where failed records wait after the retries in place, so that their partition goes on meanwhile.",
+    (
+        Setting(
+            "delays",
+            Delays(),
+            _TOPICS.delays,
+            "Like `5s,1m,10m`, or `off`: one attempt after each. Topics are named `<topic>.<group>.retry.<delay>`.",
+        ),
+        Setting(
+            "allow_reorder",
+            Flag(),
+            _TOPICS.allow_reorder,
+            "Agrees that a record which comes back was overtaken; needed with order partition or key.",
+        ),
+        Setting("create_topics", Flag(), _TOPICS.create_topics, "Whether missing retry topics are made."),
+    ),
+    per_consumer=True,
+    policy=RetryTopics,
+    shorthand="delays",
+)
+
 _BUFFER = BufferPolicy()
 BUFFER: Final = Section(
     "buffer",
@@ -276,6 +301,7 @@ SECTIONS: Final = (
     CONSUMER,
     COMMIT,
     RETRY,
+    RETRY_TOPICS,
     BUFFER,
     DEAD_LETTER,
     Section(

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from holdfast.core import names
 from holdfast.core.errors import ConfigError
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
+from holdfast.core.retry_topics import RetryTopics
 from holdfast.settings import catalogue
 from holdfast.settings.gathered import Given
 from holdfast.settings.model import AppSettings, ConsumerSettings, TopicNames
@@ -45,9 +46,10 @@ class ConsumerBuilder:
         group = self._group()
         topics = self._topics()
         topic_names = {topic: self._names(topic, group, letter) for topic in topics}
+        retry_topics = self._retry_topics(topics, group, retry)
         if retry and timings:
             self._warn_of_retry_sum(retry, timings)
-        if self.problems or not (letter and retry and timings and commit and buffer):
+        if self.problems or not (letter and retry and timings and commit and buffer) or retry_topics is None:
             return None
         return ConsumerSettings(
             **self._plain(),
@@ -60,6 +62,7 @@ class ConsumerBuilder:
             commit=commit,
             retry=retry,
             retries=retries,
+            retry_topics=retry_topics,
             buffer=buffer,
             dead_letter=letter,
         )
@@ -94,6 +97,31 @@ class ConsumerBuilder:
                 " idempotent=True in code if the handler can bear that, give it an inbox, or use commit.mode each."
             )
         return self._policy(CommitPolicy, told)
+
+    def _retry_topics(self, topics: tuple[str, ...], group: str, retry: RetryPolicy | None) -> RetryTopics | None:
+        told = self._resolver.section(catalogue.RETRY_TOPICS, self._name)
+        found = self._policy(RetryTopics, told)
+        if not found:
+            return found
+        origin, order = told["delays"].origin, self._value("order")
+        if order != "none" and not found.allow_reorder:
+            self.problems.append(
+                f"retry_topics ({origin}) let other records overtake one that failed, and order is {order}. Say"
+                " retry_topics.allow_reorder=true if the handler can bear that, or order none, or remove the delays."
+            )
+        if retry is not None and retry.max_retries is None and retry.max_elapsed_s is None:
+            self.problems.append(
+                f"retry_topics ({origin}) would never be used: retry.max_retries is forever. Give it a number (0: no"
+                " retries in place), or set retry.max_elapsed_s."
+            )
+        for topic in topics if group else ():
+            problem = found.name_problem(topic, group)
+            if problem:
+                self.problems.append(f"retry_topics.delays {problem} (from {origin}; the group is part of the name).")
+            own = [name for name in found.topics(topic, group) if name in topics]
+            if own:
+                self.problems.append(f"consumer.topics has {own[0]}, which is read anyway: it is a retry topic.")
+        return found
 
     def _timings(self) -> TimingPolicy | None:
         names_here = ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "revoke_timeout_s")

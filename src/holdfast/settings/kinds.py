@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast.core import checks
+from holdfast.core.retry_topics import EXPECTED, delay_s, delay_text
 from holdfast.settings.secret import Secret
 
 
@@ -176,6 +177,29 @@ class Names:
             if not isinstance(name, str) or not name.strip() or not name.isprintable():
                 raise Unfit(f"must be {self.expects}; got {checks.shown(name)} among them")
         return tuple(dict.fromkeys(several))
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Delays like `5s, 1m, 10m`, in text or as a list; `off` for none at all."""
+
+    expects: str = f'{EXPECTED}, or "off"'
+
+    def parse(self, text: str) -> object:
+        return self.check(text)
+
+    def check(self, value: object) -> object:
+        if isinstance(value, str):
+            value = [] if value.strip().lower() == "off" else [part.strip() for part in value.split(",")]
+        if not isinstance(value, list | tuple):
+            raise Unfit(f"must be {self.expects}; got {checks.shown(value)}")
+        found = []
+        for part in value:
+            seconds = delay_s(part)
+            if seconds is None:
+                raise Unfit(f"must be {self.expects}; got {checks.shown(part)}")
+            found.append(delay_text(seconds))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

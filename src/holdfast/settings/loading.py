@@ -109,6 +109,7 @@ def _build_consumers(
     gathered.problems.extend(_of_consumers(problems))
     gathered.warnings.extend(_of_consumers(warnings))
     gathered.problems.extend(_shared_groups(built))
+    gathered.problems.extend(_shared_retry_topics(built))
     return built
 
 
@@ -125,6 +126,21 @@ def _shared_groups(built: Mapping[str, ConsumerSettings]) -> list[str]:
         f"consumers {', '.join(who)}: all use the group {group!r}, so each would stop the others at every rebalance."
         " Give each a group of its own."
         for group, who in members.items()
+        if len(who) > 1
+    ]
+
+
+def _shared_retry_topics(built: Mapping[str, ConsumerSettings]) -> list[str]:
+    """Topic `a` with group `b.c` and topic `a.b` with group `c` have the same names."""
+    users: dict[str, list[str]] = {}
+    for name, settings in built.items():
+        for topic in settings.topics:
+            for retry_topic in settings.retry_topics.topics(topic, settings.group):
+                users.setdefault(retry_topic, []).append(name)
+    return [
+        f"consumers {', '.join(who)}: all use the retry topic {topic!r}, so each would get the others' retries."
+        " Give one of them another group."
+        for topic, who in users.items()
         if len(who) > 1
     ]
 

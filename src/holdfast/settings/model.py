@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy, TimingPolicy
+from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.rules import Rule
 from holdfast.settings.secret import Secret
 
@@ -69,6 +70,7 @@ class ConsumerSettings:
     timings: TimingPolicy
     commit: CommitPolicy
     retry: RetryPolicy
+    retry_topics: RetryTopics
     buffer: BufferPolicy
     dead_letter: DeadLetterPolicy
 

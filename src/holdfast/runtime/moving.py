@@ -1,0 +1,115 @@
+"""Records on their way to a retry topic: sent, and sent again until they are there. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from holdfast.core.errors import Fault, SinkError
+from holdfast.core.ordered import OrderedSet
+from holdfast.core.ports import Mailbox, Receipt
+from holdfast.core.retry_headers import shortened
+from holdfast.core.retry_topics import Tiers
+from holdfast.core.returned import Returned, moved
+from holdfast.core.runs import Case
+from holdfast.core.verdicts import Move
+from holdfast.deadletter.publisher import Publisher
+from holdfast.observe.logs import get_logger
+from holdfast.runtime.burying import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Settled, told
+from holdfast.runtime.timers import Timers
+
+log = get_logger("holdfast.consumer")
+
+
+class Moving:
+    """Cases whose verdict is Move. Until its copy is acknowledged a case is in `settling`, as one that is buried.
+
+    `finished` is called when it is: if the process dies before the commit that follows, the record is moved once more.
+    `stay` is called for a record that is too large for its retry topic.
+    """
+
+    def __init__(
+        self,
+        tiers: Tiers | None,
+        publisher: Publisher,
+        mailbox: Mailbox,
+        settling: OrderedSet[Case],
+        *,
+        finished: Callable[[Case], None],
+        stay: Callable[[Case, float], None],
+    ) -> None:
+        self._tiers = tiers or Tiers(group="")
+        self._publisher = publisher
+        self._mailbox = mailbox
+        self._settling = settling
+        self._finished = finished
+        self._stay = stay
+        self._timers: Timers[Case] = Timers()
+        self.failures = 0
+
+    def way(self, case: Case) -> tuple[int, ...]:
+        """The delays that this record may go through."""
+        return () if case.stays else self._tiers.delays_s
+
+    @staticmethod
+    def behind(case: Case) -> int | None:
+        """How many of them it has behind it; None if it is still where it came from."""
+        return case.message.past.step if isinstance(case.message, Returned) else None
+
+    def begin(self, case: Case, verdict: Move, wall_s: float) -> None:
+        case.outgoing = moved(
+            case.message,
+            tiers=self._tiers,
+            step=verdict.step,
+            wall_s=wall_s,
+            failures=case.failures,
+            attempts=[(attempt.at, attempt.error_type) for attempt in case.attempts],
+        )
+        self._settling.add(case)
+        self._publish(case)
+
+    def step(self, now: float) -> None:
+        """Send again what has waited long enough."""
+        for case in self._timers.due(now):
+            if not case.dropped:
+                self._publish(case)
+
+    def next_in(self, now: float) -> float:
+        return self._timers.next_in(now)
+
+    def _publish(self, case: Case) -> None:
+        if case.outgoing is None:
+            raise RuntimeError("a case is being moved without a record")
+        mailbox = self._mailbox
+        self._publisher.send(case.outgoing, lambda outcome: mailbox.post(Settled(case, outcome)))
+
+    def settled(self, word: Settled, now: float) -> None:
+        """The sink answered: finished, or try again; the handler does not run again meanwhile."""
+        case = word.case
+        if case.dropped:
+            return
+        match word.outcome:
+            case Receipt():
+                self._settling.discard(case)
+                self._finished(case)
+            case SinkError() as error:
+                self._failed(case, error, now)
+
+    def _failed(self, case: Case, error: SinkError, now: float) -> None:
+        self.failures += 1
+        case.publishes += 1
+        delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(case.publishes - 1, 10))
+        about = told(case, self._tiers.group) | {"fault": error.fault, "error": str(error)}
+        if error.fault is Fault.TOO_LARGE and case.outgoing is not None:
+            shorter = shortened(case.outgoing.headers)
+            if shorter is case.outgoing.headers:
+                self._settling.discard(case)
+                case.stays = True
+                case.outgoing = None
+                log.error("too_large_to_move", **about, consequence="it is tried once more in place, then buried")
+                self._stay(case, now)
+                return
+            case.outgoing = replace(case.outgoing, headers=shorter)
+            delay_s = 0.0
+        log.error("not_moved", **about, backoff_delay_ms=round(delay_s * 1000))
+        self._timers.add(now + delay_s, case)
