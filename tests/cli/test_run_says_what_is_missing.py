@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # public, says its docstring
 
 from holdfast.testing import ExistingBroker, KafkaBroker
 from holdfast.testing.loopback import free_ports
@@ -46,6 +47,29 @@ def test_a_dead_letter_topic_that_may_not_be_made(
     assert done.returncode == 3
     assert "dead-letter topic" in done.stderr
     assert "--create --topic" in done.stderr
+
+
+def test_a_retry_topic_that_this_login_may_not_make(project: Path, strict: KafkaBroker) -> None:
+    name = strict.create_topic("orders.guarded.v1")
+    strict.deny("alice", topic=f"{name}.g.retry.5s", operation=AclOperation.CREATE)
+    (project / "app.py").write_text(APP.replace("orders.payment.v1", name))
+    done = holdfast(
+        "run",
+        "app:app",
+        cwd=project,
+        KAFKA_BROKERS=strict.bootstrap_sasl,
+        KAFKA_CONSUMER_GROUP="g",
+        HOLDFAST_KAFKA_SECURITY_PROTOCOL="SASL_PLAINTEXT",
+        HOLDFAST_KAFKA_SASL_MECHANISM="PLAIN",
+        HOLDFAST_KAFKA_SASL_USERNAME="alice",
+        HOLDFAST_KAFKA_SASL_PASSWORD="secret",
+        HOLDFAST_RETRY_TOPICS_DELAYS="5s",
+        HOLDFAST_RETRY_TOPICS_ALLOW_REORDER="true",
+    )
+    assert done.returncode == 3
+    assert f"The retry topic {name}.g.retry.5s does not exist and could not be made" in done.stderr
+    assert f"--create --topic {name}.g.retry.5s --partitions 1 --config cleanup.policy=delete" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_login_that_is_refused(project: Path, strict: KafkaBroker) -> None:

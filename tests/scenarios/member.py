@@ -61,7 +61,7 @@ class Member:
             **{key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "KAFKA_"))},
             **{f"HOLDFAST_{key.upper().replace('.', '_')}": _text(value) for key, value in settings.items()},
             **variables,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
             "PYTHONUNBUFFERED": "1",
         }
         self._process: subprocess.Popen[bytes] | None = None

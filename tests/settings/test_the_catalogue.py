@@ -6,6 +6,7 @@ from dataclasses import fields
 import pytest
 
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
+from holdfast.core.retry_topics import RetryTopics
 from holdfast.settings import AppSettings, HealthSettings, KafkaSettings, LogSettings, ShutdownSettings, catalogue
 from holdfast.settings.kinds import Hidden, Kind
 from holdfast.settings.shape import Section, Setting
@@ -39,6 +40,7 @@ def test_no_variable_means_two_things() -> None:
         ("log", LogSettings),
         ("app", AppSettings),
         ("retry", RetryPolicy),
+        ("retry_topics", RetryTopics),
         ("commit", CommitPolicy),
         ("buffer", BufferPolicy),
         ("dead_letter", DeadLetterPolicy),

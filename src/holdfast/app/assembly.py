@@ -24,6 +24,7 @@ from holdfast.runtime.lifecycle import Lifecycle, LoopThread
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.returning import returning, returning_async
 from holdfast.settings import ConsumerSettings, Settings
 
 if TYPE_CHECKING:
@@ -99,9 +100,11 @@ def _loop_thread(
     executor: Executor
     inline: Inline | None = None
     if consumer.shape.is_async:
-        executor = CoroutineExecutor(handler.call_async(sink), mailbox, capacity=plan.capacity, events=events)
+        call_async = handler.call_async(sink)
+        call_async = returning_async(call_async) if plan.tiers else call_async
+        executor = CoroutineExecutor(call_async, mailbox, capacity=plan.capacity, events=events)
     else:
-        call = handler.call(sink)
+        call = returning(handler.call(sink)) if plan.tiers else handler.call(sink)
         executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name)
         inline = Inline(call, mailbox, executor.tallies, name=plan.name)
     publisher = Publisher(
@@ -147,6 +150,7 @@ def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, groun
         revoke_timeout_s=own.timings.revoke_timeout_s,
         dead_letter_topics=own.dead_letter_topics,
         topic_ids=ground.topic_ids,
+        tiers=ground.tiers.get(own.name),
         handler=f"{consumer.function.__module__}:{consumer.shape.name}",
         app_version=settings.app.version,
     )

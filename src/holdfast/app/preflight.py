@@ -1,4 +1,4 @@
-"""What must be there before a consumer starts: the broker, the topics, the dead-letter topics."""
+"""What must be there before a consumer starts: the broker, the topics, the dead-letter topics, the retry topics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.app.retry_topics import RetryTopicsGround
 from holdfast.core.errors import Fault, SourceError, StartError
+from holdfast.core.retry_topics import Tiers
 from holdfast.kafka import KafkaAdmin, TopicFacts
 from holdfast.observe.logs import get_logger
 from holdfast.settings import ConsumerSettings
@@ -23,10 +25,13 @@ LETTER_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the cluster said: each topic's id where it tells one, and how many partitions each dead-letter topic has."""
+    """What the cluster said: each topic's id where it tells one, how many partitions each dead-letter topic has, and
+    the retry topics of each consumer that has some.
+    """
 
     topic_ids: Mapping[str, str]
     letter_partitions: Mapping[str, int]
+    tiers: Mapping[str, Tiers]
 
 
 def preflight(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings], *, wait: bool) -> Ground:
@@ -61,8 +66,11 @@ def _look(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Ground:
     if missing:
         raise StartError("\n".join(missing))
     letter_partitions = {letter: _letter_topic(admin, letter, consumers, facts) for letter in letters}
+    retries = RetryTopicsGround(admin, facts)
+    tiers = retries.lay(consumers)
     ids = {fact.name: fact.topic_id for fact in facts.values() if fact is not None and fact.topic_id}
-    return Ground({topic: ids[topic] for topic in sources if topic in ids}, letter_partitions)
+    known = {topic: ids[topic] for topic in sources if topic in ids}
+    return Ground(known | retries.topic_ids, letter_partitions, tiers)
 
 
 def _missing(topic: str) -> str:

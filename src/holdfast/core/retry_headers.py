@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.core.names import MAX_TOPIC_LENGTH, topic_problem
 from holdfast.core.records import Headers
 from holdfast.core.retry_topics import MOST_STEPS, Tier, Tiers
 from holdfast.core.untrusted import LARGEST_PARTITION, digits, text, utf8, whole
@@ -42,7 +43,6 @@ MOST_ATTEMPTS: Final = 20
 """Told one by one: the first and the last ones."""
 LONGEST_TYPE: Final = 100
 LARGEST_ATTEMPTS_BYTES: Final = 16_000
-LONGEST_GROUP: Final = 1_000
 LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999."""
 
@@ -86,7 +86,7 @@ def encode(past: Past, *, group: str) -> Headers:
         (STEP, str(past.step)),
         (FAILURES, str(min(past.failures, MOST_FAILURES))),
         (DUE, str(past.due_ms)),
-        (GROUP, group[:LONGEST_GROUP]),
+        (GROUP, group),
     ]
     if past.origin is not None:
         origin = past.origin
@@ -118,7 +118,6 @@ def decode(headers: Headers, *, tier: Tier, tiers: Tiers) -> Past:
     own = tuple(headers[: len(headers) if count is None else count])
     told: dict[str, bytes | None] = {} if count is None else dict(headers[count:])
     step = _step(digits(told.get(STEP), MOST_STEPS), tier, tiers)
-    group = utf8(told.get(GROUP), LONGEST_GROUP)
     return Past(
         step=step,
         failures=digits(told.get(FAILURES), MOST_FAILURES) or max(step, 1),
@@ -126,7 +125,7 @@ def decode(headers: Headers, *, tier: Tier, tiers: Tiers) -> Past:
         origin=_origin(told, tier),
         attempts=_attempts(told.get(ATTEMPTS)),
         headers=own,
-        foreign=bool(group) and group != tiers.group[:LONGEST_GROUP],
+        foreign=_is_foreign(told.get(GROUP), tiers.group),
     )
 
 
@@ -152,6 +151,13 @@ def _own(headers: Headers) -> int | None:
     if count is None or len(headers) - count > _LONGEST_BLOCK:
         return None
     return count if all(name.startswith(PREFIX) for name, _ in headers[count:]) else None
+
+
+def _is_foreign(told: bytes | None, group: str) -> bool:
+    """What cannot be a group's name in a topic's name is nobody's."""
+    if not told or len(told) > MAX_TOPIC_LENGTH:
+        return False
+    return topic_problem(utf8(told, MAX_TOPIC_LENGTH)) is None and told != group.encode()
 
 
 def _step(told: int | None, tier: Tier, tiers: Tiers) -> int:

@@ -79,9 +79,10 @@ class Case:
 class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
-    While it is out, the worker alone writes `current`, `done`, `failure` and `elapsed_s`; the loop alone writes `stop`
-    and adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so once the loop has
-    set `stop` and read `current`, nothing behind that record will be started. Otherwise the loop thread owns it.
+    While it is out, the worker alone writes `current`, `attempt`, `done`, `failure` and `elapsed_s`; the loop alone
+    writes `stop` and adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so
+    once the loop has set `stop` and read `current`, nothing behind that record will be started. Otherwise the loop
+    thread owns it.
     """
 
     __slots__ = (

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicCollection
-from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.core.errors import Fault, SourceError
@@ -18,6 +23,8 @@ from holdfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, fault_o
 
 TRY_S = 1.0
 """One attempt to reach the brokers; between attempts the reason of the failure is looked at."""
+
+_CANNOT_TELL = ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +75,30 @@ class KafkaAdmin:
                 facts[name] = TopicFacts(name, len(described.partitions), _id_of(described.topic_id))
             except CLIENT_ERRORS as error:
                 inner = error_in(error)
-                if inner is not None and inner.name() in ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"):
+                if inner is not None and inner.name() in _CANNOT_TELL:
                     return _from_list(listed, names)
                 if inner is None or fault_of(inner) is not Fault.MISSING:
                     raise source_error(f"describe topic {name}", error) from error
                 facts[name] = None
         return facts
+
+    def names(self, timeout_s: float) -> set[str]:
+        """The topics that there are, as far as this login may see them."""
+        return {name for name, topic in self._cluster(timeout_s).topics.items() if topic.error is None}
+
+    def topic_config(self, name: str, timeout_s: float) -> dict[str, str]:
+        """What was set for a topic, and what holds by default. Empty where nobody can tell: the embedded broker, or a
+        login that may not ask.
+        """
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        try:
+            [future] = self._client.describe_configs([resource], request_timeout=timeout_s).values()
+            return {entry.name: entry.value for entry in _wait(future, timeout_s).values() if entry.value is not None}
+        except CLIENT_ERRORS as error:
+            inner = error_in(error)
+            if inner is not None and (fault_of(inner) is Fault.REFUSED or inner.name() in _CANNOT_TELL):
+                return {}
+            raise source_error(f"describe the configuration of topic {name}", error) from error
 
     def create_topic(
         self,

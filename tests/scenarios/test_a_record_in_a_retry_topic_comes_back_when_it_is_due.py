@@ -1,0 +1,69 @@
+"""A record that failed in place waits in a retry topic: its partition goes on, a restart does not matter, and it comes
+back when it is due and not before. Nobody is evicted for waiting (P1, P4).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scenarios.conftest import MakeScene
+from tests.scenarios.journal import Entry
+from tests.scenarios.member import wait_until
+from tests.scenarios.scene import Scene, Sent, Work
+
+DELAY_S = 4.0
+SETTINGS = {
+    "retry.max_retries": 1,
+    "retry.initial_delay_ms": 20,
+    "retry_topics.delays": "4s",
+    "retry_topics.allow_reorder": True,
+}
+
+
+def retry_topic(scene: Scene) -> str:
+    return f"{scene.topic}.{scene.group}.retry.4s"
+
+
+def of(scene: Scene, what: str, sent: Sent) -> list[Entry]:
+    return [entry for entry in scene.journal.of(what) if entry.id == sent.id]
+
+
+@pytest.mark.parametrize("way", ["killed", "stopped"])
+def test_it_waits_out_a_restart(make_scene: MakeScene, way: str) -> None:
+    scene = make_scene()
+    [bad, *others] = scene.send([Work(failures=2), Work(), Work()])
+    first = scene.member(SETTINGS)
+    said = first.wait_event("moved", offset=bad.id.offset)
+    assert said["to"] == f"{retry_topic(scene)}[0]"
+    scene.wait_all_ended(others, timeout_s=2.0)  # the partition goes on at once
+    scene.wait_committed()
+    assert first.kill() if way == "killed" else first.stop() == 0
+
+    second = scene.member(SETTINGS)
+    second.wait_assigned(2)
+    scene.wait_all_ended([bad])
+    assert [entry.attempt for entry in of(scene, "fail", bad)] == [1, 2]
+    [end] = of(scene, "end", bad)
+    assert end.attempt == 3, "the count goes on, and the handler sees the record where it came from"
+    waited_s = end.at - of(scene, "fail", bad)[-1].at
+    assert waited_s >= DELAY_S, "not before it is due"
+    wait_until(lambda: scene.committed(retry_topic(scene)) == {0: 1}, what="the retry topic is committed, too")
+    assert second.stop() == 0
+
+
+def test_the_main_partition_goes_on_and_nobody_is_evicted_meanwhile(make_scene: MakeScene) -> None:
+    scene = make_scene()
+    settings = SETTINGS | {"consumer.max_poll_interval_ms": 6_000, "retry_topics.delays": "8s"}
+    member = scene.member(settings).wait_assigned(2)
+    [bad] = scene.send([Work(failures=2)])
+    member.wait_event("moved")
+    during = scene.send(Work(sleep_s=0.01) for _ in range(300))
+    scene.wait_all_ended(during, timeout_s=30)
+    scene.wait_all_ended([bad], timeout_s=30)
+    [end] = of(scene, "end", bad)
+    assert 8.0 <= end.at - of(scene, "fail", bad)[-1].at < 12.0
+    ended = [entry.at for entry in scene.journal.of("end") if entry.id != bad.id]
+    assert sum(at < end.at for at in ended) == len(during), "the others did not wait for it"
+    assert member.events("revoked") == member.events("lost") == []
+    assert len(member.events("assigned")) == 1
+    assert member.stop() == 0

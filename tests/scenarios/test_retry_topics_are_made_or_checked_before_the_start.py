@@ -1,0 +1,108 @@
+"""What must be true of retry topics before a consumer starts; and topics of delays that are not configured any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import App, Context, RetryPolicy, RetryTopics, StartError
+from holdfast.app.assembly import assemble
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.test_a_buried_record_keeps_its_bytes_in_the_letter import config_of
+
+GROUP = "scenario.work"
+NONE = RetryPolicy(max_retries=0)
+WEEK_MS = 7 * 86_400_000
+
+
+def app_with(kafka: TopicAdmin, name: str, way: RetryTopics | None) -> App:
+    app = app_for(kafka)
+    app.consumer(name, name="work", dead_letter="{topic}.dlq", retry=NONE, retry_topics=way or RetryTopics())(nothing)
+    return app
+
+
+def nothing(value: bytes) -> None: ...
+
+
+def refusal(app: App) -> str:
+    with pytest.raises(StartError) as caught:
+        assemble(app.chosen(), app.settings(environ={}, cwd=Path("/nonexistent")), wait=False)
+    return str(caught.value)
+
+
+def test_topics_that_may_not_be_made_are_all_named_with_the_command(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name = topic(partitions=2)
+    said = refusal(app_with(kafka, name, RetryTopics(delays=("5s", "1h"), allow_reorder=True, create_topics=False)))
+    assert [line.partition(" does not exist")[0] for line in said.splitlines()] == [
+        f"The retry topic {name}.{GROUP}.retry.5s",
+        f"The retry topic {name}.{GROUP}.retry.1h",
+    ]
+    command = f"kafka-topics.sh --create --topic {name}.{GROUP}.retry.1h --partitions 2 --config cleanup.policy=delete"
+    assert f"{command} --config retention.ms={WEEK_MS + 3_600_000}" in said
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"cleanup.policy": "compact"}, "is compacted"),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "-1"}, "is compacted"),
+        ({"retention.ms": "60000"}, "deletes records after 60000 ms, before they are due (1m)"),
+        ({"retention.ms": "1"}, "deletes records after 1 ms"),
+    ],
+)
+def test_a_topic_that_would_lose_what_it_is_given_is_refused_with_the_command(
+    kafka: TopicAdmin, topic: TopicFactory, config: dict[str, str], complaint: str
+) -> None:
+    name = topic()
+    kafka.create_topic(f"{name}.{GROUP}.retry.1m", config=config)
+    said = refusal(app_with(kafka, name, RetryTopics(delays=("1m",), allow_reorder=True)))
+    assert complaint in said
+    assert f"kafka-configs.sh --alter --entity-type topics --entity-name {name}.{GROUP}.retry.1m --add-config" in said
+
+
+@pytest.mark.parametrize("config", [{"retention.ms": "-1"}, {"retention.ms": "60001"}, {}])
+def test_a_topic_that_keeps_records_long_enough_is_taken_as_it_is(
+    kafka: TopicAdmin, topic: TopicFactory, config: dict[str, str]
+) -> None:
+    name = topic()
+    kafka.create_topic(f"{name}.{GROUP}.retry.1m", config=config)
+    with Inside(app_with(kafka, name, RetryTopics(delays=("1m",), allow_reorder=True))) as running:
+        running.wait_assigned(2)
+
+
+def test_a_topic_of_large_records_gets_a_retry_topic_of_larger_ones(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name = topic(config={"max.message.bytes": "5000000"})
+    with Inside(app_with(kafka, name, RetryTopics(delays=("1m",), allow_reorder=True))) as running:
+        assert config_of(kafka, f"{name}.{GROUP}.retry.1m")["max.message.bytes"] == "5020000"
+        running.wait_assigned(2)
+
+
+@pytest.mark.parametrize("now", [RetryTopics(delays=("1s",), allow_reorder=True), None], ids=["another", "none"])
+def test_a_delay_that_is_not_configured_any_more_is_read_on(
+    kafka: TopicAdmin, topic: TopicFactory, now: RetryTopics | None
+) -> None:
+    name, client = topic(), Client(kafka)
+    before, after, seen = app_for(kafka), app_for(kafka), list[tuple[bytes, int]]()
+    left_over = f"{name}.{GROUP}.retry.3s"
+
+    def work(value: bytes, ctx: Context) -> None:
+        seen.append((value, ctx.attempt))
+        raise RuntimeError("never")
+
+    way = RetryTopics(delays=("3s",), allow_reorder=True)
+    before.consumer(name, dead_letter="{topic}.dlq", retry=NONE, retry_topics=way)(work)
+    client.produce(name, [Sent(b"a")])
+    with Inside(before):
+        until(lambda: client.committed(GROUP, name)[0] == 1, 20, "it is moved")
+    assert client.edges(left_over) == (0, 1)
+
+    after.consumer(name, dead_letter="{topic}.dlq", retry=NONE, retry_topics=now or RetryTopics())(work)
+    with Inside(after) as running:
+        (said,) = running.log.of("retry_topic_left_over")
+        assert said.fields["topic"] == left_over
+        until(lambda: client.committed(GROUP, left_over)[0] == 1, 20, "nothing is stranded")
+        until(lambda: client.edges(f"{name}.dlq") == (0, 1), 20, "it has come to its end")
+    assert [attempt for _, attempt in seen] == [1, 2], "the new delays are behind its step: it was its last attempt"
