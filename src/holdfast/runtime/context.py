@@ -64,7 +64,11 @@ class Sends:
 
 
 class Context:
-    """One attempt at one record. Valid while the handler runs."""
+    """One attempt at one record. Valid while the handler runs.
+
+    A record that came back from a retry topic looks as it did in its own topic: `topic`, `partition`, `offset`,
+    `timestamp_ms` and `headers` are the original's, and `attempt` counts on.
+    """
 
     __slots__ = ("_message", "_sends", "_sink", "attempt", "group", "logger")
 
