@@ -110,6 +110,7 @@ def test_card_numbers_in_texts(text: str, masked: str) -> None:
         f'credentials: {{"u": "joe", "p": ["{SECRET}"]}} rest',
         f"connect to postgres://joe:{SECRET}@db:5432/x failed",
         f"sent Bearer {SECRET}",
+        f"sent bEARER {SECRET}",
         f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----",
         f'password="{SECRET}',
     ],

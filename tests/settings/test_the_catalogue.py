@@ -7,7 +7,15 @@ import pytest
 
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
-from holdfast.settings import AppSettings, HealthSettings, KafkaSettings, LogSettings, ShutdownSettings, catalogue
+from holdfast.settings import (
+    AppSettings,
+    HealthSettings,
+    KafkaSettings,
+    LogSettings,
+    MaskingSettings,
+    ShutdownSettings,
+    catalogue,
+)
 from holdfast.settings.kinds import Hidden, Kind
 from holdfast.settings.shape import Section, Setting
 from holdfast.settings.variables import targets
@@ -38,6 +46,7 @@ def test_no_variable_means_two_things() -> None:
         ("shutdown", ShutdownSettings),
         ("health", HealthSettings),
         ("log", LogSettings),
+        ("masking", MaskingSettings),
         ("app", AppSettings),
         ("retry", RetryPolicy),
         ("retry_topics", RetryTopics),

@@ -16,6 +16,7 @@ from holdfast.core.errors import ConfigError
 from holdfast.core.ports import Executor, Sink
 from holdfast.deadletter.publisher import Publisher
 from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
+from holdfast.observe.clean import mask_with
 from holdfast.runtime.clock import RealClock
 from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from holdfast.runtime.handler import Handler
@@ -59,6 +60,7 @@ class Assembled:
 def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> Assembled:
     """Check everything that can be wrong, then build. Raises ConfigError or StartError."""
     handlers = _handlers(consumers, settings)
+    mask_with(settings.masking.rules)
     connection = connection_of(settings.kafka)
     admin = KafkaAdmin(admin_properties(connection))
     ground = preflight(admin, [settings.consumers[consumer.name] for consumer in consumers], wait=wait)
@@ -115,6 +117,7 @@ def _loop_thread(
         handler=plan.handler,
         app_version=plan.app_version,
         form=own.dead_letter.format,
+        masking=settings.masking.rules,
     )
     source = KafkaSource(source_properties(connection_of(settings.kafka), consuming_of(own)))
     loop = Loop(

@@ -16,7 +16,7 @@ from holdfast.deadletter.checked import iso
 from holdfast.desk.causes import Cause
 from holdfast.desk.masking import field_name, frames, masked_text, shape
 from holdfast.desk.selection import Filed
-from holdfast.observe.clean import clean_text
+from holdfast.observe.clean import clean_text, escaped, masked_tree
 
 LONGEST_CELL = 80
 LONGEST_REVEALED = 100_000
@@ -122,6 +122,7 @@ def letter_fields(filed: Filed, *, reveal: bool = False) -> dict[str, Any]:
         fields["value_bytes"] = None if letter.value is None else len(letter.value)
         fields["value_shape"] = shape(letter.value)
         fields["header_names"] = [field_name(name) for name, _ in letter.headers]
+        fields = masked_tree(fields)
     return fields
 
 
@@ -147,14 +148,12 @@ def letter_text(filed: Filed, *, reveal: bool) -> str:
         "Trace": letter.trace_id,
         "Replayed": f"{letter.replay_count} times, last from {letter.replayed_from}" if letter.replay_count else "",
     }
-    limit = LONGEST_REVEALED if reveal else 500
-    lines = [
-        f"{click.style(name.ljust(12), bold=True)} {clean_text(text, limit)}" for name, text in told.items() if text
-    ]
-    lines += [f"  {_at(one.at_ms)}  {clean_text(one.error_type, 100)}" for one in letter.attempts]
+    limit, safe = (LONGEST_REVEALED, escaped) if reveal else (500, clean_text)
+    lines = [f"{click.style(name.ljust(12), bold=True)} {safe(text, limit)}" for name, text in told.items() if text]
+    lines += [f"  {_at(one.at_ms)}  {safe(one.error_type, 100)}" for one in letter.attempts]
     stack = letter.stack_trace.splitlines() if reveal else frames(letter.stack_trace)
     if stack:
-        lines += [click.style("Stack", bold=True), *(f"  {clean_text(line, 500)}" for line in stack)]
+        lines += [click.style("Stack", bold=True), *(f"  {safe(line, 500)}" for line in stack)]
     return "\n".join(lines + (_revealed(filed) if reveal else _masked(filed)))
 
 
@@ -176,7 +175,7 @@ def _revealed(filed: Filed) -> list[str]:
     return [
         f"{click.style('Key', bold=True)} {_text(letter.key)}",
         click.style("Headers", bold=True),
-        *(f"  {clean_text(name, 500)}: {_text(value)}" for name, value in letter.headers),
+        *(f"  {escaped(name, 500)}: {_text(value)}" for name, value in letter.headers),
         f"{click.style('Value', bold=True)} {_size(letter.value)}" + ("" if letter.exact else ", not known exactly"),
         f"  {_text(letter.value)}",
     ]
@@ -186,7 +185,7 @@ def _text(value: bytes | None) -> str:
     if value is None:
         return "null"
     try:
-        return clean_text(value.decode("utf-8"), LONGEST_REVEALED)
+        return escaped(value.decode("utf-8"), LONGEST_REVEALED)
     except UnicodeDecodeError:
         return f"base64 {b64encode(value[:LONGEST_REVEALED]).decode()}"
 

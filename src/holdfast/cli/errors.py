@@ -30,7 +30,9 @@ def said_plainly(*, debug: bool) -> Iterator[None]:
         raise  # click says these itself
     except Exception as error:  # noqa: BLE001 - the edge of the program: every error becomes a sentence
         if debug:
-            traceback.print_exc()
+            click.echo(
+                "\n".join(clean_text(line, _LONGEST_LINE) for line in traceback.format_exc().splitlines()), err=True
+            )
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {sentence(error)}", err=True)
         sys.exit(code_of(error))
 

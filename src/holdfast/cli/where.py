@@ -13,6 +13,7 @@ import click
 
 from holdfast.core.errors import ConfigError, Fault, SourceError, StartError
 from holdfast.kafka.config import Connection
+from holdfast.observe.clean import mask_with
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -39,6 +40,7 @@ def connection_for(target: str | None, brokers: str | None) -> tuple[Connection,
     from holdfast.app.clients import connection_of
 
     settings = _settings(target)
+    mask_with(settings.masking.rules)
     connection = connection_of(settings.kafka)
     if brokers is not None:
         addresses = tuple(part.strip() for part in brokers.split(",") if part.strip())

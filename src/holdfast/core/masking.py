@@ -27,11 +27,15 @@ SECRET_FIELDS: Final = (
 
 _TO_THE_END_OF_THE_LINE: Final = Names(("authorization", "cookie"))
 
+# What each of them always has in it, in lower case, for a quick look; then the pattern.
 _BUILT_IN: Final = (
-    re.compile(r"(?<=://)[^\s/:@\"']{0,256}:[^\s/@\"']{1,256}(?=@)"),  # user:password in an address
-    re.compile(r"(?<![\w.-])eyJ[\w-]{5,}+\.[\w-]++(?:\.[\w-]*+)?"),  # a JSON web token
-    re.compile(r"(?<![A-Za-z])(?i:bearer) {1,4}[\w.~+/=-]{8,}+"),
-    re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----(?:(?!-----END)[\s\S])*+(?:-----END[A-Z ]{0,48}-----)?"),
+    ("@", re.compile(r"(?<=://)[^\s/:@\"']{0,256}:[^\s/@\"']{1,256}(?=@)")),  # user:password in an address
+    ("eyj", re.compile(r"(?<![\w.-])eyJ[\w-]{5,}+\.[\w-]++(?:\.[\w-]*+)?")),  # a JSON web token
+    ("bearer ", re.compile(r"(?<![A-Za-z])(?i:bearer) {1,4}[\w.~+/=-]{8,}+")),
+    (
+        "private key-----",
+        re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----(?:(?!-----END)[\s\S])*+(?:-----END[A-Z ]{0,48}-----)?"),
+    ),
 )
 _NAME: Final = re.compile(
     r"(?<![\w.\-])(?P<name>[^\W\d][\w.\-]*+)\\*+[\"']?\s{0,4}(?::|=>?)\s{0,4}(?P<quote>\\*+[\"'])?"
@@ -41,6 +45,9 @@ _LINE: Final = re.compile(r"[^\r\n]*+")
 _PLACEHOLDER: Final = re.compile(f"({re.escape(MASKED)}|{re.escape(CARD)})")
 _BRACKETS: Final = {"{": re.compile(r"[{}]"), "[": re.compile(r"[\[\]]")}
 _DEEPEST: Final = 64
+_SLACK: Final = 1024
+_HALF_A_SECRET: Final = 64
+"""Where a text was cut, a card number may have been cut in two, and be none for the masks."""
 _ROUNDS: Final = 4
 """What is masked may lay bare the beginning of a name beside it; after that there is nothing new."""
 
@@ -58,7 +65,7 @@ class MaskingRules:
     patterns: tuple[str, ...] = ()
 
     _names: Names = field(init=False, repr=False, compare=False)
-    _compiled: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _compiled: tuple[tuple[str, re.Pattern[str]], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         wrong = {"fields": checks.texts(self.fields), "patterns": checks.texts(self.patterns)}
@@ -76,7 +83,7 @@ class MaskingRules:
         if problems:
             raise ConfigError(*problems)
         object.__setattr__(self, "_names", Names(self.fields))
-        object.__setattr__(self, "_compiled", (*_BUILT_IN, *compiled))
+        object.__setattr__(self, "_compiled", (*_BUILT_IN, *(("", one) for one in compiled)))
 
     def hides(self, name: str) -> bool:
         """The value of a field or header of this name is masked."""
@@ -91,10 +98,28 @@ class MaskingRules:
             text = masked
         return text
 
+    def short(self, text: str, limit: int) -> str:
+        """The first `limit` characters of a text, masked; of a long one no more is looked at than may be shown."""
+        window = text[: 4 * limit + _SLACK]
+        masked = self.text(window)
+        if len(window) < len(text):
+            masked = masked[:-_HALF_A_SECRET]
+        return masked[:limit]
+
+    def short_end(self, text: str, limit: int) -> str:
+        """The same of its last characters."""
+        window = text[-4 * limit - _SLACK :]
+        masked = self.text(window)
+        if len(window) < len(text):
+            masked = masked[_HALF_A_SECRET:]
+        return masked[-limit:]
+
     def _once(self, text: str) -> str:
-        text = "".join(self._without_secrets(text))
-        for pattern in self._compiled:
-            if pattern.search(text):
+        lower = text.lower()
+        if self._names.may_be_in(text):
+            text = "".join(self._without_secrets(text))
+        for sign, pattern in self._compiled:
+            if sign in lower and pattern.search(text):
                 pieces = _PLACEHOLDER.split(text)  # what is masked stays out of reach
                 pieces[::2] = [pattern.sub(MASKED, piece) for piece in pieces[::2]]
                 text = "".join(pieces)
@@ -193,9 +218,10 @@ def _end_of_brackets(text: str, start: int) -> int:
     return len(text)
 
 
-_DEFAULT: Final = MaskingRules()
+USUAL: Final = MaskingRules()
+"""What holds unless told otherwise."""
 
 
 def mask(text: str) -> str:
-    """The text under the rules that hold unless told otherwise."""
-    return _DEFAULT.text(text)
+    """The text under the usual rules."""
+    return USUAL.text(text)

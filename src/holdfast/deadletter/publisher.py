@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.masking import USUAL, MaskingRules
 from holdfast.core.policies import LetterFormat
 from holdfast.core.ports import Delivery, Outgoing, Sink
 from holdfast.core.records import Record
@@ -14,7 +15,14 @@ from holdfast.core.runs import Case
 from holdfast.core.verdicts import Bury
 from holdfast.deadletter import checked, ours
 from holdfast.deadletter.fingerprint import fingerprint, user_frame
-from holdfast.deadletter.letter import TIMESTAMP_TYPES, Attempted, Letter
+from holdfast.deadletter.letter import (
+    LONGEST_MESSAGE,
+    LONGEST_REASON,
+    LONGEST_STACK,
+    TIMESTAMP_TYPES,
+    Attempted,
+    Letter,
+)
 from holdfast.deadletter.writing import shrunk, write
 
 
@@ -23,7 +31,8 @@ class Publisher:
     those have.
 
     A letter goes to its record's partition number; where there is no such partition, its key decides. That of a record
-    which came back from retry topics is about the original record, with all its attempts.
+    which came back from retry topics is about the original record, with all its attempts. What the letter says about
+    the error is masked; the original bytes never are.
     """
 
     def __init__(
@@ -36,6 +45,7 @@ class Publisher:
         handler: str,
         app_version: str,
         form: LetterFormat = "envelope",
+        masking: MaskingRules = USUAL,
     ) -> None:
         self._sink = sink
         self._topics = topics
@@ -44,6 +54,7 @@ class Publisher:
         self._handler = handler
         self._app_version = app_version
         self._form: LetterFormat = form
+        self._masking = masking
 
     def letter(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Outgoing:
         """The letter for a case: original key, original headers then ours, the value as the format has it."""
@@ -66,7 +77,7 @@ class Publisher:
         record = Record.of(message)
         kind, _ = message.timestamp()
         headers = ours.originals(record.headers)
-        text, error_class = _text_of(error), _class_of(error)
+        text, error_class = self._masking.short(_text_of(error), LONGEST_MESSAGE), _class_of(error)
         package = self._handler.partition(":")[0].partition(".")[0]
         if classification is None:
             classification = "non-retryable" if isinstance(error, HoldfastError) else "retryable"
@@ -85,9 +96,9 @@ class Publisher:
             error_message=text,
             error_code=verdict.code,
             classification=classification,
-            reason=verdict.reason,
+            reason=self._masking.short(verdict.reason, LONGEST_REASON),
             fingerprint=fingerprint(error_class, text, user_frame(error, package=package)),
-            stack_trace=_stack_of(error),
+            stack_trace=self._masking.short_end(_stack_of(error), LONGEST_STACK),
             failed_at_ms=_ms(case.attempts[-1].at) if case.attempts else None,
             retry_count=max(0, case.failures - 1),
             attempts=tuple(Attempted(_ms(attempt.at), attempt.error_type) for attempt in case.attempts),

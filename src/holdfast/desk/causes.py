@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from holdfast.deadletter.fingerprint import normalised
+from holdfast.desk.masking import masked_text
 from holdfast.desk.selection import Filed
 
 MOST_TOPICS = 1_000
@@ -56,7 +56,7 @@ def by_cause(letters: Iterable[Filed]) -> list[Cause]:
         cause = causes.get(letter.fingerprint)
         if cause is None:
             kind = letter.error_type or ("(no letter)" if letter.format == "unknown" else "(not told)")
-            cause = Cause(letter.fingerprint, kind, normalised(letter.error_message), filed.name)
+            cause = Cause(letter.fingerprint, kind, masked_text(letter.error_message), filed.name)
             causes[letter.fingerprint] = cause
         cause.add(filed)
     return sorted(causes.values(), key=lambda cause: (-cause.count, cause.fingerprint))

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from holdfast.deadletter.fingerprint import normalised
+from holdfast.observe.clean import masked
 
 DEEPEST, MOST_ITEMS = 6, 30
 LARGEST_BYTES = 1_000_000
@@ -31,8 +32,8 @@ def shape(value: bytes | None) -> Any:
 
 
 def masked_text(text: str) -> str:
-    """A message without what looks like a value. A word that somebody put in unquoted stays."""
-    return normalised(text)
+    """A message without secrets and without what looks like a value. A word that somebody put in unquoted stays."""
+    return normalised(masked(text))
 
 
 def field_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Values made safe to show: one line, no control characters, no payload, bounded.
+"""Values made safe to show: one line, no control characters, no payload, secrets masked, bounded.
 
 Types are let through by name. Of anything else only the type is shown, because the text of an unknown object may hold a
 record's bytes.
@@ -17,6 +17,7 @@ from pathlib import PurePath
 from traceback import extract_tb
 from typing import Any, TypeAlias
 
+from holdfast.core.masking import MASKED, USUAL, MaskingRules
 from holdfast.core.records import TopicPartition
 
 Clean: TypeAlias = "str | int | float | bool | list[Clean] | dict[str, Clean] | None"
@@ -35,11 +36,44 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\x1b"}
 _AS_TEXT = (dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID, PurePath, TopicPartition)
 
 
+_masking: MaskingRules = USUAL  # of the process, as loggers are
+
+
+def mask_with(rules: MaskingRules) -> None:
+    """From now on everything that is logged or shown in this process is masked by these rules."""
+    global _masking  # noqa: PLW0603
+    _masking = rules
+
+
+def hides(name: str) -> bool:
+    """Whether the value of a field of this name is masked whole."""
+    return _masking.hides(name)
+
+
+def masked(text: str) -> str:
+    """The text without secrets, otherwise as it is."""
+    return _masking.text(text)
+
+
+def masked_tree(value: Any) -> Any:
+    """The same of a decoded value: for what is shown as JSON."""
+    return _masking.tree(value)
+
+
 def clean_text(text: str, limit: int = MAX_TEXT) -> str:
-    """Cut to `limit` characters, then every unsafe character written as an escape."""
+    """Masked, cut to `limit` characters, and every unsafe character written as an escape."""
+    return escaped(_masking.text(text), limit) if len(text) <= limit else _long(text, limit)
+
+
+def escaped(text: str, limit: int = MAX_TEXT) -> str:
+    """As `clean_text`, but not masked: for what somebody asked to see as it is."""
     if len(text) > limit:
         text = f"{text[:limit]}… +{len(text) - limit}"
     return _UNSAFE.sub(_escape, text) if _UNSAFE.search(text) else text
+
+
+def _long(text: str, limit: int) -> str:
+    return escaped(f"{_masking.short(text, limit)}… +{len(text) - limit}", limit + 40)
 
 
 def clean_value(value: Any, depth: int = MAX_DEPTH) -> Clean:
@@ -103,7 +137,8 @@ def _container(value: Any, depth: int) -> Clean:
     if isinstance(value, Mapping):
         pairs = {}
         for key, item in _first(value.items()):
-            pairs[str(clean_value(key, 0))] = clean_value(item, depth - 1)
+            name = str(clean_value(key, 0))
+            pairs[name] = MASKED if item is not None and hides(name) else clean_value(item, depth - 1)
         if more > 0:
             pairs["…"] = f"+{more}"
         return pairs

@@ -24,7 +24,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from holdfast.core.errors import ConfigError
-from holdfast.observe.clean import Clean, clean_error, clean_text, clean_trace, clean_value
+from holdfast.core.masking import MASKED
+from holdfast.observe.clean import Clean, clean_error, clean_text, clean_trace, clean_value, hides
 
 ROOT = "holdfast"
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
@@ -115,7 +116,7 @@ class Logger:
         shown: dict[str, Clean] = {}
         for name, value in ({**self._bound, **fields} if self._bound else fields).items():
             safe_name = _NOT_IN_A_NAME.sub("_", name)[:64]
-            shown[safe_name] = clean_value(value)
+            shown[safe_name] = MASKED if value is not None and hides(safe_name) else clean_value(value)
             if level >= logging.ERROR and isinstance(value, BaseException) and value.__traceback__ is not None:
                 shown[f"{safe_name}_at"] = clean_trace(value)
         entry = Entry(clean_text(event, 100), shown)

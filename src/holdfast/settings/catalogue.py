@@ -14,7 +14,7 @@ from holdfast.core.retry_topics import RetryTopics
 from holdfast.settings.kinds import Brokers, Choice, Delays, Flag, Hidden, Names, Number, Table, Text, Whole
 from holdfast.settings.passthrough import CALLABLES, property_problem
 from holdfast.settings.shape import Section, Setting
-from holdfast.settings.tables import Retries, Rules
+from holdfast.settings.tables import Patterns, Retries, Rules
 
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -304,6 +304,15 @@ SECTIONS: Final = (
     RETRY_TOPICS,
     BUFFER,
     DEAD_LETTER,
+    Section(
+        "masking",
+        "What is masked in logs, in the diagnostics of dead letters and in what commands show, besides card numbers and"
+        " the usual names of secrets. The original bytes of a dead letter are never changed.",
+        (
+            Setting("fields", Names(or_none=True), (), "More names of fields and headers whose values are masked."),
+            Setting("patterns", Patterns(), (), "Regular expressions; what they match is masked."),
+        ),
+    ),
     Section(
         "shutdown",
         "What happens at SIGTERM.",

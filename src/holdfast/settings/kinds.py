@@ -165,13 +165,14 @@ class Names:
     """One or several names: separated by commas in text, a list in holdfast.toml and code."""
 
     expects: str = "a name, or several"
+    or_none: bool = False
 
     def parse(self, text: str) -> object:
         return self.check([part.strip() for part in text.split(",") if part.strip()])
 
     def check(self, value: object) -> object:
         several = (value,) if isinstance(value, str) else value
-        if not isinstance(several, list | tuple) or not several:
+        if not isinstance(several, list | tuple) or not (several or self.or_none):
             raise Unfit(f"must be {self.expects}; got {checks.shown(value)}")
         for name in several:
             if not isinstance(name, str) or not name.strip() or not name.isprintable():

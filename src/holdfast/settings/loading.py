@@ -20,6 +20,7 @@ from holdfast.settings.model import (
     HealthSettings,
     KafkaSettings,
     LogSettings,
+    MaskingSettings,
     Settings,
     ShutdownSettings,
 )
@@ -82,6 +83,7 @@ def _resolve(spec: AppSpec, gathered: Gathered, cwd: Path) -> Settings:
         shutdown=ShutdownSettings(**_values(sections["shutdown"])),
         health=HealthSettings(**_values(sections["health"])),
         log=LogSettings(**_values(sections["log"])),
+        masking=MaskingSettings(**_values(sections["masking"])),
         consumers=MappingProxyType(built),
         warnings=tuple(gathered.warnings),
         origins=MappingProxyType(resolver.origins),

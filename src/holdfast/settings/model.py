@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from holdfast.core.masking import SECRET_FIELDS, MaskingRules
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy, TimingPolicy
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.rules import Rule
@@ -90,6 +91,18 @@ class AppSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaskingSettings:
+    """What is masked besides card numbers and the usual names of secrets."""
+
+    fields: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+
+    @property
+    def rules(self) -> MaskingRules:
+        return MaskingRules(fields=(*SECRET_FIELDS, *self.fields), patterns=self.patterns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownSettings:
     """What happens at SIGTERM."""
 
@@ -122,6 +135,7 @@ class Settings:
     shutdown: ShutdownSettings
     health: HealthSettings
     log: LogSettings
+    masking: MaskingSettings
     consumers: Mapping[str, ConsumerSettings]
     warnings: tuple[str, ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -1,4 +1,4 @@
-"""Kinds of values that are tables by exception: rules, and retry policies.
+"""Kinds of values with entries of their own: rules and retry policies by exception, and patterns.
 
 In holdfast.toml and code they are tables, `"http:409" = "retryable"`; in a variable the entries are separated by
 semicolons or lines, `http:409=retryable; mylib.errors.Busy=retryable outage`. What several sources say holds together:
@@ -85,6 +85,31 @@ class Retries:
             f"the retry policy for {checks.shown(_named(key))} must be the name of a profile, or a table of retry"
             f" settings; got {checks.shown(value)}."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Regular expressions: a list, in a variable one a line. They may tell what is secret, so none is repeated."""
+
+    expects: str = "a list of regular expressions"
+
+    def parse(self, text: str) -> object:
+        return self.check([line.strip() for line in text.splitlines() if line.strip()])
+
+    def check(self, value: object) -> object:
+        several = (value,) if isinstance(value, str) else value
+        if not isinstance(several, list | tuple) or not all(isinstance(one, str) and one for one in several):
+            raise Unfit(f"must be {self.expects}; got something else")
+        problems = []
+        for number, one in enumerate(several, start=1):
+            try:
+                if re.compile(one).match(""):
+                    problems.append(f"pattern number {number} matches the empty text; let it match something.")
+            except re.error as error:
+                problems.append(f"pattern number {number} is no regular expression: {error}.")
+        if problems:
+            raise UnfitTable(problems)
+        return tuple(several)
 
 
 def _is_policy(value: object) -> bool:
