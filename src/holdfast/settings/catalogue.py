@@ -8,50 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.core import names, policies
+from holdfast.core import policies
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
-from holdfast.settings.kinds import Brokers, Choice, Delays, Flag, Hidden, Names, Number, Table, Text, Whole
-from holdfast.settings.passthrough import CALLABLES, property_problem
+from holdfast.settings.app_wide import APP_WIDE, KAFKA, SEGMENT
+from holdfast.settings.kinds import Choice, Delays, Flag, Names, Number, Text, Whole
 from holdfast.settings.shape import Section, Setting
-from holdfast.settings.tables import Patterns, Retries, Rules
-
-LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-
-_SEGMENT: Final = Text("letters, digits, dots, underscores and hyphens", names.segment_problem)
-LIBRDKAFKA: Final = Table(property_problem, CALLABLES)
-
-
-KAFKA: Final = Section(
-    "kafka",
-    "How to reach the brokers.",
-    (
-        Setting("brokers", Brokers(), ("localhost:9092",), "Addresses to begin with.", ("KAFKA_BROKERS",)),
-        Setting("client_id", Text(), None, "How the brokers' logs and quotas name this app. Default: the app's name."),
-        Setting("security_protocol", Choice(SECURITY_PROTOCOLS), "PLAINTEXT", "Encryption and login, or neither."),
-        Setting("sasl_mechanism", Choice(SASL_MECHANISMS), None, "How to log in, with SASL_PLAINTEXT or SASL_SSL."),
-        Setting("sasl_username", Text(), None, "The name to log in with."),
-        Setting("sasl_password", Hidden(), None, "The password to log in with. Keep it out of holdfast.toml."),
-        Setting("ssl_ca_location", Text(), None, "File or directory of trusted certificates. Default: the system's."),
-        Setting("ssl_certificate_location", Text(), None, "The client's certificate (PEM), for mutual TLS."),
-        Setting("ssl_key_location", Text(), None, "The client's private key (PEM), for mutual TLS."),
-        Setting("ssl_key_password", Hidden(), None, "The password of the private key."),
-        Setting(
-            "ssl_endpoint_identification_algorithm",
-            Choice(("https", "none")),
-            "https",
-            "`https` checks that the certificate names the broker's host; `none` does not.",
-        ),
-        Setting(
-            "librdkafka",
-            LIBRDKAFKA,
-            None,
-            "Any other property of the client by its own name; those that would break a promise are refused.",
-        ),
-    ),
-)
+from holdfast.settings.tables import Retries, Rules
 
 CONSUMER: Final = Section(
     "consumer",
@@ -68,10 +31,10 @@ CONSUMER: Final = Section(
             ("KAFKA_CONSUMER_GROUP",),
             one_consumer=True,
         ),
-        Setting("domain", _SEGMENT, None, "Used in names. Default: the topic's first segment; else the app's name."),
+        Setting("domain", SEGMENT, None, "Used in names. Default: the topic's first segment; else the app's name."),
         Setting(
             "entity",
-            _SEGMENT,
+            SEGMENT,
             None,
             "Used in names. Default: the topic's other segments, without version.",
             one_consumer=True,
@@ -304,45 +267,7 @@ SECTIONS: Final = (
     RETRY_TOPICS,
     BUFFER,
     DEAD_LETTER,
-    Section(
-        "masking",
-        "What is masked in logs, in the diagnostics of dead letters and in what commands show, besides card numbers and"
-        " the usual names of secrets. The original bytes of a dead letter are never changed.",
-        (
-            Setting("fields", Names(or_none=True), (), "More names of fields and headers whose values are masked."),
-            Setting("patterns", Patterns(), (), "Regular expressions; what they match is masked."),
-        ),
-    ),
-    Section(
-        "shutdown",
-        "What happens at SIGTERM.",
-        (Setting("timeout_s", Number(0, 86_400), 30.0, "How long running handlers may take; then the process ends."),),
-    ),
-    Section(
-        "app",
-        "What this deployment is.",
-        (
-            Setting("env", _SEGMENT, "local", "Fills `{env}` in names.", ("HOLDFAST_ENV", "APP_ENV")),
-            Setting("version", Text(), None, "The app's version, written into dead letters."),
-        ),
-    ),
-    Section(
-        "health",
-        "Health and metrics over HTTP.",
-        (
-            Setting("enabled", Flag(), True, "Whether they are served.", ("HEALTH_CHECK_ENABLED",)),
-            Setting("host", Text(), "0.0.0.0", "The address to listen on."),
-            Setting("port", Whole(0, 65_535), 8080, "The port; 0 takes any free one.", ("HEALTH_CHECK_PORT",)),
-        ),
-    ),
-    Section(
-        "log",
-        "What is logged, and how.",
-        (
-            Setting("level", Choice(LOG_LEVELS), "INFO", "The lowest level that is written."),
-            Setting("format", Choice(("auto", "console", "json")), "auto", "`auto`: console on a terminal, else json."),
-        ),
-    ),
+    *APP_WIDE,
 )
 BY_NAME: Final = {section.name: section for section in SECTIONS}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
-from holdfast.settings import catalogue
+from holdfast.settings.app_wide import LIBRDKAFKA
 from holdfast.settings.kinds import Unfit, takes_none
 from holdfast.settings.shape import PREFIX, Section, Setting
 from holdfast.settings.tables import UnfitTable
@@ -81,7 +81,7 @@ class Gathered:
         if raw is None or (isinstance(raw, str) and not raw.strip()):
             return
         try:
-            value = catalogue.LIBRDKAFKA.one(name, raw)
+            value = LIBRDKAFKA.one(name, raw)
         except Unfit as unfit:
             self.problems.append(f"{origin}: the client property {name} {unfit}.")
             return

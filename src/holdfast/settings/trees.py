@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 
 from holdfast.settings import catalogue
+from holdfast.settings.app_wide import LIBRDKAFKA
 from holdfast.settings.gathered import APP, Gathered, Position, Scope, Source
 from holdfast.settings.kinds import flat
 from holdfast.settings.shape import Section, Setting, variable_part
@@ -71,7 +72,7 @@ class TreeReader:
             here, setting = (*path, name), section.find(name)
             if section is catalogue.RETRY and name == "profiles" and scope is APP:
                 self._profiles(item, here)
-            elif setting is not None and setting.kind is catalogue.LIBRDKAFKA:
+            elif setting is not None and setting.kind is LIBRDKAFKA:
                 for prop, content in flat(self._table(item, here)):
                     self._gathered.take_property(
                         Position(self._source, scope), prop, content, self._origin((*here, prop))
