@@ -76,11 +76,11 @@ class Member:
     def heard(self, what: str) -> list[tuple[TopicPartition, ...]]:
         return [places for name, places in self.calls if name == what]
 
-    def commit(self, *positions: Position) -> CommitOutcome:
-        """Commit and poll until it is answered."""
+    def commit(self, *positions: Position, beside: Sequence[Member] = ()) -> CommitOutcome:
+        """Commit and poll until it is answered; `beside`: others that must be polled for a rebalance to end."""
         before = len(self.outcomes)
         self.source.commit(positions)
-        drive([self], lambda: len(self.outcomes) > before)
+        drive([self, *beside], lambda: len(self.outcomes) > before)
         return self.outcomes[before]
 
     def _heard(self, what: str, places: Sequence[TopicPartition]) -> None:

@@ -30,7 +30,7 @@ def pair(backend: Backend, topic: str, journal: Journal) -> tuple[Member, Member
 def test_a_second_member_gets_its_share_only_after_the_first_let_go(backend: Backend) -> None:
     topic, journal = backend.topic(partitions=4), Journal()
     first, second = pair(backend, topic, journal)
-    drive([first, second], lambda: len(second.owned) == 2)
+    drive([first, second], lambda: len(second.owned) == 2 and len(first.owned) == 2)
     assert sorted(first.owned | second.owned) == places_of(topic, 4)
     for place in second.owned:
         let_go = next(
@@ -43,6 +43,7 @@ def test_a_second_member_gets_its_share_only_after_the_first_let_go(backend: Bac
     assert first.heard("lost") == []
 
 
+@pytest.mark.needs("incremental assignment")
 def test_partitions_that_stay_are_never_revoked(backend: Backend) -> None:
     topic = backend.topic(partitions=4)
     first, second = pair(backend, topic, [])
@@ -112,7 +113,8 @@ def test_when_a_member_closes_the_other_takes_over_where_it_committed(backend: B
     first, second = pair(backend, topic, [])
     drive([first, second], lambda: second.owned and len(first.owned) == 1)
     (left,) = first.owned
-    first.commit(Position(left, 6))
+    while first.commit(Position(left, 6), beside=[second]).failed:
+        pass  # a member that comes and goes may cause another round, in which commits are refused
     first.source.close()
     assert first.heard("revoked")[-1] == (left,)
     assert first.owned == set()

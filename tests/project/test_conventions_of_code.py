@@ -17,7 +17,8 @@ FUNCTION_LINES = 60
 
 CORE_DEPENDENCIES = {"click", "confluent_kafka", "msgspec"}
 # The pytest plugin is loaded by pytest only.
-ALSO_ALLOWED = {"testing/pytest_plugin.py": {"pytest"}}
+# Files, or folders of files, that are imported only where their package is there.
+ALSO_ALLOWED = {"testing/pytest_plugin.py": {"pytest"}, "kafka/kafka_python": {"kafka"}}
 
 NOT_RUN = {"skip", "skipif", "xfail", "importorskip"}
 
@@ -77,7 +78,9 @@ def test_optional_packages_are_imported_only_where_they_are_used() -> None:
     found = []
     for path in modules(SOURCES):
         name = path.relative_to(SOURCES).as_posix()
-        allowed = CORE_DEPENDENCIES | {"holdfast"} | ALSO_ALLOWED.get(name, set()) | sys.stdlib_module_names
+        folder = path.parent.relative_to(SOURCES).as_posix()
+        also = ALSO_ALLOWED.get(name, set()) | ALSO_ALLOWED.get(folder, set())
+        allowed = CORE_DEPENDENCIES | {"holdfast"} | also | sys.stdlib_module_names
         imported = set(imported_at_once(ast.parse(path.read_text())))
         found += [f"{name} imports {package}" for package in sorted(imported - allowed)]
     assert found == []

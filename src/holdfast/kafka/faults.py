@@ -63,7 +63,7 @@ _NAMES: Final[dict[Fault, tuple[str, ...]]] = {
 }
 _FAULTS: Final = {name: fault for fault, names in _NAMES.items() for name in names}
 
-_REMEDIES: Final = {
+REMEDIES: Final = {
     Fault.FENCED: "Another member uses the same group_instance_id: give each process its own.",
     Fault.REFUSED: "Check the user name, the password, the certificates and the rights of this user.",
     Fault.MISSING: "Check the name, or create the topic.",
@@ -113,7 +113,7 @@ def _read(what: str, trouble: KafkaError | BaseException) -> tuple[str, Fault, s
         return f"Could not {what}: {trouble}", Fault.FATAL, type(trouble).__name__
     fault = fault_of(error)
     text = f"Could not {what}: {error.str()} ({error.name()})."
-    remedy = _REMEDIES.get(fault)
+    remedy = REMEDIES.get(fault)
     return f"{text} {remedy}" if remedy else text, fault, error.name()
 
 

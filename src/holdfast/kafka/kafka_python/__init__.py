@@ -1,0 +1,8 @@
+"""The adapter for kafka-python (extra `kafka-python`): for clients that a user's own factories have made.
+
+Imported only when one of them is met.
+"""
+
+from holdfast.kafka.kafka_python.source import KafkaPythonSource
+
+__all__ = ["KafkaPythonSource"]

@@ -1,0 +1,80 @@
+"""Questions that block: to a kafka-python consumer, each within a time, each with our errors."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kafka.structs import TopicPartition as ClientPlace
+
+from holdfast.core.errors import Fault, SourceError
+from holdfast.core.ports import Committed
+from holdfast.core.records import TopicPartition
+from holdfast.kafka.kafka_python.faults import source_error
+
+
+def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+    """What the group has committed, partition by partition. Raises SourceError."""
+    deadline = time.monotonic() + timeout_s
+    found = []
+    for place in places:
+        left_ms = max(1, int(1000 * (deadline - time.monotonic())))
+        try:
+            held = client.committed(ClientPlace(*place), metadata=True, timeout_ms=left_ms)
+        except Exception as error:
+            raise source_error(f"read the committed offset of {place}", error) from error
+        found.append(Committed(place, None) if held is None else Committed(place, held.offset, held.metadata or ""))
+    return found
+
+
+def edges_of(client: Any, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+    """The first offset of the log and the next one to be written. Raises SourceError."""
+    asked, timeout_ms = ClientPlace(*place), max(1, int(timeout_s * 500))
+    if place.partition not in partitions_of(client, place.topic, timeout_s):
+        text = f"There is no {place}, or this login may not see it."
+        raise SourceError(text, fault=Fault.MISSING, code="UnknownTopicOrPartitionError")
+    try:
+        low = client.beginning_offsets([asked], timeout_ms=timeout_ms)[asked]
+        high = client.end_offsets([asked], timeout_ms=timeout_ms)[asked]
+    except Exception as error:
+        raise source_error(f"read the first and last offset of {place}", error) from error
+    return low, high
+
+
+def partitions_of(client: Any, topic: str, timeout_s: float) -> set[int]:
+    """The partitions of a topic; none if there is no such topic. Raises SourceError.
+
+    What is not known yet is asked for with a request for all topics; the library knows no time-out for it, so the
+    question has a thread of its own, which goes on when nobody waits any more.
+    """
+    answers: list[set[int] | BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.append(set(client.partitions_for_topic(topic)))
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: whoever asked hears of it
+            answers.append(error)
+
+    _run_within(ask, timeout_s)
+    if not answers:
+        raise SourceError(f"The broker gave no answer within {timeout_s:g} s.", fault=Fault.RETRY, code="TIMED_OUT")
+    [answer] = answers
+    if isinstance(answer, BaseException):
+        raise source_error(f"look up topic {topic}", answer) from answer
+    return answer
+
+
+def _run_within(call: Callable[[], None], timeout_s: float) -> None:
+    thread = threading.Thread(target=call, name="kafka-python-question", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+
+
+def outside_of(error: BaseException) -> list[TopicPartition]:
+    """The partitions whose position lies outside the log, by what `poll` raised; none if it is about something else."""
+    told = getattr(error, "divergent_offsets", None)
+    if told is None and type(error).__name__ == "OffsetOutOfRangeError" and error.args:
+        told = error.args[0]
+    return [TopicPartition(*place) for place in told] if isinstance(told, dict) else []

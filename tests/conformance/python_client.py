@@ -1,0 +1,49 @@
+"""A real broker and kafka-python as a backend of the conformance suite."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.ports import Source
+from holdfast.kafka.kafka_python.source import KafkaPythonSource
+from holdfast.testing.topics import TopicAdmin
+from tests.conformance.real import RealBackend
+
+
+class PythonBackend(RealBackend):
+    """As the real one, with the other client; `eager`: its groups give everything up in every rebalance."""
+
+    def __init__(self, broker: TopicAdmin, *, eager: bool = False) -> None:
+        super().__init__(broker)
+        self._assignor = RangePartitionAssignor if eager else CooperativeStickyAssignor
+        self._python_sources: list[KafkaPythonSource] = []
+
+    def source(self, group: str) -> Source:
+        client = KafkaConsumer(
+            bootstrap_servers=self._broker.bootstrap,
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="latest",
+            isolation_level="read_committed",
+            allow_auto_create_topics=False,
+            partition_assignment_strategy=[self._assignor],
+            session_timeout_ms=3_000,
+            heartbeat_interval_ms=300,
+            max_poll_interval_ms=4_000,
+            fetch_max_wait_ms=100,
+        )
+        source = KafkaPythonSource(client)
+        self._python_sources.append(source)
+        return source
+
+    def close(self) -> None:
+        super().close()
+        for source in self._python_sources:
+            # A test may leave a listener's exception or an unanswered commit behind: that is its business.
+            with suppress(HoldfastError, LookupError):
+                source.close()

@@ -1,0 +1,146 @@
+"""Records of kafka-python: the bytes as they were written, whatever deserialisers the consumer was made with."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer
+from kafka.serializer import Deserializer
+
+from holdfast.core.errors import ConfigError
+from holdfast.core.ports import BEGINNING, Position
+from holdfast.core.records import UNREADABLE_NAME, Message, TopicPartition, read_headers
+from holdfast.kafka.kafka_python.source import KafkaPythonSource
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.wire import produce_raw
+
+
+class Beginner:
+    """A listener that reads everything from the beginning."""
+
+    def __init__(self, source: KafkaPythonSource) -> None:
+        self.source = source
+        self.errors: list[object] = []
+
+    def on_assigned(self, places: Sequence[TopicPartition]) -> None:
+        self.source.start([Position(place, BEGINNING) for place in places])
+
+    def on_revoked(self, places: Sequence[TopicPartition]) -> None: ...
+    def on_lost(self, places: Sequence[TopicPartition]) -> None: ...
+    def on_committed(self, outcome: object) -> None: ...
+
+    def on_error(self, error: object, place: object) -> None:
+        self.errors.append(error)
+
+
+class OldStyle(Deserializer):  # type: ignore[misc]
+    """As deserialisers looked before version 3."""
+
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        return topic, data
+
+
+@pytest.fixture
+def made(kafka: TopicAdmin) -> Iterator[list[KafkaConsumer]]:
+    made: list[KafkaConsumer] = []
+    yield made
+    for consumer in made:
+        consumer.close(autocommit=False, timeout_ms=1000)
+
+
+def consumer(kafka: TopicAdmin, made: list[KafkaConsumer], **options: Any) -> KafkaConsumer:
+    told = {"bootstrap_servers": kafka.bootstrap, "group_id": "records", "enable_auto_commit": False, **options}
+    made.append(KafkaConsumer(**told))
+    return made[-1]
+
+
+def read(source: KafkaPythonSource, topic: str, count: int) -> list[Message]:
+    listener = Beginner(source)
+    source.subscribe([topic], listener)
+    found: list[Message] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count}; errors {listener.errors}"
+        one = source.poll(0.1)
+        found += [one] if one is not None else []
+        found += source.sweep(100)
+    source.close()
+    return found
+
+
+def test_a_header_name_that_is_not_utf_8_wedges_nothing_and_becomes_a_placeholder(
+    kafka: TopicAdmin, topic: TopicFactory, made: list[KafkaConsumer]
+) -> None:
+    name = topic()
+    odd = [(b"plain", b"1"), (b"\xff\xfe", b"2"), (b"caf\xc3\xa9", None), (b"\xc3(", b"")]
+    produce_raw(kafka.bootstrap, name, b"before")
+    produce_raw(kafka.bootstrap, name, b"\x00\xff", key=b"\xfe", headers=odd)
+    produce_raw(kafka.bootstrap, name, None, headers=[(b"\xff", None)])
+    produce_raw(kafka.bootstrap, name, b"after")
+    messages = read(KafkaPythonSource(consumer(kafka, made)), name, 4)
+    assert [(m.offset(), m.key(), m.value(), len(m)) for m in messages] == [
+        (0, None, b"before", 6),
+        (1, b"\xfe", b"\x00\xff", 2),
+        (2, None, None, 0),
+        (3, None, b"after", 5),
+    ]
+    assert [list(read_headers(m)) for m in messages] == [
+        [],
+        [("plain", b"1"), (UNREADABLE_NAME, b"2"), ("café", None), (UNREADABLE_NAME, b"")],
+        [(UNREADABLE_NAME, None)],
+        [],
+    ]
+    assert all(m.timestamp()[0] == 1 and abs(m.timestamp()[1] / 1000 - time.time()) < 60 for m in messages)
+
+
+def test_a_deserialiser_that_fails_wedges_nothing_and_the_bytes_are_as_they_were(
+    kafka: TopicAdmin, topic: TopicFactory, made: list[KafkaConsumer]
+) -> None:
+    name = topic()
+    produce_raw(kafka.bootstrap, name, b"{not json", key=b"\xff")
+    produce_raw(kafka.bootstrap, name, b'{"a": 1}')
+    with pytest.warns(DeprecationWarning, match="deserializer does not implement"):
+        client = consumer(kafka, made, value_deserializer=json.loads, key_deserializer=lambda key: key.decode())
+    source = KafkaPythonSource(client)
+    messages = read(source, name, 2)
+    assert [(m.key(), m.value()) for m in messages] == [(b"\xff", b"{not json"), (None, b'{"a": 1}')]
+    assert source.adopted.value_deserialiser is not None
+    assert source.adopted.value_deserialiser(name, [], b'{"a": 1}') == {"a": 1}
+
+
+def test_a_deserialiser_of_the_old_shape_can_still_be_called(kafka: TopicAdmin, made: list[KafkaConsumer]) -> None:
+    source = KafkaPythonSource(consumer(kafka, made, value_deserializer=OldStyle()))
+    assert source.adopted.value_deserialiser is not None
+    assert source.adopted.value_deserialiser("orders", [], b"x") == ("orders", b"x")
+
+
+def test_a_consumer_tells_what_it_was_made_with(kafka: TopicAdmin, made: list[KafkaConsumer]) -> None:
+    client = consumer(kafka, made, group_id="billing", auto_offset_reset="earliest", max_poll_records=1)
+    client.subscribe(["b", "a"])
+    adopted = KafkaPythonSource(client).adopted
+    assert (adopted.group, adopted.topics, adopted.reset) == ("billing", ("a", "b"), "earliest")
+    assert (adopted.max_poll_records, adopted.value_deserialiser) == (1, None)
+
+
+def test_a_consumer_that_commits_by_itself_or_has_no_group_is_refused_with_every_reason(
+    kafka: TopicAdmin, made: list[KafkaConsumer]
+) -> None:
+    client = consumer(kafka, made, group_id=None, enable_auto_commit=True)
+    with pytest.raises(ConfigError) as caught:
+        KafkaPythonSource(client)
+    by_itself, no_group = caught.value.problems
+    assert "enable_auto_commit=False" in by_itself
+    assert "group_id" in no_group
+
+
+def test_a_version_whose_inside_is_not_known_is_refused(kafka: TopicAdmin, made: list[KafkaConsumer]) -> None:
+    client = consumer(kafka, made)
+    fetcher, client._fetcher = client._fetcher, None
+    with pytest.raises(ConfigError, match="install kafka-python 3"):
+        KafkaPythonSource(client)
+    client._fetcher = fetcher
