@@ -191,3 +191,52 @@ def test_a_single_record_is_acknowledged_within_milliseconds(topic: Topic, sink:
         assert acknowledged.wait(10)
         took_s.append(time.perf_counter() - began)
     assert median(took_s) < 0.05
+
+
+def test_innocent_records_in_a_batch_that_is_too_large_are_delivered(kafka: KafkaBroker, topic: Topic) -> None:
+    name = topic(config={"max.message.bytes": "5000"})
+    properties = sink_properties(connection(kafka.bootstrap), Producing(linger_ms=200))
+    sink = KafkaSink(properties)
+    answers: dict[int, list[Answer]] = {}
+    for number in range(20):
+        size = 9_000 if number == 7 else 400
+        sink.send(Outgoing(name, b"%02d" % number + bytes(size), partition=0), partial(_note, answers, number))
+    until(lambda: sum(map(len, answers.values())) == 20)
+    sink.close(5.0)
+    assert {number: type(mine[0]) for number, mine in answers.items()} == {
+        number: SinkError if number == 7 else Receipt for number in range(20)
+    }
+    (refused,) = answers[7]
+    assert isinstance(refused, SinkError)
+    assert refused.fault is Fault.TOO_LARGE
+
+
+def gapless(kafka: KafkaBroker) -> KafkaSink:
+    """A sink whose client fails for good as soon as the broker refuses a batch."""
+    properties = sink_properties(connection(kafka.bootstrap), Producing(linger_ms=100))
+    return KafkaSink(properties | {"enable.gapless.guarantee": True})
+
+
+def test_a_client_that_failed_for_good_is_replaced_and_what_it_had_is_sent_again(
+    kafka: KafkaBroker, topic: Topic
+) -> None:
+    strict, easy = topic(config={"max.message.bytes": "5000"}), topic()
+    sink = gapless(kafka)
+    answers: dict[int, list[Answer]] = {}
+    sink.send(Outgoing(easy, b"first"), partial(_note, answers, 0))
+    until(lambda: 0 in answers)
+    sink.send(Outgoing(strict, bytes(9_000)), partial(_note, answers, 1))
+    for number in range(2, 10):
+        sink.send(Outgoing(easy, b"beside it"), partial(_note, answers, number))
+    until(lambda: len(answers) == 10)
+    assert {number for number, mine in answers.items() if not isinstance(mine[0], Receipt)} == {1}
+
+    def goes_through() -> bool:
+        told: list[Answer] = []
+        sink.send(Outgoing(easy, b"after it"), told.append)
+        until(lambda: told)
+        return isinstance(told[0], Receipt)
+
+    until(goes_through, 10.0)
+    sink.close(5.0)
+    assert {len(mine) for mine in answers.values()} == {1}, "each is answered once"

@@ -5,31 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import confluent_kafka
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError
 
 from holdfast.core.errors import Fault, SinkError
 from holdfast.core.ports import Delivery, Outgoing, Receipt
-from holdfast.kafka.client_log import LOGGER
-from holdfast.kafka.faults import CLIENT_ERRORS, config_error, sink_error
+from holdfast.kafka.faults import error_in, fault_of, sink_error
+from holdfast.kafka.line import Line, Sending, is_fatal
 
 _log = logging.getLogger("holdfast.kafka.sink")
 
-POLL_S = 0.1
-"""How long the reporting thread waits for reports at a time. It is woken by each report; this only bounds its end."""
-RETRY_S = 0.01
-"""The same, while records wait for room in the client's queue."""
-
-
-@dataclass(slots=True, frozen=True)
-class _Waiting:
-    outgoing: Outgoing
-    delivered: Delivery
+RENEW_S, OFTEN_S = 1.0, 30.0
+"""A client that failed for good is replaced at once; if the last one failed less than so long ago, after a second."""
 
 
 class KafkaSink:
@@ -37,132 +28,107 @@ class KafkaSink:
 
     When the client's queue is full, records wait here, in order, and go out as room appears; later ones queue up behind
     them. How many those are is the caller's business: each of them is a record that its lane is waiting for.
+
+    Two things that the client leaves to its user are seen to here. The broker refuses a batch that is too large as a
+    whole: each of its records is then sent once more in a batch of its own, so that TOO_LARGE is always said of that
+    very record. And an idempotent client that cannot keep its promise any longer takes nothing more, for ever: it is
+    replaced, and what it had not delivered is sent once more.
     """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = dict(properties)
-        self._lock = threading.Lock()  # guards the order of sending, and the fields below
-        self._client: Producer | None = None
-        self._thread: threading.Thread | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._lock = threading.Lock()  # guards the fields below; never held while a line is called
+        self._line: Line | None = None
+        self._lone: Line | None = None  # for batches of one record
+        self._broken: list[Line] = []
+        self._broke_at = self._renew_at = float("-inf")
         self._closing = False
 
     def open(self) -> None:
         """Make the client and start the reporting thread; `send` does it otherwise. Raises ConfigError."""
-        with self._lock:
-            self._ready()
+        self._batched()
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
         """Never blocks, never raises; calls `delivered` exactly once, from any thread, perhaps before this returns."""
-        try:
-            with self._lock:
-                failed = self._enqueue(_Waiting(outgoing, delivered))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome of this record
-            failed = sink_error(f"send to {outgoing.topic}", error)
-        if failed is not None:
-            _tell(delivered, failed)
+        self._send(Sending(outgoing, delivered))
 
     def close(self, timeout_s: float) -> None:
         """Flush what is under way for at most timeout_s; what is not acknowledged by then is reported as failed."""
+        deadline = time.monotonic() + timeout_s
         with self._lock:
             self._closing = True
-            client, thread = self._client, self._thread
-        if client is None or thread is None:
-            return
-        # The reporting thread goes on during the flush: it is also the one that sends what still waits here.
-        deadline = time.monotonic() + timeout_s
-        while (len(client) or self._waiting) and (left_s := deadline - time.monotonic()) > 0:
-            client.flush(min(left_s, POLL_S))
-        with self._lock:
-            self._client = None
-            left = list(self._waiting)
-            self._waiting.clear()
-        thread.join()
-        for one in left:
-            _tell(one.delivered, _closed(one.outgoing.topic))
-        client.purge()
-        client.flush(1.0)  # serves the reports of what was purged; nothing is on the wire any more
+            lines = [line for line in (self._line, self._lone, *self._broken) if line is not None]
+            self._line = self._lone = None
+            self._broken.clear()
+        for line in lines:
+            line.flush(deadline)
+        for line in lines:
+            for one in line.close():
+                _tell(one.delivered, _closed(one.outgoing.topic))
 
-    def _ready(self) -> Producer:
+    def _send(self, one: Sending, *, alone: bool = False) -> None:
+        failed: Exception | None
+        try:
+            line = self._lone_line() if alone else self._batched()
+            failed = line.put(one)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome of this record
+            failed = error
+        if failed is None:
+            return
+        if is_fatal(error_in(failed)) and not one.again:
+            self._send(replace(one, again=True), alone=alone)
+            return
+        if not isinstance(failed, SinkError):
+            failed = sink_error(f"send to {one.outgoing.topic}", failed)
+        _tell(one.delivered, failed)
+
+    def _batched(self) -> Line:
+        with self._lock:
+            if self._line is None:
+                self._line = self._new_line()
+            return self._line
+
+    def _lone_line(self) -> Line:
+        with self._lock:
+            if self._lone is None:
+                self._lone = self._new_line(lone=True)
+            return self._lone
+
+    def _new_line(self, *, lone: bool = False) -> Line:
+        """With the lock. Raises ConfigError and SinkError."""
         if self._closing:
             raise SinkError("The sink is closed.", fault=Fault.FATAL, code="CLOSED")
-        if self._client is None:
-            try:
-                self._client = Producer({**self._properties, "error_cb": _on_error, "logger": LOGGER})
-            except CLIENT_ERRORS as error:
-                raise config_error("producer", error) from error
-            self._thread = threading.Thread(target=self._report, name="holdfast-sink", daemon=True)
-            self._thread.start()
-        return self._client
+        if time.monotonic() < self._renew_at:
+            raise SinkError("The client has failed and is about to be replaced.", fault=Fault.RETRY, code="RENEWING")
+        return Line(self._properties, reported=self._reported, broke=self._broke, lone=lone)
 
-    def _enqueue(self, one: _Waiting) -> SinkError | None:
-        """With the lock. None: it is on its way, or waits for room."""
-        try:
-            client = self._ready()
-        except SinkError as error:
-            return error
-        if self._waiting:
-            self._waiting.append(one)
-            return None
-        try:
-            _produce(client, one)
-        except BufferError:
-            self._waiting.append(one)
-        except CLIENT_ERRORS as error:
-            return sink_error(f"send to {one.outgoing.topic}", error)
-        return None
-
-    def _report(self) -> None:
-        """The reporting thread. Polls until `close` has taken the client away."""
-        while True:
-            with self._lock:
-                client, crowded = self._client, bool(self._waiting)
-            if client is None:
-                return
-            client.poll(RETRY_S if crowded else POLL_S)
-            if crowded:
-                self._send_waiting()
-
-    def _send_waiting(self) -> None:
-        refused: list[tuple[Delivery, SinkError]] = []
+    def _broke(self, line: Line) -> None:
+        """From any thread: this line takes nothing more."""
+        now = time.monotonic()
         with self._lock:
-            while self._waiting and self._client is not None:
-                one = self._waiting[0]
-                try:
-                    _produce(self._client, one)
-                except BufferError:
-                    break
-                except CLIENT_ERRORS as error:
-                    refused.append((one.delivered, sink_error(f"send to {one.outgoing.topic}", error)))
-                self._waiting.popleft()
-        for delivered, failed in refused:
-            _tell(delivered, failed)
+            self._line = None if line is self._line else self._line
+            self._lone = None if line is self._lone else self._lone
+            self._renew_at = now + RENEW_S if now - self._broke_at < OFTEN_S else now
+            self._broke_at = now
+            self._broken = [*(one for one in self._broken if not one.ended), line]
+        _log.error("producer_failed: %s; it is replaced", line.fatal)
 
-
-def _produce(client: Producer, one: _Waiting) -> None:
-    outgoing = one.outgoing
-    client.produce(
-        outgoing.topic,
-        value=outgoing.value,
-        key=outgoing.key,
-        partition=-1 if outgoing.partition is None else outgoing.partition,
-        timestamp=outgoing.timestamp_ms or 0,
-        headers=cast("list[tuple[str, str | bytes | None]]", list(outgoing.headers)),
-        on_delivery=_reporter(outgoing.topic, one.delivered),
-    )
-
-
-def _reporter(topic: str, delivered: Delivery) -> Callable[[KafkaError | None, confluent_kafka.Message], None]:
-    def on_delivery(error: KafkaError | None, message: confluent_kafka.Message) -> None:
-        if error is None:
-            where = cast(int, message.partition()), cast(int, message.offset())
-            _tell(delivered, Receipt(topic, *where))
-        elif error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
-            _tell(delivered, _closed(topic))
+    def _reported(self, line: Line, one: Sending, word: confluent_kafka.Message | KafkaError | Exception) -> None:
+        """On the line's thread: what became of a record."""
+        topic = one.outgoing.topic
+        if isinstance(word, confluent_kafka.Message):
+            _tell(one.delivered, Receipt(topic, cast(int, word.partition()), cast(int, word.offset())))
+            return
+        error = word if isinstance(word, KafkaError) else None
+        purged = error is not None and error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
+        if self._closing and purged:
+            _tell(one.delivered, _closed(topic))
+        elif (purged or is_fatal(error)) and not one.again:
+            self._send(replace(one, again=True), alone=line.lone)
+        elif error is not None and fault_of(error) is Fault.TOO_LARGE and not (line.lone or self._closing):
+            self._send(one, alone=True)
         else:
-            _tell(delivered, sink_error(f"send to {topic}", error))
-
-    return on_delivery
+            _tell(one.delivered, sink_error(f"send to {topic}", line.fatal if purged and line.fatal else word))
 
 
 def _closed(topic: str) -> SinkError:
@@ -175,7 +141,3 @@ def _tell(delivered: Delivery, outcome: Receipt | SinkError) -> None:
         delivered(outcome)
     except Exception:  # noqa: BLE001 - raised into the client, it would hit the reports of other records
         _log.exception("sink_delivery_callback_failed")
-
-
-def _on_error(error: KafkaError) -> None:
-    LOGGER.warning("%s producer: %s", error.name(), error.str())
