@@ -20,6 +20,7 @@ from holdfast.core.verdicts import Bury
 from holdfast.deadletter.letter import LONGEST_MESSAGE, LONGEST_STACK, Letter
 from holdfast.deadletter.publisher import Publisher
 from holdfast.deadletter.reading import read
+from holdfast.deadletter.writing import shrunk
 from holdfast.testing.simulator.log import FakeMessage
 from tests.deadletter.letters import TOPIC, filed, headers, keys, values
 
@@ -183,7 +184,7 @@ def test_a_refused_letter_gets_smaller_until_nothing_but_the_original_is_left() 
     letters = publisher()
     outgoing = letters.letter(case_of(b"\xff" * 1_000), ValueError("x" * 10_000), Bury("why", "CODE"))
     seen = [outgoing]
-    while (smaller := letters.shrink(seen[-1])) != seen[-1]:
+    while (smaller := shrunk(seen[-1])) != seen[-1]:
         seen.append(smaller)
     assert 2 <= len(seen) <= 5
     assert seen[-1].value == b"\xff" * 1_000

@@ -7,6 +7,7 @@ HoldfastError
 ├── PortError              a client call failed (see `Fault`)
 │   ├── SourceError        consuming side
 │   └── SinkError          producing side
+├── SpoolError             the spool did not take a letter, or does not give one back
 ├── DecodeError            the bytes of a record do not fit the annotation     buried
 └── Signal                 raised by a handler to speak its mind
     ├── RetryLater         try this record again after a while
@@ -76,6 +77,14 @@ class SourceError(PortError):
 
 class SinkError(PortError):
     """The producing client failed, or a record was not acknowledged."""
+
+
+class SpoolError(HoldfastError):
+    """The spool did not take a letter, or cannot give it back. `full`: there is no room for it."""
+
+    def __init__(self, message: str, *, full: bool = False) -> None:
+        self.full = full
+        super().__init__(message)
 
 
 class DecodeError(HoldfastError):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.core.errors import SinkError, SourceError
+from holdfast.core.errors import SinkError, SourceError, SpoolError
 from holdfast.core.records import Headers, Message, TopicPartition
 
 if TYPE_CHECKING:
@@ -148,6 +148,24 @@ class Sink(Protocol):
 
     def close(self, timeout_s: float) -> None:
         """Flush what is under way for at most timeout_s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The spool has it, and will have it after a crash."""
+
+
+Keeping = Callable[[Kept | SpoolError], None]
+
+
+class Spool(Protocol):
+    """Where letters wait that Kafka does not take; whatever is behind it sends them on when it can. Any thread."""
+
+    def keep(self, outgoing: Outgoing, told: Keeping) -> None:
+        """Never blocks, never raises: calls `told` exactly once, from any thread, perhaps before this returns."""
+
+    def has(self, outgoing: Outgoing) -> bool:
+        """Whether this letter (or a copy of it) is kept, or was sent on not long ago. Never blocks."""
 
 
 class Mailbox(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from holdfast.core.errors import HoldfastError
 from holdfast.core.masking import USUAL, MaskingRules
 from holdfast.core.policies import LetterFormat
-from holdfast.core.ports import Delivery, Outgoing, Sink
+from holdfast.core.ports import Delivery, Outgoing, Sink, Spool
 from holdfast.core.records import Record
 from holdfast.core.returned import original, source_of
 from holdfast.core.runs import Case
@@ -23,7 +23,7 @@ from holdfast.deadletter.letter import (
     Attempted,
     Letter,
 )
-from holdfast.deadletter.writing import shrunk, write
+from holdfast.deadletter.writing import write
 
 
 class Publisher:
@@ -32,7 +32,7 @@ class Publisher:
 
     A letter goes to its record's partition number; where there is no such partition, its key decides. That of a record
     which came back from retry topics is about the original record, with all its attempts. What the letter says about
-    the error is masked; the original bytes never are.
+    the error is masked; the original bytes never are. `spool` is where letters go that the sink does not get through.
     """
 
     def __init__(
@@ -46,7 +46,9 @@ class Publisher:
         app_version: str,
         form: LetterFormat = "envelope",
         masking: MaskingRules = USUAL,
+        spool: Spool | None = None,
     ) -> None:
+        self.spool = spool
         self._sink = sink
         self._topics = topics
         self._partitions = partitions
@@ -113,12 +115,6 @@ class Publisher:
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
         self._sink.send(outgoing, delivered)
-
-    def shrink(self, outgoing: Outgoing) -> Outgoing:
-        """Refused as too large: one step smaller, never at the cost of the original bytes. The same if nothing is left
-        to cut.
-        """
-        return shrunk(outgoing)
 
 
 def _ms(wall_s: float) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, assert_never
 
-from holdfast.core.errors import Fault, SinkError
+from holdfast.core.errors import Fault, SinkError, SpoolError
 from holdfast.core.ordered import OrderedSet
-from holdfast.core.ports import Mailbox, Receipt
+from holdfast.core.ports import Kept, Mailbox, Outgoing, Receipt, Spool
 from holdfast.core.returned import original
 from holdfast.core.runs import Case
 from holdfast.deadletter.publisher import Publisher
+from holdfast.deadletter.spool.keeper import changed
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.timers import Timers
 
@@ -18,38 +20,86 @@ log = get_logger("holdfast.consumer")
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 
+Where = Literal["topic", "spool"]
+
+PATIENCE = 2
+"""With a spool: a letter goes there when publishing has failed so often for a reason that should pass. The client has
+then tried for its whole delivery time-out each time. What does not pass by itself (no such topic, no right, too large)
+is not waited for."""
+
+SHUT_S = 30.0
+"""With a spool: so long after a topic did not take a letter, others for it go to the spool at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Word from the sink about a letter."""
+    """Word from the sink or the spool about a letter."""
 
     case: Case
-    outcome: Receipt | SinkError
+    outcome: Receipt | SinkError | Kept | SpoolError
+
+
+@dataclass(frozen=True, slots=True)
+class BuryingStatus:
+    """For health. `red`: letters that neither Kafka nor the spool takes hold up their lanes, uncommitted."""
+
+    settling: int = 0
+    refused: int = 0
+    since: float | None = None
+    """When the oldest of these was refused first, by the loop's clock."""
+    why: str = ""
+
+    @property
+    def red(self) -> bool:
+        return self.refused > 0
 
 
 class Burying:
     """Cases whose verdict is final: `case.outgoing` is what has to be somewhere else before the record is finished.
 
-    `finished` is called when it is there. Until then the case is in `settling`, and its handler does not run again.
+    `finished` is called when it is there, and told where. Until then the case is in `settling`, and its handler does
+    not run again.
     """
 
-    def __init__(self, publisher: Publisher, mailbox: Mailbox, *, group: str, finished: Callable[[Case], None]) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        mailbox: Mailbox,
+        *,
+        group: str,
+        finished: Callable[[Case, Where], None],
+    ) -> None:
         self._publisher = publisher
         self._mailbox = mailbox
         self._group = group
         self._finished = finished
+        self._spool = publisher.spool
         self._timers: Timers[Case] = Timers()
+        self._smaller: dict[Case, Outgoing] = {}
+        self._refused: dict[Case, tuple[float, str]] = {}  # since when, and why the last time
+        self._shut: dict[str, float] = {}  # topic → until when it is not tried
         self.settling: OrderedSet[Case] = OrderedSet()
         self.failures = 0
 
-    def begin(self, case: Case) -> None:
-        """Send what `case.outgoing` holds."""
+    def begin(self, case: Case, now: float) -> None:
+        """Send what `case.outgoing` holds, or keep it while its topic is known not to take anything."""
+        outgoing = _letter_of(case)
         self.settling.add(case)
+        case.publishes = 0
+        if self._spool is not None:
+            if self._spool.has(outgoing):  # from before a crash, or from a former owner of the partition
+                self._done(case, "spool")
+                return
+            if now < self._shut.get(outgoing.topic, now):
+                self._keep(case, self._spool)
+                return
         self._publish(case)
 
     def drop(self, case: Case) -> None:
         """Its partition goes: word that still comes counts for nothing."""
         self.settling.discard(case)
+        self._smaller.pop(case, None)
+        self._refused.pop(case, None)
 
     def step(self, now: float) -> None:
         """Send again what has waited long enough."""
@@ -61,35 +111,71 @@ class Burying:
         """Seconds until something is due."""
         return self._timers.next_in(now)
 
-    def _publish(self, case: Case) -> None:
-        if case.outgoing is None:
-            raise RuntimeError("a case is being buried without a letter")
-        mailbox = self._mailbox
-        self._publisher.send(case.outgoing, lambda outcome: mailbox.post(Settled(case, outcome)))
+    def status(self) -> BuryingStatus:
+        """The loop thread's own view; a copy that others may look at."""
+        refused = list(self._refused.values())
+        since, why = min(refused, default=(None, ""))
+        return BuryingStatus(len(self.settling), len(refused), since, why)
 
     def settled(self, word: Settled, now: float) -> None:
-        """The sink answered: finished, or try again; the handler does not run again."""
+        """The sink or the spool answered: finished, or go on trying; the handler does not run again."""
         case = word.case
         if case.dropped:
             return
         match word.outcome:
-            case Receipt():
-                self.settling.discard(case)
-                self._finished(case)
+            case Receipt(topic=topic):
+                self._shut.pop(topic, None)
+                self._done(case, "topic")
             case SinkError() as error:
-                self.failures += 1
-                case.publishes += 1
-                if error.fault is Fault.TOO_LARGE and case.outgoing is not None:
-                    case.outgoing = self._publisher.shrink(case.outgoing)
-                delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(case.publishes - 1, 10))
-                log.error(
-                    "letter_not_published",
-                    **told(case, self._group),
-                    fault=error.fault,
-                    error=str(error),
-                    backoff_delay_ms=round(delay_s * 1000),
-                )
-                self._timers.add(now + delay_s, case)
+                self._not_published(case, error, now)
+            case Kept():
+                self._done(case, "spool")
+            case SpoolError() as error:
+                self._wait(case, error, now, "letter_not_spooled", full=error.full)
+            case other:
+                assert_never(other)
+
+    def _publish(self, case: Case) -> None:
+        mailbox = self._mailbox
+        outgoing = self._smaller.get(case) or _letter_of(case)
+        self._publisher.send(outgoing, lambda outcome: mailbox.post(Settled(case, outcome)))
+
+    def _keep(self, case: Case, spool: Spool) -> None:
+        """The whole letter: what had to be cut for Kafka is not lost here."""
+        mailbox = self._mailbox
+        spool.keep(_letter_of(case), lambda outcome: mailbox.post(Settled(case, outcome)))
+
+    def _not_published(self, case: Case, error: SinkError, now: float) -> None:
+        self.failures += 1
+        outgoing = self._smaller.get(case) or _letter_of(case)
+        other = changed(outgoing, error)
+        if other is not None:
+            log.warning("letter_changed", **told(case, self._group), fault=error.fault, error=str(error))
+            self._smaller[case] = other
+            self._publish(case)
+            return
+        case.publishes += 1
+        if self._spool is not None and (error.fault is not Fault.RETRY or case.publishes >= PATIENCE):
+            if error.fault is not Fault.TOO_LARGE:
+                self._shut[outgoing.topic] = now + SHUT_S
+            self._say_refused("letter_not_published", case, error)
+            self._keep(case, self._spool)
+            return
+        self._wait(case, error, now, "letter_not_published", fault=error.fault)
+
+    def _wait(self, case: Case, error: SinkError | SpoolError, now: float, event: str, **fields: object) -> None:
+        since, _ = self._refused.get(case, (now, ""))
+        self._refused[case] = (since, str(error))
+        delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(max(0, case.publishes - 1), 10))
+        self._say_refused(event, case, error, **fields, backoff_delay_ms=round(delay_s * 1000))
+        self._timers.add(now + delay_s, case)
+
+    def _say_refused(self, event: str, case: Case, error: SinkError | SpoolError, **fields: object) -> None:
+        log.error(event, **told(case, self._group), error=str(error), **fields)
+
+    def _done(self, case: Case, where: Where) -> None:
+        self.drop(case)
+        self._finished(case, where)
 
 
 def told(case: Case, group: str) -> dict[str, object]:
@@ -109,3 +195,9 @@ def told(case: Case, group: str) -> dict[str, object]:
         "partition": record.partition(),
         "offset": record.offset(),
     }
+
+
+def _letter_of(case: Case) -> Outgoing:
+    if case.outgoing is None:
+        raise RuntimeError("a case is being buried without a letter")
+    return case.outgoing

@@ -17,7 +17,7 @@ from holdfast.core.runs import Attempt, Case
 from holdfast.core.sensitive import SensitiveData
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
-from holdfast.runtime.burying import Burying, Settled, told
+from holdfast.runtime.burying import Burying, Settled, Where, told
 from holdfast.runtime.counts import CaseCounts, Labels
 from holdfast.runtime.moving import Moving
 from holdfast.runtime.plan import Plan
@@ -87,7 +87,7 @@ class Cases:
                 # What was tried to the end is an outage or a gap in the rules; what is final was expected by a rule.
                 self._say(log.error if found.kind == "retryable" else log.warning, "bury", case, reason=reason)
                 case.outgoing = self._publisher.letter(case, error, verdict, classification=found.kind)
-                self.burying.begin(case)
+                self.burying.begin(case, now)
             case verdicts.Move(delay_s=delay_s, reason=reason):
                 self.counts.retried(case.failures)
                 self._say(log.warning, "move", case, reason=reason, delay_s=delay_s)
@@ -116,9 +116,10 @@ class Cases:
             self._say(log.warning, "discard", case, reason=reason)
         self._finished(case)
 
-    def _buried(self, case: Case) -> None:
+    def _buried(self, case: Case, where: Where) -> None:
         self.counts.was_buried(Labels.of(case))
-        self._say(log.info, "buried", case, dead_letter_topic=case.outgoing.topic if case.outgoing else None)
+        level = log.info if where == "topic" else log.warning
+        self._say(level, "buried", case, where=where, dead_letter_topic=case.outgoing.topic if case.outgoing else None)
         self._finished(case)
 
     def _moved(self, case: Case) -> None:

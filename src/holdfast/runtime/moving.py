@@ -94,6 +94,8 @@ class Moving:
                 self._finished(case)
             case SinkError() as error:
                 self._failed(case, error, now)
+            case _:
+                raise RuntimeError("only letters go to the spool")
 
     def _failed(self, case: Case, error: SinkError, now: float) -> None:
         self.failures += 1
