@@ -14,6 +14,7 @@ from holdfast.settings import (
     LogSettings,
     MaskingSettings,
     ShutdownSettings,
+    SpoolSettings,
     catalogue,
 )
 from holdfast.settings.kinds import Hidden, Kind
@@ -44,6 +45,7 @@ def test_no_variable_means_two_things() -> None:
     [
         ("kafka", KafkaSettings),
         ("shutdown", ShutdownSettings),
+        ("spool", SpoolSettings),
         ("health", HealthSettings),
         ("log", LogSettings),
         ("masking", MaskingSettings),

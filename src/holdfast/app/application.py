@@ -33,11 +33,11 @@ class Consumer:
 class App:
     """A set of consumers that start, run and stop together.
 
-    `settings` are app-wide sections in code, such as `kafka={"brokers": "…"}`; environment and files go before them.
-    Nothing happens until `run`.
+    `settings` are app-wide sections in code, such as `kafka={"brokers": "…"}` or, where a section has one main setting,
+    that alone: `spool="file:///var/spool/payments"`. Environment and files go before them. Nothing happens until `run`.
     """
 
-    def __init__(self, name: str, **settings: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, **settings: Mapping[str, Any] | str) -> None:
         self.name = name
         self.consumers: dict[str, Consumer] = {}
         self._settings = settings

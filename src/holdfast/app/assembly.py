@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.app.clients import connection_of, consuming_of
 from holdfast.app.preflight import Ground, preflight
+from holdfast.app.spooling import open_spool
 from holdfast.core.classification import BUILT_IN, RuleBook
 from holdfast.core.errors import ConfigError
 from holdfast.core.ports import Executor, Sink
 from holdfast.deadletter.publisher import Publisher
+from holdfast.deadletter.spool.service import SpoolService
 from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
 from holdfast.observe.clean import mask_with
 from holdfast.runtime.clock import RealClock
@@ -41,9 +43,17 @@ CLEAN_UP_S = 1.0
 class Assembled:
     """Everything of an app, put together and not yet started."""
 
-    def __init__(self, lifecycle: Lifecycle, sink: Sink, events: EventLoopThread, threads: list[LoopThread]) -> None:
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        sink: Sink,
+        events: EventLoopThread,
+        threads: list[LoopThread],
+        spool: SpoolService | None = None,
+    ) -> None:
         self.lifecycle = lifecycle
         self.threads = threads
+        self.spool = spool
         self._sink = sink
         self._events = events
 
@@ -53,8 +63,12 @@ class Assembled:
 
     def _clean_up(self, left_s: float) -> None:
         until = time.monotonic() + min(2 * CLEAN_UP_S, left_s)
+        if self.spool is not None:
+            self.spool.stop_draining()
         self._events.stop(min(CLEAN_UP_S, left_s))
         self._sink.close(max(0.0, until - time.monotonic()))
+        if self.spool is not None:  # after the sink: what it has acknowledged is removed
+            self.spool.close(max(0.1, until - time.monotonic()))
 
 
 def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> Assembled:
@@ -65,11 +79,13 @@ def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> As
     admin = KafkaAdmin(admin_properties(connection))
     ground = preflight(admin, [settings.consumers[consumer.name] for consumer in consumers], wait=wait)
     sink = KafkaSink(sink_properties(connection))
+    spool = open_spool(settings, sink)
     events = EventLoopThread(_event_loop_factory())
     threads = [
-        _loop_thread(consumer, handlers[consumer.name], settings, ground, (sink, events)) for consumer in consumers
+        _loop_thread(consumer, handlers[consumer.name], settings, ground, (sink, events, spool))
+        for consumer in consumers
     ]
-    return Assembled(Lifecycle(threads, shutdown_timeout_s=settings.shutdown.timeout_s), sink, events, threads)
+    return Assembled(Lifecycle(threads, shutdown_timeout_s=settings.shutdown.timeout_s), sink, events, threads, spool)
 
 
 def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handler]:
@@ -93,9 +109,13 @@ def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handle
 
 
 def _loop_thread(
-    consumer: Consumer, handler: Handler, settings: Settings, ground: Ground, shared: tuple[KafkaSink, EventLoopThread]
+    consumer: Consumer,
+    handler: Handler,
+    settings: Settings,
+    ground: Ground,
+    shared: tuple[KafkaSink, EventLoopThread, SpoolService | None],
 ) -> LoopThread:
-    sink, events = shared
+    sink, events, spool = shared
     own = settings.consumers[consumer.name]
     plan = plan_of(consumer, own, settings, ground)
     mailbox = QueueMailbox()
@@ -118,6 +138,7 @@ def _loop_thread(
         app_version=plan.app_version,
         form=own.dead_letter.format,
         masking=settings.masking.rules,
+        spool=spool,
     )
     source = KafkaSource(source_properties(connection_of(settings.kafka), consuming_of(own)))
     loop = Loop(

@@ -13,6 +13,7 @@ from holdfast.settings.model import (
     MaskingSettings,
     Settings,
     ShutdownSettings,
+    SpoolSettings,
     TopicNames,
 )
 from holdfast.settings.secret import Secret
@@ -28,6 +29,7 @@ __all__ = [
     "Secret",
     "Settings",
     "ShutdownSettings",
+    "SpoolSettings",
     "TopicNames",
     "load",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.core import names
-from holdfast.settings.kinds import Brokers, Choice, Flag, Hidden, Names, Number, Table, Text, Whole
+from holdfast.settings.kinds import Brokers, Choice, Flag, Hidden, Names, Number, Place, Table, Text, Whole
 from holdfast.settings.passthrough import CALLABLES, property_problem
 from holdfast.settings.shape import Section, Setting
 from holdfast.settings.tables import Patterns
@@ -55,6 +55,21 @@ APP_WIDE: Final = (
             Setting("fields", Names(or_none=True), (), "More names of fields and headers whose values are masked."),
             Setting("patterns", Patterns(), (), "Regular expressions; what they match is masked."),
         ),
+    ),
+    Section(
+        "spool",
+        "Where letters wait that Kafka does not take. Off unless a place is told.",
+        (
+            Setting(
+                "url",
+                Place(),
+                None,
+                "`file:///…` (a folder that outlives the container), `postgresql://…`, `s3://…` or another fsspec URL.",
+                ("HOLDFAST_SPOOL",),
+            ),
+            Setting("max_bytes", Whole(1), 1024**3, "How much a process may write there; then it takes no more."),
+        ),
+        shorthand="url",
     ),
     Section(
         "shutdown",

@@ -220,6 +220,29 @@ class Hidden:
         return Secret(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A URL that may hold a password: kept secret, so a wrong one is described and not repeated."""
+
+    expects: str = "a URL like file:///var/spool/app, postgresql://host/db or s3://bucket/folder (kept secret)"
+
+    def parse(self, text: str) -> object:
+        return self.check(text.strip())
+
+    def check(self, value: object) -> object:
+        text = value.reveal() if isinstance(value, Secret) else value
+        if not isinstance(text, str) or not text.isprintable():
+            raise Unfit(f"must be {self.expects}; got something of type {type(value).__name__}")
+        scheme, found, rest = text.partition("://")
+        if not found or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
+            raise Unfit(f"must be {self.expects}; it does not begin with a scheme such as file://")
+        if scheme == "file" and not rest.startswith("/"):
+            raise Unfit("must name an absolute folder after file://, such as file:///var/spool/app")
+        if not rest and scheme != "memory":
+            raise Unfit(f"must be {self.expects}; nothing follows {scheme}://")
+        return Secret(text)
+
+
 _HOST = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?\.?|\[[0-9a-fA-F:.]+\]", re.ASCII)
 
 

@@ -23,6 +23,7 @@ from holdfast.settings.model import (
     MaskingSettings,
     Settings,
     ShutdownSettings,
+    SpoolSettings,
 )
 from holdfast.settings.resolver import Resolver
 from holdfast.settings.security import security_problems, security_warnings
@@ -80,6 +81,7 @@ def _resolve(spec: AppSpec, gathered: Gathered, cwd: Path) -> Settings:
     return Settings(
         app=app,
         kafka=KafkaSettings(**values | {"librdkafka": MappingProxyType(properties)}),
+        spool=SpoolSettings(**_values(sections["spool"])),
         shutdown=ShutdownSettings(**_values(sections["shutdown"])),
         health=HealthSettings(**_values(sections["health"])),
         log=LogSettings(**_values(sections["log"])),

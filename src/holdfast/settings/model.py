@@ -103,6 +103,14 @@ class MaskingSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpoolSettings:
+    """Where letters wait that Kafka does not take; `url` None: nowhere. It may hold a password."""
+
+    url: Secret | None
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownSettings:
     """What happens at SIGTERM."""
 
@@ -132,6 +140,7 @@ class Settings:
 
     app: AppSettings
     kafka: KafkaSettings
+    spool: SpoolSettings
     shutdown: ShutdownSettings
     health: HealthSettings
     log: LogSettings

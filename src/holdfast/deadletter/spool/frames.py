@@ -85,10 +85,13 @@ def gone(offset: int, salt: bytes) -> bytes:
 def read_gone(data: bytes, salt: bytes) -> set[int]:
     """Offsets that are said to be gone. What cannot be read says nothing: then a letter is sent once more."""
     found = set()
-    for at in range(0, len(data) - _GONE.size + 1, _GONE.size):
+    at = 0
+    while at + _GONE.size <= len(data):
         offset, digest = _GONE.unpack_from(data, at)
-        if digest == _gone_digest(offset, salt):
+        good = digest == _gone_digest(offset, salt)
+        if good:
             found.add(offset)
+        at += _GONE.size if good else 1  # behind a write that was cut short, the next one begins anywhere
     return found
 
 

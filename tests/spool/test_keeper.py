@@ -1,0 +1,257 @@
+"""Taking letters in and sending them on: order, identity, pauses, letters that Kafka never takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.core.errors import Fault, SinkError, SpoolError
+from holdfast.core.ports import Delivery, Kept, Outgoing, Receipt
+from holdfast.deadletter.spool.keeper import WINDOW, Answer, Keep, Keeper
+from holdfast.deadletter.spool.memory import MemoryStore
+from holdfast.deadletter.spool.store import Head
+from tests.spool.places import letter, numbers, outgoing
+
+Told = Kept | SpoolError
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+
+class Sink:
+    """Implements `core.ports.Sink`: keeps everything until the test answers."""
+
+    def __init__(self) -> None:
+        self.sent: list[Outgoing] = []
+        self.waiting: list[tuple[Outgoing, Delivery]] = []
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        self.sent.append(outgoing)
+        self.waiting.append((outgoing, delivered))
+
+    def close(self, timeout_s: float) -> None: ...
+
+    def answer(self, outcome: Callable[[Outgoing], Receipt | SinkError] | SinkError | None = None) -> None:
+        """Everything that waits: acknowledged unless told otherwise."""
+        waiting, self.waiting = self.waiting, []
+        for one, delivered in waiting:
+            if callable(outcome):
+                delivered(outcome(one))
+            else:
+                delivered(outcome or Receipt(one.topic, 0, 0))
+
+
+class Desk:
+    """A keeper with everything around it."""
+
+    def __init__(self, *, max_bytes: int = 10**7) -> None:
+        self.clock, self.sink = Clock(), Sink()
+        self.store = MemoryStore(max_bytes=max_bytes)
+        self.answers: list[Answer] = []
+        self.keeper = Keeper(self.store, self.sink, self.clock, self.answers.append)
+        self.keeper.open()
+
+    def keep(self, *letters: Outgoing) -> list[Told]:
+        told: list[Told] = []
+        self.keeper.take([Keep(one, told.append) for one in letters], self.clock.now)
+        return told
+
+    def go_on(self, passed_s: float = 0.0) -> list[int]:
+        """Time passes, answers are heard, letters go out; tells which."""
+        self.clock.now += passed_s
+        before = len(self.sink.sent)
+        answers, self.answers[:] = list(self.answers), []
+        self.keeper.take(answers, self.clock.now)
+        self.keeper.step(self.clock.now)
+        return numbers(self.sink.sent[before:])
+
+    @property
+    def left(self) -> list[int]:
+        return numbers([self.store.read(head).outgoing for head in self.store.heads(10_000, _every)])
+
+
+def _every(head: Head) -> bool:
+    return True
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def refusal(fault: Fault, code: str = "") -> SinkError:
+    return SinkError("no", fault=fault, code=code)
+
+
+def test_letters_are_sent_on_oldest_first_and_removed_when_acknowledged(desk: Desk) -> None:
+    assert desk.keep(outgoing(1), outgoing(2)) == [Kept(), Kept()]
+    assert desk.keep(outgoing(3)) == [Kept()]
+    assert desk.go_on() == [1, 2, 3]
+    assert desk.left == [1, 2, 3]
+    assert desk.go_on(100) == [], "they are on their way"
+    desk.sink.answer()
+    assert desk.go_on() == []
+    assert desk.left == []
+    assert desk.keeper.status.sent_on == 3
+    assert [one.value for one in desk.sink.sent] == [outgoing(number).value for number in (1, 2, 3)]
+
+
+def test_only_so_many_are_on_their_way_at_a_time(desk: Desk) -> None:
+    desk.keep(*(outgoing(number) for number in range(WINDOW + 10)))
+    assert desk.go_on() == list(range(WINDOW))
+    desk.sink.answer()
+    assert desk.go_on() == list(range(WINDOW, WINDOW + 10))
+
+
+def test_a_large_letter_goes_alone(desk: Desk) -> None:
+    desk.keep(*(outgoing(number, size=2_500_000) for number in range(2)))
+    assert desk.go_on() == [0]
+    desk.sink.answer()
+    assert desk.go_on() == [1]
+
+
+def test_while_kafka_does_not_answer_one_letter_at_a_time_finds_out(desk: Desk) -> None:
+    desk.keep(*(outgoing(number) for number in range(5)))
+    assert len(desk.go_on()) == 5
+    desk.sink.answer(refusal(Fault.RETRY))
+    assert desk.go_on() == []
+    assert desk.go_on(0.5) == []
+    assert desk.go_on(0.6) == [0]
+    desk.sink.answer(refusal(Fault.RETRY))
+    assert desk.go_on() == []
+    assert desk.go_on(1.1) == [], "pauses get longer"
+    assert desk.go_on(1.0) == [0]
+    desk.sink.answer()
+    assert desk.go_on() == [1, 2, 3, 4]
+    assert desk.left == [1, 2, 3, 4]
+
+
+def test_pauses_are_bounded(desk: Desk) -> None:
+    desk.keep(outgoing(1))
+    desk.go_on()
+    for _ in range(20):
+        desk.sink.answer(refusal(Fault.MISSING))
+        desk.go_on()
+        assert desk.go_on(30.1) == [1]
+
+
+def test_a_topic_that_takes_nothing_does_not_hold_up_others(desk: Desk) -> None:
+    desk.keep(outgoing(1, topic="a.dlq"), outgoing(2, topic="b.dlq"), outgoing(3, topic="a.dlq"))
+    desk.go_on()
+    desk.sink.answer(lambda one: refusal(Fault.MISSING) if one.topic == "a.dlq" else Receipt("b.dlq", 0, 0))
+    desk.go_on()
+    assert desk.left == [1, 3]
+    desk.keep(outgoing(4, topic="b.dlq"))
+    assert desk.go_on() == [4]
+
+
+def test_a_letter_that_is_too_large_is_made_smaller_and_then_stays_without_blocking(desk: Desk) -> None:
+    desk.keep(outgoing(1, stack="x" * 5_000), outgoing(2))
+    assert desk.go_on() == [1, 2]
+    for _ in range(6):
+        desk.sink.answer(lambda one: refusal(Fault.TOO_LARGE) if numbers([one]) == [1] else Receipt(one.topic, 0, 0))
+        desk.go_on()
+    assert desk.left == [1]
+    (stuck,) = desk.keeper.status.stuck
+    assert stuck.letter == "g/orders/0/1"
+    assert not desk.keeper.left(), "nothing that could be sent on"
+    desk.keep(outgoing(3))
+    assert desk.go_on() == [3]
+    desk.sink.answer()
+    assert desk.go_on() == []
+    assert desk.go_on(601) == [1], "the topic's limit may have been raised: the whole letter, once in a while"
+    desk.sink.answer()
+    desk.go_on()
+    assert desk.left == []
+    assert desk.keeper.status.stuck == ()
+
+
+def test_a_topic_made_again_with_fewer_partitions_gets_its_letters_by_key(desk: Desk) -> None:
+    desk.keep(outgoing(1))
+    desk.go_on()
+    desk.sink.answer(refusal(Fault.MISSING, "_UNKNOWN_PARTITION"))
+    assert desk.go_on() == [1]
+    assert [one.partition for one in desk.sink.sent] == [0, None]
+
+
+def test_copies_of_a_letter_are_kept_and_sent_once(desk: Desk) -> None:
+    assert desk.keep(outgoing(1), outgoing(1)) == [Kept(), Kept()]
+    assert desk.keep(outgoing(1)) == [Kept()]
+    assert desk.go_on() == [1]
+    assert desk.keep(outgoing(1)) == [Kept()], "while it is on its way"
+    desk.sink.answer()
+    assert desk.go_on() == []
+    assert desk.keep(outgoing(1)) == [Kept()], "and after it was sent on"
+    assert desk.go_on() == []
+    assert desk.left == []
+    assert desk.keeper.knows(letter(1).identity)
+
+
+class Careless(MemoryStore):
+    """Keeps copies, as a store does that two processes wrote to; and gives nothing away when told so."""
+
+    fails = False
+
+    def add(self, letters: object) -> list[Head]:
+        found: list[Head] = []
+        for one in letters:  # type: ignore[attr-defined]
+            self._identities.pop(one.identity, None)
+            found += super().add([one])
+        return found
+
+    def remove(self, heads: object) -> None:
+        if self.fails:
+            raise SpoolError("no")
+        super().remove(heads)  # type: ignore[arg-type]
+
+
+def test_copies_in_the_store_are_sent_once_and_both_removed(desk: Desk) -> None:
+    store = desk.store = desk.keeper._store = Careless(max_bytes=10**6)
+    store.add([letter(1), letter(1), letter(2)])
+    assert desk.go_on() == [1, 2]
+    assert desk.go_on(1) == [], "while its copy is on its way"
+    desk.sink.answer()
+    assert desk.go_on() == []
+    assert desk.left == []
+
+
+def test_what_kafka_has_and_the_store_does_not_let_go_is_not_sent_again(desk: Desk) -> None:
+    store = desk.store = desk.keeper._store = Careless(max_bytes=10**6)
+    store.add([letter(1)])
+    store.fails = True
+    assert desk.go_on() == [1]
+    desk.sink.answer()
+    for _ in range(5):
+        assert desk.go_on(40) == []
+    store.fails = False
+    desk.go_on(40)
+    assert desk.left == []
+
+
+def test_a_letter_that_does_not_fit_is_refused_and_those_beside_it_are_not() -> None:
+    desk = Desk(max_bytes=5_000)
+    told = desk.keep(outgoing(1), outgoing(2, size=50_000), outgoing(3))
+    assert [type(one) for one in told] == [Kept, SpoolError, Kept]
+    assert desk.left == [1, 3]
+    assert desk.keeper.status.refusing == ""
+    desk.keep(outgoing(2, size=50_000))
+    assert "full" in desk.keeper.status.refusing
+
+
+def test_nothing_is_sent_on_any_more_when_told_so_but_answers_are_heard(desk: Desk) -> None:
+    desk.keep(outgoing(1))
+    assert desk.go_on() == [1]
+    desk.keeper.draining = False
+    desk.keep(outgoing(2))
+    desk.sink.answer()
+    assert desk.go_on(100) == []
+    assert desk.left == [2]

@@ -1,0 +1,158 @@
+"""The spool's thread: callers never wait, everybody is answered once, and its end is bounded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import Fault, SinkError, SpoolError
+from holdfast.core.ports import Delivery, Kept, Outgoing, Receipt
+from holdfast.deadletter.spool.files import FileStore
+from holdfast.deadletter.spool.letters import Spooled
+from holdfast.deadletter.spool.memory import MemoryStore
+from holdfast.deadletter.spool.service import SpoolService
+from holdfast.deadletter.spool.store import Head
+from holdfast.runtime.clock import RealClock
+from tests.spool.places import letter, numbers, outgoing
+
+
+class Sink:
+    """Implements `core.ports.Sink`: refuses until it is told to take."""
+
+    def __init__(self, *, takes: bool = True) -> None:
+        self.takes = takes
+        self.taken: list[Outgoing] = []
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        if self.takes:
+            self.taken.append(outgoing)
+            delivered(Receipt(outgoing.topic, 0, 0))
+        else:
+            delivered(SinkError("away", fault=Fault.RETRY))
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class Slow(MemoryStore):
+    """Takes a letter only when the gate is open, or fails in a way that nobody thought of."""
+
+    def __init__(self) -> None:
+        super().__init__(max_bytes=10**7)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.strange = False
+
+    def add(self, letters: Sequence[Spooled]) -> list[Head]:
+        self.gate.wait(10)
+        if self.strange:
+            raise ZeroDivisionError
+        return super().add(letters)
+
+
+def test_a_letter_is_taken_and_sent_on_when_kafka_answers(tmp_path: Path) -> None:
+    sink = Sink(takes=False)
+    service = SpoolService(FileStore(str(tmp_path), max_bytes=10**6), sink, RealClock())
+    service.open()
+    told: list[Kept | SpoolError] = []
+    service.keep(outgoing(1), told.append)
+    until(lambda: told)
+    assert told == [Kept()]
+    assert service.has(outgoing(1))
+    assert not service.has(outgoing(2))
+    sink.takes = True
+    until(lambda: numbers(sink.taken) == [1])
+    until(lambda: service.status.fill.letters == 0)
+    assert service.has(outgoing(1)), "it was sent on just now"
+    service.close(5.0)
+    store = FileStore(str(tmp_path), max_bytes=10**6)
+    store.open()
+    assert store.fill().letters == 0
+
+
+def test_letters_from_before_are_sent_on_by_themselves(tmp_path: Path) -> None:
+    store = FileStore(str(tmp_path), max_bytes=10**6)
+    store.open()
+    store.add([letter(number) for number in range(5)])
+    store.close()
+    sink = Sink()
+    service = SpoolService(FileStore(str(tmp_path), max_bytes=10**6), sink, RealClock())
+    service.open()
+    until(lambda: len(sink.taken) == 5)
+    assert numbers(sink.taken) == list(range(5))
+    service.close(5.0)
+
+
+def test_callers_do_not_wait_for_the_disk() -> None:
+    store = Slow()
+    service = SpoolService(store, Sink(takes=False), RealClock())
+    service.open()
+    store.gate.clear()
+    told: list[Kept | SpoolError] = []
+    began = time.monotonic()
+    for number in range(100):
+        service.keep(outgoing(number), told.append)
+    assert time.monotonic() - began < 1.0
+    assert told == []
+    store.gate.set()
+    until(lambda: len(told) == 100)
+    assert set(map(type, told)) == {Kept}
+    service.close(5.0)
+
+
+def test_whatever_goes_wrong_every_caller_is_answered_once() -> None:
+    store = Slow()
+    service = SpoolService(store, Sink(takes=False), RealClock())
+    service.open()
+    store.strange = True
+    told: list[Kept | SpoolError] = []
+    for number in range(10):
+        service.keep(outgoing(number), told.append)
+    until(lambda: len(told) == 10)
+    assert {type(one) for one in told} == {SpoolError}
+    store.strange = False
+    service.keep(outgoing(11), told.append)
+    until(lambda: told[10:] == [Kept()])
+    service.close(5.0)
+
+
+def test_after_the_end_a_letter_is_refused_and_what_came_before_is_kept() -> None:
+    store = Slow()
+    service = SpoolService(store, Sink(takes=False), RealClock())
+    service.open()
+    told: list[Kept | SpoolError] = []
+    service.keep(outgoing(1), told.append)
+    service.close(5.0)
+    assert told == [Kept()]
+    service.keep(outgoing(2), told.append)
+    assert isinstance(told[1], SpoolError)
+    service.close(5.0)
+
+
+def test_the_end_does_not_wait_for_a_disk_that_hangs() -> None:
+    store = Slow()
+    service = SpoolService(store, Sink(takes=False), RealClock())
+    service.open()
+    store.gate.clear()
+    service.keep(outgoing(1), lambda _: None)
+    began = time.monotonic()
+    service.close(0.3)
+    assert time.monotonic() - began < 2.0
+    store.gate.set()
+
+
+def test_a_place_that_cannot_be_used_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    service = SpoolService(FileStore(str(tmp_path / "file" / "x"), max_bytes=10), Sink(), RealClock())
+    with pytest.raises(SpoolError):
+        service.open()
