@@ -11,7 +11,7 @@ from holdfast.core.partitions import Partition
 from holdfast.core.ports import Delivery, Keeping, Kept, Outgoing, Receipt
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Attempt, Case
-from holdfast.core.verdicts import Bury, RetryAfter, Verdict
+from holdfast.core.verdicts import Bury
 from holdfast.deadletter.publisher import Publisher
 from holdfast.runtime.burying import SHUT_S, Burying, Settled
 from holdfast.testing.simulator.log import FakeMessage
@@ -84,13 +84,12 @@ class Scene:
             self.publisher, self.mailbox, group="g", finished=lambda case, where: self.finished.append((case, where))
         )
 
-    def bury(self, offset: int = 0, *, size: int = 10, verdict: Verdict | None = None) -> Case:
+    def bury(self, offset: int = 0, *, size: int = 10) -> Case:
         message = FakeMessage(PLACE, offset, key=b"k", value=b"\xff" * size, headers=(), timestamp_ms=5)
         case = Case(Partition(PLACE, epoch=1, start=0), offset, message, (), 0.0)
         case.note(Attempt(1.0, "ValueError"))
-        bury = Bury("why", "CODE")
-        case.verdict = verdict or bury
-        case.outgoing = self.publisher.letter(case, ValueError("x" * 2_000), bury)
+        case.verdict = verdict = Bury("why", "CODE")
+        case.outgoing = self.publisher.letter(case, ValueError("x" * 2_000), verdict)
         self.burying.begin(case, self.now)
         self.turn()
         return case
@@ -238,15 +237,6 @@ def test_a_letter_that_the_spool_has_from_before_needs_no_sending(spooled: Scene
     spool_of(spooled).knows = True
     spooled.bury()
     assert (spooled.sink.sent, spooled.places) == ([], ["spool"])
-
-
-def test_a_record_that_is_only_moved_does_not_go_to_the_spool(spooled: Scene) -> None:
-    spooled.sink.fault = Fault.MISSING
-    spool_of(spooled).knows = True
-    spooled.bury(verdict=RetryAfter(1.0))
-    spooled.turn(30.0)
-    assert spooled.finished == []
-    assert spool_of(spooled).kept == []
 
 
 def test_word_about_a_case_that_was_let_go_counts_for_nothing(spooled: Scene) -> None:
