@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.app import App as App
+    from holdfast.core.breaker import BreakerPolicy as BreakerPolicy
     from holdfast.core.classification import Rule as Rule
     from holdfast.core.errors import ConfigError as ConfigError
     from holdfast.core.errors import Discard as Discard
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.core.errors import Reject as Reject
     from holdfast.core.errors import RetryLater as RetryLater
     from holdfast.core.errors import StartError as StartError
+    from holdfast.core.pace import RatePolicy as RatePolicy
     from holdfast.core.policies import BufferPolicy as BufferPolicy
     from holdfast.core.policies import CommitPolicy as CommitPolicy
     from holdfast.core.policies import DeadLetterPolicy as DeadLetterPolicy
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
     from holdfast.core.retry_topics import RetryTopics as RetryTopics
     from holdfast.core.sensitive import CardNumbers as CardNumbers
     from holdfast.core.sensitive import SensitiveData as SensitiveData
+    from holdfast.core.storm import StormPolicy as StormPolicy
     from holdfast.runtime.context import Context as Context
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "App": "holdfast.app",
+    "BreakerPolicy": "holdfast.core.breaker",
     "BufferPolicy": "holdfast.core.policies",
     "CardNumbers": "holdfast.core.sensitive",
     "CommitPolicy": "holdfast.core.policies",
@@ -42,6 +46,7 @@ _HOMES = {
     "Discard": "holdfast.core.errors",
     "Halt": "holdfast.core.errors",
     "HoldfastError": "holdfast.core.errors",
+    "RatePolicy": "holdfast.core.pace",
     "Record": "holdfast.core.records",
     "Reject": "holdfast.core.errors",
     "RetryLater": "holdfast.core.errors",
@@ -50,6 +55,7 @@ _HOMES = {
     "Rule": "holdfast.core.classification",
     "SensitiveData": "holdfast.core.sensitive",
     "StartError": "holdfast.core.errors",
+    "StormPolicy": "holdfast.core.storm",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - the same names as above, once

@@ -51,7 +51,7 @@ def test_one_probe_at_a_time_and_each_failure_doubles_the_wait() -> None:
     breaker, now, waits = opened(), 0.0, []
     for _ in range(5):
         assert not breaker.may_probe(now)
-        waits.append(breaker.opens_in(now))
+        waits.append(breaker.probes_in(now))
         now += waits[-1]
         assert breaker.may_probe(now)
         assert not breaker.may_probe(now)
@@ -67,6 +67,30 @@ def test_a_probe_that_goes_through_closes_it_and_forgets_the_past() -> None:
     for _ in range(4):
         breaker.failed(10.0)
     assert breaker.state is BreakerState.CLOSED
+
+
+def test_an_outage_on_the_last_attempt_opens_it_at_once() -> None:
+    breaker = Breaker(BreakerPolicy())
+    breaker.failed(0.0)
+    assert not breaker.serves_others(0.0)
+    breaker.force_open(0.0)
+    assert breaker.state is BreakerState.OPEN
+    assert breaker.probes_in(0.0) == 10.0
+
+
+def test_it_knows_whether_others_are_served() -> None:
+    breaker = Breaker(BreakerPolicy())
+    breaker.succeeded(0.0, 3)
+    breaker.failed(0.0)
+    assert breaker.serves_others(9.0)
+    assert not breaker.serves_others(10.0), "what lies further back than the window says nothing any more"
+
+
+def test_a_person_can_close_it() -> None:
+    breaker = opened()
+    breaker.close()
+    assert breaker.state is BreakerState.CLOSED
+    assert breaker.probes_in(0.0) == float("inf")
 
 
 def test_a_probe_that_vanishes_is_followed_by_another() -> None:
@@ -116,10 +140,20 @@ def test_a_failed_probe_is_not_buried_and_one_that_goes_through_releases_the_gua
     assert guard.may_probe(60.0)
     assert not guard.may_probe(61.0)
     assert not guard.about_to_bury(61.0)
+    guard.probe_failed(61.0)
     assert guard.probes_in(61.0) == 60.0
     assert guard.may_probe(121.0)
-    guard.finished()
+    guard.release()
     assert not guard.tripped
+
+
+def test_what_began_before_the_storm_does_not_release_the_guard() -> None:
+    guard = StormGuard(StormPolicy(last=4, buried=2))
+    guard.about_to_bury(0.0)
+    guard.about_to_bury(0.0)
+    guard.finished(100)
+    assert guard.tripped
+    assert not guard.about_to_bury(1.0)
 
 
 @given(st.lists(st.one_of(st.just(-1), st.integers(1, 300)), max_size=80))
@@ -145,7 +179,7 @@ def test_no_more_starts_than_the_rate_allows_in_any_stretch_of_time(
     pace, now, starts = Pace(RatePolicy(per_s=per_s, burst=burst)), 0.0, []
     for wait in waits:
         now += wait
-        if pace.wait_s(HERE, now) == 0:
+        if pace.wait_s(now) == 0:
             pace.started(HERE, now)
             starts.append(now)
     for index, first in enumerate(starts):
@@ -156,11 +190,22 @@ def test_no_more_starts_than_the_rate_allows_in_any_stretch_of_time(
 def test_partitions_have_a_rate_of_their_own_and_a_minimum_delay_holds_for_all() -> None:
     pace = Pace(RatePolicy(partition_per_s=1))
     pace.started(HERE, 0.0)
-    assert pace.wait_s(HERE, 0.0) == 1.0
-    assert pace.wait_s(THERE, 0.0) == 0.0
+    assert pace.wait_s(0.0) == 0.0
+    assert pace.partition_wait_s(HERE, 0.0) == 1.0
+    assert pace.partition_wait_s(THERE, 0.0) == 0.0
     slow = Pace(RatePolicy(min_delay_ms=12_000, burst=5))
     slow.started(HERE, 0.0)
-    assert slow.wait_s(THERE, 5.0) == 7.0
+    assert slow.wait_s(5.0) == 7.0
+
+
+def test_a_rate_catches_up_with_a_loop_that_wakes_up_late() -> None:
+    pace, now, starts = Pace(RatePolicy(per_s=1000)), 0.0, 0
+    while now < 10.0:
+        now += 0.007
+        while pace.wait_s(now) == 0:
+            pace.started(HERE, now)
+            starts += 1
+    assert 9_900 <= starts <= 10_050
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.core.classification import Rule, RuleBook
 from holdfast.core.errors import Discard, Halt, Reject
+from holdfast.core.order import lanes_for
 from holdfast.core.partitions import Partition
 from holdfast.core.policies import RetryPolicy
 from holdfast.core.ports import Delivery, Outgoing, Receipt
@@ -22,6 +23,8 @@ from holdfast.observe.logs import Entry
 from holdfast.runtime.burying import Settled
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.counts import MOST_LABELS, OTHER, CaseCounts, Labels
+from holdfast.runtime.guards import Guards
+from holdfast.runtime.holds import Holds
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.plan import Plan
 from holdfast.testing.simulator.log import FakeMessage
@@ -58,12 +61,15 @@ class Bench:
         self.mailbox = QueueMailbox()
         names: dict[str, Any] = {"topics": {PLACE.topic: "orders.dlq"}, "partitions": {"orders.dlq": 3}}
         publisher = Publisher(SinkThatTakesAll(), group="g", handler="app:charge", app_version="1", **names)
+        whole = Plan(name="charge", group="g", topics=(PLACE.topic,), **plan)
+        self.guards = Guards(whole, lanes_for(whole.order), Holds(whole.name, StillClock()))
         self.cases = Cases(
-            Plan(name="charge", group="g", topics=(PLACE.topic,), **plan),
+            whole,
             publisher,
             self.mailbox,
             StillClock(),
             Random(1),
+            guards=self.guards,
             finished=self.finished.append,
             halt=self.halted.append,
         )

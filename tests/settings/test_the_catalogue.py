@@ -5,8 +5,11 @@ from dataclasses import fields
 
 import pytest
 
+from holdfast.core.breaker import BreakerPolicy
+from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
+from holdfast.core.storm import StormPolicy
 from holdfast.settings import (
     AppSettings,
     HealthSettings,
@@ -55,11 +58,14 @@ def test_no_variable_means_two_things() -> None:
         ("commit", CommitPolicy),
         ("buffer", BufferPolicy),
         ("dead_letter", DeadLetterPolicy),
+        ("breaker", BreakerPolicy),
+        ("storm_guard", StormPolicy),
+        ("rate", RatePolicy),
     ],
 )
 def test_settings_and_what_becomes_of_them_have_the_same_names(section: str, model: type) -> None:
     not_settings = {"name"} if section == "app" else set()
-    not_fields = {"profile"} if section == "retry" else set()
+    not_fields = {"profile"} if section == "retry" else {catalogue.BY_NAME[section].switch}
     listed = {setting.name for setting in catalogue.BY_NAME[section].settings} - not_fields
     assert listed == {field.name for field in fields(model)} - not_settings
 
@@ -69,5 +75,5 @@ def test_the_defaults_of_the_list_are_those_of_the_policies() -> None:
         if section.policy is not None:
             policy = section.policy()
             for setting in section.settings:
-                if setting.name != "profile":
+                if setting.name not in ("profile", section.switch):
                     assert getattr(policy, setting.name) == setting.default

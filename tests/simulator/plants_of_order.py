@@ -110,7 +110,8 @@ def starts_new_work_while_it_drains(patch: Patch) -> None:
         self.intake.close()
 
     def dispatch(self: Loop, now: float, *, keep: bool) -> None:
-        held, self.holds = self.holds, self.holds - {"drain"}
+        held: Any = self.holds
+        self.holds = held - {"drain"}
         original(self, now, keep=keep)
         self.holds = held
 

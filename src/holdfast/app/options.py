@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
+from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.classification import Rule
+from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitMode, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
+from holdfast.core.storm import StormPolicy
 
 ErrorKey = type[BaseException] | str
 """An exception class, its `module.Class`, or what errors say about themselves: `http:429`, `sqlstate:40P01`."""
@@ -45,3 +48,6 @@ class ConsumerOptions(TypedDict, total=False):
     retry_topics: RetryTopics | str
     buffer: BufferPolicy
     dead_letter: DeadLetterPolicy | str
+    breaker: BreakerPolicy | bool
+    storm_guard: StormPolicy | bool
+    rate: RatePolicy

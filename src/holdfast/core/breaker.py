@@ -45,27 +45,27 @@ class BreakerState(StrEnum):
 
 
 class Breaker:
-    """Closed: everything runs. Open: nothing does. Half-open: one probe is out, and its result decides."""
+    """Closed: everything runs. Open: nothing does. Half-open: one probe is out, and its result decides.
+
+    Results of what began before it opened decide nothing: whoever owns the breaker must not report them.
+    """
 
     def __init__(self, policy: BreakerPolicy) -> None:
         self._policy = policy
         self._window: deque[tuple[float, int, int]] = deque()  # when, attempts, outages
-        self._attempts = 0
-        self._outages = 0
         self._open_s = policy.open_s
         self._until = 0.0
+        self.attempts = 0
+        self.outages = 0
         self.state = BreakerState.CLOSED
         self.opened = 0
 
     def succeeded(self, now: float, count: int = 1) -> None:
-        """Attempts that found the downstream well, or failed for reasons of their own."""
+        """Attempts that found the downstream well. While it is closed, those too that failed for other reasons."""
         if self.state is BreakerState.CLOSED:
             self._count(now, count, 0)
         elif self.state is BreakerState.HALF_OPEN:
-            self.state = BreakerState.CLOSED
-            self._open_s = self._policy.open_s
-            self._window.clear()
-            self._attempts = self._outages = 0
+            self.close()
 
     def failed(self, now: float) -> None:
         """An attempt met an outage."""
@@ -74,13 +74,18 @@ class Breaker:
             self._open(now)
         elif self.state is BreakerState.CLOSED:
             self._count(now, 1, 1)
-            if self._outages >= self._policy.failures and self._outages >= self._policy.share * self._attempts:
+            if self.outages >= self._policy.failures and self.outages >= self._policy.share * self.attempts:
                 self._open(now)
 
     def force_open(self, now: float) -> None:
         """An outage on the last attempt of a record: it must not be buried for that."""
         if self.state is BreakerState.CLOSED:
             self._open(now)
+
+    def serves_others(self, now: float) -> bool:
+        """Whether other attempts go well: then an outage is one record's own, however it looks."""
+        self._forget(now)
+        return self.outages < self._policy.share * self.attempts
 
     def may_probe(self, now: float) -> bool:
         """Whether it is time to try one record. Whoever gets True must try one, and report what came of it."""
@@ -90,14 +95,21 @@ class Breaker:
         return False
 
     def probe_vanished(self, now: float) -> None:
-        """The probe came to nothing (its partition went): try another one."""
+        """The probe came to nothing (its partition went) or says nothing (it failed by itself): try another one."""
         if self.state is BreakerState.HALF_OPEN:
             self.state = BreakerState.OPEN
             self._until = now
 
-    def opens_in(self, now: float) -> float:
+    def probes_in(self, now: float) -> float:
         """Seconds until a probe is due."""
         return max(0.0, self._until - now) if self.state is BreakerState.OPEN else float("inf")
+
+    def close(self) -> None:
+        """Go on, and forget the past."""
+        self.state = BreakerState.CLOSED
+        self._open_s = self._policy.open_s
+        self._window.clear()
+        self.attempts = self.outages = 0
 
     def _open(self, now: float) -> None:
         self.state = BreakerState.OPEN
@@ -105,15 +117,18 @@ class Breaker:
         self._until = now + self._open_s
 
     def _count(self, now: float, attempts: int, outages: int) -> None:
-        while self._window and self._window[0][0] <= now - self._policy.window_s:
-            _, old_attempts, old_outages = self._window.popleft()
-            self._attempts -= old_attempts
-            self._outages -= old_outages
+        self._forget(now)
         grain_s = self._policy.window_s / 20
         if self._window and now - self._window[-1][0] < grain_s:
             at, had, had_outages = self._window[-1]
             self._window[-1] = (at, had + attempts, had_outages + outages)
         else:
             self._window.append((now, attempts, outages))
-        self._attempts += attempts
-        self._outages += outages
+        self.attempts += attempts
+        self.outages += outages
+
+    def _forget(self, now: float) -> None:
+        while self._window and self._window[0][0] <= now - self._policy.window_s:
+            _, attempts, outages = self._window.popleft()
+            self.attempts -= attempts
+            self.outages -= outages

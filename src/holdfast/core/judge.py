@@ -25,11 +25,13 @@ def judge(
     found: Classification | None = None,
     tiers_s: tuple[int, ...] = (),
     moved: int | None = None,
+    floor_s: float = 0.0,
 ) -> Verdict:
     """Decide after attempt number `attempt` (1 is the first), `elapsed_s` after the first one began.
 
     `found` is what the rules say of the error (the built-in ones, if nothing is given); `jitter` is a random number in
-    [0, 1). A delay that the downstream asked for is a floor under the policy's; the handler's own is taken as it is.
+    [0, 1). A delay that the downstream asked for, and `floor_s` (a rate limit's), are floors under the policy's; the
+    handler's own is taken as it is.
 
     `tiers_s` are the delays of the consumer's retry topics, `moved` how many of them the record has behind it; None: it
     is still where it came from. There it is tried again in place first, unless somebody asked for a longer delay than
@@ -48,7 +50,7 @@ def judge(
         case "retryable":
             delay_s = policy.delay_ms(attempt - 1, jitter) / 1000
             asked_s = found.retry_after_s or 0.0
-            delay_s = asked_s if found.rule == RETRY_LATER else max(delay_s, asked_s)
+            delay_s = asked_s if found.rule == RETRY_LATER else max(delay_s, asked_s, floor_s)
             used_up = _used_up(attempt, elapsed_s, delay_s, policy) if moved is None else f"failed {attempt} times"
             too_long = bool(tiers_s) and asked_s > policy.max_delay_ms / 1000
             if not used_up and not too_long:

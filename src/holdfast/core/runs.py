@@ -47,6 +47,7 @@ class Case:
         "publishes",
         "seq",
         "stays",
+        "still_s",
         "verdict",
     )
 
@@ -67,6 +68,7 @@ class Case:
         self.stays = False  # too large for a retry topic: what is left of its way is here
         self.publishes = 0
         self.dropped = False
+        self.still_s: float | None = None  # how long guards had held everything when it first failed
 
     def note(self, attempt: Attempt) -> None:
         """One more failure. The first attempt and the last ones are kept: a record may be retried for ever."""

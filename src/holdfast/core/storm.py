@@ -37,21 +37,30 @@ class StormPolicy:
 
 
 class StormGuard:
-    """`tripped` stays until a probe goes through or `release` is called; a failed probe must not be buried."""
+    """`tripped` stays until a probe goes through or `release` is called; a failed probe must not be buried.
+
+    What began before it tripped and goes through afterwards does not release it.
+    """
 
     def __init__(self, policy: StormPolicy) -> None:
         self._policy = policy
         self._last: deque[bool] = deque(maxlen=policy.last)
-        self._buried = 0
         self._probe_at = 0.0
+        self.buried = 0
         self.tripped = False
         self.probing = False
+        self.trips = 0
+
+    @property
+    def seen(self) -> int:
+        """How many records `buried` is counted among."""
+        return len(self._last)
 
     def finished(self, count: int = 1) -> None:
         """Records went through."""
         if self.tripped:
-            self.release()
-        elif not self._buried:
+            return
+        if not self.buried:
             self._last.extend([False] * min(count, self._policy.last))
         else:
             for _ in range(min(count, self._policy.last)):
@@ -60,12 +69,11 @@ class StormGuard:
     def about_to_bury(self, now: float) -> bool:
         """Whether this record may be buried. False: the guard has tripped, and it has to wait."""
         if self.tripped:
-            self.probing = False
-            self._probe_at = now + self._policy.probe_every_s
             return False
         self._note(buried=True)
-        if self._buried >= self._policy.buried and self._buried >= self._policy.share * len(self._last):
+        if self.buried >= self._policy.buried and self.buried >= self._policy.share * len(self._last):
             self.tripped = True
+            self.trips += 1
             self._probe_at = now + self._policy.probe_every_s
         return True
 
@@ -75,6 +83,11 @@ class StormGuard:
             self.probing = True
             return True
         return False
+
+    def probe_failed(self, now: float) -> None:
+        """It would have been buried, or has to be retried: the next one is tried when its time has come."""
+        self.probing = False
+        self._probe_at = now + self._policy.probe_every_s
 
     def probe_vanished(self, now: float) -> None:
         """The probe came to nothing: try another one."""
@@ -86,13 +99,13 @@ class StormGuard:
         return max(0.0, self._probe_at - now) if self.tripped and not self.probing else float("inf")
 
     def release(self) -> None:
-        """Go on, with a clean window."""
+        """Go on, with a clean window: a probe went through, or somebody says so."""
         self.tripped = self.probing = False
         self._last.clear()
-        self._buried = 0
+        self.buried = 0
 
     def _note(self, *, buried: bool) -> None:
         if len(self._last) == self._policy.last and self._last[0]:
-            self._buried -= 1
+            self.buried -= 1
         self._last.append(buried)
-        self._buried += buried
+        self.buried += buried

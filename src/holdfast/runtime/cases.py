@@ -19,6 +19,7 @@ from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.burying import Burying, Settled, Where, told
 from holdfast.runtime.counts import CaseCounts, Labels
+from holdfast.runtime.guards import Guards
 from holdfast.runtime.moving import Moving
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.timers import Timers
@@ -43,6 +44,7 @@ class Cases:
         clock: Clock,
         random: Random,
         *,
+        guards: Guards,
         finished: Callable[[Case], None],
         halt: Callable[[str], None],
     ) -> None:
@@ -50,6 +52,8 @@ class Cases:
         self._publisher = publisher
         self._clock = clock
         self._random = random
+        self._guards = guards
+        self._floor_s = plan.rate.min_delay_ms / 1000 if plan.rate else 0.0
         self._finished = finished
         self._halt = halt
         self._policies = RetryPolicies(plan.retry, plan.retry_by_error)
@@ -64,20 +68,26 @@ class Cases:
         """An attempt failed: decide, and begin what was decided."""
         wall = self._clock.wall()
         case.note(Attempt(wall, type(error).__name__))
-        plan = self._plan
+        plan, guards = self._plan, self._guards
         found = classify(error, plan.rules, unknown=plan.unknown_errors, not_found=plan.not_found, now_wall=wall)
-        case.verdict = verdict = judge(
+        verdict = judge(
             error,
             found=found,
             attempt=case.failures,
-            elapsed_s=now - case.begun_at,
+            elapsed_s=guards.elapsed_s(case, now) if guards.on else now - case.begun_at,
             policy=self._policies.of(error),
             jitter=self._random.random(),
             tiers_s=self.moving.way(case),
             moved=self.moving.behind(case),
+            floor_s=self._floor_s,
         )
         case.found = found
         self.counts.failed(Labels.of(case))
+        wait_s = guards.holds_back(case, found, verdict, now) if guards.on else None
+        if wait_s is not None:
+            self._wait(case, max(wait_s, found.retry_after_s or 0.0), now)
+            return
+        case.verdict = verdict
         match verdict:
             case verdicts.RetryAfter(delay_s=delay_s):
                 self.counts.retried(case.failures)
@@ -101,6 +111,15 @@ class Cases:
                 raise RuntimeError("the judge called a failure done")
             case other:
                 assert_never(other)
+
+    def _wait(self, case: Case, wait_s: float, now: float) -> None:
+        """A guard has it: the attempt does not count, and the next one is made when nothing is held any more."""
+        case.failures -= 1
+        self._say(log.warning, "wait", case)
+        if wait_s > 0:
+            self._timers.add(now + wait_s, case)
+        else:
+            self.ready.append(case)
 
     def _say(self, level: Callable[..., None], event: str, case: Case, **fields: object) -> None:
         level(event, **told(case, self._plan.group) | fields)
@@ -139,6 +158,8 @@ class Cases:
 
     def step(self, now: float) -> None:
         """Cases whose wait is over: run again, or publish again."""
+        if self._guards.on:
+            self._guards.step(now)
         self.burying.step(now)
         self.moving.step(now)
         for case in self._timers.due(now):
@@ -147,10 +168,12 @@ class Cases:
 
     def next_in(self, now: float) -> float:
         """Seconds until a wait is over. What is ready already waits for room or for a hold to go, not for time."""
-        return min(self._timers.next_in(now), self.burying.next_in(now), self.moving.next_in(now))
+        due_s = min(self._timers.next_in(now), self.burying.next_in(now), self.moving.next_in(now))
+        return min(due_s, self._guards.next_in(now)) if self._guards.on else due_s
 
     def drop(self, partition: Partition) -> list[Case]:
         """The partition goes: forget its cases; returns those that were waiting or settling (not running)."""
+        self._guards.forget(partition)
         dropped = list(partition.cases)
         for case in dropped:
             case.dropped = True

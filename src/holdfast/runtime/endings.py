@@ -1,4 +1,4 @@
-"""How a loop is asked to end, and how it says that it has."""
+"""What a loop is told from outside, and how it says that it has ended."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ class Stop:
     """Word to the loop: start nothing new, finish what runs, be gone by `deadline` (monotonic)."""
 
     deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Word to the loop: a person says that this hold ("breaker", "storm") is to go, whatever its guard thinks."""
+
+    hold: str
 
 
 @dataclass(frozen=True, slots=True)

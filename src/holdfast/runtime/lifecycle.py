@@ -12,7 +12,7 @@ from types import FrameType
 from holdfast.core.ports import Mailbox
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.collector import collecting_seldom
-from holdfast.runtime.endings import Ending, Stop
+from holdfast.runtime.endings import Ending, Release, Stop
 from holdfast.runtime.inline import Inline, Superseded
 from holdfast.runtime.loop import Loop
 
@@ -37,6 +37,10 @@ class LoopThread:
         self.ending: Ending | None = None
         self.over = threading.Event()
         self._inline = inline
+
+    def release(self, hold: str) -> None:
+        """A person says that this hold ("breaker", "storm") is to go. Any thread; the loop does it in a moment."""
+        self.mailbox.post(Release(hold))
 
     def start(self) -> None:
         """Begin; returns at once."""

@@ -22,8 +22,10 @@ from holdfast.runtime.assignment import Assignment, NoPosition
 from holdfast.runtime.burying import Settled
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.endings import Ending, Stop
+from holdfast.runtime.endings import Ending, Release, Stop
+from holdfast.runtime.guards import Guards
 from holdfast.runtime.handover import Handover
+from holdfast.runtime.holds import Holds
 from holdfast.runtime.inline import Inline
 from holdfast.runtime.intake import Intake
 from holdfast.runtime.ownership import Ownership
@@ -76,15 +78,18 @@ class Loop:
         self.committer = Committer(source, self.lanes, plan)
         self.assignment = Assignment(source, self.ownership, self.committer, plan)
         self.intake = Intake(source, self.ownership, self.lanes, plan, clock)
-        self.cases = Cases(plan, publisher, mailbox, clock, random, finished=self._case_finished, halt=self._halt)
+        self.holds = Holds(plan.name, clock)
+        self.guards = Guards(plan, self.lanes, self.holds)
+        self.in_flight = self.guards.in_flight
+        self.cases = Cases(
+            plan, publisher, mailbox, clock, random, guards=self.guards, finished=self._case_finished, halt=self._halt
+        )
         self.handover = Handover(
             source, self.ownership, self.lanes, cases=self.cases, committer=self.committer, intake=self.intake
         )
-        self.starter = Starter(plan, self.lanes, self.cases, executor, clock=clock, inline=inline)
+        self.starter = Starter(plan, self.lanes, self.cases, self.guards, executor, clock=clock, inline=inline)
         self.sizer = self.starter.sizer
-        self.in_flight = self.starter.in_flight
         self._walked = False  # in this turn, on this thread: so there may be more to start
-        self.holds: set[str] = set()
         self.processed = 0
         self.halted: str | None = None
         self.ending: Ending | None = None
@@ -123,7 +128,7 @@ class Loop:
         self.cases.step(now)
         self.intake.step(now)
         self._recall(now)
-        self._set_hold(COMMIT, held=self.committer.tripped(now))
+        self.holds.put(COMMIT, held=self.committer.tripped(now))
         self._dispatch(now, keep=keep)  # before the commit: lanes that start now may be back in time to share it
         self._walked = self.starter.walk_kept(self._returned)
         if self._walked:
@@ -134,7 +139,7 @@ class Loop:
         return now
 
     def _dispatch(self, now: float, *, keep: bool) -> None:
-        if not self.holds:
+        if not self.holds or self.guards.probe_due(now):
             self.starter.start(now, keep=keep)
 
     def _patience(self, now: float) -> float:
@@ -173,6 +178,8 @@ class Loop:
                 self.cases.settled(item, now)
             case Stop(deadline=deadline):
                 self._drain(deadline, now)
+            case Release(hold=hold):
+                self.guards.release(hold, now)
             case _:
                 raise TypeError(f"nobody knows what to do with {item!r}")
 
@@ -180,6 +187,8 @@ class Loop:
         """A worker handed back a run."""
         self.starter.back(run)
         partition = run.partition
+        if self.guards.on:
+            self.guards.returned(run, now)
         if not self.ownership.is_current(partition):
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
             return
@@ -207,8 +216,10 @@ class Loop:
             self._case_finished(case)
         elif run.failure is not None and not case.partition.closing and DRAIN not in self.holds:
             self.cases.failed(case, run.failure, now)
-        else:
+        elif case.partition.closing or DRAIN in self.holds:
             self.handover.drop(case)
+        else:  # a guard stopped it before it began
+            self.cases.ready.append(case)
         run.failure = None
 
     def _case_finished(self, case: Case) -> None:
@@ -224,14 +235,6 @@ class Loop:
             if not run.stop and run.case is None and now - run.begun_at >= RECALL_S:
                 run.stop = True
                 self.lanes.relieve(run)
-
-    def _set_hold(self, name: str, *, held: bool) -> None:
-        if held and name not in self.holds:
-            self.holds.add(name)
-            log.warning("held", consumer=self.plan.name, hold=name)
-        elif not held and name in self.holds:
-            self.holds.discard(name)
-            log.info("released", consumer=self.plan.name, hold=name)
 
     # -- the client's word (core.ports.Listener)
 

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.classification import BUILT_IN, NotFound, RuleBook, Unknown
+from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
 from holdfast.core.retry_topics import Tiers
+from holdfast.core.storm import StormPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,9 @@ class Plan:
     """Policies of single errors, by the keys that rules have."""
     rules: RuleBook = BUILT_IN
     """How errors are classified: the user's rules before the built-in ones."""
+    breaker: BreakerPolicy | None = None
+    storm_guard: StormPolicy | None = None
+    rate: RatePolicy | None = None
     unknown_errors: Unknown = "retry"
     not_found: NotFound = "final"
     buffer: BufferPolicy = field(default_factory=BufferPolicy)
@@ -47,6 +53,11 @@ class Plan:
     def subscription(self) -> tuple[str, ...]:
         """The topics it reads: its own, and those that its records come back from."""
         return (*self.topics, *(self.tiers.topics if self.tiers else ()))
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each record starts on its own: because each is committed, or because a rate counts them."""
+        return self.commit.mode == "each" or self.rate is not None
 
     def reset_of(self, topic: str) -> Literal["earliest", "latest", "error"]:
         """A retry topic is always read from its beginning: whatever is in it, this group has put there."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.lanes import Lanes
-from holdfast.core.ordered import OrderedSet
 from holdfast.core.ports import Clock, Executor
 from holdfast.core.runs import Run
 from holdfast.core.sizing import Sizer
 from holdfast.runtime.cases import Cases
+from holdfast.runtime.guards import Guards
 from holdfast.runtime.inline import Inline
 from holdfast.runtime.plan import Plan
 
@@ -18,10 +18,19 @@ class Starter:
     """Owner: the loop thread. `in_flight` is every run that was started and has not come back, wherever it is."""
 
     def __init__(
-        self, plan: Plan, lanes: Lanes, cases: Cases, executor: Executor, *, clock: Clock, inline: Inline | None
+        self,
+        plan: Plan,
+        lanes: Lanes,
+        cases: Cases,
+        guards: Guards,
+        executor: Executor,
+        *,
+        clock: Clock,
+        inline: Inline | None,
     ) -> None:
         self._lanes = lanes
         self._cases = cases
+        self._guards = guards
         self._executor = executor
         self._clock = clock
         self._inline = inline
@@ -29,10 +38,10 @@ class Starter:
         self.sizer = Sizer(
             capacity=plan.capacity,
             consecutive=plan.order == "partition",
-            one_by_one=plan.commit.mode == "each",
+            one_by_one=plan.one_by_one,
             may_inline=inline is not None,
         )
-        self.in_flight: OrderedSet[Run] = OrderedSet()
+        self.in_flight = guards.in_flight
 
     def start(self, now: float, *, keep: bool) -> None:
         """Start what may start. With `keep`, runs of a fast handler are kept for `walk_kept`."""
@@ -43,8 +52,7 @@ class Starter:
         room = sizer.workers - len(in_flight)
         if room <= 0:
             return
-        runs = [Run.again(case) for case in self._cases.take_ready(room)] if self._cases.ready else []
-        runs += self._lanes.take(room - len(runs), size)
+        runs = self._guards.take(self._cases, room, size, now)
         if not runs:
             return
         for run in runs:

@@ -12,6 +12,7 @@ from holdfast.core import policies
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.settings.app_wide import APP_WIDE, KAFKA, SEGMENT
+from holdfast.settings.guards import GUARDS
 from holdfast.settings.kinds import Choice, Delays, Flag, Names, Number, Text, Whole
 from holdfast.settings.shape import Section, Setting
 from holdfast.settings.tables import Retries, Rules
@@ -267,6 +268,7 @@ SECTIONS: Final = (
     RETRY_TOPICS,
     BUFFER,
     DEAD_LETTER,
+    *GUARDS,
     *APP_WIDE,
 )
 BY_NAME: Final = {section.name: section for section in SECTIONS}

@@ -8,14 +8,17 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from holdfast.core import names
+from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.errors import ConfigError
+from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
 from holdfast.core.retry_topics import RetryTopics
-from holdfast.settings import catalogue
+from holdfast.core.storm import StormPolicy
+from holdfast.settings import catalogue, guards
 from holdfast.settings.gathered import Given
 from holdfast.settings.model import AppSettings, ConsumerSettings, TopicNames
 from holdfast.settings.resolver import DEFAULT, Resolver
-from holdfast.settings.shape import variable
+from holdfast.settings.shape import Section, variable
 
 # The standard's example adds 10 s of processing and 200 s of buffer to the longest wait.
 POLL_MARGIN_MS: Final = 210_000
@@ -43,13 +46,16 @@ class ConsumerBuilder:
         timings = self._timings()
         commit = self._commit()
         buffer = self._policy(BufferPolicy, self._resolver.section(catalogue.BUFFER, self._name))
+        breaker = self._switched(BreakerPolicy, guards.BREAKER)
+        storm_guard = self._switched(StormPolicy, guards.STORM_GUARD)
+        rate = self._policy(RatePolicy, self._resolver.section(guards.RATE, self._name))
         group = self._group()
         topics = self._topics()
         topic_names = {topic: self._names(topic, group, letter) for topic in topics}
         retry_topics = self._retry_topics(topics, group, retry)
         if retry and timings:
             self._warn_of_retry_sum(retry, timings)
-        if self.problems or not (letter and retry and timings and commit and buffer) or retry_topics is None:
+        if self.problems or not (letter and retry and timings and commit and buffer and rate) or retry_topics is None:
             return None
         return ConsumerSettings(
             **self._plain(),
@@ -65,6 +71,9 @@ class ConsumerBuilder:
             retry_topics=retry_topics,
             buffer=buffer,
             dead_letter=letter,
+            breaker=breaker,
+            storm_guard=storm_guard,
+            rate=rate if rate.limits else None,
         )
 
     def _plain(self) -> dict[str, Any]:
@@ -88,6 +97,20 @@ class ConsumerBuilder:
             source = f" ({'; '.join(spoken)})" if spoken else ""
             self.problems.extend(f"{problem}{source}" for problem in error.problems)
             return None
+
+    def _switched(self, make: Callable[..., P], section: Section) -> P | None:
+        """What a section says that has to be switched on; None if it is not, or wrong."""
+        told = self._resolver.section(section, self._name)
+        enabled = told.pop("enabled")
+        policy = self._policy(make, told)
+        if enabled.value:
+            return policy
+        idle = [f"{name} ({given.origin})" for name, given in told.items() if given.origin != DEFAULT]
+        if idle and enabled.origin == DEFAULT:
+            self.warnings.append(
+                f"{section.name} is not switched on, so {', '.join(idle)} has no effect; set {section.name}.enabled."
+            )
+        return None
 
     def _commit(self) -> CommitPolicy | None:
         told = self._resolver.section(catalogue.COMMIT, self._name)

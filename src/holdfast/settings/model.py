@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.masking import SECRET_FIELDS, MaskingRules
+from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy, TimingPolicy
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.rules import Rule
+from holdfast.core.storm import StormPolicy
 from holdfast.settings.secret import Secret
 
 
@@ -43,7 +46,10 @@ class TopicNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Everything about one consumer. `concurrency` None: by order and handler. `assignor` None: the broker's."""
+    """Everything about one consumer. `concurrency` None: by order and handler. `assignor` None: the broker's.
+
+    `breaker`, `storm_guard` and `rate` are None where nothing guards it.
+    """
 
     name: str
     topics: tuple[str, ...]
@@ -74,6 +80,9 @@ class ConsumerSettings:
     retry_topics: RetryTopics
     buffer: BufferPolicy
     dead_letter: DeadLetterPolicy
+    breaker: BreakerPolicy | None
+    storm_guard: StormPolicy | None
+    rate: RatePolicy | None
 
     @property
     def dead_letter_topics(self) -> dict[str, str]:

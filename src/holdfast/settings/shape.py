@@ -40,6 +40,8 @@ class Section:
     """Code may give this object instead of a table."""
     shorthand: str | None = None
     """A plain text in place of the table means this setting: `retry = "financial"`."""
+    switch: str | None = None
+    """True or false in place of the table means this setting, and a policy in code switches it on: `breaker=True`."""
 
     def find(self, name: str) -> Setting | None:
         return next((setting for setting in self.settings if setting.name == name), None)

@@ -65,8 +65,12 @@ class TreeReader:
     def _section(self, scope: Scope, section: Section, value: object, path: Path) -> None:
         if section.policy is not None and is_dataclass(value) and isinstance(value, section.policy):
             value = {part.name: getattr(value, part.name) for part in fields(value)}
+            if section.switch is not None:
+                value[section.switch] = True
         elif isinstance(value, str) and section.shorthand is not None:
             value = {section.shorthand: value}
+        elif isinstance(value, bool) and section.switch is not None:
+            value = {section.switch: value}
         names = [setting.name for setting in section.settings]
         for name, item in self._table(value, path, section).items():
             here, setting = (*path, name), section.find(name)

@@ -1,0 +1,62 @@
+"""Breaker, storm guard and rate limits: off unless asked for, in code or in settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.breaker import BreakerPolicy
+from holdfast.core.pace import RatePolicy
+from holdfast.core.storm import StormPolicy
+from tests.settings.loader import Loader
+
+
+def test_nothing_guards_a_consumer_unless_asked_for(loader: Loader) -> None:
+    charge = loader.charge()
+    assert (charge.breaker, charge.storm_guard, charge.rate) == (None, None, None)
+    assert loader.charge(breaker=False, storm_guard=False, rate=RatePolicy()) == charge
+
+
+def test_true_takes_the_defaults(loader: Loader) -> None:
+    charge = loader.charge(breaker=True, storm_guard=True)
+    assert charge.breaker == BreakerPolicy(failures=5, share=0.5, window_s=10, open_s=10, longest_open_s=60)
+    assert charge.storm_guard == StormPolicy(last=200, buried=50, share=0.5)
+
+
+def test_a_policy_in_code_switches_its_guard_on(loader: Loader) -> None:
+    breaker, storm, rate = BreakerPolicy(failures=2), StormPolicy(buried=9), RatePolicy(per_s=5, min_delay_ms=100)
+    charge = loader.charge(breaker=breaker, storm_guard=storm, rate=rate)
+    assert (charge.breaker, charge.storm_guard, charge.rate) == (breaker, storm, rate)
+
+
+def test_settings_switch_guards_on_and_say_single_numbers(loader: Loader) -> None:
+    environ = {
+        "HOLDFAST_BREAKER_ENABLED": "true",
+        "HOLDFAST_CONSUMERS_CHARGE_BREAKER_OPEN_S": "3",
+        "HOLDFAST_RATE_PER_S": "2.5",
+    }
+    charge = loader.charge(environ, toml="[consumers.charge]\nstorm_guard = true")
+    assert charge.breaker == BreakerPolicy(open_s=3)
+    assert charge.storm_guard == StormPolicy()
+    assert charge.rate == RatePolicy(per_s=2.5)
+    assert loader.charge({"HOLDFAST_BREAKER_ENABLED": "no"}, breaker=BreakerPolicy(failures=2)).breaker is None
+    assert loader.charge({"HOLDFAST_RATE_PER_S": "none"}, rate=RatePolicy(per_s=2)).rate is None
+
+
+def test_numbers_of_a_guard_that_is_off_are_a_warning(loader: Loader) -> None:
+    (warning,) = loader.load({"HOLDFAST_BREAKER_FAILURES": "3"}).warnings
+    assert "breaker is not switched on, so failures (environment variable HOLDFAST_BREAKER_FAILURES)" in warning
+    assert "set breaker.enabled" in warning
+    off = {"HOLDFAST_BREAKER_FAILURES": "3", "HOLDFAST_BREAKER_ENABLED": "false"}
+    assert loader.load(off).warnings == ()
+
+
+def test_all_that_is_wrong_is_said_at_once(loader: Loader) -> None:
+    environ = {"HOLDFAST_BREAKER_OPEN_S": "90", "HOLDFAST_STORM_GUARD_BURIED": "500", "HOLDFAST_RATE_PER_S": "0"}
+    problems = " ".join(loader.problems(environ, breaker=True, storm_guard=True))
+    for said in ("breaker: longest_open_s", "storm_guard: buried", "HOLDFAST_RATE_PER_S"):
+        assert said in problems
+
+
+@pytest.mark.parametrize("wrong", [3, "yes", RatePolicy()])
+def test_a_breaker_is_no_number_and_no_text(loader: Loader, wrong: object) -> None:
+    assert "breaker: must be a BreakerPolicy" in loader.problem(breaker=wrong)
