@@ -61,6 +61,14 @@ class HandlerEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Released(Event):
+    """The loop has heard that a person wants this hold to go."""
+
+    member: str
+    hold: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked(Event):
     """Somebody sent SIGTERM; the process ends at `deadline` at the latest."""
 

@@ -10,11 +10,11 @@ from holdfast.core.ports import Committed
 from holdfast.core.records import Message, TopicPartition
 from holdfast.core.sizing import FAST_WORKERS
 from holdfast.deadletter.publisher import Publisher
-from holdfast.runtime.endings import Stop
+from holdfast.runtime.endings import Release, Stop
 from holdfast.runtime.lifecycle import FINISH_MARGIN_S
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.plan import Plan
-from holdfast.testing.simulator.acts import Ended, StopAsked, StopTaken
+from holdfast.testing.simulator.acts import Ended, Released, StopAsked, StopTaken
 from holdfast.testing.simulator.clock import SimClock
 from holdfast.testing.simulator.executor import SimExecutor
 from holdfast.testing.simulator.setup import GROUP, Setup
@@ -109,7 +109,7 @@ class _Source:
 
 
 class _Mailbox:
-    """The loop's mailbox; says when the word to stop was taken out of it."""
+    """The loop's mailbox; says when word from outside was taken out of it."""
 
     def __init__(self, seat: Seat, world: World) -> None:
         self._box = seat.mailbox
@@ -122,6 +122,8 @@ class _Mailbox:
         for item in items:
             if type(item) is Stop:
                 self._world.trace.add(StopTaken(self._world.clock.monotonic(), self._name))
+            elif type(item) is Release:
+                self._world.trace.add(Released(self._world.clock.monotonic(), self._name, item.hold))
         return items
 
 
@@ -186,6 +188,10 @@ class Member:
         self.seat.mailbox.post(Stop(deadline - min(FINISH_MARGIN_S, timeout_s / 4)))
         self.process.later(timeout_s, self._time_is_up)
 
+    def release(self, hold: str) -> None:
+        """As the control of a running app does it."""
+        self.seat.mailbox.post(Release(hold))
+
     def _time_is_up(self) -> None:
         if self.process.alive:
             self._world.trace.add(Ended(self._world.clock.monotonic(), self.name, "deadline"))
@@ -202,6 +208,9 @@ class Member:
             capacity=setup.capacity,
             commit=setup.commit,
             retry=setup.retry,
+            breaker=setup.breaker,
+            storm_guard=setup.storm_guard,
+            rate=setup.rate,
             buffer=setup.buffer,
             sweep=setup.sweep,
             reset=setup.reset,

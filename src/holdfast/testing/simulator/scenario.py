@@ -13,8 +13,10 @@ from random import Random
 from holdfast.core import partitions
 from holdfast.runtime import loop
 from holdfast.testing.simulator.chaos import Chaos
+from holdfast.testing.simulator.guarded import guarded
 from holdfast.testing.simulator.oracle import Oracle, Violation
 from holdfast.testing.simulator.setup import Setup, setup_for
+from holdfast.testing.simulator.spells import Spells
 from holdfast.testing.simulator.trace import Event
 from holdfast.testing.simulator.workload import Workload
 from holdfast.testing.simulator.world import World
@@ -60,15 +62,17 @@ class Scenario:
 
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
-        self.setup = setup or setup_for(seed)
+        self.setup = setup or guarded(setup_for(seed), seed)
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))
         self.oracle = Oracle(self.world, self.setup, self.workload)
         self.chaos = Chaos(self.world, self.setup, self.workload, self.oracle, Random(seed * 5 + 3))
+        self.spells = Spells(self.world, self.setup, self.workload, self.chaos, Random(seed * 13 + 7))
 
     def play(self) -> Outcome:
         with _tuned(self.setup), _quiet():
             self.chaos.begin()
+            self.spells.begin()
             self._rage()
             self._calm_down()
         return self._outcome()
@@ -87,6 +91,7 @@ class Scenario:
         """Nothing goes wrong any more: everything must come to an end, and something must move until then."""
         self.chaos.active = False
         self.workload.calm = True
+        self.workload.spell = ""
         self.world.broker.faults.clear()
         least, moved_at = inf, self.world.clock.monotonic()
         while self._goes_on():
@@ -108,6 +113,11 @@ class Scenario:
 
     def _outcome(self) -> Outcome:
         world, violation = self.world, self.oracle.violation
+        for member in self.chaos.members.values():
+            status = member.loop.guards.status()
+            world.trace.faults["breaker_opened"] += status.breaker_opened
+            world.trace.faults["storm_guard_tripped"] += status.storm_tripped
+            world.trace.faults["attempts_taken_back"] += status.waits
         return Outcome(
             seed=self.seed,
             setup=self.setup,

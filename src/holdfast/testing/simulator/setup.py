@@ -6,8 +6,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
+from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.completion import WINDOW
+from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
+from holdfast.core.storm import StormPolicy
 from holdfast.testing.simulator.settings import WorldSettings
 
 GROUP = "g"
@@ -59,6 +62,11 @@ class Setup:
     chaos_s: float
     records: int
     world: WorldSettings
+    breaker: BreakerPolicy | None = None
+    storm_guard: StormPolicy | None = None
+    rate: RatePolicy | None = None
+    spells: tuple[str, ...] = ()
+    """What befalls the service that the handler calls, now and then."""
 
 
 def setup_for(seed: int) -> Setup:

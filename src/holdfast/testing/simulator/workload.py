@@ -61,7 +61,10 @@ class Attempt:
 
 
 class Workload:
-    """Makes records and plays the handler. `calm` takes the slowness out, so that everything comes to an end."""
+    """Makes records and plays the handler. `calm` takes the slowness out, so that everything comes to an end.
+
+    `spell` is what befalls every record that gets as far as the handler (see `guarded.SPELLS`).
+    """
 
     def __init__(self, broker: FakeBroker, setup: Setup, rng: Random) -> None:
         self._broker = broker
@@ -69,6 +72,7 @@ class Workload:
         self._rng = rng
         self._calls = 0
         self.calm = False
+        self.spell = ""
         self.entries: list[Entry] = []
 
     def produce(self, place: TopicPartition) -> Entry:
@@ -100,7 +104,7 @@ class Workload:
         entry = attempt.entry
         attempt.error = self._error(entry)
         outcome = "ok" if attempt.error is None else type(attempt.error).__name__
-        if attempt.error is not None and entry.failures_left > 0:
+        if attempt.error is not None and entry.failures_left > 0 and not self.spell:
             entry.failures_left -= 1
         now = self._broker.clock.monotonic()
         self._broker.trace.add(
@@ -108,6 +112,13 @@ class Workload:
         )
 
     def _error(self, entry: Entry) -> BaseException | None:
+        if self.spell and entry.conduct != "decode":
+            return ConnectionRefusedError("nobody is there") if self.spell == "outage" else Reject("nothing is liked")
+        if self.calm and self._setup.storm_guard is not None and entry.conduct in ("reject", "decode", "doomed"):
+            return None  # somebody has repaired the handler: a storm of its own would never end
+        return self._own_error(entry)
+
+    def _own_error(self, entry: Entry) -> BaseException | None:
         match entry.conduct:
             case "reject":
                 return Reject("no use")

@@ -18,6 +18,10 @@ from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle.cover import Cover
 from holdfast.testing.simulator.workload import NUMBER, Entry
 
+OUTAGE = ConnectionRefusedError.__name__
+FINAL = ("Reject", "DecodeError")
+"""How handlers end: the service is away; no retry would help."""
+
 Lane = Hashable
 Key = tuple[str, TopicPartition]
 """A member's name and a partition."""
@@ -83,6 +87,7 @@ class Epoch:
         self.running: set[int] = set()
         self.failures: dict[int, int] = {}
         self.due: dict[int, float] = {}
+        self.outcomes: dict[int, str] = {}  # of the last attempt
         self.letters: set[int] = set()
         self.last_of_lane: dict[Lane, Entry] = {}
         self.uncommitted: dict[Lane, Entry] = {}  # lanes whose last record no stored commit covers yet
@@ -119,6 +124,7 @@ class Book:
         self.commits: dict[Key, Epoch | None] = {}
         self.stopping: dict[str, float] = {}
         self.active_at: dict[str, float] = {}
+        self.began_at: dict[str, float] = {}
         self.lost_for_policy = 0
         self._updates: dict[type[trace.Event], Callable[[Any], None]] = {
             trace.LogStartMoved: self._log_start_moved,
@@ -248,6 +254,7 @@ class Book:
         entry = self.entries[event.number]
         epoch = self.epochs.get((event.member, event.place))
         self.calls[event.call] = (epoch, entry)
+        self.began_at[event.member] = event.at
         lane = self.lane(entry)
         if lane is not None:
             self.busy[event.member, lane] = event.call
@@ -268,10 +275,19 @@ class Book:
         if event.outcome in ("ok", "Discard"):
             self._finish(epoch, entry, event.at)
         else:
+            epoch.outcomes[entry.number] = event.outcome
             failures = epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
-            policy = self.members[event.member].plan.retry
-            delay_s = entry.after_s if event.outcome == "RetryLater" else policy.delay_ms(failures - 1, 0.0) / 1000
-            epoch.due[entry.number] = event.at + delay_s
+            plan = self.members[event.member].plan
+            delay_s = plan.retry.delay_ms(failures - 1, 0.0) / 1000
+            if plan.rate is not None:
+                delay_s = max(delay_s, plan.rate.min_delay_ms / 1000)
+            epoch.due[entry.number] = event.at + (entry.after_s if event.outcome == "RetryLater" else delay_s)
+
+    @staticmethod
+    def take_back(epoch: Epoch, entry: Entry) -> None:
+        """The last failure does not count, and so there is no retry that would be due."""
+        epoch.failures[entry.number] -= 1
+        epoch.due.pop(entry.number, None)
 
     def _finish(self, epoch: Epoch, entry: Entry, at: float) -> None:
         epoch.finished.add(entry.number)

@@ -8,11 +8,9 @@ from holdfast.core.records import Record
 from holdfast.deadletter.letter import Letter
 from holdfast.deadletter.reading import read
 from holdfast.testing.simulator import acts
-from holdfast.testing.simulator.oracle.book import Book, Epoch
+from holdfast.testing.simulator.oracle.book import FINAL, Book, Epoch
 from holdfast.testing.simulator.oracle.violation import Blame
 from holdfast.testing.simulator.workload import Entry
-
-AT_ONCE = ("reject", "decode")
 
 
 class LetterRules:
@@ -43,7 +41,7 @@ class LetterRules:
         failures, most = epoch.failures.get(entry.number, 0), self._retry.max_retries
         if not failures:
             self._blame("retry", f"{what}, which never failed here")
-        elif entry.conduct in AT_ONCE or self._retry.max_elapsed_s is not None:
+        elif epoch.outcomes[entry.number] in FINAL or self._retry.max_elapsed_s is not None:
             return
         elif most is None or failures <= most:
             self._blame("retry", f"{what} after {failures} failures; the policy allows {most} retries")

@@ -10,6 +10,7 @@ from holdfast.testing.simulator import acts, trace
 from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle.book import Book
 from holdfast.testing.simulator.oracle.commits import CommitRules
+from holdfast.testing.simulator.oracle.guards import GuardRules
 from holdfast.testing.simulator.oracle.health import Health
 from holdfast.testing.simulator.oracle.leaving import LeavingRules
 from holdfast.testing.simulator.oracle.letters import LetterRules
@@ -41,18 +42,21 @@ class Oracle:
         starts = StartRules(book, self.blame, setup)
         letters = LetterRules(book, self.blame, setup.retry)
         leaving = LeavingRules(book, self.blame, health, setup)
+        guards = GuardRules(book, self.blame, health, setup)
         self._membership = MembershipRules(world, book, self.blame, health, setup)
         self._progress = ProgressRules(world.broker, book, self.blame, health, setup)
-        self._rules: dict[type[trace.Event], Callable[[Any], None]] = {
-            trace.CommitSent: commits.sent,
-            trace.CommitAccepted: commits.accepted,
-            trace.RevokedBegin: leaving.revoke_begins,
-            trace.RevokedEnd: leaving.revoke_ends,
-            trace.Evicted: self._membership.evicted,
-            acts.HandlerBegan: starts.began,
-            acts.LetterSent: letters.sent,
-            acts.StopAsked: leaving.stop_asked,
-            acts.Ended: leaving.ended,
+        self._rules: dict[type[trace.Event], tuple[Callable[[Any], None], ...]] = {
+            trace.CommitSent: (commits.sent,),
+            trace.CommitAccepted: (commits.accepted,),
+            trace.RevokedBegin: (leaving.revoke_begins,),
+            trace.RevokedEnd: (leaving.revoke_ends,),
+            trace.Evicted: (self._membership.evicted,),
+            acts.HandlerBegan: (starts.began, guards.began),
+            acts.HandlerEnded: (guards.ended,),
+            acts.LetterSent: (letters.sent, guards.letter),
+            acts.Released: (guards.released,),
+            acts.StopAsked: (leaving.stop_asked,),
+            acts.Ended: (leaving.ended,),
         }
         world.trace.listeners.append(self._listen)
         world.clock.after(PROBE_S, self._probe)
@@ -97,8 +101,7 @@ class Oracle:
     def _listen(self, event: trace.Event) -> None:
         if self.violation is not None:
             return
-        rule = self._rules.get(type(event))
-        if rule is not None:
+        for rule in self._rules.get(type(event), ()):
             rule(event)
         self._health.update(event)
         self._book.update(event)

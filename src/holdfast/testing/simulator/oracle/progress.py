@@ -6,7 +6,7 @@ from holdfast.core.completion import WINDOW
 from holdfast.core.sizing import LARGEST_RUN
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.member import Member
-from holdfast.testing.simulator.oracle.book import Book, Epoch, Lane
+from holdfast.testing.simulator.oracle.book import FINAL, OUTAGE, Book, Epoch, Lane
 from holdfast.testing.simulator.oracle.cover import Cover
 from holdfast.testing.simulator.oracle.health import Health
 from holdfast.testing.simulator.oracle.violation import Blame
@@ -18,8 +18,6 @@ PATIENCE_S = 1.5
 
 SETTLED_S = 8.0
 """After trouble with commits: back-offs take their time."""
-
-AT_ONCE = ("reject", "decode", "halt")
 
 
 class ProgressRules:
@@ -50,6 +48,8 @@ class ProgressRules:
             self._held_at[member.name] = now
         if not self._is_at_ease(member, now):
             return
+        if self._setup.rate is not None and now - self._book.began_at.get(member.name, 0.0) < PATIENCE_S:
+            return  # something starts now and then, and it has to be one after another
         for (name, place), epoch in self._book.epochs.items():
             if name != member.name or now - epoch.begun_at < PATIENCE_S:
                 continue
@@ -82,7 +82,7 @@ class ProgressRules:
         if number in epoch.running or number in epoch.letters or now - epoch.given[number] < PATIENCE_S:
             return False
         failures = epoch.failures.get(number, 0)
-        if failures and not self._must_retry(entry, failures, now - epoch.due[number]):
+        if failures and not self._must_retry(epoch, entry, failures, now):
             return False
         lowest = epoch.lowest()
         if self._setup.order != "partition" and lowest and entry.offset >= lowest.offset + self._setup.window:
@@ -105,10 +105,13 @@ class ProgressRules:
             return False
         return lane not in epoch.uncommitted and now - epoch.freed_at.get(lane, 0.0) >= PATIENCE_S
 
-    def _must_retry(self, entry: Entry, failures: int, overdue_s: float) -> bool:
-        most = self._setup.retry.max_retries
-        if entry.conduct in AT_ONCE or self._setup.retry.max_elapsed_s is not None:
+    def _must_retry(self, epoch: Epoch, entry: Entry, failures: int, now: float) -> bool:
+        most, outcome = self._setup.retry.max_retries, epoch.outcomes[entry.number]
+        if outcome in FINAL or entry.conduct == "halt" or self._setup.retry.max_elapsed_s is not None:
             return False
+        overdue_s = now - epoch.due[entry.number]
+        if outcome == OUTAGE and self._setup.breaker is not None:  # others may be served, then it waits on its own
+            return overdue_s > PATIENCE_S + self._setup.breaker.open_s
         return overdue_s > PATIENCE_S and (most is None or failures <= most)
 
     def unfinished(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.testing.simulator import acts
 from holdfast.testing.simulator.oracle.book import Book, Epoch
+from holdfast.testing.simulator.oracle.guards import uncounted
 from holdfast.testing.simulator.oracle.violation import Blame
 from holdfast.testing.simulator.setup import Setup
 from holdfast.testing.simulator.workload import Entry
@@ -17,6 +18,7 @@ class StartRules:
     def __init__(self, book: Book, blame: Blame, setup: Setup) -> None:
         self._book = book
         self._blame = blame
+        self._setup = setup
         self._each = setup.commit.mode == "each"
         self._window = setup.window if setup.order != "partition" else None
 
@@ -49,6 +51,9 @@ class StartRules:
 
     def _by_policy(self, what: str, event: acts.HandlerBegan, epoch: Epoch, entry: Entry) -> None:
         failures = epoch.failures.get(entry.number, 0)
+        if failures and event.attempt == failures and uncounted(self._setup, epoch.outcomes[entry.number]):
+            self._book.take_back(epoch, entry)
+            return
         if event.attempt != failures + 1:
             self._blame("retry", f"{what} as attempt {event.attempt}; it failed {failures} times since it owns it")
         due = epoch.due.get(entry.number)
