@@ -17,7 +17,6 @@ from holdfast.core.breaker import Breaker, BreakerState
 from holdfast.core.classification import Classification
 from holdfast.core.lanes import Lanes
 from holdfast.core.ordered import OrderedSet
-from holdfast.core.pace import Pace
 from holdfast.core.partitions import Partition
 from holdfast.core.records import Message
 from holdfast.core.runs import Case, Run
@@ -25,13 +24,13 @@ from holdfast.core.storm import StormGuard
 from holdfast.core.verdicts import Verdict
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.holds import Holds
+from holdfast.runtime.pacing import Pacing
 from holdfast.runtime.plan import Plan
-from holdfast.runtime.timers import Timers
 
 log = get_logger("holdfast.guards")
 
-BREAKER, STORM, RATE = "breaker", "storm", "rate"
-"""Holds: the first two of the consumer, the last of a partition."""
+BREAKER, STORM = "breaker", "storm"
+"""Holds of the whole consumer."""
 
 STORM_ADVICE = (
     "nothing of this consumer runs until a probe goes through: look into the letters, then repair what fails or deploy"
@@ -75,14 +74,12 @@ class Guards:
         self.breaker = Breaker(plan.breaker) if plan.breaker else None
         self.storm = StormGuard(plan.storm_guard) if plan.storm_guard else None
         self._alone_s = plan.breaker.open_s if plan.breaker else 0.0
-        self._pace = Pace(plan.rate) if plan.rate else None
-        self.on = any((self.breaker, self.storm, self._pace))
+        self._pacing = Pacing(plan.rate, lanes) if plan.rate else None
+        self.on = any((self.breaker, self.storm, self._pacing))
         self._probe: Message | None = None
         self._probe_place: Partition | None = None
         self._back = False  # the probe has come back, and nobody has said yet what became of it
         self._fresh_first = False
-        self._paced_until: float | None = None
-        self._held_places: Timers[Partition] = Timers()
         self._still_since: float | None = None
         self._still_s = 0.0
         self.waits = 0
@@ -111,8 +108,8 @@ class Guards:
         """What may start: at most `room` runs of at most `size` records, one record if it is a probe."""
         if self._holds:
             return self._take_probe(cases, now)
-        if self._pace is not None:
-            return self._take_paced(cases, self._pace, room, now)
+        if self._pacing is not None:
+            return self._take_paced(cases, self._pacing, room, now)
         runs = _cases(cases, room) if cases.ready else []
         return runs + self._lanes.take(room - len(runs), size)
 
@@ -127,7 +124,8 @@ class Guards:
             self._lanes.relieve(run)
             run.current = -1
         self._probe, self._probe_place = run.messages[0], run.partition
-        self._started(run, now)
+        if self._pacing is not None:
+            self._pacing.started(run, now)
         if self.breaker is not None:
             self.breaker.may_probe(now)
         if self.storm is not None:
@@ -135,49 +133,30 @@ class Guards:
         log.info("probe", consumer=self._consumer, holds=sorted(self._holds), place=str(run.partition.place))
         return [run]
 
-    def _take_paced(self, cases: Ready, pace: Pace, room: int, now: float) -> list[Run]:
+    def _take_paced(self, cases: Ready, pacing: Pacing, room: int, now: float) -> list[Run]:
         runs: list[Run] = []
-        while len(runs) < room:
-            wait_s = pace.wait_s(now)
-            if wait_s > 0:
-                self._paced_until = now + wait_s
-                break
+        while len(runs) < room and pacing.wait_s(now) == 0:
             taken = _cases(cases, 1) or self._lanes.take(1, 1)
             if not taken:
                 break
+            pacing.started(taken[0], now)
             runs += taken
-            self._started(taken[0], now)
         return runs
-
-    def _started(self, run: Run, now: float) -> None:
-        if self._pace is None:
-            return
-        partition = run.partition
-        self._pace.started(partition.place, now)
-        wait_s = self._pace.partition_wait_s(partition.place, now)
-        if wait_s > 0:
-            partition.holds.add(RATE)
-            self._held_places.add(now + wait_s, partition)
 
     # -- time
 
     def step(self, now: float) -> None:
-        """Partitions whose rate lets them go on; a probe that came back and was given up."""
+        """What time lets go on; and a probe that came back and was given up."""
         if self._back:
             self._probe_vanished(now)
-        if self._paced_until is not None and now >= self._paced_until:
-            self._paced_until = None
-        for partition in self._held_places.due(now):
-            if partition.live:
-                partition.holds.discard(RATE)
-                self._lanes.ready(partition)
+        if self._pacing is not None:
+            self._pacing.step(now)
 
     def next_in(self, now: float) -> float:
         """Seconds until something may start that may not now. What is overdue waits for a record, not for time."""
         if self._holds:
             return self._probes_in(now) or float("inf")
-        paced_s = float("inf") if self._paced_until is None else max(0.0, self._paced_until - now)
-        return min(paced_s, self._held_places.next_in(now))
+        return float("inf") if self._pacing is None else self._pacing.next_in(now)
 
     def elapsed_s(self, case: Case, now: float) -> float:
         """How long the case has been tried; the time in which a guard held everything does not count."""
@@ -193,8 +172,8 @@ class Guards:
         waits = [self.breaker.probes_in(now)] if self.breaker is not None and BREAKER in self._holds else []
         if self.storm is not None and STORM in self._holds:
             waits.append(self.storm.probes_in(now))
-        if self._pace is not None:
-            waits.append(self._pace.wait_s(now))
+        if self._pacing is not None:
+            waits.append(self._pacing.wait_s(now))
         return max(waits, default=float("inf"))
 
     # -- results
@@ -303,8 +282,8 @@ class Guards:
 
     def forget(self, partition: Partition) -> None:
         """It goes: another probe is needed if the one that is out is of it."""
-        if self._pace is not None:
-            self._pace.forget(partition.place)
+        if self._pacing is not None:
+            self._pacing.forget(partition.place)
         if self._probe_place is partition:
             self._back = True
 
