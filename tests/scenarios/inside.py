@@ -121,6 +121,11 @@ class Inside:
         self._thread.join(60)
         assert self.ended, "the app did not end"
 
+    def release(self, hold: str) -> None:
+        """As a person does it."""
+        assert self._assembled is not None
+        self._assembled.threads[0].release(hold)
+
     def wait_assigned(self, partitions: int = 1) -> None:
         until(lambda: len(self.loop.ownership) == partitions, 20, f"{partitions} partitions assigned")
 

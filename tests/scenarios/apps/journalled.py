@@ -70,6 +70,8 @@ def speak(work: dict[str, Any], ctx: Context, name: str = "handle") -> None:
             raise Discard("the record says so")
         case "later":
             raise RetryLater(after_s=work["after_s"])
+        case "away":
+            raise ConnectionRefusedError("the record says so")
         case "exit":
             os._exit(work.get("code", 1))
         case _:

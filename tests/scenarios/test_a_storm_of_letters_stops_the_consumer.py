@@ -1,0 +1,95 @@
+"""P8: when a consumer buries records in masses, the storm guard stops it: the letters are bounded, the log says loudly
+what to do, and it goes on when a probe goes through, when it is started again, or when a person says so.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast import App, Context, Reject, StormPolicy
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+
+PARTITIONS, RECORDS = 4, 200
+GROUP = "scenario.work"
+
+
+class Deploy:
+    """A handler that rejects everything until it is repaired."""
+
+    def __init__(self, broker: TopicAdmin, topic: str, guard: StormPolicy) -> None:
+        self.broken = True
+        self.calls = 0
+        self.done: set[tuple[int, int]] = set()
+        self._lock = threading.Lock()
+        self.app: App = app_for(broker)
+        self.app.consumer(topic, name="work", dead_letter="{topic}.dlq", storm_guard=guard)(self.work)
+
+    def work(self, value: bytes, ctx: Context) -> None:
+        with self._lock:
+            self.calls += 1
+        if self.broken:
+            raise Reject("the new version does not like it")
+        with self._lock:
+            self.done.add((ctx.partition, ctx.offset))
+
+
+def letters(client: Client, topic: str) -> int:
+    return sum(client.edges(f"{topic}.dlq", number)[1] for number in range(PARTITIONS))
+
+
+def flood(client: Client, topic: str) -> None:
+    client.produce(topic, [Sent(b"v", partition=number % PARTITIONS) for number in range(RECORDS)])
+
+
+def committed(client: Client, topic: str) -> int:
+    return sum(client.committed(GROUP, topic, number)[0] or 0 for number in range(PARTITIONS))
+
+
+def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(partitions=PARTITIONS), Client(kafka)
+    deploy = Deploy(kafka, name, StormPolicy(last=20, buried=10, probe_every_s=0.4))
+    with Inside(deploy.app) as running:
+        flood(client, name)
+        until(lambda: running.log.of("storm_guard_tripped"), 20, "the guard trips")
+        until(lambda: len(running.log.of("storm_probe_failed")) >= 3, 20, "probes fail")
+        (alarm,) = running.log.of("storm_guard_tripped")
+        assert alarm.level == "error"
+        assert "restart it or release the hold" in alarm.fields["what_to_do"]
+        assert letters(client, name) == 10, "failed probes are not buried"
+        assert committed(client, name) == 10
+        assert deploy.calls <= 10 + PARTITIONS + len(running.log.of("probe"))
+        assert set(running.loop.guards.status().holds) == {"storm"}
+        deploy.broken = False
+        until(lambda: len(deploy.done) == RECORDS - 10, 20, "the rest is processed")
+        until(lambda: committed(client, name) == RECORDS, 20, "everything is committed")
+        assert [said.fields["by"] for said in running.log.of("storm_guard_released")] == ["probe"]
+    assert letters(client, name) == 10
+
+
+def test_a_restart_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(partitions=PARTITIONS), Client(kafka)
+    guard = StormPolicy(last=20, buried=10, probe_every_s=1000)
+    with Inside(Deploy(kafka, name, guard).app) as running:
+        flood(client, name)
+        until(lambda: running.log.of("storm_guard_tripped"), 20, "the guard trips")
+        until(lambda: committed(client, name) == 10, 20, "what was buried is committed")
+    repaired = Deploy(kafka, name, guard)
+    repaired.broken = False
+    with Inside(repaired.app):
+        until(lambda: committed(client, name) == RECORDS, 30, "everything is committed")
+    assert len(repaired.done) == RECORDS - 10
+    assert letters(client, name) == 10
+
+
+def test_a_person_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(partitions=PARTITIONS), Client(kafka)
+    deploy = Deploy(kafka, name, StormPolicy(last=20, buried=10, probe_every_s=1000))
+    with Inside(deploy.app) as running:
+        flood(client, name)
+        until(lambda: running.log.of("storm_guard_tripped"), 20, "the guard trips")
+        deploy.broken = False
+        running.release("storm")
+        until(lambda: committed(client, name) == RECORDS, 20, "everything is committed")
+        assert [said.fields["by"] for said in running.log.of("storm_guard_released")] == ["hand"]
