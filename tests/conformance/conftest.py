@@ -18,13 +18,17 @@ LIMITS: dict[str, frozenset[str]] = {
     "simulator-2": frozenset(),
     "simulator-3": frozenset(),
     "kafka": frozenset(),
-    "kafka-python": frozenset(),
+    "adopted": frozenset({"reasons of refused commits"}),
+    "kafka-python": frozenset(
+        {"null headers", "records of nothing", "missing topics", "going on after a record too large"}
+    ),
     "kafka-python-eager": frozenset({"incremental assignment"}),
 }
 
 # Where a client is tried: everywhere, unless it differs from another one in these points only.
 FILES = {
-    "kafka-python": ("test_a_source_reads", "test_a_source_commits", "test_a_source_shares"),
+    "adopted": ("test_a_sink_delivers", "test_a_source_reads", "test_a_source_commits", "test_a_source_shares"),
+    "kafka-python": ("test_a_sink_delivers", "test_a_source_reads", "test_a_source_commits", "test_a_source_shares"),
     "kafka-python-eager": ("test_a_source_shares",),
 }
 
@@ -46,6 +50,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
         from tests.conformance.real import RealBackend
 
         world = RealBackend(request.getfixturevalue("kafka"))
+    elif request.param == "adopted":
+        from tests.conformance.adopted_client import AdoptedBackend
+
+        world = AdoptedBackend(request.getfixturevalue("kafka"))
     else:
         from tests.conformance.python_client import PythonBackend
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.core.errors import SourceError
+from holdfast.core.errors import Fault, SourceError
 from holdfast.core.ports import CommitOutcome, Position, Source
 from holdfast.core.records import Message, TopicPartition
 from tests.conformance.backend import Backend
@@ -39,12 +39,22 @@ class Member:
         for committed in self.source.committed(places, 10.0) if places else []:
             offset = committed.offset
             if offset is None:
-                offset = self.source.edges(committed.place, 10.0)[0] if self.start_offset is None else self.start_offset
+                offset = self._beginning_of(committed.place) if self.start_offset is None else self.start_offset
             positions.append(Position(committed.place, offset))
             self.started_at[committed.place] = offset
         self.source.start(positions)
         self.owned.update(places)
         self.during_assign(places)
+
+    def _beginning_of(self, place: TopicPartition) -> int:
+        """A topic that was just made may not have its leader everywhere yet."""
+        for _ in range(20):
+            try:
+                return self.source.edges(place, 10.0)[0]
+            except SourceError as error:
+                if error.fault is not Fault.RETRY:
+                    raise
+        raise AssertionError(f"the edges of {place} cannot be told")
 
     def on_revoked(self, places: Sequence[TopicPartition]) -> None:
         self._heard("revoked", places)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, KafkaProducer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.ports import Source
+from holdfast.core.ports import Sink, Source
+from holdfast.kafka.kafka_python.sink import KafkaPythonSink
 from holdfast.kafka.kafka_python.source import KafkaPythonSource
 from holdfast.testing.topics import TopicAdmin
 from tests.conformance.real import RealBackend
@@ -22,6 +23,7 @@ class PythonBackend(RealBackend):
         super().__init__(broker)
         self._assignor = RangePartitionAssignor if eager else CooperativeStickyAssignor
         self._python_sources: list[KafkaPythonSource] = []
+        self._python_sinks: list[KafkaPythonSink] = []
 
     def source(self, group: str) -> Source:
         client = KafkaConsumer(
@@ -41,8 +43,16 @@ class PythonBackend(RealBackend):
         self._python_sources.append(source)
         return source
 
+    def sink(self) -> Sink:
+        client = KafkaProducer(bootstrap_servers=self._broker.bootstrap, acks="all", max_request_size=100_000_000)
+        sink = KafkaPythonSink(client)
+        self._python_sinks.append(sink)
+        return sink
+
     def close(self) -> None:
         super().close()
+        for sink in self._python_sinks:
+            sink.close(5.0)
         for source in self._python_sources:
             # A test may leave a listener's exception or an unanswered commit behind: that is its business.
             with suppress(HoldfastError, LookupError):

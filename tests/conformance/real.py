@@ -27,7 +27,7 @@ class RealBackend:
         self._connection = Connection(brokers=[broker.bootstrap])
         self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "log_level": 0})
         self._sources: list[KafkaSource] = []
-        self._sinks: list[KafkaSink] = []
+        self._sinks: list[Sink] = []
 
     def topic(self, partitions: int = 1) -> str:
         limits = {"max.message.bytes": "1000000"}  # the test broker's own limit is for records of 10 MB

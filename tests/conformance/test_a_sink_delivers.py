@@ -29,7 +29,7 @@ def send(backend: Backend, sink: Sink, outgoing: Outgoing) -> Receipt | SinkErro
 
 def test_an_acknowledged_record_is_there_with_all_its_bytes(backend: Backend, sink: Sink) -> None:
     place = TopicPartition(backend.topic(partitions=3), 2)
-    headers = [("a", b"\x00\xff"), ("a", None), ("b", b"")]
+    headers = [("a", b"\x00\xff"), ("a", b"2"), ("b", b"")]
     minute_ago_ms = int((time.time() - 60) * 1000)  # much older, and the topic's retention would take it away
     outgoing = Outgoing(place.topic, b"v\x00", b"k", headers, place.partition, minute_ago_ms)
     assert send(backend, sink, outgoing) == Receipt(place.topic, 2, 0)
@@ -40,6 +40,16 @@ def test_an_acknowledged_record_is_there_with_all_its_bytes(backend: Backend, si
     assert message.timestamp() == (1, minute_ago_ms)
 
 
+@pytest.mark.needs("null headers")
+def test_headers_without_a_value_are_kept(backend: Backend, sink: Sink) -> None:
+    topic, headers = backend.topic(), [("a", None), ("a", b""), ("b", None)]
+    assert isinstance(send(backend, sink, Outgoing(topic, b"v", headers=headers)), Receipt)
+    member = Member(backend, backend.group(), topic)
+    drive([member], lambda: member.records)
+    assert member.records[0].headers() == headers
+
+
+@pytest.mark.needs("records of nothing")
 def test_a_tombstone_and_a_null_key_are_kept(backend: Backend, sink: Sink) -> None:
     topic = backend.topic()
     assert isinstance(send(backend, sink, Outgoing(topic, None)), Receipt)
@@ -72,9 +82,16 @@ def test_a_record_that_is_too_large_is_refused_as_such(backend: Backend, sink: S
     answer = send(backend, sink, Outgoing(topic, b"x" * 3_000_000))
     assert isinstance(answer, SinkError)
     assert answer.fault is Fault.TOO_LARGE
+
+
+@pytest.mark.needs("going on after a record too large")
+def test_after_a_record_that_is_too_large_others_are_sent(backend: Backend, sink: Sink) -> None:
+    topic = backend.topic()
+    assert isinstance(send(backend, sink, Outgoing(topic, b"x" * 3_000_000)), SinkError)
     assert isinstance(send(backend, sink, Outgoing(topic, b"small")), Receipt)
 
 
+@pytest.mark.needs("missing topics")
 def test_a_missing_topic_is_reported_as_missing(backend: Backend, sink: Sink) -> None:
     answer = send(backend, sink, Outgoing(backend.missing_topic(), b"v"))
     assert isinstance(answer, SinkError)

@@ -59,6 +59,7 @@ def test_metadata_of_4000_characters_comes_back_whole(member: Member, topic: str
     assert member.source.committed([place], 10.0) == [Committed(place, 1, text)]
 
 
+@pytest.mark.needs("reasons of refused commits")
 def test_metadata_that_is_too_large_is_refused_and_the_rest_of_the_request_is_stored(
     member: Member, topic: str
 ) -> None:

@@ -67,6 +67,9 @@ class Requests:
     def drop(self, request: Request) -> None:
         self.sent = [other for other in self.sent if other is not request]
 
+    def forget_answered(self) -> None:
+        self.sent = [request for request in self.sent if not request.answered]
+
     def settle(self, answer: Sequence[ClientPlace]) -> Request | None:
         """The request to which the client's answer belongs; None if its outcome was known already."""
         request = self._match(answer)

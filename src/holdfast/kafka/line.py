@@ -51,12 +51,16 @@ class Line:
         reported: Reported,
         broke: Callable[[Line], None],
         lone: bool = False,
+        client: Producer | None = None,
     ) -> None:
-        """Makes the client and starts its thread. `lone`: one record a batch. Raises ConfigError."""
+        """Makes the client, unless one is given, and starts its thread. `lone`: one record a batch. Raises
+        ConfigError.
+        """
         if lone:
             properties = {**properties, "batch.num.messages": 1}
         try:
-            self._client = Producer({**properties, "error_cb": _on_error, "logger": LOGGER})
+            made = Producer({**properties, "error_cb": _on_error, "logger": LOGGER}) if client is None else client
+            self._client: Producer = made
         except CLIENT_ERRORS as error:
             raise config_error("producer", error) from error
         self.lone = lone

@@ -64,7 +64,7 @@ class KafkaSink:
             line.flush(deadline)
         for line in lines:
             for one in line.close():
-                _tell(one.delivered, _closed(one.outgoing.topic))
+                tell(one.delivered, closed(one.outgoing.topic))
 
     def _send(self, one: Sending, *, alone: bool = False) -> None:
         failed: Exception | None
@@ -80,7 +80,7 @@ class KafkaSink:
             return
         if not isinstance(failed, SinkError):
             failed = sink_error(f"send to {one.outgoing.topic}", failed)
-        _tell(one.delivered, failed)
+        tell(one.delivered, failed)
 
     def _batched(self) -> Line:
         with self._lock:
@@ -117,26 +117,26 @@ class KafkaSink:
         """On the line's thread: what became of a record."""
         topic = one.outgoing.topic
         if isinstance(word, confluent_kafka.Message):
-            _tell(one.delivered, Receipt(topic, cast(int, word.partition()), cast(int, word.offset())))
+            tell(one.delivered, Receipt(topic, cast(int, word.partition()), cast(int, word.offset())))
             return
         error = word if isinstance(word, KafkaError) else None
         purged = error is not None and error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
         if self._closing and purged:
-            _tell(one.delivered, _closed(topic))
+            tell(one.delivered, closed(topic))
         elif (purged or is_fatal(error)) and not one.again:
             self._send(replace(one, again=True), alone=line.lone)
         elif error is not None and fault_of(error) is Fault.TOO_LARGE and not (line.lone or self._closing):
             self._send(one, alone=True)
         else:
-            _tell(one.delivered, sink_error(f"send to {topic}", line.fatal if purged and line.fatal else word))
+            tell(one.delivered, sink_error(f"send to {topic}", line.fatal if purged and line.fatal else word))
 
 
-def _closed(topic: str) -> SinkError:
+def closed(topic: str) -> SinkError:
     text = f"Could not send to {topic}: the sink closed before the broker acknowledged the record."
     return SinkError(text, fault=Fault.RETRY, code="CLOSED")
 
 
-def _tell(delivered: Delivery, outcome: Receipt | SinkError) -> None:
+def tell(delivered: Delivery, outcome: Receipt | SinkError) -> None:
     try:
         delivered(outcome)
     except Exception:  # noqa: BLE001 - raised into the client, it would hit the reports of other records

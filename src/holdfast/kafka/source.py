@@ -76,9 +76,12 @@ class KafkaSource:
             self._client = Consumer({**self._properties, **callbacks, "logger": LOGGER})
         except CLIENT_ERRORS as error:
             raise config_error("consumer", error) from error
+        self._join(topics, listener)
+
+    def _join(self, topics: Sequence[str], listener: Listener) -> None:
         self._listener = listener
         try:
-            self._client.subscribe(
+            self._open.subscribe(
                 list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
         except CLIENT_ERRORS as error:
@@ -207,8 +210,7 @@ class KafkaSource:
 
     def _let_go(self, places: Sequence[TopicPartition]) -> None:
         self._stopped.update(places)
-        # A pause outlives the assignment in the client, and would meet us again when the partition comes back.
-        self.resume(places)
+        self.resume(places)  # a pause outlives the assignment in the client, and would meet us again
         for place in places:
             self._started.pop(place, None)
         with translated(f"let go of {names_of(places)}"):
@@ -224,8 +226,7 @@ class KafkaSource:
         if not places:
             return []
         with translated(f"read the committed offsets of {names_of(places)}"):
-            asked = [ClientPlace(*place) for place in places]
-            found = self._open.committed(asked, timeout_s)
+            found = self._open.committed([ClientPlace(*place) for place in places], timeout_s)
         return committed_of(found)
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
@@ -278,8 +279,7 @@ class KafkaSource:
         A commit that is still unanswered afterwards is reported as failed: nobody will ever know. Never raises; what a
         listener raises meanwhile is logged.
         """
-        client = self._client
-        if client is None:
+        if (client := self._client) is None:
             return
         with contextlib.suppress(*CLIENT_ERRORS):  # a fenced client refuses, and has nothing to give up
             # Inside the client's close() offsets cannot be read back, so partitions are given up before it.
@@ -287,6 +287,7 @@ class KafkaSource:
             deadline = time.monotonic() + GIVE_UP_S
             while self._started and time.monotonic() < deadline:
                 client.poll(0.05)  # a record that comes out is nobody's any more
+            self._last_words()
         with contextlib.suppress(*CLIENT_ERRORS):
             client.close()
         self._client = None
@@ -300,6 +301,9 @@ class KafkaSource:
             self._before()
         except BaseException:  # noqa: BLE001 - there is no later call that could raise it
             _log.exception("source_listener_failed_while_closing")
+
+    def _last_words(self) -> None:
+        """Partitions are given up, the group is not left yet."""
 
     # -- callbacks: they run inside poll, sweep or close, and never raise --------------------------------------------
 

@@ -3,6 +3,7 @@
 Imported only when one of them is met.
 """
 
+from holdfast.kafka.kafka_python.sink import KafkaPythonSink
 from holdfast.kafka.kafka_python.source import KafkaPythonSource
 
-__all__ = ["KafkaPythonSource"]
+__all__ = ["KafkaPythonSink", "KafkaPythonSource"]
