@@ -9,8 +9,6 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from holdfast.app.clients import connection_of, consuming_of
-from holdfast.app.preflight import Ground, preflight
 from holdfast.app.spooling import open_spool
 from holdfast.core.classification import BUILT_IN, RuleBook
 from holdfast.core.errors import ConfigError
@@ -19,6 +17,7 @@ from holdfast.deadletter.publisher import Publisher
 from holdfast.deadletter.spool.service import SpoolService
 from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
 from holdfast.observe.clean import mask_with
+from holdfast.runtime.clients import connection_of, consuming_of
 from holdfast.runtime.clock import RealClock
 from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from holdfast.runtime.handler import Handler
@@ -27,6 +26,7 @@ from holdfast.runtime.lifecycle import Lifecycle, LoopThread
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.preflight import Ground, preflight
 from holdfast.runtime.returning import returning, returning_async
 from holdfast.settings import ConsumerSettings, Settings
 

@@ -37,7 +37,7 @@ def where_options(command: F) -> F:
 
 def connection_for(target: str | None, brokers: str | None) -> tuple[Connection, Settings]:
     """From --app and --brokers; without an app, from the environment alone. Raises ConfigError or LoadError."""
-    from holdfast.app.clients import connection_of
+    from holdfast.runtime.clients import connection_of
 
     settings = _settings(target)
     mask_with(settings.masking.rules)

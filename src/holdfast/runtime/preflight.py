@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.app.retry_topics import RetryTopicsGround
 from holdfast.core.errors import Fault, SourceError, StartError
 from holdfast.core.retry_topics import Tiers
 from holdfast.kafka import KafkaAdmin, TopicFacts
 from holdfast.observe.logs import get_logger
+from holdfast.runtime.retry_topics import RetryTopicsGround
 from holdfast.settings import ConsumerSettings
 
 log = get_logger("holdfast.start")
