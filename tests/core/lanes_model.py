@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -101,6 +102,31 @@ class LanesModel(WatchedLanes):
         run.current = run.done if run in self.begun or between else run.done - 1
         self.tell(run.partition)
         self.lanes.relieve(run)
+
+    def time_out(self, number: int, *, at_once: bool) -> None:
+        """A run is given up at a record that does not end: a stand-in comes back, whatever its worker does."""
+        run = self.some_run(number)
+        if run is None or run.done == len(run.messages) or (run.stop and run not in self.begun):
+            return
+        self.begin(run)
+        self.begun.remove(run)
+        run.current = run.done
+        if not run.stop:
+            run.stop = True
+            if run.case is None:
+                self.tell(run.partition)
+                self.lanes.relieve(run)
+        other = run.stand_in(run.done, TimeoutError(), 0.0)
+        if run.case is None:
+            self.lanes.replace(run, other)
+            self.held = defaultdict(
+                list, {lane: [other if one is run else one for one in self.held[lane]] for lane in self.held}
+            )
+        self.out[self.out.index(run)] = other
+        run.partition.running.discard(run)
+        run.partition.running.add(other)
+        run.done += 1  # so its worker came to an end after all
+        self.give(other, at_once=at_once)
 
     def succeed(self, number: int, *, at_once: bool) -> None:
         run = self.some_run(number)

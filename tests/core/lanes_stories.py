@@ -72,6 +72,10 @@ class Stories(RuleBasedStateMachine):
     def hang(self, number: int, between: bool) -> None:
         self.model.hang(number, between=between)
 
+    @rule(number=numbers, at_once=st.booleans())
+    def time_out(self, number: int, at_once: bool) -> None:
+        self.model.time_out(number, at_once=at_once)
+
     @rule(size=st.integers(2, 12))
     def grow(self, size: int) -> None:
         self.model.grow(size)
@@ -152,6 +156,7 @@ def moves_of(model: LanesModel, random: Random) -> dict[Callable[[], None], int]
         lambda: model.fail(number(), random.randint(0, 3), at_once=chance(random, 0.5)): 8,
         lambda: model.stop(number(), at_once=chance(random, 0.5)): 5,
         lambda: model.hang(number(), between=chance(random, 0.5)): 4,
+        lambda: model.time_out(number(), at_once=chance(random, 0.5)): 3,
         lambda: model.grow(random.randint(2, 12)): 10,
         lambda: model.retry(place(), number()): 10,
         lambda: model.commit(place()): 8,

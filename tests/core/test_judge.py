@@ -49,6 +49,7 @@ def verdict_on(
         (OurReject("no account", code=Code.NO_ACCOUNT), verdicts.Bury("no account", "NO_ACCOUNT")),
         (errors.DecodeError("byte 7"), verdicts.Bury("the record cannot be decoded", "DECODE_FAILED")),
         (errors.DecodeError("", code="TOMBSTONE"), verdicts.Bury("the record cannot be decoded", "TOMBSTONE")),
+        (errors.HandlerTimeout(2.5), verdicts.Bury("the handler did not end within 2.5 s", "TIMEOUT")),
         (errors.Discard("a test record"), verdicts.Discard("a test record")),
         (errors.Halt("the disk is full"), verdicts.Halt("the disk is full")),
         (SystemExit(0), verdicts.Halt("the handler raised SystemExit")),

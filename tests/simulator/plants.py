@@ -48,6 +48,6 @@ def plant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
 
 
 # Importing the modules fills the table.
-from tests.simulator import plants_of_commits, plants_of_order, plants_of_ownership  # noqa: E402
+from tests.simulator import plants_of_commits, plants_of_order, plants_of_ownership, plants_of_timeouts  # noqa: E402
 
-__all__ = ["PLANTS", "planted", "plants_of_commits", "plants_of_order", "plants_of_ownership"]
+__all__ = ["PLANTS", "planted", "plants_of_commits", "plants_of_order", "plants_of_ownership", "plants_of_timeouts"]

@@ -165,6 +165,7 @@ def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, groun
         commit=own.commit,
         retry=own.retry,
         retry_by_error=own.retries,
+        timeout=own.timeout,
         rules=RuleBook(own.rules) if own.rules else BUILT_IN,
         breaker=own.breaker,
         storm_guard=own.storm_guard,

@@ -11,6 +11,7 @@ from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitMode, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.storm import StormPolicy
+from holdfast.core.timeouts import OnTimeout
 
 ErrorKey = type[BaseException] | str
 """An exception class, its `module.Class`, or what errors say about themselves: `http:429`, `sqlstate:40P01`."""
@@ -30,6 +31,9 @@ class ConsumerOptions(TypedDict, total=False):
     not_found: Literal["final", "retry"]
     rules: Sequence[Rule] | Mapping[ErrorKey, str]
     retries: Mapping[ErrorKey, RetryPolicy | str]
+    timeout_s: float | None
+    on_timeout: OnTimeout
+    max_abandoned: int
     auto_offset_reset: Literal["earliest", "latest", "error"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
     max_poll_records: int

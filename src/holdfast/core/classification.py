@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.core.errors import HandlerTimeout
 from holdfast.core.rules.book import (
     UNKNOWN_RULE,
     Case,
@@ -61,6 +62,8 @@ def classify(
     (seconds of the wall clock) is for Retry-After headers that name a date; without it they are not obeyed.
     """
     case = Case(unknown, not_found, now_wall)
+    if type(error) is HandlerTimeout:
+        rules = BUILT_IN  # final by the standard, whatever a rule of the user says about its bases
     try:
         return rules.classify(error, case) or unknown_error(case)
     except BaseException:  # noqa: BLE001 - an error that cannot be looked at is unknown; signals arrive in another thread

@@ -9,6 +9,8 @@ HoldfastError
 │   └── SinkError          producing side
 ├── SpoolError             the spool did not take a letter, or does not give one back
 ├── DecodeError            the bytes of a record do not fit the annotation     buried
+├── HandlerTimeout         the handler did not end within timeout_s            buried
+├── Abandoned              a handler that timed out still wanted to act
 └── Signal                 raised by a handler to speak its mind
     ├── RetryLater         try this record again after a while
     ├── Reject             bury this record now
@@ -93,6 +95,20 @@ class DecodeError(HoldfastError):
     def __init__(self, message: str, *, code: str = "DECODE_FAILED") -> None:
         self.code = code
         super().__init__(message)
+
+
+class HandlerTimeout(HoldfastError):
+    """The handler did not end within its `timeout_s`. Final, and not to be taken for a TimeoutError of the handler's
+    own, which is classified like any other error.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        super().__init__(f"the handler did not end within {timeout_s:g} s")
+
+
+class Abandoned(HoldfastError):
+    """Raised in a handler whose record has timed out, when it still wants to do something in that record's name."""
 
 
 class Signal(HoldfastError):

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from holdfast.core import verdicts
 from holdfast.core.classification import Classification, classify
-from holdfast.core.errors import DecodeError, Signal
+from holdfast.core.errors import DecodeError, HandlerTimeout, Signal
 from holdfast.core.policies import RetryPolicy
 from holdfast.core.retry_topics import next_step
 from holdfast.core.verdicts import Verdict
@@ -64,9 +64,11 @@ def judge(
 
 
 def _reason(error: BaseException) -> str:
-    """What the handler said itself."""
+    """What the handler said itself, or we about it."""
     if isinstance(error, DecodeError):
         return "the record cannot be decoded"
+    if isinstance(error, HandlerTimeout):
+        return str(error)
     return str(getattr(error, "reason", "")) if isinstance(error, Signal) else ""
 
 

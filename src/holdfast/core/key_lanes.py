@@ -211,12 +211,23 @@ class KeyLanes:
     def _pass_on(self, run: Run, relief: Run, key: bytes) -> None:
         del run.keys[key]
         relief.keys[key] = None
+        self._hand(key, run, relief)
+
+    def replace(self, run: Run, other: Run) -> None:
+        busy = self._busy.get(run.partition.place.topic, {})
+        for key in run.keys:
+            owner = busy.get(key)
+            if owner is run or (isinstance(owner, _Lane) and owner.holder is run):
+                self._hand(key, run, other)
+
+    def _hand(self, key: bytes, run: Run, holder: Holder) -> None:
+        """The run holds this lane, and the holder does from now on."""
         busy = self._busy[run.partition.place.topic]
         owner = busy[key]
         if isinstance(owner, _Lane):
-            owner.holder = relief
+            owner.holder = holder
         else:
-            busy[key] = relief
+            busy[key] = holder
 
     def release(self, holder: Holder) -> None:
         self._free(holder, holder.keys)
@@ -244,12 +255,8 @@ class KeyLanes:
         rest = list(zip(run.messages[at + 1 :], run.seqs[at + 1 :], strict=True))
         if key is not None:
             run.keys.pop(key, None)
+            self._hand(key, run, case)
             busy = self._busy[run.partition.place.topic]
-            owner = busy[key]
-            if isinstance(owner, _Lane):
-                owner.holder = case
-            else:
-                busy[key] = case
             behind = [(run.partition, seq, message) for message, seq in rest if message.key() == key]
             if behind:
                 self._lane(busy, key).queue.extendleft(reversed(behind))

@@ -34,6 +34,9 @@ class Lanes(Protocol):
     def relieve(self, run: Run) -> None:
         """The run was told to stop and hangs in a record: what it cannot start any more goes back at once."""
 
+    def replace(self, run: Run, other: Run) -> None:
+        """`other` holds from now on what the run held. The two have the same keys."""
+
     def release(self, holder: Holder) -> None:
         """The holder lets go of its lanes; who waits behind it may start."""
 

@@ -50,6 +50,11 @@ class PartitionLanes:
     def relieve(self, run: Run) -> None:
         """Nobody else could work on it: it is all one lane."""
 
+    def replace(self, run: Run, other: Run) -> None:
+        place = run.partition.place
+        if self._busy.get(place) is run:
+            self._busy[place] = other
+
     def release(self, holder: Holder) -> None:
         place = holder.partition.place
         if self._busy.get(place) is not holder:

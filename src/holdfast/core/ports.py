@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.core.errors import SinkError, SourceError, SpoolError
@@ -181,10 +182,29 @@ class Mailbox(Protocol):
 
 
 class Executor(Protocol):
-    """Runs the user's code somewhere else; each run comes back through the mailbox."""
+    """Runs the user's code somewhere else; each run comes back through the mailbox. The loop thread calls it, and
+    nothing of it blocks.
+    """
+
+    grace_s: float
+    """How long a worker may take to come back from a run that was given up, before it counts as lost."""
 
     def submit(self, runs: list[Run], out: int) -> None:
-        """Never blocks. `out` is how many runs are out now, these included."""
+        """`out` is how many runs are out now, these included; runs that were given up are not."""
+
+    def lively(self) -> bool:
+        """Whether workers could work since this was last asked. False while something keeps all of them from it."""
+
+    def where(self, run: Run) -> TracebackType | None:
+        """Where in the code the run is now, the innermost place last; None if it cannot be told."""
+
+    def give_up(self, run: Run) -> None:
+        """The record in hand took too long: end it if that is possible. Either way the worker does not count any more,
+        so another may be started in its place; and the run still comes back, whenever its record ends.
+        """
+
+    def regain(self, run: Run) -> None:
+        """A run that was given up has come back: its worker counts again."""
 
 
 class Clock(Protocol):

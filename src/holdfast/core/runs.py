@@ -81,13 +81,14 @@ class Case:
 class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
-    While it is out, the worker alone writes `current`, `attempt`, `done`, `failure` and `elapsed_s`; the loop alone
-    writes `stop` and adds to `messages`. The worker writes `current` and *then* reads `stop` before each record, so
-    once the loop has set `stop` and read `current`, nothing behind that record will be started. Otherwise the loop
-    thread owns it.
+    While it is out, the worker alone writes `current`, `attempt`, `done`, `failure`, `sending` and `elapsed_s`; the
+    loop alone writes `stop` and `abandoned` and adds to `messages`. The worker writes `current` and *then* reads `stop`
+    before each record, so once the loop has set `stop` and read `current`, nothing behind that record will be started.
+    Otherwise the loop thread owns it. Once `abandoned`, it stays with its worker: the loop goes on with a stand-in.
     """
 
     __slots__ = (
+        "abandoned",
         "attempt",
         "begun_at",
         "case",
@@ -98,6 +99,7 @@ class Run:
         "keys",
         "messages",
         "partition",
+        "sending",
         "seqs",
         "stop",
     )
@@ -122,6 +124,8 @@ class Run:
         self.done = 0
         self.failure: BaseException | None = None
         self.elapsed_s = 0.0
+        self.sending = False  # the handler is over, and what it sent is not acknowledged yet
+        self.abandoned = False
 
     @classmethod
     def again(cls, case: Case) -> Run:
@@ -132,6 +136,15 @@ class Run:
     def may_grow(self) -> bool:
         """Whether its worker would find records that are added to it."""
         return self.case is None and not self.stop and self.failure is None
+
+    def stand_in(self, done: int, failure: BaseException, now: float) -> Run:
+        """The same run as if it came back now, with this failure at record `done`, whatever its worker writes."""
+        other = Run(self.partition, list(self.messages), self.seqs, self.keys, self.case)
+        other.begun_at = self.begun_at
+        other.current = other.done = done
+        other.failure = failure
+        other.elapsed_s = now - self.begun_at  # so it was no quick one
+        return other
 
     def rest(self, messages: list[Message], seqs: Sequence[int]) -> None:
         """Make it a run over what is left, as if it had never been out."""

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import SinkError
+from holdfast.core.errors import Abandoned, SinkError
 from holdfast.core.ports import Outgoing, Receipt, Sink
 from holdfast.core.records import Headers, Message, read_headers
+from holdfast.core.runs import Run
 
 
 class Sends:
@@ -64,19 +65,21 @@ class Sends:
 
 
 class Context:
-    """One attempt at one record. Valid while the handler runs.
+    """One attempt at one record. Valid while the handler runs, and no longer than its `timeout_s`: after that, `send`
+    raises Abandoned.
 
     A record that came back from a retry topic looks as it did in its own topic: `topic`, `partition`, `offset`,
     `timestamp_ms` and `headers` are the original's, and `attempt` counts on.
     """
 
-    __slots__ = ("_message", "_sends", "_sink", "attempt", "group", "logger")
+    __slots__ = ("_message", "_run", "_sends", "_sink", "attempt", "group", "logger")
 
-    def __init__(self, message: Message, *, attempt: int, group: str, logger: logging.Logger, sink: Sink) -> None:
+    def __init__(self, message: Message, run: Run, *, group: str, logger: logging.Logger, sink: Sink) -> None:
         self._message = message
+        self._run = run
         self._sink = sink
         self._sends: Sends | None = None
-        self.attempt = attempt
+        self.attempt = run.attempt
         self.group = group
         self.logger = logger
 
@@ -111,6 +114,11 @@ class Context:
         kind, timestamp_ms = self._message.timestamp()
         return timestamp_ms if kind else None
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether the record has timed out. Then nothing that the handler still does for it counts, so it may stop."""
+        return self._run.abandoned
+
     def header(self, name: str) -> bytes | None:
         """The last header of that name."""
         return next((value for found, value in reversed(self.headers) if found == name), None)
@@ -126,7 +134,13 @@ class Context:
         acknowledged by all in-sync replicas. If it is not, the attempt has failed and the handler runs again.
 
         `value` may be bytes, str, None, or anything that JSON can say (pydantic models, dataclasses and structs too).
+        Raises Abandoned, and sends nothing, if the record has timed out.
         """
+        if self._run.abandoned:
+            raise Abandoned(
+                f"{self.topic}[{self.partition}] offset {self.offset} has timed out and is given up, so nothing more is"
+                " sent for it; end the handler, or raise its timeout_s."
+            )
         if self._sends is None:
             self._sends = Sends()
         outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), _pairs(headers))

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
+from types import FrameType, TracebackType
 
 from holdfast.core.ports import Mailbox
 from holdfast.core.runs import Run
 from holdfast.observe.tally import Tally
 from holdfast.runtime.walk import AsyncCall, Call, walk, walk_async
+from holdfast.runtime.whereabouts import awaits_of, stack_of, trace_of
+
+CANCEL_GRACE_S = 1.0
+"""A coroutine that is cancelled and is not over by then is lost, like a thread that nobody can end."""
 
 
 class ThreadExecutor:
-    """Daemon threads, started as they are needed, at most `capacity`; they live as long as the process.
+    """Daemon threads, started as they are needed, at most `capacity` beside those that were given up; they live as long
+    as the process, and one that comes back serves again.
 
-    `submit` is the loop thread's; the tallies are the workers'.
+    The tallies are the workers', and so are their places in `_at`; everything else is the loop thread's.
     """
+
+    grace_s = 0.0
 
     def __init__(self, call: Call, mailbox: Mailbox, *, capacity: int, name: str) -> None:
         self._call = call
@@ -28,29 +37,56 @@ class ThreadExecutor:
         self._name = name
         self._queue: SimpleQueue[Run] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._at: list[Run | None] = []  # what each thread took last
+        self._given_up: set[Run] = set()  # and not back yet
         self.tallies: list[Tally] = []
 
     def submit(self, runs: list[Run], out: int) -> None:
         for run in runs:
             self._queue.put(run)
-        while len(self._threads) < min(out, self._capacity):
+        while len(self._threads) - len(self._given_up) < min(out, self._capacity):
             self._start()
 
     def _start(self) -> None:
-        tally = Tally()
+        tally, number = Tally(), len(self._threads)
         self.tallies.append(tally)
+        self._at.append(None)
         thread = threading.Thread(
-            target=self._work, args=(tally,), name=f"{self._name}-worker-{len(self._threads)}", daemon=True
+            target=self._work, args=(tally, number), name=f"{self._name}-worker-{number}", daemon=True
         )
         self._threads.append(thread)
         thread.start()
 
-    def _work(self, tally: Tally) -> None:
-        take, post, call, clock = self._queue.get, self._mailbox.post, self._call, time.perf_counter
+    def _work(self, tally: Tally, number: int) -> None:
+        take, post, call, clock, at = self._queue.get, self._mailbox.post, self._call, time.perf_counter, self._at
         while True:
-            run = take()
+            at[number] = run = take()
             walk(run, call, tally, clock)
             post(run)
+
+    def lively(self) -> bool:
+        return True
+
+    def where(self, run: Run) -> TracebackType | None:
+        """Wherever that is: it may hang in a thread that drove the loop."""
+        stacks = (stack_of(frame) for frame in sys._current_frames().values())  # noqa: SLF001 - it has no other name
+        return next((trace_of(stack) for stack in stacks if any(_walks(frame, run) for frame in stack)), None)
+
+    def give_up(self, run: Run) -> None:
+        """A thread cannot be ended: it is only not counted on any more."""
+        if _index(self._at, run) is not None:
+            self._given_up.add(run)
+
+    def regain(self, run: Run) -> None:
+        self._given_up.discard(run)
+
+
+def _walks(frame: FrameType, run: Run) -> bool:
+    return frame.f_code is walk.__code__ and frame.f_locals.get("run") is run
+
+
+def _index(at: list[Run | None], run: Run) -> int | None:
+    return next((number for number, other in enumerate(at) if other is run), None)
 
 
 class EventLoopThread:
@@ -107,11 +143,14 @@ class EventLoopThread:
 
 
 class CoroutineExecutor:
-    """Worker coroutines that live on, at most `capacity`, started as they are needed. A bundle of runs crosses threads
-    at once.
+    """Worker coroutines that live on, at most `capacity` beside those that were given up, started as they are needed. A
+    bundle of runs crosses threads at once.
 
-    `submit` is the loop thread's; everything else is the event loop's, which starts workers by what it sees waiting.
+    The methods of the port are the loop thread's; everything else is the event loop's, which starts workers by what it
+    sees waiting.
     """
+
+    grace_s = CANCEL_GRACE_S
 
     def __init__(self, call: AsyncCall, mailbox: Mailbox, *, capacity: int, events: EventLoopThread) -> None:
         self._call = call
@@ -122,6 +161,9 @@ class CoroutineExecutor:
         self._runs: deque[Run] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._workers: list[asyncio.Task[None]] = []
+        self._at: list[Run | None] = []  # what each worker is at
+        self._cancelled: set[Run] = set()  # and not over yet
+        self._asked = self._answered = 0
         self._done: list[Run] = []
         self.tallies: list[Tally] = []
 
@@ -135,23 +177,57 @@ class CoroutineExecutor:
         for _ in runs:
             if self._idle:
                 self._idle.popleft().set_result(None)
-            elif len(self._workers) < self._capacity:
-                tally = Tally()
+            elif len(self._workers) - len(self._cancelled) < self._capacity:
+                tally, number = Tally(), len(self._workers)
                 self.tallies.append(tally)
-                self._workers.append(asyncio.get_running_loop().create_task(self._work(tally)))
+                self._at.append(None)
+                self._workers.append(asyncio.get_running_loop().create_task(self._work(tally, number)))
             else:
                 return
 
-    async def _work(self, tally: Tally) -> None:
-        loop, runs, clock = asyncio.get_running_loop(), self._runs, time.perf_counter
+    async def _work(self, tally: Tally, number: int) -> None:
+        loop, runs, clock, at = asyncio.get_running_loop(), self._runs, time.perf_counter, self._at
         while not self._events.stopping:
             while not runs:
                 waiter: asyncio.Future[None] = loop.create_future()
                 self._idle.append(waiter)
                 await waiter
-            run = runs.popleft()
+            at[number] = run = runs.popleft()
             await walk_async(run, self._call, tally, clock)
+            at[number] = None
+            if run in self._cancelled:
+                self._cancelled.discard(run)
+                self._workers[number].uncancel()  # it was meant for that record, and the worker lives on
             self._hand_back(run, loop)
+
+    def lively(self) -> bool:
+        """Whether the event loop has turned since. It has not while a handler calls something that blocks."""
+        answered = self._asked == self._answered
+        if answered and self._loop is not None:
+            self._asked += 1
+            self._loop.call_soon_threadsafe(self._answer)
+        return answered
+
+    def _answer(self) -> None:
+        self._answered += 1
+
+    def where(self, run: Run) -> TracebackType | None:
+        number = _index(self._at, run)
+        return None if number is None else trace_of(awaits_of(self._workers[number].get_coro()))
+
+    def give_up(self, run: Run) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, run)
+
+    def _cancel(self, run: Run) -> None:
+        """Reaches this run alone: whoever is at another by now is not in its place."""
+        number = _index(self._at, run)
+        if number is not None:
+            self._cancelled.add(run)
+            self._workers[number].cancel()
+
+    def regain(self, run: Run) -> None:
+        """The event loop has noticed already."""
 
     def _hand_back(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
         """Results of one turn of the event loop travel together: waking the loop thread is the dear part."""

@@ -14,7 +14,7 @@ from holdfast.core.runs import Run
 from holdfast.core.sensitive import CardNumbers, SensitiveData
 from holdfast.decode.annotation import decoder_for, takes_bytes
 from holdfast.decode.signature import HandlerShape, positional
-from holdfast.runtime.context import Context
+from holdfast.runtime.context import Context, Sends
 from holdfast.runtime.walk import AsyncCall, Call
 
 Decode = Callable[[bytes | None], Any]
@@ -96,12 +96,12 @@ class Handler:
                 result = function(decode(message.value()), context)
             except FINISHES:
                 if context.sends is not None:
-                    context.sends.wait()
+                    _wait(context.sends, run)
                 raise
             if result is not None:
                 _refuse_awaitable(result)
             if context.sends is not None:
-                context.sends.wait()
+                _wait(context.sends, run)
 
         return call_with_context
 
@@ -121,10 +121,10 @@ class Handler:
                 await function(decode(message.value()), context)
             except FINISHES:
                 if context.sends is not None:
-                    await context.sends.wait_async()
+                    await _wait_async(context.sends, run)
                 raise
             if context.sends is not None:
-                await context.sends.wait_async()
+                await _wait_async(context.sends, run)
 
         return call_with_context
 
@@ -132,9 +132,26 @@ class Handler:
         group, logger = self._group, self._logger
 
         def context_for(message: Message, run: Run) -> Context:
-            return Context(message, attempt=run.attempt, group=group, logger=logger, sink=sink)
+            return Context(message, run, group=group, logger=logger, sink=sink)
 
         return context_for
+
+
+def _wait(sends: Sends, run: Run) -> None:
+    """The handler is over: its time does not go on while the broker takes its own."""
+    run.sending = True
+    try:
+        sends.wait()
+    finally:
+        run.sending = False
+
+
+async def _wait_async(sends: Sends, run: Run) -> None:
+    run.sending = True
+    try:
+        await sends.wait_async()
+    finally:
+        run.sending = False
 
 
 def _refuse_sensitive(policy: CardNumbers, message: Message) -> None:

@@ -28,6 +28,7 @@ from holdfast.runtime.handover import Handover
 from holdfast.runtime.holds import Holds
 from holdfast.runtime.inline import Inline
 from holdfast.runtime.intake import Intake
+from holdfast.runtime.overdue import Overdue
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.starter import Starter
@@ -47,11 +48,8 @@ While handlers run, with a poll now and then, because polling without a pause ke
 in so many polls without a pause. When it is late, with a poll every millisecond.
 """
 
-RECALL_S = 0.1
-"""A run that is out this long comes back after its current record: to be committed, and to free its lanes."""
-
 DRAIN_REPORT_S = 5.0
-DRAIN, HALT, COMMIT = "drain", "halt", "commit"
+DRAIN, HALT, COMMIT, ABANDONED = "drain", "halt", "commit", "abandoned"
 
 
 class Loop:
@@ -90,12 +88,14 @@ class Loop:
         self.starter = Starter(plan, self.lanes, self.cases, self.guards, executor, clock=clock, inline=inline)
         self.sizer = self.starter.sizer
         self._walked = False  # in this turn, on this thread: so there may be more to start
+        self.overdue = Overdue(
+            plan, executor=executor, lanes=self.lanes, in_flight=self.in_flight, returned=self._returned
+        )
         self.processed = 0
         self.halted: str | None = None
         self.ending: Ending | None = None
         self._deadline = float("inf")
         self._reported_at = 0.0
-        self._recalled_at = 0.0
         self._trouble: Ending | None = None
 
     # -- one turn
@@ -127,7 +127,8 @@ class Loop:
             self._accept(item, now)
         self.cases.step(now)
         self.intake.step(now)
-        self._recall(now)
+        self.overdue.step(now)
+        self.holds.put(ABANDONED, held=self.overdue.choked)
         self.holds.put(COMMIT, held=self.committer.tripped(now))
         self._dispatch(now, keep=keep)  # before the commit: lanes that start now may be back in time to share it
         self._walked = self.starter.walk_kept(self._returned)
@@ -185,6 +186,9 @@ class Loop:
 
     def _returned(self, run: Run, now: float) -> None:
         """A worker handed back a run."""
+        if run.abandoned:
+            self.overdue.came_back(run, now)
+            return
         self.starter.back(run)
         partition = run.partition
         if self.guards.on:
@@ -225,16 +229,6 @@ class Loop:
     def _case_finished(self, case: Case) -> None:
         case.partition.finish_case(case)
         self.committer.finished(case.partition, case, 1)
-
-    def _recall(self, now: float) -> None:
-        """Runs that take too long come back after their current record; what is behind that goes on at once."""
-        if now - self._recalled_at < RECALL_S / 2:
-            return
-        self._recalled_at = now
-        for run in self.in_flight:
-            if not run.stop and run.case is None and now - run.begun_at >= RECALL_S:
-                run.stop = True
-                self.lanes.relieve(run)
 
     # -- the client's word (core.ports.Listener)
 

@@ -12,6 +12,7 @@ from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
 from holdfast.core.retry_topics import Tiers
 from holdfast.core.storm import StormPolicy
+from holdfast.core.timeouts import TimeoutPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class Plan:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     retry_by_error: tuple[tuple[str, RetryPolicy], ...] = ()
     """Policies of single errors, by the keys that rules have."""
+    timeout: TimeoutPolicy = field(default_factory=TimeoutPolicy)
     rules: RuleBook = BUILT_IN
     """How errors are classified: the user's rules before the built-in ones."""
     breaker: BreakerPolicy | None = None

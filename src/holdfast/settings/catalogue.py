@@ -11,12 +11,14 @@ from typing import Final
 from holdfast.core import policies
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
+from holdfast.core.timeouts import LONGEST_S, ON_TIMEOUT, TimeoutPolicy
 from holdfast.settings.app_wide import APP_WIDE, KAFKA, SEGMENT
 from holdfast.settings.guards import GUARDS
 from holdfast.settings.kinds import Choice, Delays, Flag, Names, Number, Text, Whole
 from holdfast.settings.shape import Section, Setting
 from holdfast.settings.tables import Retries, Rules
 
+_TIMEOUT = TimeoutPolicy()
 CONSUMER: Final = Section(
     "consumer",
     "What is consumed, as which group, in which order.",
@@ -79,6 +81,24 @@ CONSUMER: Final = Section(
             (),
             "Retry policies of single errors: an exception, or a key such as http:429, and a profile or settings.",
             merged=True,
+        ),
+        Setting(
+            "timeout_s",
+            Number(0, LONGEST_S, above=True, none_word="none"),
+            _TIMEOUT.timeout_s,
+            "How long the handler may take for one record; `none`: as long as it likes.",
+        ),
+        Setting(
+            "on_timeout",
+            Choice(ON_TIMEOUT),
+            _TIMEOUT.on_timeout,
+            "`bury` the record and leave the handler to itself, or `hold` its lane until the handler ends.",
+        ),
+        Setting(
+            "max_abandoned",
+            Whole(1, 10_000),
+            _TIMEOUT.max_abandoned,
+            "Handlers that timed out and go on all the same; if there are so many, the next one holds the consumer.",
         ),
         Setting(
             "auto_offset_reset",

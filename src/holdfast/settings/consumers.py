@@ -14,6 +14,7 @@ from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.storm import StormPolicy
+from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.settings import catalogue, guards
 from holdfast.settings.gathered import Given
 from holdfast.settings.model import AppSettings, ConsumerSettings, TopicNames
@@ -44,6 +45,7 @@ class ConsumerBuilder:
         retry = self._policy(RetryPolicy, self._resolver.retry(self._name))
         retries = self._resolver.retries(self._name)
         timings = self._timings()
+        timeout = self._timeout()
         commit = self._commit()
         buffer = self._policy(BufferPolicy, self._resolver.section(catalogue.BUFFER, self._name))
         breaker = self._switched(BreakerPolicy, guards.BREAKER)
@@ -55,7 +57,9 @@ class ConsumerBuilder:
         retry_topics = self._retry_topics(topics, group, retry)
         if retry and timings:
             self._warn_of_retry_sum(retry, timings)
-        if self.problems or not (letter and retry and timings and commit and buffer and rate) or retry_topics is None:
+        if self.problems or not (letter and retry and timings and timeout and commit and buffer and rate):
+            return None
+        if retry_topics is None:
             return None
         return ConsumerSettings(
             **self._plain(),
@@ -65,6 +69,7 @@ class ConsumerBuilder:
             group=group,
             assignor=None if self._new_protocol else self._value("assignor"),
             timings=timings,
+            timeout=timeout,
             commit=commit,
             retry=retry,
             retries=retries,
@@ -145,6 +150,14 @@ class ConsumerBuilder:
             if own:
                 self.problems.append(f"consumer.topics has {own[0]}, which is read anyway: it is a retry topic.")
         return found
+
+    def _timeout(self) -> TimeoutPolicy | None:
+        told = {name: self._told[name] for name in ("timeout_s", "on_timeout", "max_abandoned")}
+        if told["timeout_s"].value is None:
+            for name in ("on_timeout", "max_abandoned"):
+                if told[name].origin != DEFAULT:
+                    self.warnings.append(f"{name} ({told[name].origin}) has no effect without a timeout_s.")
+        return self._policy(TimeoutPolicy, told)
 
     def _timings(self) -> TimingPolicy | None:
         names_here = ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "revoke_timeout_s")

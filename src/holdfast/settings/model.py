@@ -13,6 +13,7 @@ from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy,
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.rules import Rule
 from holdfast.core.storm import StormPolicy
+from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.settings.secret import Secret
 
 
@@ -75,6 +76,7 @@ class ConsumerSettings:
     assignor: Literal["cooperative-sticky", "range", "roundrobin"] | None
     group_protocol: Literal["classic", "consumer"]
     timings: TimingPolicy
+    timeout: TimeoutPolicy
     commit: CommitPolicy
     retry: RetryPolicy
     retry_topics: RetryTopics

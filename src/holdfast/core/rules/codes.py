@@ -26,7 +26,7 @@ CODES: Final[Mapping[str, str]] = {
     # Downstreams
     "NETWORK_ERROR": "A connection was refused, cut or never made; a name was not resolved.",
     "TLS_ERROR": "The encrypted connection was not made: a certificate or the protocol.",
-    "TIMEOUT": "An answer did not come in time.",
+    "TIMEOUT": "An answer did not come in time, or the handler did not end within its timeout_s.",
     "AUTH_REFUSED": "The downstream refused the identity or the right.",
     "NOT_FOUND": "What was asked for does not exist (not yet, or no longer).",
     "RATE_LIMITED": "The downstream asks to go slower.",

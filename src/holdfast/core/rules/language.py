@@ -79,6 +79,14 @@ LANGUAGE_RULES: Final = (
         code="HALTED",
         why="A handler that ends the program means it; a worker must not die silently.",
     ),
+    Rule(
+        "holdfast.core.errors.HandlerTimeout",
+        "non-retryable",
+        name="handler-timeout",
+        code="TIMEOUT",
+        standard="§2.1 Processing timeout exceeded",
+        why="The handler had its time. No rule of a user changes this: its thread may still be at work.",
+    ),
     # The shape of the record
     Rule(
         "holdfast.core.errors.DecodeError",

@@ -69,6 +69,26 @@ class Released(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TimedOut(Event):
+    """The loop gave up the run whose handler is at this record; the handler may well go on."""
+
+    member: str
+    place: TopicPartition
+    offset: int
+    number: int
+    call: int
+    outcome: str = "HandlerTimeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked(Event):
+    """A handler keeps the member's event loop from everything else for so long."""
+
+    member: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked(Event):
     """Somebody sent SIGTERM; the process ends at `deadline` at the latest."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Coroutine, Generator
 from dataclasses import dataclass
 from random import Random
@@ -11,12 +12,17 @@ from holdfast.core.ports import Mailbox
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
 from holdfast.observe.tally import Tally
+from holdfast.runtime.executors import CANCEL_GRACE_S
 from holdfast.runtime.walk import walk, walk_async
+from holdfast.testing.simulator.acts import Blocked, TimedOut
 from holdfast.testing.simulator.process import Process
-from holdfast.testing.simulator.workload import Workload
+from holdfast.testing.simulator.setup import Setup
+from holdfast.testing.simulator.workload import Attempt, Workload
 
 HAND_OVER_S = (1e-6, 3e-4)
 """From the loop to a worker."""
+
+WAKE_UP_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,46 +35,93 @@ class _Pause(Awaitable[None]):
         yield self.seconds
 
 
+class _Walk:
+    """A worker at its run. `turn` tells a step that is still wanted from one that a cancellation came before."""
+
+    __slots__ = ("attempt", "coroutine", "run", "turn")
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.coroutine: Coroutine[Any, Any, None] | None = None
+        self.attempt: Attempt | None = None
+        self.turn = 0
+
+
 class SimExecutor:
-    """Implements `runtime.loop.Executor`.
+    """Implements `core.ports.Executor`.
 
     As threads, `walk` goes through a run of several records at one instant, and the result is posted when its time has
-    passed; else, and for single records, `walk_async` is driven record by record, the loop running in between. `few` is
-    how many runs may be out at least, however fast the handler is.
+    passed; else, for single records, and wherever handlers may time out, `walk_async` is driven record by record, the
+    loop running in between. `few` is how many runs may be out at least, however fast the handler is.
     """
 
     def __init__(
-        self, process: Process, mailbox: Mailbox, workload: Workload, rng: Random, *, threads: bool, few: int
+        self, process: Process, mailbox: Mailbox, workload: Workload, rng: Random, *, setup: Setup, few: int
     ) -> None:
         self._process = process
         self._mailbox = mailbox
         self._workload = workload
         self._rng = rng
-        self._threads = threads
+        self._threads = setup.threads
+        self._at_once = setup.threads and setup.timeout.timeout_s is None
         self._few = few
         self._tally = Tally()
         self._time = 0.0
+        self._walks: dict[Run, _Walk] = {}
+        self.grace_s = 0.0 if setup.threads else CANCEL_GRACE_S
+        self.blocked_until = 0.0  # by a handler that keeps the event loop
         self.out: list[Run] = []
         self.full_at = 0.0  # when no worker was free, or few were
         self.posted_at = 0.0
 
     def submit(self, runs: list[Run], out: int) -> None:  # noqa: ARG002 - there is always a worker free
-        begin = self._walk if self._threads else self._walk_async
         for run in runs:
             self.out.append(run)
-            self._process.later(self._rng.uniform(*HAND_OVER_S), lambda run=run: begin(run))  # type: ignore[misc]
+            self._process.later(self._rng.uniform(*HAND_OVER_S), lambda run=run: self._begin(run))  # type: ignore[misc]
 
-    def _post(self, run: Run) -> None:
+    def lively(self) -> bool:
+        return self._process.clock.monotonic() >= self.blocked_until
+
+    def where(self, run: Run) -> None:  # noqa: ARG002 - nowhere in the code
+        return None
+
+    def give_up(self, run: Run) -> None:
+        self._note_full()
+        self.out.remove(run)
+        attempt = self._walks[run].attempt
+        if attempt is not None:
+            entry, now = attempt.entry, self._process.clock.monotonic()
+            self._process.trace.add(
+                TimedOut(now, self._process.name, entry.place, entry.offset, entry.number, attempt.call)
+            )
+            self._process.trace.fault("handler_timed_out")
+        if not self._threads:
+            self._process.later(self._rng.uniform(*HAND_OVER_S), lambda: self._cancel(run))
+
+    def regain(self, run: Run) -> None:
+        """There is always a worker free."""
+
+    def _begin(self, run: Run) -> None:
+        if self._at_once and len(run.messages) > 1:
+            self._walk(run)
+            return
+        walk = self._walks[run] = _Walk(run)
+        self._drive(walk, 0)
+
+    def _note_full(self) -> None:
         if len(self.out) >= self._few:
             self.full_at = self._process.clock.monotonic()
+
+    def _post(self, run: Run) -> None:
+        self._note_full()
         self.posted_at = self._process.clock.monotonic()
-        self.out.remove(run)
+        if run in self.out:
+            self.out.remove(run)
         self._mailbox.post(run)
 
+    # -- as a thread that nobody interrupts
+
     def _walk(self, run: Run) -> None:
-        if len(run.messages) == 1:
-            self._walk_async(run)
-            return
         begun = self._time = self._process.clock.monotonic()
         walk(run, self._call, self._tally, lambda: self._time)
         self._process.later(self._time - begun, lambda: self._post(run))
@@ -80,20 +133,59 @@ class SimExecutor:
         if attempt.error is not None:
             raise attempt.error
 
-    def _walk_async(self, run: Run) -> None:
-        self._drive(walk_async(run, self._call_async, self._tally, self._process.clock.monotonic), run)
+    # -- record by record
 
-    def _drive(self, walking: Coroutine[Any, Any, None], run: Run) -> None:
-        try:
-            pause_s = walking.send(None)
-        except StopIteration:
-            self._post(run)
+    def _drive(self, walk: _Walk, turn: int, cancel: CancelledError | None = None) -> None:
+        now = self._process.clock.monotonic()
+        if turn != walk.turn:
             return
-        self._process.later(pause_s, lambda: self._drive(walking, run))
+        if not self._threads and now < self.blocked_until:
+            self._process.later(self.blocked_until - now, lambda: self._drive(walk, turn, cancel))
+            return
+        if walk.coroutine is None:
+            walk.coroutine = walk_async(walk.run, self._call_async, self._tally, self._process.clock.monotonic)
+        walk.turn += 1
+        try:
+            pause_s = walk.coroutine.send(None) if cancel is None else walk.coroutine.throw(cancel)
+        except StopIteration:
+            del self._walks[walk.run]
+            self._post(walk.run)
+            return
+        due = self._process.clock.monotonic() + pause_s
+        self._process.later(pause_s, lambda turn=walk.turn: self._go_on(walk, turn, due))  # type: ignore[misc]
+
+    def _go_on(self, walk: _Walk, turn: int, due: float) -> None:
+        """The handler's time has passed. After a standstill, a loop may be awake before its workers are."""
+        if self._process.clock.monotonic() - due > WAKE_UP_S:
+            self._process.later(self._rng.uniform(0, WAKE_UP_S), lambda: self._drive(walk, turn))
+        else:
+            self._drive(walk, turn)
+
+    def _cancel(self, run: Run) -> None:
+        walk = self._walks.get(run)
+        if walk is not None:
+            self._drive(walk, walk.turn, CancelledError())
 
     async def _call_async(self, message: Message, run: Run) -> None:
         attempt = self._workload.begin(self._process.name, message, run)
-        await _Pause(attempt.takes_s)
+        self._walks[run].attempt = attempt
+        if attempt.entry.manners == "blocks" and not self._threads:
+            self._block(attempt.takes_s)
+        until = self._process.clock.monotonic() + attempt.takes_s
+        try:
+            await _Pause(attempt.takes_s)
+        except CancelledError as error:
+            if attempt.entry.manners == "polite":
+                self._workload.end(attempt, error)
+                raise
+            if attempt.entry.manners == "refuses":
+                await _Pause(until - self._process.clock.monotonic())
         self._workload.end(attempt)
         if attempt.error is not None:
             raise attempt.error
+
+    def _block(self, seconds: float) -> None:
+        now = self._process.clock.monotonic()
+        self.blocked_until = now + seconds
+        self._process.trace.add(Blocked(now, self._process.name, seconds))
+        self._process.trace.fault("event_loop_blocked")

@@ -22,6 +22,9 @@ from holdfast.testing.simulator.source import FakeSource
 from holdfast.testing.simulator.workload import Workload
 from holdfast.testing.simulator.world import FINISHED, Seat, World
 
+LIVENESS_S = 4.0
+"""So long somebody watches a member that starts nothing because of handlers that do not end."""
+
 SPINS = 200_000
 """So many looks at a clock that stands still are a loop that nothing ends."""
 
@@ -137,10 +140,11 @@ class Member:
         self.setup = setup
         self._world = world
         self._stopping = False
+        self._choked_at: float | None = None
         rng = Random(world.rng.getrandbits(32))
         mailbox = _Mailbox(seat, world)
         few = setup.capacity if setup.commit.mode == "each" else min(setup.capacity, FAST_WORKERS)
-        self.executor = SimExecutor(seat.process, mailbox, workload, rng, threads=setup.threads, few=few)
+        self.executor = SimExecutor(seat.process, mailbox, workload, rng, setup=setup, few=few)
         self.source = _Source(
             seat.source,
             world.clock,
@@ -174,7 +178,18 @@ class Member:
             return FINISHED
         if loop.halted and not self._stopping:
             self.stop()
+        self._mind_health(now)
         return None
+
+    def _mind_health(self, now: float) -> None:
+        """Who has too many handlers that never end is restarted by whatever looks at its health."""
+        if not self.loop.overdue.choked:
+            self._choked_at = None
+        elif self._choked_at is None:
+            self._choked_at = now
+        elif now - self._choked_at > LIVENESS_S and not self._stopping:
+            self._world.trace.fault("restarted_for_its_health")
+            self.stop()
 
     def stop(self) -> None:
         """SIGTERM: as the app's main thread does it."""
@@ -211,6 +226,7 @@ class Member:
             breaker=setup.breaker,
             storm_guard=setup.storm_guard,
             rate=setup.rate,
+            timeout=setup.timeout,
             buffer=setup.buffer,
             sweep=setup.sweep,
             reset=setup.reset,

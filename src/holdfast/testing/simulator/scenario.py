@@ -14,6 +14,7 @@ from holdfast.core import partitions
 from holdfast.runtime import loop
 from holdfast.testing.simulator.chaos import Chaos
 from holdfast.testing.simulator.guarded import guarded
+from holdfast.testing.simulator.hanging import hanging
 from holdfast.testing.simulator.oracle import Oracle, Violation
 from holdfast.testing.simulator.setup import Setup, setup_for
 from holdfast.testing.simulator.spells import Spells
@@ -62,7 +63,7 @@ class Scenario:
 
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
-        self.setup = setup or guarded(setup_for(seed), seed)
+        self.setup = setup or guarded(hanging(setup_for(seed), seed), seed)
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))
         self.oracle = Oracle(self.world, self.setup, self.workload)

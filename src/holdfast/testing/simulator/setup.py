@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
 
@@ -11,6 +11,7 @@ from holdfast.core.completion import WINDOW
 from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
 from holdfast.core.storm import StormPolicy
+from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.testing.simulator.settings import WorldSettings
 
 GROUP = "g"
@@ -67,6 +68,11 @@ class Setup:
     rate: RatePolicy | None = None
     spells: tuple[str, ...] = ()
     """What befalls the service that the handler calls, now and then."""
+    timeout: TimeoutPolicy = field(default_factory=TimeoutPolicy)
+    hang: float = 0.0
+    """The share of records whose handler takes longer than it may, or never ends."""
+    manners: tuple[str, ...] = ("polite",)
+    """What a coroutine does when it is cancelled: ends, returns as if nothing were, goes on; or it blocks its loop."""
 
 
 def setup_for(seed: int) -> Setup:
@@ -87,6 +93,7 @@ def setup_for(seed: int) -> Setup:
             slow=rng.choice((0.0, 0.04, 0.08)),
             revoke_timeout_s=rng.choice((0.1, 0.3, 3.0)),
             commit=replace(setup.commit, every_s=1.0, every_records=10_000),
+            pace=rng.choice((setup.pace, (0.02, 0.25))),  # so that something is in hand when a partition goes
         )
     if seed % 4 == 3:
         return replace(

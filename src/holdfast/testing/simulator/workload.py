@@ -19,6 +19,8 @@ LONGEST_VALUE = 16
 
 VERY_SLOW_S = (1.0, 6.0)
 CALM_S = 0.05
+LATE, NEVER_S = (1.2, 5.0), 1e6
+"""A handler that hangs takes so many times its `timeout_s`, or does not end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +37,8 @@ class Entry:
     takes_s: float
     failures_left: int
     after_s: float = 0.0
+    manners: str = ""
+    """What a coroutine does when it is cancelled (`Setup.manners`)."""
     terminal: str = ""
     """The fact that lets a commit pass it: "handled", "buried", "discarded"; empty while there is none."""
     excused: str = ""
@@ -70,6 +74,7 @@ class Workload:
         self._broker = broker
         self._setup = setup
         self._rng = rng
+        self._hanging = Random(rng.getrandbits(32)) if setup.hang else None
         self._calls = 0
         self.calm = False
         self.spell = ""
@@ -79,6 +84,8 @@ class Workload:
         number = len(self.entries)
         key, value = self._key(), self._value(number)
         entry = Entry(number, place, -1, key, value, *self._conduct())
+        if self._hanging is not None:
+            self._hang(entry, self._hanging)
         self.entries.append(entry)  # before it is there: whoever hears of it must find it
         entry.offset = self._broker.existing(place).end
         self._broker.produce(place, value=value, key=key, headers=entry.headers)
@@ -99,10 +106,10 @@ class Workload:
         takes_s = min(entry.takes_s, CALM_S) if self.calm else entry.takes_s
         return Attempt(entry, member, self._calls, takes_s)
 
-    def end(self, attempt: Attempt) -> None:
-        """The handler is over: decide how, and say so. Sets the attempt's error."""
+    def end(self, attempt: Attempt, error: BaseException | None = None) -> None:
+        """The handler is over: decide how, unless it was told, and say so. Sets the attempt's error."""
         entry = attempt.entry
-        attempt.error = self._error(entry)
+        attempt.error = error or self._error(entry)
         outcome = "ok" if attempt.error is None else type(attempt.error).__name__
         if attempt.error is not None and entry.failures_left > 0 and not self.spell:
             entry.failures_left -= 1
@@ -147,6 +154,15 @@ class Workload:
         if conduct == "doomed" and setup.retry.max_retries is None and setup.retry.max_elapsed_s is None:
             conduct = "flaky"
         return conduct, takes_s, 1 if conduct == "halt" else rng.randint(1, 4), rng.choice((0.0, 0.02, 0.6))
+
+    def _hang(self, entry: Entry, rng: Random) -> None:
+        entry.manners = rng.choice(self._setup.manners)
+        if rng.random() < self._setup.hang:
+            timeout = self._setup.timeout
+            never = timeout.on_timeout == "bury" and entry.manners != "blocks" and rng.random() < 0.4
+            entry.takes_s = NEVER_S if never else (timeout.timeout_s or 0.0) * rng.uniform(*LATE)
+        elif entry.manners == "blocks":
+            entry.manners = "polite"
 
     def _key(self) -> bytes | None:
         match self._setup.keys:

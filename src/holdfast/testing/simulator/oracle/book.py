@@ -19,7 +19,7 @@ from holdfast.testing.simulator.oracle.cover import Cover
 from holdfast.testing.simulator.workload import NUMBER, Entry
 
 OUTAGE = ConnectionRefusedError.__name__
-FINAL = ("Reject", "DecodeError")
+FINAL = ("Reject", "DecodeError", "HandlerTimeout")
 """How handlers end: the service is away; no retry would help."""
 
 Lane = Hashable
@@ -89,6 +89,7 @@ class Epoch:
         self.due: dict[int, float] = {}
         self.outcomes: dict[int, str] = {}  # of the last attempt
         self.letters: set[int] = set()
+        self.timed_out: dict[int, float] = {}  # number → when
         self.last_of_lane: dict[Lane, Entry] = {}
         self.uncommitted: dict[Lane, Entry] = {}  # lanes whose last record no stored commit covers yet
         self.freed_at: dict[Lane, float] = {}
@@ -119,6 +120,7 @@ class Book:
         self.read: dict[Key, tuple[int | None, str]] = {}
         self.out_of_range: set[Key] = set()
         self.calls: dict[int, tuple[Epoch | None, Entry]] = {}
+        self.given_up: set[int] = set()  # calls whose end is of no consequence
         self.busy: dict[tuple[str, Lane], int] = {}
         self.letters: dict[tuple[str, int], tuple[Epoch | None, Entry]] = {}
         self.commits: dict[Key, Epoch | None] = {}
@@ -145,6 +147,7 @@ class Book:
             acts.LetterSent: self._letter_sent,
             acts.HandlerBegan: self._handler_began,
             acts.HandlerEnded: self._handler_ended,
+            acts.TimedOut: self._timed_out,
             acts.StopTaken: self._stop_taken,
         }
 
@@ -260,9 +263,13 @@ class Book:
             self.busy[event.member, lane] = event.call
         if epoch is not None:
             epoch.running.add(entry.number)
+            epoch.timed_out.pop(entry.number, None)
 
     def _handler_ended(self, event: acts.HandlerEnded) -> None:
         epoch, entry = self.calls.pop(event.call)
+        if event.call in self.given_up:
+            self.given_up.discard(event.call)
+            return
         self.active_at[event.member] = event.at
         lane = self.lane(entry)
         if lane is not None and self.busy.get((event.member, lane)) == event.call:
@@ -288,6 +295,19 @@ class Book:
         """The last failure does not count, and so there is no retry that would be due."""
         epoch.failures[entry.number] -= 1
         epoch.due.pop(entry.number, None)
+
+    def _timed_out(self, event: acts.TimedOut) -> None:
+        epoch, entry = self.calls[event.call]
+        self.given_up.add(event.call)
+        self.active_at[event.member] = event.at
+        lane = self.lane(entry)
+        if lane is not None and self.busy.get((event.member, lane)) == event.call:
+            del self.busy[event.member, lane]
+        if epoch is not None:
+            epoch.running.discard(entry.number)
+            epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
+            epoch.outcomes[entry.number] = event.outcome
+            epoch.timed_out[entry.number] = event.at
 
     def _finish(self, epoch: Epoch, entry: Entry, at: float) -> None:
         epoch.finished.add(entry.number)

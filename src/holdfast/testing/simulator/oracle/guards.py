@@ -114,7 +114,9 @@ class GuardRules:
 
     # -- ends
 
-    def ended(self, event: acts.HandlerEnded) -> None:
+    def ended(self, event: acts.HandlerEnded | acts.TimedOut) -> None:
+        if event.call in self._book.given_up:
+            return  # too late
         seen, outage = self._seen(event.member), event.outcome == OUTAGE
         if seen.probe == event.call:
             seen.probe = None

@@ -34,6 +34,9 @@ class LetterRules:
         else:
             self._due(what, epoch, entry)
         letter = _original(outgoing)
+        outcome = epoch.outcomes.get(entry.number) if epoch is not None else letter.error_type
+        if (letter.error_type == "HandlerTimeout") != (outcome == "HandlerTimeout"):
+            self._blame("letter", f"{what} because of {letter.error_type}")
         if (letter.key, letter.value, letter.headers) != (entry.key, entry.value, entry.headers):
             self._blame("letter", f"{what} with other bytes than the record's")
 

@@ -17,6 +17,7 @@ from holdfast.testing.simulator.oracle.letters import LetterRules
 from holdfast.testing.simulator.oracle.membership import MembershipRules
 from holdfast.testing.simulator.oracle.progress import ProgressRules
 from holdfast.testing.simulator.oracle.starts import StartRules
+from holdfast.testing.simulator.oracle.timeouts import TimeoutRules
 from holdfast.testing.simulator.oracle.violation import Violation
 from holdfast.testing.simulator.setup import Setup
 from holdfast.testing.simulator.workload import Entry, Workload
@@ -44,6 +45,7 @@ class Oracle:
         leaving = LeavingRules(book, self.blame, health, setup)
         guards = GuardRules(book, self.blame, health, setup)
         self._membership = MembershipRules(world, book, self.blame, health, setup)
+        self._timeouts = TimeoutRules(book, self.blame, health, setup)
         self._progress = ProgressRules(world.broker, book, self.blame, health, setup)
         self._rules: dict[type[trace.Event], tuple[Callable[[Any], None], ...]] = {
             trace.CommitSent: (commits.sent,),
@@ -53,6 +55,7 @@ class Oracle:
             trace.Evicted: (self._membership.evicted,),
             acts.HandlerBegan: (starts.began, guards.began),
             acts.HandlerEnded: (guards.ended,),
+            acts.TimedOut: (guards.ended,),
             acts.LetterSent: (letters.sent, guards.letter),
             acts.Released: (guards.released,),
             acts.StopAsked: (leaving.stop_asked,),
@@ -104,6 +107,7 @@ class Oracle:
         for rule in self._rules.get(type(event), ()):
             rule(event)
         self._health.update(event)
+        self._timeouts.update(event)
         self._book.update(event)
 
     def _probe(self) -> None:
@@ -115,4 +119,5 @@ class Oracle:
                 if not member.source.inside:
                     self._membership.polls(member, now)
                 self._progress.probe(member, now)
+                self._timeouts.probe(member, now)
         self._world.clock.after(PROBE_S, self._probe)

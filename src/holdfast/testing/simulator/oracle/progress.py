@@ -70,7 +70,7 @@ class ProgressRules:
             and member.name not in self._book.stopping
             and loop.halted is None
             and len(member.executor.out) < loop.sizer.workers
-            and member.executor.full_at < now - PATIENCE_S
+            and max(member.executor.full_at, member.executor.blocked_until) < now - PATIENCE_S
             and self._health.process_disturbed_at(member.name) < now - PATIENCE_S
             and self._health.broker_disturbed_at() < now - 2 * PATIENCE_S
             and self._held_at.get(member.name, 0.0) < now - PATIENCE_S
@@ -81,6 +81,8 @@ class ProgressRules:
         number = entry.number
         if number in epoch.running or number in epoch.letters or now - epoch.given[number] < PATIENCE_S:
             return False
+        if number in epoch.timed_out:
+            return now - epoch.timed_out[number] > PATIENCE_S  # its letter should be on the way
         failures = epoch.failures.get(number, 0)
         if failures and not self._must_retry(epoch, entry, failures, now):
             return False

@@ -46,6 +46,8 @@ class StartRules:
             self._blame("repeat", f"{what} again; it has finished it already")
         elif epoch.knows_finished(entry):
             self._blame("repeat", f"{what}; the commit it began from, {epoch.covered}, says that it is finished")
+        if entry.number in epoch.timed_out and self._setup.storm_guard is None:
+            self._blame("repeat", f"{what} again, after it has timed out")
         if entry.number in epoch.letters:
             self._blame("repeat", f"{what} again, after it was sent as a letter")
 

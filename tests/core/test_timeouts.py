@@ -1,0 +1,62 @@
+"""How long a handler may take: the policy, and the watch that is kept on a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.classification import Rule, RuleBook, classify
+from holdfast.core.errors import ConfigError, HandlerTimeout
+from holdfast.core.timeouts import LOOK_EVERY_S, TimeoutPolicy, Watch
+
+
+def test_without_a_time_limit_nothing_is_said_about_time() -> None:
+    assert TimeoutPolicy().timeout_s is None
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"timeout_s": 0}, "timeout: timeout_s must be a number above 0"),
+        ({"timeout_s": float("nan")}, "timeout: timeout_s must be"),
+        ({"on_timeout": "wait"}, "timeout: on_timeout must be one of bury, hold; got 'wait'"),
+        ({"max_abandoned": 0}, "timeout: max_abandoned must be a whole number from 1"),
+    ],
+)
+def test_a_policy_says_what_is_wrong_with_it(told: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        TimeoutPolicy(**told)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        TimeoutPolicy(timeout_s=-1, max_abandoned=0)
+    assert len(caught.value.problems) == 2
+
+
+def test_a_short_time_limit_is_looked_at_more_often() -> None:
+    assert TimeoutPolicy(timeout_s=0.1).look_every_s == pytest.approx(0.01)
+    assert TimeoutPolicy(timeout_s=60).look_every_s == LOOK_EVERY_S
+
+
+def test_a_watch_begins_anew_with_every_record_and_with_every_run() -> None:
+    watch = Watch()
+    assert watch.look(1.0, 0, 0.05) == 0.0  # when it began is not known, so what has passed does not count
+    assert watch.look(1.0, 0, 0.05) == pytest.approx(0.05)
+    assert watch.look(1.0, 0, 0.05) == pytest.approx(0.1)
+    assert watch.look(1.0, 1, 0.05) == 0.0
+    assert watch.look(1.0, 1, 0.05) == pytest.approx(0.05)
+    assert watch.look(2.0, 1, 0.05) == 0.0, "the same place in another run"
+
+
+def test_a_timeout_of_ours_is_final_whatever_a_rule_says_about_its_bases() -> None:
+    everything = RuleBook([Rule("builtins.Exception", "retryable", name="everything")])
+    assert classify(OSError(), everything).rule == "everything"
+    found = classify(HandlerTimeout(1.0), everything)
+    assert (found.kind, found.code, found.rule) == ("non-retryable", "TIMEOUT", "handler-timeout")
+
+
+def test_a_timeout_of_the_handler_is_not_ours() -> None:
+    found = classify(TimeoutError("a socket"))
+    assert (found.kind, found.rule) == ("retryable", "timeout")

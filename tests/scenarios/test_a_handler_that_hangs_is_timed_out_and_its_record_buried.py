@@ -1,0 +1,252 @@
+"""`timeout_s`: a handler that takes too long is cancelled or abandoned, its record is buried at once, and the rest goes
+on. What the handler still does is of no consequence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from holdfast import Context, RetryPolicy
+from holdfast.core.errors import Abandoned
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.conftest import MakeScene
+from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.member import wait_until
+from tests.scenarios.scene import Work
+
+LONG_S = 30.0
+
+
+class Gates:
+    """A handler that waits for a gate, which stays shut until the test opens it or ends."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.seen: list[bytes] = []
+        self.ended: list[bytes] = []
+
+    def handle(self, value: bytes) -> None:
+        self.seen.append(value)
+        if value.startswith(b"hangs"):
+            self.opened.wait(LONG_S)
+        self.ended.append(value)
+
+
+@pytest.fixture
+def gates() -> Any:
+    made = Gates()
+    yield made
+    made.opened.set()
+
+
+def letters_of(client: Client, topic: str, count: int) -> list[dict[str, Any]]:
+    return [json.loads(letter.value()) for letter in client.read(f"{topic}.dlq", count)]
+
+
+@pytest.mark.parametrize("order", ["partition", "key"])
+@pytest.mark.parametrize("mode", ["each", "interval"])
+def test_a_thread_is_abandoned_and_everything_else_is_processed(
+    kafka: TopicAdmin, topic: TopicFactory, gates: Gates, order: Any, mode: Any
+) -> None:
+    name, client, app = topic(), Client(kafka), app_for(kafka)
+    records = [Sent(b"%d" % n, b"k%d" % (n % 3)) for n in range(40)]
+    records[11] = Sent(b"hangs", b"k2")
+    client.produce(name, records)
+
+    @app.consumer(name, order=order, commit=mode, idempotent=True, timeout_s=0.3, dead_letter="{topic}.dlq")
+    def work(value: bytes) -> None:
+        gates.handle(value)
+
+    with Inside(app) as inside:
+        until(lambda: client.committed("scenario.work", name)[0] == 40, 20, "all are done or buried, and committed")
+        assert inside.loop.overdue.abandoned(time.monotonic()) == 1
+        assert not inside.loop.overdue.stuck
+        assert gates.seen.count(b"hangs") == 1, "never again, whatever retries are left"
+        gates.opened.set()
+        until(lambda: inside.log.of("abandoned_handler_ended"), 10, "the thread comes back")
+        until(lambda: inside.loop.overdue.abandoned(time.monotonic()) == 0, 10, "and counts no more")
+    assert sorted(gates.ended) == sorted(record.value or b"" for record in records)
+    (fields,) = letters_of(client, name, 1)
+    assert (fields["original_offset"], fields["error_type"], fields["error_code"]) == (11, "HandlerTimeout", "TIMEOUT")
+    assert (fields["reason"], fields["retry_count"]) == ("the handler did not end within 0.3 s", 0)
+    assert fields["error_classification"] == "non-retryable"
+    assert "in handle" in fields["stack_trace"], "it says where the handler hangs"
+    assert client.edges(f"{name}.dlq") == (0, 1)
+
+
+def test_a_fast_handler_that_hangs_on_the_loops_own_thread_times_out_too(
+    kafka: TopicAdmin, topic: TopicFactory, gates: Gates
+) -> None:
+    name, client, app = topic(), Client(kafka), app_for(kafka)
+    client.produce(name, [b"hangs" if n == 7_000 else b"%d" % n for n in range(10_000)])
+
+    @app.consumer(name, commit="interval", idempotent=True, timeout_s=0.3, dead_letter="{topic}.dlq")
+    def work(value: bytes) -> None:
+        gates.handle(value)
+
+    with Inside(app) as inside:
+        until(lambda: client.committed("scenario.work", name)[0] == 10_000, 20, "all are done or buried, and committed")
+        assert inside.loop.overdue.abandoned(time.monotonic()) == 1
+        gates.opened.set()
+        until(lambda: inside.loop.overdue.abandoned(time.monotonic()) == 0, 10, "the thread comes back")
+    assert len(gates.seen) == len(set(gates.seen)) == 10_000
+    (fields,) = letters_of(client, name, 1)
+    assert fields["original_offset"] == 7_000
+    assert "in handle" in fields["stack_trace"]
+
+
+def test_a_timeout_in_a_retry_ends_the_retries(kafka: TopicAdmin, topic: TopicFactory, gates: Gates) -> None:
+    name, client, app = topic(), Client(kafka), app_for(kafka)
+    client.produce(name, [b"fails once", b"next"])
+
+    @app.consumer(name, timeout_s=0.2, retry=RetryPolicy(initial_delay_ms=1), dead_letter="{topic}.dlq")
+    def work(value: bytes, ctx: Context) -> None:
+        if value == b"fails once":
+            if ctx.attempt == 1:
+                raise TimeoutError("the handler's own, which is retried")
+            gates.opened.wait(LONG_S)
+
+    with Inside(app):
+        until(lambda: client.committed("scenario.work", name)[0] == 2, 20, "both are through")
+    (fields,) = letters_of(client, name, 1)
+    assert [one["error_type"] for one in fields["attempts"]] == ["TimeoutError", "HandlerTimeout"]
+
+
+def test_a_coroutine_is_cancelled_and_its_worker_goes_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client, app = topic(), Client(kafka), app_for(kafka)
+    client.produce(name, [b"1", b"hangs", b"swallows", b"2"])
+    seen: list[bytes] = []
+    cancelled: list[bytes] = []
+
+    @app.consumer(name, timeout_s=0.2, dead_letter="{topic}.dlq", concurrency=1)
+    async def work(value: bytes) -> None:
+        seen.append(value)
+        if value in (b"hangs", b"swallows"):
+            try:
+                await asyncio.sleep(LONG_S)
+            except asyncio.CancelledError:
+                cancelled.append(value)
+                if value == b"hangs":
+                    raise
+
+    with Inside(app) as inside:
+        until(lambda: client.committed("scenario.work", name)[0] == 4, 20, "all are through")
+        assert inside.loop.overdue.abandoned(time.monotonic()) == 0
+    assert seen == [b"1", b"hangs", b"swallows", b"2"]
+    assert cancelled == [b"hangs", b"swallows"]
+    assert [fields["original_offset"] for fields in letters_of(client, name, 2)] == [1, 2]
+
+
+def test_when_too_many_threads_are_abandoned_nothing_starts_until_one_is_back(
+    kafka: TopicAdmin, topic: TopicFactory, gates: Gates
+) -> None:
+    name, client, app = topic(), Client(kafka), app_for(kafka)
+
+    @app.consumer(name, order="none", timeout_s=0.2, max_abandoned=1, dead_letter="{topic}.dlq")
+    def work(value: bytes) -> None:
+        gates.handle(value)
+
+    with Inside(app) as inside:
+        client.produce(name, [b"hangs 1", b"hangs 2"])
+        until(lambda: "abandoned" in inside.loop.holds, 10, "the consumer is held")
+        assert inside.loop.overdue.stuck
+        client.produce(name, [b"waits"])
+        until(lambda: any(len(one.buffer) for one in inside.loop.ownership), 10, "the next record is there")
+        (said,) = inside.log.of("handler_overdue")
+        assert said.level == "error"
+        assert sorted(gates.seen) == [b"hangs 1", b"hangs 2"]
+        assert len(letters_of(client, name, 1)) == 1
+        gates.opened.set()
+        until(lambda: client.committed("scenario.work", name)[0] == 3, 10, "it goes on")
+        until(lambda: not inside.loop.overdue.stuck, 5, "all is well again")
+    assert client.edges(f"{name}.dlq") == (0, 1), "the second one had its end, and that counted"
+
+
+def test_with_hold_the_lane_waits_and_the_result_counts(kafka: TopicAdmin, topic: TopicFactory, gates: Gates) -> None:
+    name, client, app = topic(), Client(kafka), app_for(kafka)
+    client.produce(name, [Sent(b"hangs", b"a"), Sent(b"behind", b"a"), Sent(b"beside", b"b")])
+
+    @app.consumer(name, order="key", timeout_s=0.2, on_timeout="hold", dead_letter="{topic}.dlq")
+    def work(value: bytes) -> None:
+        gates.handle(value)
+
+    with Inside(app) as inside:
+        until(lambda: inside.log.of("handler_overdue"), 10, "it is overdue")
+        until(lambda: b"beside" in gates.ended, 10, "other keys go on")
+        assert inside.loop.overdue.stuck
+        assert gates.seen.count(b"behind") == 0
+        gates.opened.set()
+        until(lambda: client.committed("scenario.work", name)[0] == 3, 10, "all are done")
+        until(lambda: not inside.loop.overdue.stuck, 5, "all is well again")
+    assert gates.ended.index(b"hangs") < gates.ended.index(b"behind")
+    assert client.edges(f"{name}.dlq") == (0, 0)
+
+
+def test_what_an_abandoned_handler_sends_does_not_go_out(kafka: TopicAdmin, topic: TopicFactory, gates: Gates) -> None:
+    name, out, client, app = topic(), topic(), Client(kafka), app_for(kafka)
+    client.produce(name, [b"hangs", b"quick"])
+    raised: list[BaseException] = []
+
+    @app.consumer(name, timeout_s=0.2, dead_letter="{topic}.dlq")
+    def work(value: bytes, ctx: Context) -> None:
+        ctx.send(out, value + b" before")
+        gates.handle(value)
+        try:
+            ctx.send(out, value + b" after")
+        except Abandoned as error:
+            raised.append(error)
+
+    with Inside(app) as inside:
+        until(lambda: client.committed("scenario.work", name)[0] == 2, 10, "both are through")
+        gates.opened.set()
+        until(lambda: inside.log.of("abandoned_handler_ended"), 10, "the thread comes back")
+    assert len(raised) == 1
+    sent = [message.value() for message in client.read(out, 3)]
+    assert sent == [b"hangs before", b"quick before", b"quick after"]
+    assert client.edges(out) == (0, 3)
+
+
+def test_after_a_drain_a_coroutine_that_returns_because_it_is_cancelled_is_not_finished(
+    kafka: TopicAdmin, topic: TopicFactory
+) -> None:
+    name, client, app = topic(), Client(kafka), app_for(kafka, shutdown_s=1.0)
+    client.produce(name, [b"1"])
+    begun, returned = threading.Event(), threading.Event()
+
+    @app.consumer(name)
+    async def work(value: bytes) -> None:
+        begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(LONG_S)
+        returned.set()
+
+    with Inside(app, code=5):
+        assert begun.wait(20)
+    assert returned.is_set()
+    assert client.committed("scenario.work", name) == (None, "")
+
+
+@pytest.mark.parametrize("manners", ["thread", "stubborn coroutine"])
+def test_sigterm_with_an_abandoned_handler_ends_clean(make_scene: MakeScene, manners: str) -> None:
+    scene = make_scene(partitions=1)
+    [stuck, *others] = scene.send(
+        [Work(gate=scene.gate(), manners=manners.partition(" ")[0]), *(Work() for _ in range(5))]
+    )
+    variables = {} if manners == "thread" else {"SCENARIO_ASYNC": "1"}
+    member = scene.member({"consumer.timeout_s": 0.3}, variables=variables)
+    scene.wait_all_ended(others)
+    scene.wait_committed()
+    assert member.wait_event("handler_timed_out")["offset"] == stuck.id.offset
+    asked_at = member.terminate()
+    assert member.wait(10) == 0
+    assert time.monotonic() - asked_at < 3.0, "nobody waits for it"
+    wait_until(lambda: scene.committed() == {0: 6}, what="everything stays committed")
+    assert stuck.id not in scene.journal.ended()

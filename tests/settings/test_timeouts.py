@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from tests.settings.loader import Loader
+
+
+def test_there_is_no_time_limit_unless_told(loader: Loader) -> None:
+    timeout = loader.charge().timeout
+    assert (timeout.timeout_s, timeout.on_timeout, timeout.max_abandoned) == (None, "bury", 10)
+
+
+def test_it_is_told_in_code_and_in_the_environment(loader: Loader) -> None:
+    assert loader.charge(timeout_s=2.5, on_timeout="hold").timeout.timeout_s == 2.5
+    louder = loader.charge(
+        {"HOLDFAST_CONSUMERS_CHARGE_TIMEOUT_S": "1", "HOLDFAST_CONSUMER_TIMEOUT_S": "7"}, timeout_s=2
+    )
+    assert louder.timeout.timeout_s == 1
+    assert loader.charge({"HOLDFAST_CONSUMER_TIMEOUT_S": "none"}, timeout_s=2).timeout.timeout_s is None
+    assert loader.charge(timeout_s=None).timeout.timeout_s is None
+
+
+def test_everything_that_is_wrong_is_said_with_where_it_came_from(loader: Loader) -> None:
+    found = loader.problems({"HOLDFAST_CONSUMER_TIMEOUT_S": "0"}, on_timeout="wait", max_abandoned=0)
+    assert len(found) == 3
+    assert any("HOLDFAST_CONSUMER_TIMEOUT_S" in problem for problem in found)
+
+
+def test_what_has_no_effect_is_a_warning(loader: Loader) -> None:
+    (warning,) = loader.load(on_timeout="hold").warnings
+    assert "has no effect without a timeout_s" in warning
+    assert loader.load(on_timeout="hold", timeout_s=1).warnings == ()
