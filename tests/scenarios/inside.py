@@ -21,6 +21,7 @@ from holdfast.app import App
 from holdfast.app.assembly import Assembled, assemble
 from holdfast.core.completion import decode
 from holdfast.core.records import Headers
+from holdfast.deadletter.spool.service import SpoolService
 from holdfast.observe.logs import Entry
 from holdfast.runtime.loop import Loop
 from holdfast.testing.topics import TopicAdmin
@@ -36,6 +37,16 @@ def until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
         time.sleep(POLL_S)
+
+
+def wait_a_moment(condition: Callable[[], object], timeout_s: float = 0.5) -> bool:
+    """Whether it becomes true soon."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
 def app_for(broker: TopicAdmin, *, shutdown_s: float = 10.0, name: str = "scenario", **kafka: Any) -> App:
@@ -109,6 +120,12 @@ class Inside:
         """Of the only consumer. Look, but touch nothing: it belongs to its thread."""
         assert self._assembled is not None
         return self._assembled.threads[0].loop
+
+    @property
+    def spool(self) -> SpoolService:
+        assert self._assembled is not None
+        assert self._assembled.shared.spool is not None
+        return self._assembled.shared.spool
 
     @property
     def ended(self) -> bool:

@@ -7,27 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 
 from holdfast import Context, Reject
+from holdfast.core.policies import DeadLetterPolicy
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.graveyard import PLENTY, limit
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 GROUP = "scenario.work"
 BAD = 3
-
-
-def limit(broker: TopicAdmin, topic: str, size: int) -> None:
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
-    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for future in broker.admin.incremental_alter_configs([change]).values():
-        future.result(10)
 
 
 WAYS: dict[str, tuple[Callable[[TopicAdmin, str], object], Callable[[TopicAdmin, str], object]]] = {
@@ -37,7 +26,7 @@ WAYS: dict[str, tuple[Callable[[TopicAdmin, str], object], Callable[[TopicAdmin,
     ),
     "the letter is too large": (
         lambda broker, name: limit(broker, name, 200),
-        lambda broker, name: limit(broker, name, 10**6),
+        lambda broker, name: limit(broker, name, PLENTY),
     ),
 }
 
@@ -46,10 +35,10 @@ WAYS: dict[str, tuple[Callable[[TopicAdmin, str], object], Callable[[TopicAdmin,
 def test_the_lane_waits_and_the_others_go_on(kafka: TopicAdmin, topic: TopicFactory, way: str) -> None:
     obstruct, clear = WAYS[way]
     name, client = topic(), Client(kafka)
-    letters = f"{name}.dlq"
+    letters = kafka.create_topic(f"{name}.dlq")
     app, seen = app_for(kafka, librdkafka={"topic.metadata.propagation.max.ms": 200}), list[int]()
 
-    @app.consumer(name, order="key", dead_letter="{topic}.dlq")
+    @app.consumer(name, order="key", dead_letter=DeadLetterPolicy(topic="{topic}.dlq", create_topic=False))
     def work(value: bytes, ctx: Context) -> None:
         seen.append(ctx.offset)
         if ctx.offset == BAD:
@@ -64,9 +53,13 @@ def test_the_lane_waits_and_the_others_go_on(kafka: TopicAdmin, topic: TopicFact
         until(lambda: len(running.log.of("letter_not_published")) >= 2, 30, "the letter is refused again and again")
         until(lambda: client.finished_above(GROUP, name) == {*range(4, 40, 2)}, 10, "the other key is done")
         assert client.committed(GROUP, name)[0] == BAD
+        status = running.loop.cases.burying.status()
+        assert (status.red, status.refused) == (True, 1), "health is red while it lasts"
+        assert letters in status.why
         assert sorted(seen) == sorted([0, 1, 2, BAD, *range(4, 40, 2)]), "the lane of the bad record waits behind it"
         clear(kafka, letters)
         until(lambda: client.committed(GROUP, name) == (40, ""), 40, "everything is committed")
+        assert not running.loop.cases.burying.status().red
     assert sorted(seen) == list(range(40)), "no handler ran twice"
     assert [offset for offset in seen if offset % 2] == list(range(1, 40, 2))
     (letter,) = client.read(letters, 1)

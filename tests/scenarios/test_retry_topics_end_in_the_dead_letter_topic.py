@@ -10,9 +10,9 @@ import pytest
 from holdfast import Context, RetryLater, RetryPolicy, RetryTopics
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.graveyard import limit
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 from tests.scenarios.test_a_buried_record_keeps_its_bytes_in_the_letter import HEADERS, config_of, original
-from tests.scenarios.test_a_letter_that_cannot_be_published_holds_its_lane_uncommitted import limit
 
 GROUP = "scenario.work"
 WAY = RetryTopics(delays=("1s", "2s"), allow_reorder=True)

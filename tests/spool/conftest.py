@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -19,9 +18,5 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
-    with moto() as found:
-        before = dict(os.environ)
-        os.environ.update(found.variables)
+    with moto() as found, found.in_the_environment():
         yield found
-        os.environ.clear()
-        os.environ.update(before)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 
@@ -32,6 +33,13 @@ class S3:
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": self.endpoint,
         }
+
+    @contextmanager
+    def in_the_environment(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.variables.items():
+                patch.setenv(name, value)
+            yield
 
     def bucket(self) -> str:
         """A new bucket's name."""

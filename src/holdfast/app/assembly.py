@@ -6,13 +6,13 @@ import asyncio
 import importlib.util
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from holdfast.app.spooling import open_spool
 from holdfast.core.classification import BUILT_IN, RuleBook
 from holdfast.core.errors import ConfigError
-from holdfast.core.ports import Executor, Sink
+from holdfast.core.ports import Executor
 from holdfast.deadletter.publisher import Publisher
 from holdfast.deadletter.spool.service import SpoolService
 from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
@@ -27,7 +27,9 @@ from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.preflight import Ground, preflight
+from holdfast.runtime.restoring import LetterTopics, letter_topics
 from holdfast.runtime.returning import returning, returning_async
+from holdfast.runtime.spooling import open_spool
 from holdfast.settings import ConsumerSettings, Settings
 
 if TYPE_CHECKING:
@@ -40,22 +42,23 @@ CLEAN_UP_S = 1.0
 """For what is left when all loops have ended: coroutines that are cancelled, sends that nobody waits for."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all consumers of a process use together."""
+
+    sink: KafkaSink
+    events: EventLoopThread
+    spool: SpoolService | None
+    letter_topics: LetterTopics
+
+
 class Assembled:
     """Everything of an app, put together and not yet started."""
 
-    def __init__(
-        self,
-        lifecycle: Lifecycle,
-        sink: Sink,
-        events: EventLoopThread,
-        threads: list[LoopThread],
-        spool: SpoolService | None = None,
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, shared: Shared, threads: list[LoopThread]) -> None:
         self.lifecycle = lifecycle
+        self.shared = shared
         self.threads = threads
-        self.spool = spool
-        self._sink = sink
-        self._events = events
 
     def run(self) -> int:
         """Until the end; returns the exit code."""
@@ -63,12 +66,13 @@ class Assembled:
 
     def _clean_up(self, left_s: float) -> None:
         until = time.monotonic() + min(2 * CLEAN_UP_S, left_s)
-        if self.spool is not None:
-            self.spool.stop_draining()
-        self._events.stop(min(CLEAN_UP_S, left_s))
-        self._sink.close(max(0.0, until - time.monotonic()))
-        if self.spool is not None:  # after the sink: what it has acknowledged is removed
-            self.spool.close(max(0.1, until - time.monotonic()))
+        spool = self.shared.spool
+        if spool is not None:
+            spool.stop_draining()
+        self.shared.events.stop(min(CLEAN_UP_S, left_s))
+        self.shared.sink.close(max(0.0, until - time.monotonic()))
+        if spool is not None:  # after the sink: what it has acknowledged is removed
+            spool.close(max(0.1, until - time.monotonic()))
 
 
 def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> Assembled:
@@ -77,15 +81,17 @@ def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> As
     mask_with(settings.masking.rules)
     connection = connection_of(settings.kafka)
     admin = KafkaAdmin(admin_properties(connection))
-    ground = preflight(admin, [settings.consumers[consumer.name] for consumer in consumers], wait=wait)
+    chosen = [settings.consumers[consumer.name] for consumer in consumers]
+    ground = preflight(admin, chosen, wait=wait)
     sink = KafkaSink(sink_properties(connection))
-    spool = open_spool(settings, sink)
-    events = EventLoopThread(_event_loop_factory())
-    threads = [
-        _loop_thread(consumer, handlers[consumer.name], settings, ground, (sink, events, spool))
-        for consumer in consumers
-    ]
-    return Assembled(Lifecycle(threads, shutdown_timeout_s=settings.shutdown.timeout_s), sink, events, threads, spool)
+    shared = Shared(
+        sink=sink,
+        events=EventLoopThread(_event_loop_factory()),
+        spool=open_spool(settings, sink),
+        letter_topics=letter_topics(admin, ground.letter_partitions, chosen),
+    )
+    threads = [_loop_thread(consumer, handlers[consumer.name], settings, ground, shared) for consumer in consumers]
+    return Assembled(Lifecycle(threads, shutdown_timeout_s=settings.shutdown.timeout_s), shared, threads)
 
 
 def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handler]:
@@ -109,13 +115,9 @@ def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handle
 
 
 def _loop_thread(
-    consumer: Consumer,
-    handler: Handler,
-    settings: Settings,
-    ground: Ground,
-    shared: tuple[KafkaSink, EventLoopThread, SpoolService | None],
+    consumer: Consumer, handler: Handler, settings: Settings, ground: Ground, shared: Shared
 ) -> LoopThread:
-    sink, events, spool = shared
+    sink = shared.sink
     own = settings.consumers[consumer.name]
     plan = plan_of(consumer, own, settings, ground)
     mailbox = QueueMailbox()
@@ -124,7 +126,7 @@ def _loop_thread(
     if consumer.shape.is_async:
         call_async = handler.call_async(sink)
         call_async = returning_async(call_async) if plan.tiers else call_async
-        executor = CoroutineExecutor(call_async, mailbox, capacity=plan.capacity, events=events)
+        executor = CoroutineExecutor(call_async, mailbox, capacity=plan.capacity, events=shared.events)
     else:
         call = returning(handler.call(sink)) if plan.tiers else handler.call(sink)
         executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name)
@@ -138,7 +140,8 @@ def _loop_thread(
         app_version=plan.app_version,
         form=own.dead_letter.format,
         masking=settings.masking.rules,
-        spool=spool,
+        spool=shared.spool,
+        missing=shared.letter_topics.missing,
     )
     source = KafkaSource(source_properties(connection_of(settings.kafka), consuming_of(own)))
     loop = Loop(

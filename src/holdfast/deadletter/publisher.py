@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.masking import USUAL, MaskingRules
@@ -32,7 +32,8 @@ class Publisher:
 
     A letter goes to its record's partition number; where there is no such partition, its key decides. That of a record
     which came back from retry topics is about the original record, with all its attempts. What the letter says about
-    the error is masked; the original bytes never are. `spool` is where letters go that the sink does not get through.
+    the error is masked; the original bytes never are. `spool` is where letters go that the sink does not get through;
+    `missing` is told of a topic that is not there, and never blocks.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class Publisher:
         form: LetterFormat = "envelope",
         masking: MaskingRules = USUAL,
         spool: Spool | None = None,
+        missing: Callable[[str], None] | None = None,
     ) -> None:
         self.spool = spool
+        self.missing = missing
         self._sink = sink
         self._topics = topics
         self._partitions = partitions

@@ -155,13 +155,18 @@ class Burying:
             self._publish(case)
             return
         case.publishes += 1
-        if self._spool is not None and (error.fault is not Fault.RETRY or case.publishes >= PATIENCE):
-            if error.fault is not Fault.TOO_LARGE:
-                self._shut[outgoing.topic] = now + SHUT_S
-            self._say_refused("letter_not_published", case, error)
-            self._keep(case, self._spool)
+        if error.fault is Fault.MISSING:
+            self._smaller.pop(case, None)  # with the topic, its partitions come back
+            if self._publisher.missing is not None:
+                self._publisher.missing(outgoing.topic)
+        passing = error.fault is Fault.RETRY and case.publishes < PATIENCE
+        if self._spool is None or passing:
+            self._wait(case, error, now, "letter_not_published", fault=error.fault)
             return
-        self._wait(case, error, now, "letter_not_published", fault=error.fault)
+        if error.fault is not Fault.TOO_LARGE:
+            self._shut[outgoing.topic] = now + SHUT_S
+        self._say_refused("letter_not_published", case, error, fault=error.fault)
+        self._keep(case, self._spool)
 
     def _wait(self, case: Case, error: SinkError | SpoolError, now: float, event: str, **fields: object) -> None:
         since, _ = self._refused.get(case, (now, ""))

@@ -44,11 +44,19 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
+class Nudge:
+    """Try everything again now: somebody has put something right."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What the sink said about a letter that was sent on."""
 
     sending: Sending
     outcome: Receipt | SinkError
+
+
+Item = Keep | Answer | Nudge
 
 
 @dataclass(slots=True)
@@ -128,9 +136,13 @@ class Keeper:
         """Whether the letter is kept, or was sent on not long ago. Any thread."""
         return identity in self._store.identities() or identity in self._remembered
 
-    def take(self, items: Sequence[Keep | Answer], now: float) -> None:
-        """Letters to keep, and answers of the sink."""
+    def take(self, items: Sequence[Item], now: float) -> None:
+        """Letters to keep, answers of the sink, and words of people."""
         self._look_at = now
+        if any(isinstance(item, Nudge) for item in items):
+            self._troubles.clear()
+            self._stuck.clear()
+            self._store_trouble = Trouble()
         self._keep([item for item in items if isinstance(item, Keep)])
         for item in items:
             if isinstance(item, Answer):

@@ -8,7 +8,7 @@ import time
 
 from holdfast.core.errors import SpoolError
 from holdfast.core.ports import Clock, Keeping, Outgoing, Sink
-from holdfast.deadletter.spool.keeper import Answer, Keep, Keeper, SpoolStatus
+from holdfast.deadletter.spool.keeper import Item, Keep, Keeper, Nudge, SpoolStatus
 from holdfast.deadletter.spool.letters import letter_of
 from holdfast.deadletter.spool.store import Store
 from holdfast.observe.logs import get_logger
@@ -20,7 +20,7 @@ class SpoolService:
     """Implements `core.ports.Spool`; one for all consumers of a process."""
 
     def __init__(self, store: Store, sink: Sink, clock: Clock) -> None:
-        self._inbox: queue.SimpleQueue[Keep | Answer | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._keeper = Keeper(store, sink, clock, self._inbox.put)
         self._thread = threading.Thread(target=self._run, name="holdfast-spool", daemon=True)
         self._lock = threading.Lock()  # guards `_closed`, so that nothing is put in behind the last item
@@ -44,6 +44,10 @@ class SpoolService:
     @property
     def status(self) -> SpoolStatus:
         return self._keeper.status
+
+    def try_again(self) -> None:
+        """Somebody has put something right: do not wait for pauses to end."""
+        self._inbox.put(Nudge())
 
     def stop_draining(self) -> None:
         """Send nothing more on; letters are still taken, and answers still heard."""
@@ -78,9 +82,9 @@ class SpoolService:
                 self._keeper.close()
                 return
 
-    def _collect(self, wait_s: float) -> list[Keep | Answer | None]:
+    def _collect(self, wait_s: float) -> list[Item | None]:
         """Wait for the first, and take all that are there."""
-        items: list[Keep | Answer | None] = []
+        items: list[Item | None] = []
         try:
             items.append(self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait())
             while True:

@@ -1,0 +1,37 @@
+"""P1: the dead-letter topic is deleted under a running app. What it held is gone, by whoever's hand; nothing that is
+buried from then on is lost: the topic is made again as it was made at the start, and the letter is published.
+"""
+
+from __future__ import annotations
+
+from holdfast import Context, Reject
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.graveyard import letters
+from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+
+GROUP = "scenario.work"
+
+
+def test_letters_after_it_are_in_the_new_topic(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(partitions=3), Client(kafka)
+    graveyard = f"{name}.dlq"
+    app = app_for(kafka, librdkafka={"topic.metadata.propagation.max.ms": 200})
+
+    @app.consumer(name, dead_letter="{topic}.dlq")
+    def work(value: bytes, ctx: Context) -> None:
+        raise Reject("no")
+
+    with Inside(app) as running:
+        running.wait_assigned(3)
+        client.produce(name, [Sent(b"before", partition=2)])
+        until(lambda: client.committed(GROUP, name, 2)[0] == 1, 20, "the first letter is there")
+        kafka.delete_topic(graveyard)
+        client.produce(name, [Sent(b"after %d" % number, partition=number % 3) for number in range(30)])
+        for partition, end in ((0, 10), (1, 10), (2, 11)):
+            until(lambda p=partition, e=end: client.committed(GROUP, name, p)[0] == e, 40, "all are buried")  # type: ignore[misc]
+        assert running.log.of("dead_letter_topic_made_again")
+        assert not running.loop.cases.burying.status().red
+    found = letters(kafka, graveyard, partitions=3)
+    assert {letter.value for letter in found} == {b"after %d" % number for number in range(30)}
+    assert all(letter.partition == int((letter.value or b"").split()[1]) % 3 for letter in found)

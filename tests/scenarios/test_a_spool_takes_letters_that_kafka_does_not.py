@@ -1,0 +1,82 @@
+"""P1: with a spool, a letter that Kafka does not take is kept there, the record is finished and its lane goes on. When
+Kafka takes letters again, the spool is emptied into the dead-letter topic: each letter once, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import App, Context, Reject
+from holdfast.core.policies import DeadLetterPolicy
+from holdfast.deadletter.spool.service import SpoolService
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.graveyard import NOTHING, PLENTY, letters, limit
+from tests.scenarios.inside import Client, Inside, Sent, until, wait_a_moment
+from tests.spool.places import S3
+
+GROUP = "scenario.work"
+BAD = range(0, 40, 5)
+
+Ways = dict[str, tuple[Callable[[TopicAdmin, str], object], Callable[[TopicAdmin, str], object]]]
+WAYS: Ways = {
+    "deleted": (lambda broker, name: broker.delete_topic(name), lambda broker, name: broker.create_topic(name)),
+    "too large": (lambda broker, name: limit(broker, name, NOTHING), lambda broker, name: limit(broker, name, PLENTY)),
+}
+
+
+@pytest.fixture(params=["file", "postgresql", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres"))
+    if request.param == "s3":
+        server: S3 = request.getfixturevalue("s3")
+        return f"s3://{server.bucket()}/letters"
+    return f"file://{tmp_path}/spool"
+
+
+def empty_after_a_nudge(spool: SpoolService) -> bool:
+    """Told to try again, not waiting for the end of its pauses."""
+    spool.try_again()
+    return wait_a_moment(lambda: spool.status.fill.letters == 0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_lane_goes_on_and_the_letters_arrive_later(
+    kafka: TopicAdmin, topic: TopicFactory, place: str, way: str
+) -> None:
+    obstruct, clear = WAYS[way]
+    name, client = topic(), Client(kafka)
+    graveyard, seen = kafka.create_topic(f"{name}.dlq"), list[int]()
+    kafka_settings = {"brokers": kafka.bootstrap, "librdkafka": {"topic.metadata.propagation.max.ms": 200}}
+    app = App("scenario", kafka=kafka_settings, shutdown={"timeout_s": 10}, spool=place)
+
+    @app.consumer(name, dead_letter=DeadLetterPolicy(topic="{topic}.dlq", create_topic=False))
+    def work(value: bytes, ctx: Context) -> None:
+        seen.append(ctx.offset)
+        if ctx.offset in BAD:
+            raise Reject("no")
+
+    with Inside(app) as running:
+        running.wait_assigned()
+        obstruct(kafka, graveyard)
+        client.produce(name, [Sent(b"%d" % number, b"k", [("h", None)]) for number in range(40)])
+        until(lambda: client.committed(GROUP, name)[0] == 40, 40, "everything is finished")
+        spool = running.spool
+        until(lambda: spool.status.fill.letters == len(BAD), 10, "the letters are in the spool")
+        assert not running.loop.cases.burying.status().red
+        assert {said.fields["where"] for said in running.log.of("buried")} == {"spool"}
+        if way == "too large":
+            until(lambda: len(spool.status.stuck) == len(BAD), 20, "each was tried and is known to be too large")
+        clear(kafka, graveyard)
+        until(lambda: empty_after_a_nudge(spool), 60, "the spool is empty")
+    assert seen == list(range(40)), "no handler ran twice"
+    found = letters(kafka, graveyard)
+    assert [letter.offset for letter in found] == list(BAD), "each letter once, oldest first"
+    assert [(letter.key, letter.value, letter.headers) for letter in found] == [
+        (b"k", b"%d" % number, (("h", None),)) for number in BAD
+    ]
+    assert all(letter.stack_trace for letter in found), "what had to be cut to try Kafka is there again"
