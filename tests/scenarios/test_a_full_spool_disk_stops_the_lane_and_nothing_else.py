@@ -1,0 +1,62 @@
+"""P1: Kafka takes no letter and the spool's disk is full: the record stays unfinished, health is red, both are tried
+again and again; other partitions go on. Room on either side, and everything is made up for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import App, Context, Reject
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.graveyard import NOTHING, PLENTY, copies, letters, limit, small_disk
+from tests.scenarios.inside import Client, Inside, Sent, until
+
+GROUP = "scenario.work"
+BAD = 60
+SIZE = 20_000
+
+
+@pytest.mark.parametrize("relief", ["room on the disk", "kafka takes letters"])
+def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, relief: str) -> None:
+    name, client = topic(partitions=2), Client(kafka)
+    graveyard = kafka.create_topic(f"{name}.dlq", partitions=2)
+    limit(kafka, graveyard, NOTHING)
+    with small_disk(tmp_path / "disk", 1_024) as disk:
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(600_000))
+        app = App("scenario", kafka={"brokers": kafka.bootstrap}, spool=f"file://{disk}/spool")
+
+        @app.consumer(name, dead_letter="{topic}.dlq")
+        def work(value: bytes, ctx: Context) -> None:
+            if ctx.partition == 0:
+                raise Reject("no")
+
+        with Inside(app) as running:
+            assert "tmpfs" in running.log.of("spool_may_be_lost")[0].fields["why"]
+            running.wait_assigned(2)
+            client.produce(name, [Sent(bytes(SIZE), partition=0) for _ in range(BAD)])
+            until(lambda: running.loop.cases.burying.status().red, 30, "the disk is full")
+            assert "No space left" in running.loop.cases.burying.status().why
+            stuck_at = client.committed(GROUP, name)[0] or 0
+            assert 0 < stuck_at < BAD
+            client.produce(name, [Sent(b"v", partition=1) for _ in range(50)])
+            until(lambda: client.committed(GROUP, name, 1)[0] == 50, 20, "the other partition goes on")
+            until(lambda: len(running.log.of("letter_not_spooled")) >= 3, 20, "it is tried again and again")
+            assert client.committed(GROUP, name)[0] == stuck_at
+            if relief == "room on the disk":
+                ballast.unlink()
+            else:
+                limit(kafka, graveyard, PLENTY)
+                running.spool.try_again()
+            until(lambda: not running.loop.cases.burying.status().red, 40, "it is over")
+            limit(kafka, graveyard, PLENTY)
+            ballast.unlink(missing_ok=True)
+            until(lambda: client.committed(GROUP, name)[0] == BAD, 40, "everything is finished")
+            running.spool.try_again()
+            until(lambda: running.spool.status.fill.letters == 0, 30, "the spool is empty")
+    found = letters(kafka, graveyard, partitions=2)
+    assert {letter.offset for letter in found} == set(range(BAD))
+    assert copies(found) == 0
