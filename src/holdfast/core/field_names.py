@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W\d_A-Za-z]+")
+_MOST_REMEMBERED: Final = 4096
 _NO_GAPS: Final = str.maketrans("", "", "_-.")
 
 
@@ -21,13 +22,17 @@ def joined(name: str) -> str:
 
 
 class Names:
-    """A set of names. A name is in it if one of them stands in it, word after word, or is all of it as one word."""
+    """A set of names. A name is in it if one of them stands in it, word after word, or is all of it as one word.
 
-    __slots__ = ("_as_one_word", "_by_first_word")
+    Any thread may ask: what is remembered is the same whoever writes it.
+    """
+
+    __slots__ = ("_as_one_word", "_by_first_word", "_looked_up")
 
     def __init__(self, names: Iterable[str]) -> None:
         spelt = [words(name) for name in names]
         self._as_one_word = frozenset("".join(one) for one in spelt if one)
+        self._looked_up: dict[str, bool] = {}
         self._by_first_word: dict[str, list[tuple[str, ...]]] = {}
         for one in spelt:
             if one:
@@ -41,6 +46,14 @@ class Names:
         return any(name in squeezed for name in self._as_one_word)
 
     def __contains__(self, name: str) -> bool:
+        known = self._looked_up.get(name)
+        if known is None:
+            known = self._look_up(name)
+            if len(self._looked_up) < _MOST_REMEMBERED:  # names come from outside
+                self._looked_up[name] = known
+        return known
+
+    def _look_up(self, name: str) -> bool:
         spelt = words(name)
         if "".join(spelt) in self._as_one_word:
             return True

@@ -1,0 +1,50 @@
+"""Retry in place, P4, P11: 100,000 keys over 8 partitions wait for their next attempt at one moment, with 8 threads."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.conftest import MakeScene
+from tests.scenarios.member import Member, wait_until
+from tests.scenarios.scene import Work
+
+KEYS, PARTITIONS = 100_000, 8
+VALUE = b"v" * 20
+# 8 workers, the loop, the main thread, the sink's and a few of the client library; a thread a key would be 100,000.
+MOST_THREADS = 40
+# What a waiting record costs: the client's message, the case, its place in the ledger, the lane and the timer.
+MOST_KB = 3 * KEYS
+
+
+def status(member: Member, name: str) -> int:
+    for line in Path(f"/proc/{member.pid}/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    raise AssertionError("the process is gone")
+
+
+@pytest.mark.timeout(240)
+def test_all_wait_at_one_moment_and_all_are_processed(make_scene: MakeScene) -> None:
+    scene = make_scene(partitions=PARTITIONS)
+    tally, each = scene.folder / "tally", KEYS // PARTITIONS
+    variables = {"SCENARIO_TALLY": tally, "SCENARIO_RECORDS": each}
+    member = scene.member(app="patient.py", variables=variables).wait_assigned(PARTITIONS)
+    before_kb = status(member, "VmRSS")
+    scene.send(Work(partition=n % PARTITIONS, key=b"%d" % n, value=VALUE) for n in range(KEYS))
+    threads, grown_kb = [], []
+
+    def sample() -> int:
+        threads.append(status(member, "Threads"))
+        grown_kb.append(status(member, "VmRSS") - before_kb)
+        return sum(scene.committed().values())
+
+    wait_until(lambda: sample() == KEYS, 200, what="all keys are processed and committed")
+    assert member.stop() == 0
+    once = b"".join(repeat(b"\x01", KEYS))
+    assert tally.read_bytes() == once + once, "each failed once, and was processed once after all had failed"
+    assert max(threads) <= MOST_THREADS
+    assert max(grown_kb) < MOST_KB, f"grew by {max(grown_kb) // 1024} MiB"
+    assert member.events("lost") == member.events("revoked")[1:] == [], "it stayed a member"
