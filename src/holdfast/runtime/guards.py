@@ -80,6 +80,7 @@ class Guards:
         self._probe_place: Partition | None = None
         self._back = False  # the probe has come back, and nobody has said yet what became of it
         self._fresh_first = False
+        self._cases_turn = False
         self._still_since: float | None = None
         self._still_s = 0.0
         self.waits = 0
@@ -110,8 +111,16 @@ class Guards:
             return self._take_probe(cases, now)
         if self._pacing is not None:
             return self._take_paced(cases, self._pacing, room, now)
-        runs = _cases(cases, room) if cases.ready else []
-        return runs + self._lanes.take(room - len(runs), size)
+        if not cases.ready:
+            return self._lanes.take(room, size)
+        # By turns, half of the room each: keys that fail for ever must not keep the others from starting.
+        self._cases_turn = not self._cases_turn
+        if self._cases_turn:
+            runs = _cases(cases, (room + 1) // 2)
+            runs += self._lanes.take(room - len(runs), size)
+        else:
+            runs = self._lanes.take((room + 1) // 2, size)
+        return runs + _cases(cases, room - len(runs))
 
     def _take_probe(self, cases: Ready, now: float) -> list[Run]:
         runs = [] if self._fresh_first else _cases(cases, 1)

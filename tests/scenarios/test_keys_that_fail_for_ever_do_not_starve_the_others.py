@@ -1,0 +1,37 @@
+"""P3: other keys go on, also when keys that are tried again and again could keep every worker busy."""
+
+from __future__ import annotations
+
+import time
+
+from holdfast import Context, RetryPolicy
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+
+BAD, GOOD = 100, 50
+
+
+def test_good_keys_are_handled_beside_more_retries_than_there_is_room_for(
+    kafka: TopicAdmin, topic: TopicFactory
+) -> None:
+    name, client, app = topic(), Client(kafka), app_for(kafka)
+    done, failures = list[int](), list[int]()
+    forever = RetryPolicy(max_retries=None, initial_delay_ms=10, max_delay_ms=10, jitter=False)
+
+    @app.consumer(name, order="key", concurrency=2, retry=forever)
+    def work(value: bytes, ctx: Context) -> None:
+        time.sleep(0.005)
+        if value == b"bad":
+            failures.append(ctx.offset)
+            raise RuntimeError("never")
+        done.append(ctx.offset)
+
+    client.produce(name, [Sent(b"bad", b"bad %d" % number) for number in range(BAD)])
+    with Inside(app):
+        until(lambda: len(failures) > 2 * BAD, 30, "the bad keys keep both workers busy")
+        client.produce(name, [Sent(b"good", b"good %d" % number) for number in range(GOOD)])
+        until(lambda: len(done) == GOOD, 20, "the good keys are done")
+        failed = len(failures)
+        until(lambda: len(failures) > failed + BAD, 20, "and the bad ones are still tried")
+    assert sorted(done) == list(range(BAD, BAD + GOOD))
