@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from queue import SimpleQueue
 
 import pytest
 
@@ -88,3 +89,23 @@ def test_a_watcher_that_has_gone_to_sleep_wakes_up_for_the_next_run() -> None:
     assert driven.taken.wait(5)
     driven.let_go.set()
     assert len(collect(driven.mailbox, 1)) == 1
+
+
+def test_a_thread_that_comes_back_late_does_not_hide_that_the_next_one_hangs() -> None:
+    first, second = threading.Event(), threading.Event()
+    taken: SimpleQueue[None] = SimpleQueue()
+    mailbox = QueueMailbox()
+
+    def call(message: Message, run: Run) -> None:
+        (first if message.offset() == 0 else second).wait(10)
+
+    inline = Inline(call, mailbox, [], name="test")
+    inline.start(lambda: taken.put(None))
+    threading.Thread(target=pytest.raises, args=(Superseded, inline.walk, run_of(1)), daemon=True).start()
+    taken.get(timeout=5)
+    threading.Thread(target=pytest.raises, args=(Superseded, inline.walk, run_of(1, first=1)), daemon=True).start()
+    first.set()
+    assert len(collect(mailbox, 1)) == 1
+    taken.get(timeout=5)
+    second.set()
+    assert len(collect(mailbox, 1)) == 1

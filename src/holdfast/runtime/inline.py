@@ -62,8 +62,8 @@ class Inline:
             self._awake.set()
         walk(run, self._call, self._tally, time.perf_counter)
         with self._lock:
-            self._since = None
             if self._turn == turn:
+                self._since = None
                 return
         self._mailbox.post(run)
         raise Superseded
