@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.app import App as App
     from holdfast.core.breaker import BreakerPolicy as BreakerPolicy
     from holdfast.core.classification import Rule as Rule
+    from holdfast.core.errors import BatchError as BatchError
     from holdfast.core.errors import ConfigError as ConfigError
     from holdfast.core.errors import Discard as Discard
     from holdfast.core.errors import Halt as Halt
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.core.errors import RetryLater as RetryLater
     from holdfast.core.errors import StartError as StartError
     from holdfast.core.pace import RatePolicy as RatePolicy
+    from holdfast.core.policies import BatchPolicy as BatchPolicy
     from holdfast.core.policies import BufferPolicy as BufferPolicy
     from holdfast.core.policies import CommitPolicy as CommitPolicy
     from holdfast.core.policies import DeadLetterPolicy as DeadLetterPolicy
@@ -30,12 +32,16 @@ if TYPE_CHECKING:
     from holdfast.core.sensitive import CardNumbers as CardNumbers
     from holdfast.core.sensitive import SensitiveData as SensitiveData
     from holdfast.core.storm import StormPolicy as StormPolicy
+    from holdfast.runtime.batch_handler import BatchContext as BatchContext
     from holdfast.runtime.context import Context as Context
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "App": "holdfast.app",
+    "BatchContext": "holdfast.runtime.batch_handler",
+    "BatchError": "holdfast.core.errors",
+    "BatchPolicy": "holdfast.core.policies",
     "BreakerPolicy": "holdfast.core.breaker",
     "BufferPolicy": "holdfast.core.policies",
     "CardNumbers": "holdfast.core.sensitive",

@@ -12,6 +12,7 @@ from holdfast.app.options import ConsumerOptions
 from holdfast.core.errors import ConfigError
 from holdfast.core.sensitive import CardNumbers
 from holdfast.decode.signature import HandlerShape, inspect_handler
+from holdfast.runtime.batch_handler import BatchContext
 from holdfast.runtime.context import Context
 from holdfast.settings import AppSpec, Settings, load
 
@@ -59,7 +60,7 @@ class App:
         """
 
         def register(function: F) -> F:
-            shape = inspect_handler(function, context_type=Context)
+            shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
             own = name or shape.name
             if own in self.consumers:
                 raise ConfigError(f"App {self.name!r} has two consumers named {own!r}; give one of them name=….")
@@ -74,7 +75,8 @@ class App:
             consumer.name: {**consumer.options, **({"topics": list(consumer.topics)} if consumer.topics else {})}
             for consumer in self.chosen()
         }
-        spec = AppSpec(name=self.name, settings=self._settings, consumers=consumers)
+        batches = [consumer.name for consumer in self.chosen() if consumer.shape.batch]
+        spec = AppSpec(name=self.name, settings=self._settings, consumers=consumers, batches=batches)
         return load(spec, environ=os.environ if environ is None else environ, cwd=cwd or Path.cwd())
 
     def chosen(self, only: Sequence[str] = ()) -> list[Consumer]:

@@ -7,6 +7,7 @@ import importlib.util
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from holdfast.deadletter.publisher import Publisher
 from holdfast.deadletter.spool.service import SpoolService
 from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
 from holdfast.observe.clean import mask_with
+from holdfast.runtime.batch_handler import BatchHandler
+from holdfast.runtime.batch_walk import BatchCall
 from holdfast.runtime.clients import connection_of, consuming_of
 from holdfast.runtime.clock import RealClock
 from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
@@ -94,13 +97,14 @@ def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> As
     return Assembled(Lifecycle(threads, shutdown_timeout_s=settings.shutdown.timeout_s), shared, threads)
 
 
-def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handler]:
-    handlers: dict[str, Handler] = {}
+def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handler | BatchHandler]:
+    handlers: dict[str, Handler | BatchHandler] = {}
     problems: list[str] = []
     for consumer in consumers:
         own = settings.consumers[consumer.name]
+        make = partial(BatchHandler, order=own.order) if consumer.shape.batch else Handler
         try:
-            handlers[consumer.name] = Handler(
+            handlers[consumer.name] = make(
                 consumer.function,
                 consumer.shape,
                 tombstones=own.tombstones,
@@ -115,7 +119,7 @@ def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handle
 
 
 def _loop_thread(
-    consumer: Consumer, handler: Handler, settings: Settings, ground: Ground, shared: Shared
+    consumer: Consumer, handler: Handler | BatchHandler, settings: Settings, ground: Ground, shared: Shared
 ) -> LoopThread:
     sink = shared.sink
     own = settings.consumers[consumer.name]
@@ -124,13 +128,14 @@ def _loop_thread(
     executor: Executor
     inline: Inline | None = None
     if consumer.shape.is_async:
-        call_async = handler.call_async(sink)
-        call_async = returning_async(call_async) if plan.tiers else call_async
+        plain_async = handler.call_async(sink)
+        call_async = returning_async(plain_async) if plan.tiers else plain_async
         executor = CoroutineExecutor(call_async, mailbox, capacity=plan.capacity, events=shared.events)
     else:
         call = returning(handler.call(sink)) if plan.tiers else handler.call(sink)
         executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name)
-        inline = Inline(call, mailbox, executor.tallies, name=plan.name)
+        if not isinstance(call, BatchCall):
+            inline = Inline(call, mailbox, executor.tallies, name=plan.name)
     publisher = Publisher(
         sink,
         topics=plan.dead_letter_topics,
@@ -175,6 +180,8 @@ def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, groun
         rate=own.rate,
         unknown_errors=own.unknown_errors,
         not_found=own.not_found,
+        batch=own.batch,
+        atomic=own.atomic,
         buffer=own.buffer,
         sweep=own.max_poll_records,
         reset=own.auto_offset_reset,

@@ -8,7 +8,15 @@ from typing import Literal, TypedDict
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.classification import Rule
 from holdfast.core.pace import RatePolicy
-from holdfast.core.policies import BufferPolicy, CommitMode, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy
+from holdfast.core.policies import (
+    BatchPolicy,
+    BufferPolicy,
+    CommitMode,
+    CommitPolicy,
+    DeadLetterPolicy,
+    Order,
+    RetryPolicy,
+)
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.storm import StormPolicy
 from holdfast.core.timeouts import OnTimeout
@@ -26,6 +34,7 @@ class ConsumerOptions(TypedDict, total=False):
     order: Order
     concurrency: int
     idempotent: bool
+    atomic: bool
     tombstones: Literal["bury", "discard"]
     unknown_errors: Literal["retry", "dead-letter"]
     not_found: Literal["final", "retry"]
@@ -50,6 +59,7 @@ class ConsumerOptions(TypedDict, total=False):
     commit: CommitPolicy | CommitMode
     retry: RetryPolicy | str
     retry_topics: RetryTopics | str
+    batch: BatchPolicy
     buffer: BufferPolicy
     dead_letter: DeadLetterPolicy | str
     breaker: BreakerPolicy | bool

@@ -15,11 +15,13 @@ HoldfastError
     ├── RetryLater         try this record again after a while
     ├── Reject             bury this record now
     ├── Discard            drop this record on purpose, counted and logged
+    ├── BatchError         these records of the batch failed, each with its own error
     └── Halt               stop the whole app; the record stays unfinished     exit 4
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 
@@ -112,34 +114,59 @@ class Abandoned(HoldfastError):
 
 
 class Signal(HoldfastError):
-    """What a handler raises to decide about its record."""
+    """What a handler raises to decide about its record.
+
+    In a batch handler it is about all records of the call, or about those at `index` in the list that it was given: one
+    position, or several. Those leave the batch, and the others run again without them.
+    """
+
+    indices: tuple[int, ...] = ()
 
 
 class RetryLater(Signal):
     """Try this record again after `after_s` seconds; counts as an attempt."""
 
-    def __init__(self, message: str = "", *, after_s: float) -> None:
+    def __init__(self, message: str = "", *, after_s: float, index: int | Iterable[int] | None = None) -> None:
         if not 0 <= after_s < float("inf"):
             raise ValueError(f"RetryLater(after_s=…) must be 0 or more seconds, and finite; got {after_s}")
         self.after_s = after_s
+        self.indices = _positions(index)
         super().__init__(message or f"retry after {after_s:g} s")
 
 
 class Reject(Signal):
     """Bury this record now, without retries."""
 
-    def __init__(self, reason: str, *, code: str = "REJECTED") -> None:
+    def __init__(self, reason: str, *, code: str = "REJECTED", index: int | Iterable[int] | None = None) -> None:
         self.reason = reason
         self.code = code
+        self.indices = _positions(index)
         super().__init__(reason)
 
 
 class Discard(Signal):
     """Drop this record on purpose: no letter; it is counted and logged."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, index: int | Iterable[int] | None = None) -> None:
         self.reason = reason
+        self.indices = _positions(index)
         super().__init__(reason)
+
+
+class BatchError(Signal):
+    """These records of the batch failed, each with its own error; the others run again without them.
+
+    `errors` are by position in the list that the handler was given. Each record is judged by its own error, as if the
+    handler had been called with it alone: tried again, buried, dropped.
+    """
+
+    def __init__(self, errors: Mapping[int, BaseException]) -> None:
+        self.errors = dict(errors)
+        self.indices = _positions(errors)
+        if not self.indices:
+            raise ValueError("BatchError names no record; if none is to blame, raise the error itself")
+        kinds = ", ".join(sorted({type(error).__name__ for error in self.errors.values()}))
+        super().__init__(f"{len(self.errors)} of the batch failed: {kinds}")
 
 
 class Halt(Signal):
@@ -148,3 +175,12 @@ class Halt(Signal):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+def _positions(index: int | Iterable[int] | None) -> tuple[int, ...]:
+    if index is None:
+        return ()
+    found = (index,) if isinstance(index, int) else tuple(index)
+    if not all(type(position) is int and position >= 0 for position in found):
+        raise ValueError(f"index must be positions in the list of records, counted from 0; got {index!r}")
+    return tuple(sorted(set(found)))

@@ -126,16 +126,24 @@ class KeyLanes:
                     runs.append(bundle)
                 _move(lane, cast(Run, bundle), size)
 
+    def due_in(self, now: float) -> float:  # noqa: ARG002 - nothing waits for time here
+        return float("inf")
+
     def grow(self, size: int) -> None:
         for partition in self._queue.all():
             run = next((run for run in partition.running if run.may_grow), None)
-            if run is None or len(run.messages) >= size:
-                continue
-            chunk, seqs, _ = _front(partition, size - len(run.messages))
-            if chunk:
-                messages, seqs = self._claim(run, chunk, seqs)
-                run.seqs = _joined(run.seqs, seqs)
-                run.messages.extend(messages)
+            if run is not None:
+                self.lengthen(run, size)
+
+    def lengthen(self, run: Run, size: int) -> None:
+        partition = run.partition
+        if len(run.messages) >= size or not partition.buffer or not partition.startable:
+            return
+        chunk, seqs, _ = _front(partition, size - len(run.messages))
+        if chunk:
+            messages, seqs = self._claim(run, chunk, seqs)
+            run.seqs = _joined(run.seqs, seqs)
+            run.messages.extend(messages)
 
     def _fill(self, partition: Partition, size: int) -> Run | None:
         """A run from the front of the partition's buffer; records whose lane is held go to wait in it."""
@@ -208,10 +216,11 @@ class KeyLanes:
         if relief.messages:
             self._resumed.append(relief)
 
-    def _pass_on(self, run: Run, relief: Run, key: bytes) -> None:
-        del run.keys[key]
-        relief.keys[key] = None
-        self._hand(key, run, relief)
+    def _pass_on(self, run: Run, heir: Holder, key: bytes) -> None:
+        run.keys.pop(key, None)
+        if isinstance(heir, Run):
+            heir.keys[key] = None
+        self._hand(key, run, heir)
 
     def replace(self, run: Run, other: Run) -> None:
         busy = self._busy.get(run.partition.place.topic, {})
@@ -248,21 +257,41 @@ class KeyLanes:
                         del busy[key]
 
     def split(self, run: Run, now: float) -> Case:
-        at = run.done
-        message, seq = run.messages[at], run.seqs[at]
-        key = message.key() if self._keyed else None
-        case = Case(run.partition, seq, message, () if key is None else (key,), now)
-        rest = list(zip(run.messages[at + 1 :], run.seqs[at + 1 :], strict=True))
-        if key is not None:
-            run.keys.pop(key, None)
-            self._hand(key, run, case)
-            busy = self._busy[run.partition.place.topic]
-            behind = [(run.partition, seq, message) for message, seq in rest if message.key() == key]
-            if behind:
-                self._lane(busy, key).queue.extendleft(reversed(behind))
-                rest = [(message, seq) for message, seq in rest if message.key() != key]
+        return self.extract(run, (run.done,), now)[0]
+
+    def extract(self, run: Run, at: Sequence[int], now: float) -> list[Case]:
+        partition, wanted = run.partition, frozenset(at)
+        cases: list[Case] = []
+        rest: list[tuple[Message, int]] = []
+        behind: dict[bytes, list[tuple[Partition, int, Message]]] = {}
+        for index in range(run.done, len(run.messages)):
+            message, seq = run.messages[index], run.seqs[index]
+            key = message.key() if self._keyed else None
+            if key is not None and key in behind:
+                behind[key].append((partition, seq, message))
+            elif index not in wanted:
+                rest.append((message, seq))
+            else:
+                case = Case(partition, seq, message, () if key is None else (key,), now)
+                cases.append(case)
+                if key is not None:
+                    behind[key] = []
+                    self._pass_on(run, case, key)
+        for key, waiting in behind.items():
+            if waiting:
+                self._lane(self._busy[partition.place.topic], key).queue.extendleft(reversed(waiting))
         self._resume(run, rest)
-        return case
+        return cases
+
+    def cut(self, run: Run, at: Sequence[int]) -> Run:
+        head = Run(run.partition, [run.messages[index] for index in at], [run.seqs[index] for index in at], {})
+        head.done = len(at)
+        rest = sorted(set(range(len(run.messages))).difference(at))
+        run.messages, run.seqs = [run.messages[index] for index in rest], [run.seqs[index] for index in rest]
+        needed = {message.key() for message in run.messages}
+        for key in [key for key in run.keys if key not in needed]:
+            self._pass_on(run, head, key)
+        return head
 
     def give_back(self, run: Run) -> None:
         self._resume(run, list(zip(run.messages[run.done :], run.seqs[run.done :], strict=True)))

@@ -8,6 +8,7 @@ that nobody holds and nobody waits for costs nothing. Owner: the loop thread.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.core.partitions import Partition
@@ -25,11 +26,17 @@ class Lanes(Protocol):
     def take(self, limit: int, size: int) -> list[Run]:
         """Up to `limit` new runs of up to `size` records, each holding its lanes from now on."""
 
+    def due_in(self, now: float) -> float:
+        """Seconds until `take` gives something that it would not give now, although nothing happens until then."""
+
     def grow(self, size: int) -> None:
         """Lengthen runs that are out, up to `size` records, by what has come since; their workers will find it.
 
         A worker that was just done does not: then the run comes back with records it did not do, as if stopped early.
         """
+
+    def lengthen(self, run: Run, size: int) -> None:
+        """The same for one run that is not out yet."""
 
     def relieve(self, run: Run) -> None:
         """The run was told to stop and hangs in a record: what it cannot start any more goes back at once."""
@@ -42,6 +49,18 @@ class Lanes(Protocol):
 
     def split(self, run: Run, now: float) -> Case:
         """The run failed at record `run.done`: make a case of that record (it holds the lane) and put the rest back."""
+
+    def extract(self, run: Run, at: Sequence[int], now: float) -> list[Case]:
+        """Make cases of the records at these positions, each holding its lane, and put the rest back.
+
+        Below `run.done`, and before each of them in its lane, everything must be finished. Those behind another one in
+        its lane are no cases: they wait.
+        """
+
+    def cut(self, run: Run, at: Sequence[int]) -> Run:
+        """Take the records at these positions out of the run, as a run that is done: it holds the lanes that the rest
+        does not need. In each lane they must be the first ones.
+        """
 
     def give_back(self, run: Run) -> None:
         """The run stopped early, without a failure: put back what it did not do."""

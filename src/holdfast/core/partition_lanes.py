@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.lanes import Holder, Queue
 from holdfast.core.partitions import Partition
 from holdfast.core.records import TopicPartition
@@ -34,18 +36,30 @@ class PartitionLanes:
                 runs.append(run)
         return runs
 
+    def due_in(self, now: float) -> float:  # noqa: ARG002 - nothing waits for time here
+        return float("inf")
+
     def grow(self, size: int) -> None:
         for partition in self._queue.all():
             run = self._busy.get(partition.place)
             if not isinstance(run, Run) or run not in partition.running or not run.may_grow or partition.skips:
                 continue
-            count = min(size - len(run.messages), len(partition.buffer))
-            if count > 0:
-                first = run.seqs[0]
-                partition.buffered_seq += count
-                run.seqs = range(first, partition.buffered_seq)
-                run.messages.extend(partition.buffer[:count])
-                del partition.buffer[:count]
+            self.lengthen(run, size)
+
+    def lengthen(self, run: Run, size: int) -> None:
+        partition = run.partition
+        first, following = run.seqs[0], run.seqs[-1] + 1
+        if following != partition.buffered_seq or not partition.startable:
+            return
+        count = min(size - len(run.messages), len(partition.buffer))
+        if partition.skips:
+            finished = partition.ledger.is_finished
+            count = next((at for at in range(count) if finished(following + at)), count)
+        if count > 0:
+            partition.buffered_seq += count
+            run.seqs = range(first, partition.buffered_seq)
+            run.messages.extend(partition.buffer[:count])
+            del partition.buffer[:count]
 
     def relieve(self, run: Run) -> None:
         """Nobody else could work on it: it is all one lane."""
@@ -68,6 +82,19 @@ class PartitionLanes:
         self._busy[run.partition.place] = case
         _put_back(run, at + 1)
         return case
+
+    def extract(self, run: Run, at: Sequence[int], now: float) -> list[Case]:
+        """Only the first of them: the others are behind it."""
+        if at[0] != run.done:
+            raise ValueError("a record cannot be taken out of its lane before those in front of it are finished")
+        return [self.split(run, now)]
+
+    def cut(self, run: Run, at: Sequence[int]) -> Run:
+        """The rest keeps the lane."""
+        head = Run(run.partition, run.messages[: len(at)], run.seqs[: len(at)], {})
+        head.done = len(at)
+        run.messages, run.seqs = run.messages[len(at) :], run.seqs[len(at) :]
+        return head
 
     def give_back(self, run: Run) -> None:
         _put_back(run, run.done)

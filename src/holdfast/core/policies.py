@@ -17,6 +17,8 @@ COMMIT_MODES: Final[tuple[CommitMode, ...]] = ("each", "interval")
 LetterFormat = Literal["envelope", "nested", "headers"]
 LETTER_FORMATS: Final[tuple[LetterFormat, ...]] = ("envelope", "nested", "headers")
 
+LARGEST_BATCH: Final = 10_000
+
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
 
 # The floors of the consumer standard, §3.1: below them a member is evicted by a pause that means nothing.
@@ -150,6 +152,23 @@ class CommitPolicy:
             mode=checks.one_of(self.mode, COMMIT_MODES),
             every_s=checks.number(self.every_s, 0, 3600, above=True),
             every_records=checks.whole(self.every_records, 1),
+        ).refuse()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPolicy:
+    """How many records a handler that takes a list gets at once.
+
+    A call gets `size` records, or as many as are there `wait_s` seconds after the first of them could have started. 0
+    waits for nothing.
+    """
+
+    size: int = 100
+    wait_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        _Findings(
+            "batch", size=checks.whole(self.size, 1, LARGEST_BATCH), wait_s=checks.number(self.wait_s, 0, 60)
         ).refuse()
 
 

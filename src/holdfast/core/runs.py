@@ -13,6 +13,7 @@ from holdfast.core.returned import Returned
 from holdfast.core.verdicts import Verdict
 
 if TYPE_CHECKING:
+    from holdfast.core.batches import Batch
     from holdfast.core.partitions import Partition
 
 
@@ -90,6 +91,7 @@ class Run:
     __slots__ = (
         "abandoned",
         "attempt",
+        "batch",
         "begun_at",
         "case",
         "current",
@@ -117,6 +119,7 @@ class Run:
         self.seqs = seqs
         self.keys = keys
         self.case = case
+        self.batch: Batch | None = None  # which it is a part of
         self.attempt = 1 if case is None else case.failures + 1
         self.begun_at = 0.0
         self.stop = False
@@ -135,7 +138,15 @@ class Run:
     @property
     def may_grow(self) -> bool:
         """Whether its worker would find records that are added to it."""
-        return self.case is None and not self.stop and self.failure is None
+        return self.case is None and self.batch is None and not self.stop and self.failure is None
+
+    def enter(self) -> None:
+        """It goes out to a worker."""
+        self.partition.running.add(self)
+
+    def leave(self) -> None:
+        """It is back from its worker."""
+        self.partition.running.discard(self)
 
     def stand_in(self, done: int, failure: BaseException, now: float) -> Run:
         """The same run as if it came back now, with this failure at record `done`, whatever its worker writes."""
@@ -150,6 +161,7 @@ class Run:
         """Make it a run over what is left, as if it had never been out."""
         self.messages = messages
         self.seqs = seqs
+        self.batch = None
         self.stop = False
         self.current = -1
         self.done = 0

@@ -61,6 +61,14 @@ def decoder_for(annotation: Any, *, tombstones: Tombstones = "bury", where: str 
     return _decoder(parse, on_null, wanted, names)
 
 
+def element_of(annotation: Any, *, where: str = "") -> Any:
+    """What one record of a batch becomes: `X` of `list[X]`. Raises ConfigError for a bare `list`."""
+    elements = get_args(_bare(annotation))
+    if not elements:
+        raise ConfigError(f"{where}: `list` does not say of what; write `list[bytes]`, or one of: {_ACCEPTED}")
+    return elements[0]
+
+
 def takes_bytes(annotation: Any) -> bool:
     """Whether values that are not null reach the handler as they are, so that nothing has to be called for them."""
     return _split_none(annotation)[0] is bytes
@@ -123,7 +131,7 @@ def _refuse_unusable(inner: Any, prefix: str) -> None:
         raise ConfigError(f"{prefix}the annotation {inner!r} was not resolved; make its name importable at run time")
     bare = _bare(inner)
     if (get_origin(bare) or bare) in (list, Sequence):
-        raise ConfigError(f"{prefix}{_name(inner)} asks for a batch, and batches are not there yet; take one record")
+        raise ConfigError(f"{prefix}{_name(inner)} is no value; a handler that takes a batch says list[…], and no more")
     members = get_args(bare) if get_origin(bare) in _UNIONS else (bare,)
     for member in members:
         if not _is_usable(_bare(member), alone=len(members) == 1):

@@ -40,31 +40,43 @@ class HandlerShape:
 
 
 def inspect_handler(
-    handler: Any, *, context_type: type | None = None, namespace: Mapping[str, Any] | None = None
+    handler: Any,
+    *,
+    context_type: type | None = None,
+    batch_context_type: type | None = None,
+    namespace: Mapping[str, Any] | None = None,
 ) -> HandlerShape:
     """Read a function, bound method, `functools.partial` or callable object.
 
-    It takes exactly one value and at most one parameter annotated with `context_type`, in any order; further
-    parameters must be keyword-only and have defaults. `namespace` helps to resolve annotations that are strings and
-    name something local. Raises ConfigError.
+    It takes exactly one value and at most one parameter annotated with `context_type` (with `batch_context_type`, if
+    the value is a list), in any order; further parameters must be keyword-only and have defaults. `namespace` helps to
+    resolve annotations that are strings and name something local. Raises ConfigError.
     """
     name = handler_name(handler)
     code = _code_of(handler, name)
     parameters = _parameters(handler, code, name, namespace or {})
-    contexts = [p for p in parameters if context_type is not None and _bare(p.annotation) is context_type]
+    kinds = [kind for kind in (context_type, batch_context_type) if kind is not None]
+    contexts = [p for p in parameters if any(_bare(p.annotation) is kind for kind in kinds)]
     values = [p for p in parameters if p not in contexts]
     if len(contexts) > 1:
         raise ConfigError(f"handler {name}() takes the context twice ({_list(contexts)}); keep one of them")
     if len(values) != 1:
         raise ConfigError(_not_one_value(name, values))
     value, context = values[0], contexts[0] if contexts else None
+    batch = _bare(value.annotation) is list or get_origin(_bare(value.annotation)) is list
+    wanted = batch_context_type if batch else context_type
+    if context is not None and wanted is not None and _bare(context.annotation) is not wanted:
+        raise ConfigError(
+            f"handler {name}() takes {'a batch' if batch else 'one record'}; annotate {context.name} with"
+            f" {wanted.__name__}"
+        )
     return HandlerShape(
         name=name,
         is_async=inspect.iscoroutinefunction(code),
         value=value.name,
         annotation=value.annotation,
         context=context.name if context else None,
-        batch=_bare(value.annotation) is list or get_origin(_bare(value.annotation)) is list,
+        batch=batch,
         context_first=parameters[0] is context,
         by_name=frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY),
     )

@@ -8,13 +8,14 @@ from random import Random
 from typing import assert_never
 
 from holdfast.core import verdicts
-from holdfast.core.classification import classify
+from holdfast.core.classification import Classification, classify
 from holdfast.core.judge import judge
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Clock, Mailbox
 from holdfast.core.retries import RetryPolicies
 from holdfast.core.runs import Attempt, Case
 from holdfast.core.sensitive import SensitiveData
+from holdfast.core.verdicts import Verdict
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.burying import Burying, Settled, Where, told
@@ -55,7 +56,7 @@ class Cases:
         self._guards = guards
         self._floor_s = plan.rate.min_delay_ms / 1000 if plan.rate else 0.0
         self._finished = finished
-        self._halt = halt
+        self.halt = halt
         self._policies = RetryPolicies(plan.retry, plan.retry_by_error)
         self._timers: Timers[Case] = Timers()
         self.ready: deque[Case] = deque()
@@ -68,18 +69,13 @@ class Cases:
         """An attempt failed: decide, and begin what was decided."""
         wall = self._clock.wall()
         case.note(Attempt(wall, type(error).__name__))
-        plan, guards = self._plan, self._guards
-        found = classify(error, plan.rules, unknown=plan.unknown_errors, not_found=plan.not_found, now_wall=wall)
-        verdict = judge(
+        guards = self._guards
+        found, verdict = self.weigh(
             error,
-            found=found,
             attempt=case.failures,
             elapsed_s=guards.elapsed_s(case, now) if guards.on else now - case.begun_at,
-            policy=self._policies.of(error),
-            jitter=self._random.random(),
             tiers_s=self.moving.way(case),
             moved=self.moving.behind(case),
-            floor_s=self._floor_s,
         )
         case.found = found
         self.counts.failed(Labels.of(case))
@@ -106,7 +102,7 @@ class Cases:
                 self._discard(case, error, reason)
             case verdicts.Halt(reason=reason):
                 self._say(log.error, "halt", case, reason=reason)
-                self._halt(reason)
+                self.halt(reason)
             case verdicts.Done():
                 raise RuntimeError("the judge called a failure done")
             case other:
@@ -120,6 +116,31 @@ class Cases:
             self._timers.add(now + wait_s, case)
         else:
             self.ready.append(case)
+
+    def weigh(
+        self,
+        error: BaseException,
+        *,
+        attempt: int,
+        elapsed_s: float,
+        tiers_s: tuple[int, ...] = (),
+        moved: int | None = None,
+    ) -> tuple[Classification, Verdict]:
+        """What the rules say of an error, and what the judge makes of it."""
+        plan, wall = self._plan, self._clock.wall()
+        found = classify(error, plan.rules, unknown=plan.unknown_errors, not_found=plan.not_found, now_wall=wall)
+        verdict = judge(
+            error,
+            found=found,
+            attempt=attempt,
+            elapsed_s=elapsed_s,
+            policy=self._policies.of(error),
+            jitter=self._random.random(),
+            tiers_s=tiers_s,
+            moved=moved,
+            floor_s=self._floor_s,
+        )
+        return found, verdict
 
     def _say(self, level: Callable[..., None], event: str, case: Case, **fields: object) -> None:
         level(event, **told(case, self._plan.group) | fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from holdfast.core.classification import Classification
 from holdfast.core.runs import Case
 
 MOST_LABELS: Final = 200
@@ -24,6 +25,10 @@ class Labels(NamedTuple):
         name = case.attempts[-1].error_type if case.attempts else ""
         found = case.found
         return cls(name[:100], found.kind, found.code) if found else cls(name[:100], "", "")
+
+    @classmethod
+    def of_error(cls, error: BaseException, found: Classification) -> Labels:
+        return cls(type(error).__name__[:100], found.kind, found.code)
 
 
 OTHER: Final = Labels("other", "other", "OTHER")

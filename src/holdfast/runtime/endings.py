@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+DRAIN: Final = "drain"
+"""The hold on a consumer that is about to go."""
 
 
 @dataclass(frozen=True, slots=True)

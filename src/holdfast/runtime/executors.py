@@ -10,12 +10,17 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from types import FrameType, TracebackType
+from typing import Any
 
 from holdfast.core.ports import Mailbox
 from holdfast.core.runs import Run
 from holdfast.observe.tally import Tally
+from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from holdfast.runtime.walk import AsyncCall, Call, walk, walk_async
 from holdfast.runtime.whereabouts import awaits_of, stack_of, trace_of
+
+WALKS = (walk.__code__, walk_batch.__code__)
+"""Where a thread that has a run in hand can be found."""
 
 CANCEL_GRACE_S = 1.0
 """A coroutine that is cancelled and is not over by then is lost, like a thread that nobody can end."""
@@ -30,8 +35,9 @@ class ThreadExecutor:
 
     grace_s = 0.0
 
-    def __init__(self, call: Call, mailbox: Mailbox, *, capacity: int, name: str) -> None:
-        self._call = call
+    def __init__(self, call: Call | BatchCall, mailbox: Mailbox, *, capacity: int, name: str) -> None:
+        self._call: Any = call
+        self._walk: Any = walk_batch if isinstance(call, BatchCall) else walk
         self._mailbox = mailbox
         self._capacity = capacity
         self._name = name
@@ -59,6 +65,7 @@ class ThreadExecutor:
 
     def _work(self, tally: Tally, number: int) -> None:
         take, post, call, clock, at = self._queue.get, self._mailbox.post, self._call, time.perf_counter, self._at
+        walk = self._walk
         while True:
             at[number] = run = take()
             walk(run, call, tally, clock)
@@ -82,7 +89,7 @@ class ThreadExecutor:
 
 
 def _walks(frame: FrameType, run: Run) -> bool:
-    return frame.f_code is walk.__code__ and frame.f_locals.get("run") is run
+    return frame.f_code in WALKS and frame.f_locals.get("run") is run
 
 
 def _index(at: list[Run | None], run: Run) -> int | None:
@@ -152,8 +159,11 @@ class CoroutineExecutor:
 
     grace_s = CANCEL_GRACE_S
 
-    def __init__(self, call: AsyncCall, mailbox: Mailbox, *, capacity: int, events: EventLoopThread) -> None:
-        self._call = call
+    def __init__(
+        self, call: AsyncCall | AsyncBatchCall, mailbox: Mailbox, *, capacity: int, events: EventLoopThread
+    ) -> None:
+        self._call: Any = call
+        self._walk: Any = walk_batch_async if isinstance(call, AsyncBatchCall) else walk_async
         self._mailbox = mailbox
         self._capacity = capacity
         self._events = events
@@ -193,7 +203,7 @@ class CoroutineExecutor:
                 self._idle.append(waiter)
                 await waiter
             at[number] = run = runs.popleft()
-            await walk_async(run, self._call, tally, clock)
+            await self._walk(run, self._call, tally, clock)
             at[number] = None
             if run in self._cancelled:
                 self._cancelled.discard(run)

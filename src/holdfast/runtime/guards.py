@@ -46,6 +46,14 @@ class Ready(Protocol):
     def take_ready(self, limit: int) -> list[Case]: ...
 
 
+class Tried(Protocol):
+    """What is tried again and again: a case, or a batch, of which the first record stands for all."""
+
+    message: Message
+    begun_at: float
+    still_s: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """How the guards stand, for health and metrics. `breaker` and `storm` are None where there is no such guard."""
@@ -167,7 +175,7 @@ class Guards:
             return self._probes_in(now) or float("inf")
         return float("inf") if self._pacing is None else self._pacing.next_in(now)
 
-    def elapsed_s(self, case: Case, now: float) -> float:
+    def elapsed_s(self, case: Tried, now: float) -> float:
         """How long the case has been tried; the time in which a guard held everything does not count."""
         if case.still_s is None:
             case.still_s = self._stood_still_s(now)
@@ -201,11 +209,13 @@ class Guards:
             if self.storm is not None:
                 self.storm.finished(run.done)
 
-    def holds_back(self, case: Case, found: Classification, verdict: Verdict, now: float) -> float | None:
+    def holds_back(
+        self, case: Tried, found: Classification, verdict: Verdict, now: float, *, several: bool = False
+    ) -> float | None:
         """An attempt failed, and this is what the judge says: None lets it be carried out.
 
         Otherwise the record waits: so many seconds on its own, 0 for as long as a guard holds everything. The attempt
-        must not be counted then.
+        must not be counted then. `several` records failed together: if that is final, none of them is buried yet.
         """
         probe = self._probe is not None and case.message is self._probe
         if probe:
@@ -213,7 +223,8 @@ class Guards:
             self._fresh_first = not self._fresh_first  # one bad record must not be every probe
         wait_s = self._ask_breaker(self.breaker, found, verdict, now, probe=probe) if self.breaker else None
         if self.storm is not None:
-            wait_s = self._ask_storm(self.storm, verdict, wait_s, now, probe=probe)
+            judged = verdicts.RetryAfter(0.0) if several and isinstance(verdict, verdicts.Bury) else verdict
+            wait_s = self._ask_storm(self.storm, judged, wait_s, now, probe=probe)
         if wait_s is not None:
             self.waits += 1
             case.begun_at += wait_s

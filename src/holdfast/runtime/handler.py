@@ -52,7 +52,7 @@ class Handler:
             return inner
 
         def call_scanned(message: Message, run: Run) -> None:
-            _refuse_sensitive(sensitive, message)
+            refuse_sensitive(sensitive, message)
             inner(message, run)
 
         return call_scanned
@@ -64,7 +64,7 @@ class Handler:
             return inner
 
         async def call_scanned(message: Message, run: Run) -> None:
-            _refuse_sensitive(sensitive, message)
+            refuse_sensitive(sensitive, message)
             await inner(message, run)
 
         return call_scanned
@@ -77,7 +77,7 @@ class Handler:
                 value = message.value()
                 result = function(decode(value) if value is None else value)
                 if result is not None:
-                    _refuse_awaitable(result)
+                    refuse_awaitable(result)
 
             return call_bytes
         if self.shape.context is None:
@@ -85,7 +85,7 @@ class Handler:
             def call_plain(message: Message, run: Run) -> None:  # noqa: ARG001 - one shape for all calls
                 result = function(decode(message.value()))
                 if result is not None:
-                    _refuse_awaitable(result)
+                    refuse_awaitable(result)
 
             return call_plain
         context_for = self._context_for(sink)
@@ -96,12 +96,12 @@ class Handler:
                 result = function(decode(message.value()), context)
             except FINISHES:
                 if context.sends is not None:
-                    _wait(context.sends, run)
+                    wait(context.sends, run)
                 raise
             if result is not None:
-                _refuse_awaitable(result)
+                refuse_awaitable(result)
             if context.sends is not None:
-                _wait(context.sends, run)
+                wait(context.sends, run)
 
         return call_with_context
 
@@ -121,10 +121,10 @@ class Handler:
                 await function(decode(message.value()), context)
             except FINISHES:
                 if context.sends is not None:
-                    await _wait_async(context.sends, run)
+                    await wait_async(context.sends, run)
                 raise
             if context.sends is not None:
-                await _wait_async(context.sends, run)
+                await wait_async(context.sends, run)
 
         return call_with_context
 
@@ -137,7 +137,7 @@ class Handler:
         return context_for
 
 
-def _wait(sends: Sends, run: Run) -> None:
+def wait(sends: Sends, run: Run) -> None:
     """The handler is over: its time does not go on while the broker takes its own."""
     run.sending = True
     try:
@@ -146,7 +146,7 @@ def _wait(sends: Sends, run: Run) -> None:
         run.sending = False
 
 
-async def _wait_async(sends: Sends, run: Run) -> None:
+async def wait_async(sends: Sends, run: Run) -> None:
     run.sending = True
     try:
         await sends.wait_async()
@@ -154,13 +154,13 @@ async def _wait_async(sends: Sends, run: Run) -> None:
         run.sending = False
 
 
-def _refuse_sensitive(policy: CardNumbers, message: Message) -> None:
+def refuse_sensitive(policy: CardNumbers, message: Message) -> None:
     found = policy.scan(message.key(), message.value(), read_headers(message))
     if found is not None:
         raise SensitiveData(found)
 
 
-def _refuse_awaitable(result: object) -> None:
+def refuse_awaitable(result: object) -> None:
     """A `def` that hands back a coroutine has done nothing yet: that must not count as success."""
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):

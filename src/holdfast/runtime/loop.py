@@ -11,18 +11,20 @@ from logging import WARNING
 from random import Random
 from typing import Any
 
+from holdfast.core.batches import Batch
 from holdfast.core.errors import Fault, SourceError
-from holdfast.core.order import lanes_for
 from holdfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Case, Run
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.assignment import Assignment, NoPosition
+from holdfast.runtime.batch_lanes import lanes_of
+from holdfast.runtime.batches import batches_of
 from holdfast.runtime.burying import Settled
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.endings import Ending, Release, Stop
+from holdfast.runtime.endings import DRAIN, Ending, Release, Stop
 from holdfast.runtime.guards import Guards
 from holdfast.runtime.handover import Handover
 from holdfast.runtime.holds import Holds
@@ -49,7 +51,7 @@ in so many polls without a pause. When it is late, with a poll every millisecond
 """
 
 DRAIN_REPORT_S = 5.0
-DRAIN, HALT, COMMIT, ABANDONED = "drain", "halt", "commit", "abandoned"
+HALT, COMMIT, ABANDONED = "halt", "commit", "abandoned"
 
 
 class Loop:
@@ -71,7 +73,7 @@ class Loop:
         self._source = source
         self._mailbox = mailbox
         self._clock = clock
-        self.lanes = lanes_for(plan.order)
+        self.lanes = lanes_of(plan, clock)
         self.ownership = Ownership()
         self.committer = Committer(source, self.lanes, plan)
         self.assignment = Assignment(source, self.ownership, self.committer, plan)
@@ -90,6 +92,15 @@ class Loop:
         self._walked = False  # in this turn, on this thread: so there may be more to start
         self.overdue = Overdue(
             plan, executor=executor, lanes=self.lanes, in_flight=self.in_flight, returned=self._returned
+        )
+        self.batches = batches_of(
+            plan,
+            self.lanes,
+            ownership=self.ownership,
+            committer=self.committer,
+            cases=self.cases,
+            guards=self.guards,
+            holds=self.holds,
         )
         self.processed = 0
         self.halted: str | None = None
@@ -166,7 +177,8 @@ class Loop:
         elif self._walked or self.in_flight or self.cases.settling or self.committer.under_way:
             self.intake.poll(now, 0.0)
         else:
-            due_s = min(self.cases.next_in(now), self.committer.due_in(now), self.intake.due_in(now))
+            due_s = min(self.cases.next_in(now), self.committer.due_in(now))
+            due_s = min(due_s, self.intake.due_in(now), self.lanes.due_in(now))
             self.intake.poll(now, max(0.0, min(IDLE_S, due_s)))
 
     # -- results
@@ -193,6 +205,9 @@ class Loop:
         partition = run.partition
         if self.guards.on:
             self.guards.returned(run, now)
+        if self.batches is not None and isinstance(run, Batch):
+            self.processed += self.batches.returned(run, now)
+            return
         if not self.ownership.is_current(partition):
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
             return
@@ -288,8 +303,7 @@ class Loop:
         self.halted = self.halted or reason
 
     def _client_is_gone(self, error: SourceError) -> None:
-        kind = "fenced" if error.fault is Fault.FENCED else "failed"
-        self._trouble = self._trouble or Ending(kind, str(error))
+        self._trouble = self._trouble or Ending("fenced" if error.fault is Fault.FENCED else "failed", str(error))
 
     def _drain(self, deadline: float, now: float) -> None:
         self._deadline = min(self._deadline, deadline)

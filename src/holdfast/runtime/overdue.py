@@ -93,7 +93,7 @@ class Overdue:
         """Runs that take too long come back after their current record; what is behind that goes on at once."""
         self._recalled_at = now
         for run in self._in_flight:
-            if run.case is None and now - run.begun_at >= RECALL_S:
+            if run.may_grow and now - run.begun_at >= RECALL_S:
                 self._tell_to_stop(run)
 
     def _tell_to_stop(self, run: Run) -> None:
@@ -172,7 +172,7 @@ class Overdue:
         if run.case is None:
             self._lanes.replace(run, other)
         self._in_flight.discard(run)
-        run.partition.running.discard(run)
+        run.leave()
         del self._watches[run]
         self._given_up[run] = now
         self.counts.timed_out += 1

@@ -5,6 +5,7 @@ Owner: the loop thread.
 
 from __future__ import annotations
 
+from holdfast.core.batches import Batch
 from holdfast.core.lanes import Lanes
 from holdfast.core.pace import Pace, RatePolicy
 from holdfast.core.partitions import Partition
@@ -33,13 +34,15 @@ class Pacing:
         return wait_s
 
     def started(self, run: Run, now: float) -> None:
-        """A run of one record."""
-        partition = run.partition
-        self._pace.started(partition.place, now)
-        wait_s = self._pace.partition_wait_s(partition.place, now)
-        if wait_s > 0:
-            partition.holds.add(RATE)
-            self._held.add(now + wait_s, partition)
+        """A run of one record; or a batch, which is all of its records at once, and what comes next waits for them."""
+        for part in run.parts if isinstance(run, Batch) else (run,):
+            partition = part.partition
+            for _ in part.messages:
+                self._pace.started(partition.place, now)
+            wait_s = self._pace.partition_wait_s(partition.place, now)
+            if wait_s > 0:
+                partition.holds.add(RATE)
+                self._held.add(now + wait_s, partition)
 
     def step(self, now: float) -> None:
         """Let those go on whose time has come."""

@@ -9,7 +9,7 @@ from typing import Literal
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.classification import BUILT_IN, NotFound, RuleBook, Unknown
 from holdfast.core.pace import RatePolicy
-from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
+from holdfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, Order, RetryPolicy
 from holdfast.core.retry_topics import Tiers
 from holdfast.core.storm import StormPolicy
 from holdfast.core.timeouts import TimeoutPolicy
@@ -37,6 +37,10 @@ class Plan:
     rate: RatePolicy | None = None
     unknown_errors: Unknown = "retry"
     not_found: NotFound = "final"
+    batch: BatchPolicy | None = None
+    """The handler takes lists."""
+    atomic: bool = False
+    """A call of it that fails has changed nothing."""
     buffer: BufferPolicy = field(default_factory=BufferPolicy)
     sweep: int = 500
     """Records taken from the client in one go (`max_poll_records`)."""
@@ -58,8 +62,10 @@ class Plan:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether each record starts on its own: because each is committed, or because a rate counts them."""
-        return self.commit.mode == "each" or self.rate is not None
+        """Whether each record, or each batch, starts on its own: because each is committed, because a rate counts
+        them, or because a batch is one call.
+        """
+        return self.commit.mode == "each" or self.rate is not None or self.batch is not None
 
     def reset_of(self, topic: str) -> Literal["earliest", "latest", "error"]:
         """A retry topic is always read from its beginning: whatever is in it, this group has put there."""

@@ -57,7 +57,7 @@ class Starter:
             return
         for run in runs:
             run.begun_at = now
-            run.partition.running.add(run)
+            run.enter()
         in_flight.update(runs)
         if keep and sizer.inline:
             self._kept = runs[::-1]
@@ -83,5 +83,5 @@ class Starter:
     def back(self, run: Run) -> None:
         """It is not in flight any more."""
         self.in_flight.discard(run)
-        run.partition.running.discard(run)
+        run.leave()
         self.sizer.observe(run.elapsed_s, run.done)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.core import policies
-from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
+from holdfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.timeouts import LONGEST_S, ON_TIMEOUT, TimeoutPolicy
 from holdfast.settings.app_wide import APP_WIDE, KAFKA, SEGMENT
@@ -52,6 +52,7 @@ CONSUMER: Final = Section(
             "Records at work at once. Default: one per partition, at most 32; by key, 32 threads or 256 coroutines.",
         ),
         Setting("idempotent", Flag(), False, "The handler may see a record twice without harm.", code_only=True),
+        Setting("atomic", Flag(), False, "A call of a batch handler that fails has changed nothing.", code_only=True),
         Setting("inbox", Flag(), False, "An inbox remembers which records are done.", code_only=True),
         Setting(
             "tombstones", Choice(("bury", "discard")), "bury", "What becomes of null values the handler does not take."
@@ -248,6 +249,18 @@ RETRY_TOPICS: Final = Section(
     shorthand="delays",
 )
 
+_BATCH = BatchPolicy()
+BATCH: Final = Section(
+    "batch",
+    "How many records a handler that takes a list gets at once.",
+    (
+        Setting("size", Whole(1, policies.LARGEST_BATCH), _BATCH.size, "So many, if they are there."),
+        Setting("wait_s", Number(0, 60), _BATCH.wait_s, "Fewer, so long after the first of them could have started."),
+    ),
+    per_consumer=True,
+    policy=BatchPolicy,
+)
+
 _BUFFER = BufferPolicy()
 BUFFER: Final = Section(
     "buffer",
@@ -286,6 +299,7 @@ SECTIONS: Final = (
     COMMIT,
     RETRY,
     RETRY_TOPICS,
+    BATCH,
     BUFFER,
     DEAD_LETTER,
     *GUARDS,

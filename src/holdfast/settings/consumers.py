@@ -11,7 +11,7 @@ from holdfast.core import names
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.errors import ConfigError
 from holdfast.core.pace import RatePolicy
-from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
+from holdfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.storm import StormPolicy
 from holdfast.core.timeouts import TimeoutPolicy
@@ -29,9 +29,13 @@ Told = Mapping[str, Given]
 
 
 class ConsumerBuilder:
-    """Builds one consumer. `problems` and `warnings` leave its name out, so that the same of several can be joined."""
+    """Builds one consumer. `problems` and `warnings` leave its name out, so that the same of several can be joined.
 
-    def __init__(self, name: str, app: AppSettings, resolver: Resolver) -> None:
+    `batches`: its handler takes lists.
+    """
+
+    def __init__(self, name: str, app: AppSettings, resolver: Resolver, *, batches: bool = False) -> None:
+        self._batches = batches
         self._name = name
         self._app = app
         self._resolver = resolver
@@ -47,6 +51,7 @@ class ConsumerBuilder:
         timings = self._timings()
         timeout = self._timeout()
         commit = self._commit()
+        batch = self._batch()
         buffer = self._policy(BufferPolicy, self._resolver.section(catalogue.BUFFER, self._name))
         breaker = self._switched(BreakerPolicy, guards.BREAKER)
         storm_guard = self._switched(StormPolicy, guards.STORM_GUARD)
@@ -57,7 +62,7 @@ class ConsumerBuilder:
         retry_topics = self._retry_topics(topics, group, retry)
         if retry and timings:
             self._warn_of_retry_sum(retry, timings)
-        if self.problems or not (letter and retry and timings and timeout and commit and buffer and rate):
+        if self.problems or not (letter and retry and timings and timeout and commit and batch and buffer and rate):
             return None
         if retry_topics is None:
             return None
@@ -74,6 +79,7 @@ class ConsumerBuilder:
             retry=retry,
             retries=retries,
             retry_topics=retry_topics,
+            batch=batch if self._batches else None,
             buffer=buffer,
             dead_letter=letter,
             breaker=breaker,
@@ -158,6 +164,23 @@ class ConsumerBuilder:
                 if told[name].origin != DEFAULT:
                     self.warnings.append(f"{name} ({told[name].origin}) has no effect without a timeout_s.")
         return self._policy(TimeoutPolicy, told)
+
+    def _batch(self) -> BatchPolicy | None:
+        told = self._resolver.section(catalogue.BATCH, self._name)
+        if self._batches and not (self._value("idempotent") or self._value("inbox")):
+            self.problems.append(
+                "the handler takes a batch, and a failure or a crash repeats records of it that were finished. Say"
+                " idempotent=True in code if the handler can bear that, give it an inbox, or take one record."
+            )
+        if not self._batches:
+            own = [f"batch.{name}" for name, given in told.items() if given.origin.startswith("code, consumer")]
+            own += ["atomic"] if self._value("atomic") else []
+            if own:
+                self.problems.append(
+                    f"{', '.join(own)} is about batches, and the handler takes one record. Annotate its value with"
+                    " list[…], or leave that out."
+                )
+        return self._policy(BatchPolicy, told)
 
     def _timings(self) -> TimingPolicy | None:
         names_here = ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "revoke_timeout_s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -36,11 +36,13 @@ class AppSpec:
     """What the code says. `settings` and each consumer are trees as in holdfast.toml; None means left out.
 
     `settings={"kafka": {"brokers": "…"}}`, `consumers={"charge": {"topics": "orders.v1", "retry": "financial"}}`.
+    `batches` names the consumers whose handlers take lists.
     """
 
     name: str
     settings: Mapping[str, object] = field(default_factory=dict)
     consumers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    batches: Collection[str] = ()
 
 
 def load(spec: AppSpec, *, environ: Mapping[str, str], cwd: Path) -> Settings:
@@ -73,7 +75,7 @@ def _resolve(spec: AppSpec, gathered: Gathered, cwd: Path) -> Settings:
     gathered.problems.extend(resolver.misplaced())
     gathered.problems.extend(security_problems(kafka, cwd, refused=resolver.refused))
     gathered.warnings.extend(security_warnings(kafka))
-    built = _build_consumers(consumers, app, resolver, gathered)
+    built = _build_consumers(spec, app, resolver, gathered)
     properties = resolver.properties()
     if gathered.problems:
         raise ConfigError(*gathered.problems)
@@ -97,13 +99,13 @@ def _values(section: Mapping[str, Given]) -> dict[str, Any]:
 
 
 def _build_consumers(
-    consumers: tuple[str, ...], app: AppSettings, resolver: Resolver, gathered: Gathered
+    spec: AppSpec, app: AppSettings, resolver: Resolver, gathered: Gathered
 ) -> dict[str, ConsumerSettings]:
     built: dict[str, ConsumerSettings] = {}
     problems: dict[str, list[str]] = {}
     warnings: dict[str, list[str]] = {}
-    for name in consumers:
-        builder = ConsumerBuilder(name, app, resolver)
+    for name in spec.consumers:
+        builder = ConsumerBuilder(name, app, resolver, batches=name in spec.batches)
         settings = builder.build()
         for said, where in ((builder.problems, problems), (builder.warnings, warnings)):
             for one in said:

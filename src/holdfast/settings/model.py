@@ -9,7 +9,15 @@ from typing import Literal
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.masking import SECRET_FIELDS, MaskingRules
 from holdfast.core.pace import RatePolicy
-from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, Order, RetryPolicy, TimingPolicy
+from holdfast.core.policies import (
+    BatchPolicy,
+    BufferPolicy,
+    CommitPolicy,
+    DeadLetterPolicy,
+    Order,
+    RetryPolicy,
+    TimingPolicy,
+)
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.rules import Rule
 from holdfast.core.storm import StormPolicy
@@ -49,7 +57,7 @@ class TopicNames:
 class ConsumerSettings:
     """Everything about one consumer. `concurrency` None: by order and handler. `assignor` None: the broker's.
 
-    `breaker`, `storm_guard` and `rate` are None where nothing guards it.
+    `breaker`, `storm_guard` and `rate` are None where nothing guards it, `batch` where its handler takes one record.
     """
 
     name: str
@@ -59,6 +67,7 @@ class ConsumerSettings:
     order: Order
     concurrency: int | None
     idempotent: bool
+    atomic: bool
     inbox: bool
     tombstones: Literal["bury", "discard"]
     unknown_errors: Literal["retry", "dead-letter"]
@@ -80,6 +89,7 @@ class ConsumerSettings:
     commit: CommitPolicy
     retry: RetryPolicy
     retry_topics: RetryTopics
+    batch: BatchPolicy | None
     buffer: BufferPolicy
     dead_letter: DeadLetterPolicy
     breaker: BreakerPolicy | None

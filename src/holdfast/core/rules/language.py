@@ -71,6 +71,13 @@ LANGUAGE_RULES: Final = (
         code_of=_own_code,
         why="The handler dropped the record on purpose.",
     ),
+    Rule(
+        "holdfast.core.errors.BatchError",
+        "non-retryable",
+        name="batch-error",
+        code="REJECTED",
+        why="The handler named records that it was not given, so nobody knows which ones it means.",
+    ),
     Rule("holdfast.core.errors.Halt", "halt", name="halt", code="HALTED", why="The handler stops the app."),
     Rule(
         ("builtins.SystemExit", "builtins.KeyboardInterrupt"),

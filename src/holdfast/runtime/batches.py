@@ -1,0 +1,229 @@
+"""What becomes of a batch when its worker is through with it. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, assert_never
+
+from holdfast.core import verdicts
+from holdfast.core.batches import Batch, Search, Trial, named_in
+from holdfast.core.lanes import Lanes
+from holdfast.core.runs import Run
+from holdfast.core.verdicts import Verdict
+from holdfast.observe.logs import get_logger
+from holdfast.runtime.batch_lanes import BatchLanes
+from holdfast.runtime.cases import Cases
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.counts import Labels
+from holdfast.runtime.endings import DRAIN
+from holdfast.runtime.guards import Guards
+from holdfast.runtime.ownership import Ownership
+from holdfast.runtime.plan import Plan
+
+log = get_logger("holdfast.consumer")
+
+EVENTS: Final[dict[type[Verdict], str]] = {
+    verdicts.RetryAfter: "batch_retry",
+    verdicts.Bury: "batch_search",
+    verdicts.Move: "batch_search",
+    verdicts.Discard: "batch_discard",
+    verdicts.Halt: "halt",
+}
+"""What the log calls each verdict about a whole batch."""
+
+Bad = dict[tuple[Run, int], BaseException]
+"""Records, by part and sequence number, that are to be judged on their own, and by what."""
+
+
+def batches_of(
+    plan: Plan,
+    lanes: Lanes,
+    *,
+    ownership: Ownership,
+    committer: Committer,
+    cases: Cases,
+    guards: Guards,
+    holds: Collection[str],
+) -> Batches | None:
+    """None for a consumer that takes records one by one."""
+    if not isinstance(lanes, BatchLanes):
+        return None
+    return Batches(plan, lanes, ownership=ownership, committer=committer, cases=cases, guards=guards, holds=holds)
+
+
+class Batches:
+    """Finishes what went well, and looks for the record to blame for what did not.
+
+    A retryable failure: the whole batch runs again after the delay. A final one: the search for the bad record, which
+    then is a case like any other; what lies behind the search is gathered anew. While it drains, nothing is judged any
+    more: the consumer is about to go.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        lanes: BatchLanes,
+        *,
+        ownership: Ownership,
+        committer: Committer,
+        cases: Cases,
+        guards: Guards,
+        holds: Collection[str],
+    ) -> None:
+        self._plan = plan
+        self._lanes = lanes
+        self._ownership = ownership
+        self._committer = committer
+        self._cases = cases
+        self._guards = guards
+        self._holds = holds
+
+    def returned(self, batch: Batch, now: float) -> int:
+        """A worker handed back a batch. Returns how many of its records it did."""
+        failure, batch.failure = batch.failure, None
+        bad: Bad = {}
+        verdict: Verdict = verdicts.Done()
+        if failure is not None or batch.bad:
+            verdict = self._judged(batch, failure, bad, now)
+        discarded = isinstance(verdict, verdicts.Discard)
+        if discarded:
+            batch.succeeded()  # by its own word the handler is through with all that it was given
+        done = self._finish(batch)
+        self._let_go(batch)
+        if batch.parts:
+            self._go_on(batch, verdict, bad, now)
+        if failure is not None and batch.found is not None and discarded:
+            labels = Labels.of_error(failure, batch.found)
+            for _ in range(done):
+                self._cases.counts.was_discarded(labels, sensitive=False)
+        return 0 if discarded else done
+
+    def _judged(self, batch: Batch, failure: BaseException | None, bad: Bad, now: float) -> Verdict:
+        """What becomes of all that was handed over; in `bad`, what is to be judged on its own."""
+        members = list(batch.members())
+        given = range(len(members)) if batch.given is None else batch.given
+        bad |= {members[index]: error for index, error in batch.bad.items()}
+        if failure is None or not self._has_a_say(batch):
+            return verdicts.Done()
+        if len(given) == 1:  # nobody else can be to blame
+            bad[members[given[0]]] = failure
+            return verdicts.Done()
+        named = named_in(failure, len(given))
+        if named:
+            batch.named |= {members[given[index]]: error for index, error in named.items()}
+            return verdicts.RetryAfter(0.0)
+        return self._judge(batch, failure, len(given), now)
+
+    def _has_a_say(self, batch: Batch) -> bool:
+        return DRAIN not in self._holds and any(self._ownership.is_current(part.partition) for part in batch.parts)
+
+    def _go_on(self, batch: Batch, verdict: Verdict, bad: Bad, now: float) -> None:
+        """Something of it is left."""
+        match verdict:
+            case verdicts.Done() | verdicts.Discard():
+                if bad:
+                    self._isolate(batch, bad, now)
+                elif batch.search is not None and batch.done:
+                    self._search_on(batch, batch.search.succeeded(len(batch.messages)))
+                else:  # it never began
+                    self._lanes.put_back(batch.parts)
+            case verdicts.RetryAfter(delay_s=delay_s):
+                self._lanes.wait(batch, now + delay_s)
+            case verdicts.Bury() | verdicts.Move():
+                count = len(batch.messages)
+                before = batch.search or Search(count, count, self._plan.atomic)
+                self._search_on(batch, before.failed(count))
+            case verdicts.Halt(reason=reason):
+                self._lanes.put_back(batch.parts)
+                self._cases.halt(reason)
+            case other:
+                assert_never(other)
+
+    def _finish(self, batch: Batch) -> int:
+        """What is done of partitions that are ours is finished and need not wait for the rest."""
+        first = done = 0
+        left: list[Run] = []
+        for part in batch.parts:
+            partition = part.partition
+            part.done = 0
+            finished = batch.finished_of(part, first)
+            first += len(part.messages)
+            if not self._ownership.is_current(partition):
+                self._lanes.release(part)  # stale: nothing of it counts, but its lanes are free again
+                continue
+            done += len(finished)
+            if len(finished) == len(part.messages):
+                part.done = len(finished)
+                partition.finish(part)
+                self._committer.finished(partition, part, part.done)
+                continue
+            left.append(part)
+            if finished:
+                head = self._lanes.cut(part, finished)
+                partition.finish(head)
+                self._committer.finished(partition, head, head.done)
+        batch.parts = left
+        return done
+
+    def _let_go(self, batch: Batch) -> None:
+        """Parts of partitions that are about to go are left to whoever has them next."""
+        going = [part for part in batch.parts if part.partition.closing or DRAIN in self._holds]
+        for part in going:
+            self._lanes.give_back(part)
+        batch.parts = [part for part in batch.parts if part not in going]
+
+    def _judge(self, batch: Batch, error: BaseException, records: int, now: float) -> Verdict:
+        """All that was handed over failed together."""
+        batch.failures += 1
+        trial, guards = batch.trial or Trial(batch.messages[0], now), self._guards
+        elapsed_s = guards.elapsed_s(trial, now) if guards.on else now - trial.begun_at
+        tiers_s = self._plan.tiers.delays_s if self._plan.tiers else ()
+        found, verdict = self._cases.weigh(error, attempt=batch.failures, elapsed_s=elapsed_s, tiers_s=tiers_s)
+        batch.found = found
+        self._cases.counts.failed(Labels.of_error(error, found))
+        wait_s = guards.holds_back(trial, found, verdict, now, several=True) if guards.on else None
+        if wait_s is not None:  # a guard has it: the attempt does not count
+            batch.failures -= 1
+            verdict = verdicts.RetryAfter(max(wait_s, found.retry_after_s or 0.0))
+        fields: dict[str, object] = {}
+        match verdict:
+            case verdicts.RetryAfter(delay_s=delay_s):
+                self._cases.counts.retried(batch.failures)
+                fields = {"backoff_delay_ms": round(delay_s * 1000)}
+            case verdicts.Done():
+                raise RuntimeError("the judge called a failure done")
+            case _:
+                fields = {"reason": verdict.reason}
+        (log.error if isinstance(verdict, verdicts.Halt) else log.warning)(
+            EVENTS[type(verdict)],
+            consumer_group=self._plan.group,
+            records=records,
+            partitions=sorted({str(part.partition.place) for part in batch.parts}),
+            retry_count=batch.failures,
+            error_type=type(error).__name__,
+            error_classification=found.kind,
+            rule=found.rule,
+            **fields,
+        )
+        return verdict
+
+    def _search_on(self, batch: Batch, search: Search | None) -> None:
+        batch.search = search
+        if search is None:
+            self._lanes.put_back(batch.parts)
+        else:
+            self._lanes.again(batch)
+
+    def _isolate(self, batch: Batch, bad: Bad, now: float) -> None:
+        """Everything before these in their lanes is finished: from here on they are cases of their own."""
+        begun_at, parts, batch.parts = batch.begun_at, batch.parts, []
+        rest: list[Run] = []
+        for part in parts:
+            at = [index for index, seq in enumerate(part.seqs) if (part, seq) in bad]
+            if not at:
+                rest.append(part)
+                continue
+            for case in self._lanes.extract(part, at, begun_at):
+                case.partition.cases.add(case)
+                self._cases.failed(case, bad[part, case.seq], now)
+        self._lanes.put_back(rest)
