@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TypeVar
 
 from holdfast.core.completion import WINDOW, CompletionMap, decode, encode
 from holdfast.core.lanes import Holder
 from holdfast.core.partitions import Partition
-from holdfast.core.records import TopicPartition
+from holdfast.core.records import Message, TopicPartition
 from holdfast.core.runs import Case, Run
 from tests.core.lanes_watched import ALL, PLACES, Tenure, WatchedLanes
 from tests.core.messages import message
@@ -96,8 +96,8 @@ class LanesModel(WatchedLanes):
     def hang(self, number: int, *, between: bool) -> None:
         """A run is told to stop and relieved, while it hangs in a record or (`between`) just before one."""
         run = self.some_run(number)
-        if run is None or run.case is not None or run.stop:
-            return
+        if run is None or run.case is not None or run.stop or run in self.cut:
+            return  # a batch, of which a part was done, is never relieved
         run.stop = True
         run.current = run.done if run in self.begun or between else run.done - 1
         self.tell(run.partition)
@@ -204,6 +204,76 @@ class LanesModel(WatchedLanes):
         run.partition.cases.add(case)
         tenure.cases.append(case)
         self.held[self.lane(failed, run.partition)].append(case)
+
+    # -- batches: several records of a run begin and end together
+
+    def untouched_run(self, number: int) -> Run | None:
+        run = self.some_run(number)
+        if run is None or run.case is not None or run.stop or run.done or run in self.begun:
+            return None
+        return run if run.partition.live and not run.partition.closing else None
+
+    def lengthen(self, number: int, size: int) -> None:
+        run = self.untouched_run(number)
+        if run is not None:
+            self.watch_growth(lambda: self.lanes.lengthen(run, size), size)
+
+    def do_some(self, number: int, chosen: list[bool], *, at_once: bool) -> None:
+        """Some of a run are done, in each lane the first ones, and go their own way."""
+        run = self.untouched_run(number)
+        done = self.first_of_their_lanes(run, chosen, whole=True) if run is not None else []
+        if run is None or not done or len(done) == len(run.messages):
+            return
+        records = [run.messages[at] for at in done]
+        for record in records:
+            self.start(run, record)
+        head = self.lanes.cut(run, done)
+        self.cut.add(run)
+        assert (head.messages, head.done) == (records, len(done))
+        kept = {self.lane(record, run.partition) for record in run.messages}
+        for lane in {self.lane(record, run.partition) for record in records} - kept:
+            self.held[lane] = [head if holder is run else holder for holder in self.held[lane]]
+        self.count(run.partition, records)
+        run.partition.finish(head)
+        self.finish(self.tenure_of[run.partition], head, at_once=at_once)
+
+    def fail_some(self, number: int, chosen: list[bool]) -> None:
+        """Some of a run have failed, each the first one of its lane; what lies behind them in their lanes must wait."""
+        run = self.untouched_run(number)
+        failed = self.first_of_their_lanes(run, chosen, whole=False) if run is not None else []
+        if run is None or not failed:
+            return
+        records = [run.messages[at] for at in failed]
+        for record in records:
+            self.start(run, record)
+        self.out.remove(run)
+        run.partition.running.discard(run)
+        self.let_go(run)
+        cases = self.lanes.extract(run, failed, 0.0)
+        assert [case.message for case in cases] == records
+        for case in cases:
+            case.partition.cases.add(case)
+            self.tenure_of[case.partition].cases.append(case)
+            self.held[self.lane(case.message, case.partition)].append(case)
+
+    def first_of_their_lanes(self, run: Run, chosen: list[bool], *, whole: bool) -> list[int]:
+        """Positions of chosen records that are not behind one that is not chosen; or (not `whole`) behind any."""
+        blocked: set[Hashable] = set()
+        found = []
+        for at, record in enumerate(run.messages):
+            lane = self.lane(record, run.partition)
+            if lane not in blocked and pick(chosen, at):
+                found.append(at)
+                blocked |= set() if whole else {lane}
+            else:
+                blocked.add(lane)
+        return found
+
+    def start(self, run: Run, record: Message) -> None:
+        lane = self.lane(record, run.partition)
+        assert all(other is run for other in self.held[lane]), "two holders of one lane"
+        assert self.tenure_of[run.partition].unstarted[lane].popleft() == record.offset(), "not the next of its lane"
+        self.held[lane].append(run)
 
     def finish(self, tenure: Tenure, holder: Holder, *, at_once: bool) -> None:
         if at_once:

@@ -16,6 +16,7 @@ from tests.core.lanes_watched import ALL, PLACES
 
 numbers = st.integers(0, 1_000)
 places = st.sampled_from(PLACES)
+choices = st.lists(st.booleans(), min_size=1, max_size=6)
 produced = st.lists(st.tuples(st.sampled_from(GAPS), st.sampled_from(KEYS)), min_size=1, max_size=8)
 
 
@@ -79,6 +80,18 @@ class Stories(RuleBasedStateMachine):
     @rule(size=st.integers(2, 12))
     def grow(self, size: int) -> None:
         self.model.grow(size)
+
+    @rule(number=numbers, size=st.integers(2, 12))
+    def lengthen(self, number: int, size: int) -> None:
+        self.model.lengthen(number, size)
+
+    @rule(number=numbers, chosen=choices, at_once=st.booleans())
+    def do_some(self, number: int, chosen: list[bool], at_once: bool) -> None:
+        self.model.do_some(number, chosen, at_once=at_once)
+
+    @rule(number=numbers, chosen=choices)
+    def fail_some(self, number: int, chosen: list[bool]) -> None:
+        self.model.fail_some(number, chosen)
 
     @rule(place=places, number=numbers)
     def retry(self, place: TopicPartition, number: int) -> None:
@@ -145,6 +158,9 @@ def moves_of(model: LanesModel, random: Random) -> dict[Callable[[], None], int]
     def records() -> list[tuple[int, bytes | None]]:
         return [(random.choice(GAPS), random.choice(KEYS)) for _ in range(random.randint(1, 8))]
 
+    def choice() -> list[bool]:
+        return [chance(random, 0.5) for _ in range(6)]
+
     return {
         lambda: model.produce(place(), records(), random.randint(0, 8)): 10,
         lambda: model.fetch(place(), random.randint(1, 8)): 5,
@@ -158,6 +174,9 @@ def moves_of(model: LanesModel, random: Random) -> dict[Callable[[], None], int]
         lambda: model.hang(number(), between=chance(random, 0.5)): 4,
         lambda: model.time_out(number(), at_once=chance(random, 0.5)): 3,
         lambda: model.grow(random.randint(2, 12)): 10,
+        lambda: model.lengthen(number(), random.randint(2, 12)): 5,
+        lambda: model.do_some(number(), choice(), at_once=chance(random, 0.5)): 6,
+        lambda: model.fail_some(number(), choice()): 4,
         lambda: model.retry(place(), number()): 10,
         lambda: model.commit(place()): 8,
         lambda: model.revoke(place()): 3,

@@ -7,7 +7,7 @@ finished. The lanes may choose among what that allows, nothing else.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from holdfast.core.key_lanes import KeyLanes
 from holdfast.core.lanes import Holder
@@ -51,6 +51,7 @@ class WatchedLanes:
         self.tenures: dict[TopicPartition, Tenure] = {}
         self.out: list[Run] = []  # with workers
         self.begun: set[Run] = set()  # runs whose record number `done` has begun
+        self.cut: set[Run] = set()  # of which some records were done together
         self.tenure_of: dict[Partition, Tenure] = {}
         self.held: dict[Hashable, list[Holder]] = defaultdict(list)  # who has begun a record of a lane and not let go
         self.finished: set[tuple[TopicPartition, int]] = set()
@@ -128,10 +129,14 @@ class WatchedLanes:
         self.out += runs
 
     def grow(self, size: int) -> None:
-        """Runs that are out get more; what they had stays as it was."""
+        """Runs that are out get more."""
+        self.watch_growth(lambda: self.lanes.grow(size), size)
+
+    def watch_growth(self, grow: Callable[[], None], size: int) -> None:
+        """What runs had stays as it was; nobody gets more than fits, or what must not start."""
         before = [(run, list(run.messages), list(run.seqs)) for run in self.out]
         ends = {place: tenure.partition.window_end() for place, tenure in self.tenures.items()}
-        self.lanes.grow(size)
+        grow()
         for run, messages, seqs in before:
             added = run.messages[len(messages) :]
             assert run.messages[: len(messages)] == messages
