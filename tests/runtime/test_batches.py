@@ -101,6 +101,14 @@ def test_under_commit_each_a_lane_goes_on_when_its_batch_is_committed() -> None:
     assert world.out == [["0:2", "0:3"]]
 
 
+def test_what_was_gathered_before_does_not_wait_again() -> None:
+    world = World(refusing("0:1"), size=4, wait_s=60.0)
+    world.feed("aaaa")
+    world.play(steps=8, pass_s=0.01)
+    assert world.calls[-1] == ["0:2", "0:3"]
+    assert world.committed() == 4
+
+
 # -- what cannot be decoded
 
 

@@ -37,6 +37,7 @@ class BatchLanes:
         self._parts: list[Run] = []  # gathered so far
         self._surplus: Run | None = None  # did not fit: the first part of the next batch
         self._due: float | None = None  # when what is gathered goes out, enough or not
+        self._waited: set[Partition] = set()  # of which records were gathered before: they need not wait again
         self._timers: Timers[Batch] = Timers()
         self._again: deque[Batch] = deque()
         self._kept: OrderedSet[Batch] = OrderedSet()  # waiting, or about to run again
@@ -77,6 +78,10 @@ class BatchLanes:
             return None
         if self._due is None:
             self._due = now + self._policy.wait_s
+        if self._waited:
+            waited = {part.partition for part in self._parts} & self._waited
+            self._waited -= waited
+            self._due = now if waited else self._due
         if room > 0 and self._surplus is None and now < self._due:
             return None
         parts, self._parts = self._parts, [] if self._surplus is None else [self._surplus]
@@ -129,10 +134,11 @@ class BatchLanes:
         """These records are to be gathered anew. They have waited already."""
         for part in parts:
             self._lanes.give_back(part)
-            self._due = self._clock.monotonic()
+            self._waited.add(part.partition)
 
     def drop(self, partition: Partition) -> None:
         self._lanes.drop(partition)
+        self._waited.discard(partition)
         self._parts = self._without(self._parts, partition)
         if self._surplus is not None and not self._without([self._surplus], partition):
             self._surplus = None
@@ -175,6 +181,7 @@ class BatchLanes:
         return self._lanes.split(run, now)
 
     def extract(self, run: Run, at: Sequence[int], now: float) -> list[Case]:
+        self._waited.add(run.partition)
         return self._lanes.extract(run, at, now)
 
     def cut(self, run: Run, at: Sequence[int]) -> Run:
