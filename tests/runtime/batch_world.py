@@ -149,6 +149,7 @@ class World:
         commit: CommitPolicy | None = None,
         capacity: int = 4,
         partitions: int = 2,
+        **guards: Any,
     ) -> None:
         self.clock, self.source, self.sink, self.workers = Clock(), Source(), Sink(), Workers()
         self.mailbox = Mailbox(self.clock)
@@ -170,6 +171,7 @@ class World:
             atomic=atomic,
             revoke_timeout_s=0.05,
             dead_letter_topics={TOPIC: "dlq"},
+            **guards,
         )
         publisher = Publisher(
             self.sink, topics=plan.dead_letter_topics, partitions={"dlq": 1}, group="g", handler="h", app_version="0"

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.errors import BatchError, Discard, Halt, Reject, RetryLater
+from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import ORDERS, CommitPolicy, Order, RetryPolicy
+from holdfast.core.storm import StormPolicy
 from tests.runtime.batch_world import FAST, World, refusing
 
 
@@ -310,6 +313,46 @@ def test_for_ever_means_the_whole_batch() -> None:
     world.play(steps=100, pass_s=1.0)
     assert len(world.calls) > 20
     assert all(call == ["0:0", "0:1"] for call in world.calls)
+
+
+# -- guards
+
+
+def away() -> BaseException:
+    return ConnectionRefusedError("down")
+
+
+def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_for_or_buried() -> None:
+    down = [True]
+
+    def handle(values: list[str]) -> None:
+        if down[0]:
+            raise away()
+
+    world = World(handle, size=4, breaker=BreakerPolicy(failures=2, window_s=60, open_s=1, longest_open_s=1))
+    world.feed("aaaaaaaa")
+    world.play(steps=60, pass_s=0.5)
+    assert len(world.calls) > 10
+    assert all(call == world.calls[0] and len(call) == 4 for call in world.calls)
+    down[0] = False
+    world.play(steps=10, pass_s=0.5)
+    assert world.done == [f"0:{offset}" for offset in range(8)]
+    assert (world.buried, world.committed()) == ([], 8)
+
+
+def test_the_storm_guard_counts_what_is_buried_and_not_the_batches_that_are_searched() -> None:
+    world = World(refusing("0:3", "0:9"), size=16, order="none", storm_guard=StormPolicy(buried=3, last=10, share=0.2))
+    world.feed("." * 16)
+    world.play(steps=20)
+    assert (sorted(world.buried), world.committed()) == (["0:3", "0:9"], 16)
+    assert world.loop.guards.status().storm_tripped == 0
+
+
+def test_a_rate_counts_every_record_of_a_batch() -> None:
+    world = World(fine, size=10, wait_s=0.0, rate=RatePolicy(per_s=10, burst=1), partitions=1)
+    world.feed("a" * 40)
+    world.play(steps=20, pass_s=0.1)
+    assert 20 <= len(world.done) <= 30, "10 a second, a batch at a time"
 
 
 # -- rebalances and the end
