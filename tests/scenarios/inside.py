@@ -226,6 +226,10 @@ class Client:
         (found,) = _coordinated(lambda: self.broker.admin.list_consumer_group_offsets([asked]))
         return (found.offset, found.metadata or "") if found.offset >= 0 else (None, "")
 
+    def is_committed(self, group: str, topic: str, offset: int, partition: int = 0) -> bool:
+        """Whether the group is at this very offset, with nothing finished above it."""
+        return self.committed(group, topic, partition)[0] == offset and not self.finished_above(group, topic, partition)
+
     def finished_above(self, group: str, topic: str, partition: int = 0) -> set[int]:
         """What the completion map in the group's commit names."""
         offset, metadata = self.committed(group, topic, partition)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,7 +39,8 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 30.0, *, what: str
 
 
 class Member:
-    """One process. `settings` are holdfast's own, as {"consumer.order": "key"}; `variables` are the app's.
+    """One process. `settings` are holdfast's own, as {"consumer.order": "key"}; `variables` are the app's; `arguments`
+    are more for the command line.
 
     Not started yet: see `start`. Its log (JSON lines) goes to `log_path`.
     """
@@ -52,11 +53,13 @@ class Member:
         name: str,
         settings: Mapping[str, object],
         variables: Mapping[str, str],
+        arguments: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.log_path = folder / f"{name}.log"
         self._app = app
         self._folder = folder
+        self._arguments = arguments
         self._environ = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "KAFKA_"))},
             **{f"HOLDFAST_{key.upper().replace('.', '_')}": _text(value) for key, value in settings.items()},
@@ -71,7 +74,7 @@ class Member:
         with self.log_path.open("ab") as log:
             command = [sys.executable, "-m", "holdfast", "run", f"{self._app}:app"]
             self._process = subprocess.Popen(
-                [*command, "--log-format", "json", "--log-level", "debug"],
+                [*command, "--log-format", "json", "--log-level", "debug", *self._arguments],
                 cwd=self._folder,
                 env=self._environ,
                 stdout=log,

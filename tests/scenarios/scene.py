@@ -146,6 +146,7 @@ class Scene:
         app: str = "journalled.py",
         start: bool = True,
         bootstrap: str | None = None,
+        arguments: Sequence[str] = (),
     ) -> Member:
         """One more member of the group, with a short session unless the settings say otherwise; started unless told."""
         base: dict[str, object] = {
@@ -167,6 +168,7 @@ class Scene:
                 "SCENARIO_JOURNAL": str(self.journal.path),
                 **{name: str(value) for name, value in (variables or {}).items()},
             },
+            arguments=arguments,
         )
         self.members.append(member)
         return member.start() if start else member

@@ -50,5 +50,5 @@ def test_a_null_key_that_is_stuck_holds_up_nobody_and_is_not_passed_by_the_commi
         assert client.committed("scenario.work", name)[0] == 0
         assert [offset for key, offset in seen if key == b"k"] == list(range(1, 101, 2))
         free.set()
-        until(lambda: client.committed("scenario.work", name) == (101, ""), 10, "everything is committed")
+        until(lambda: client.is_committed("scenario.work", name, 101), 10, "everything is committed")
     assert sorted(offset for _, offset in seen) == list(range(101))

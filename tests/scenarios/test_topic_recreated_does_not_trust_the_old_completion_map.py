@@ -37,5 +37,5 @@ def test_every_record_of_the_new_topic_is_handled(kafka: TopicAdmin, topic: Topi
     stuck = False
     client.produce(name, [Sent(b"new-%d" % number, b"%d" % number) for number in range(RECORDS)])
     with Inside(app):
-        until(lambda: client.committed("scenario.work", name) == (RECORDS, ""), 20, "everything is committed")
+        until(lambda: client.is_committed("scenario.work", name, RECORDS), 20, "everything is committed")
     assert sorted(seen) == sorted(b"new-%d" % number for number in range(RECORDS))

@@ -60,7 +60,7 @@ def test_nothing_is_committed_before_the_acknowledgement(kafka: TopicAdmin, topi
         until(lambda: seen == [0], 20, "the handler has sent and returned")
         client.produce(name, [Sent(b"v", partition=1) for _ in range(20)])
         until(lambda: client.committed(GROUP, name, 1)[0] == 20, 20, "other lanes work and commit meanwhile")
-        assert client.committed(GROUP, name, 0) == (None, "")
+        assert client.committed(GROUP, name, 0)[0] in (None, 0)
         assert seen.count(0) == 1
         kafka.create_topic(output)
         until(lambda: client.committed(GROUP, name, 0)[0] == 1, 20, "the record is committed")

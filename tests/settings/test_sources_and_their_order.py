@@ -35,6 +35,7 @@ def test_one_topic_is_all_that_a_consumer_needs(loader: Loader) -> None:
         "read_committed",
         "bury",
     )
+    assert charge.max_deliveries == 3
     assert (charge.assignor, charge.group_protocol) == ("cooperative-sticky", "classic")
     assert settings.warnings == ()
     assert dict(settings.origins) == {"consumers.charge.consumer.topics": "code, consumer charge: topics"}

@@ -48,6 +48,20 @@ def plant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
 
 
 # Importing the modules fills the table.
-from tests.simulator import plants_of_commits, plants_of_order, plants_of_ownership, plants_of_timeouts  # noqa: E402
+from tests.simulator import (  # noqa: E402
+    plants_of_commits,
+    plants_of_crashes,
+    plants_of_order,
+    plants_of_ownership,
+    plants_of_timeouts,
+)
 
-__all__ = ["PLANTS", "planted", "plants_of_commits", "plants_of_order", "plants_of_ownership", "plants_of_timeouts"]
+__all__ = [
+    "PLANTS",
+    "planted",
+    "plants_of_commits",
+    "plants_of_crashes",
+    "plants_of_order",
+    "plants_of_ownership",
+    "plants_of_timeouts",
+]

@@ -139,7 +139,10 @@ def p54_takes_an_illegal_generation_for_a_loss(patch: Patch) -> None:
 
 @plant
 def p55_ignores_the_completion_map(patch: Patch) -> None:
-    patch.set(completion, "decode", lambda metadata, *, offset, topic_id="": CompletionMap(offset))
+    def read(metadata: str, *, offset: int, topic_id: str = "") -> tuple[CompletionMap, str]:
+        return CompletionMap(offset), original(metadata, offset=offset, topic_id=topic_id)[1]
+
+    original = patch.set(completion, "read", read)
 
 
 @plant

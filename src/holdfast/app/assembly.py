@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from holdfast.runtime.batch_walk import BatchCall
 from holdfast.runtime.clients import connection_of, consuming_of
 from holdfast.runtime.clock import RealClock
 from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
+from holdfast.runtime.floor import Floor
 from holdfast.runtime.handler import Handler
 from holdfast.runtime.inline import Inline
 from holdfast.runtime.lifecycle import Lifecycle, LoopThread
@@ -53,6 +54,7 @@ class Shared:
     events: EventLoopThread
     spool: SpoolService | None
     letter_topics: LetterTopics
+    floor: Floor = field(default_factory=Floor)
 
 
 class Assembled:
@@ -158,6 +160,7 @@ def _loop_thread(
         clock=RealClock(),
         random=Random(),
         inline=inline,
+        floor=shared.floor,
     )
     return LoopThread(loop, mailbox, inline)
 
@@ -186,6 +189,7 @@ def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, groun
         sweep=own.max_poll_records,
         reset=own.auto_offset_reset,
         revoke_timeout_s=own.timings.revoke_timeout_s,
+        max_deliveries=own.max_deliveries or None,
         dead_letter_topics=own.dead_letter_topics,
         topic_ids=ground.topic_ids,
         tiers=ground.tiers.get(own.name),

@@ -45,6 +45,7 @@ class ConsumerOptions(TypedDict, total=False):
     max_abandoned: int
     auto_offset_reset: Literal["earliest", "latest", "error"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
+    max_deliveries: int | None
     max_poll_records: int
     fetch_min_bytes: int
     fetch_max_wait_ms: int

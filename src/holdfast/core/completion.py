@@ -1,9 +1,9 @@
 """The completion map: which records above the committed offset are already finished, as text in the commit's metadata.
 
 The text is `hf1;<base>;<topic id>;<guard>;<bits>;<crc>`: the committed offset it belongs to, the topic's id (so that a
-topic that was made anew does not inherit it), room for the crash guard, a bitmap (bit i: offset base + i is finished)
-as unpadded URL-safe base64 of little-endian bytes, and a CRC-32 of all before it. Whatever does not parse, does not
-match or claims too much is ignored: finished records are then repeated, never skipped.
+topic that was made anew does not inherit it), the words of the crash guard (see `core.crash_guard`), a bitmap (bit i:
+offset base + i is finished) as unpadded URL-safe base64 of little-endian bytes, and a CRC-32 of all before it. Whatever
+does not parse, does not match or claims too much is ignored: finished records are then repeated, never skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ METADATA_LIMIT = 4_096
 """What the broker takes as commit metadata (offset.metadata.max.bytes)."""
 
 GUARD_LIMIT = 512
-"""Characters kept free for the crash guard."""
+"""Characters kept free for the crash guard, which says little."""
 
 _VERSION = "hf1"
 _FIELDS = 6
@@ -64,8 +64,13 @@ def encode(finished: CompletionMap, *, topic_id: str = "", guard: str = "") -> s
 
 
 def decode(metadata: str, *, offset: int, topic_id: str = "") -> CompletionMap:
-    """What `metadata`, found with a commit at `offset`, says; an empty map where it cannot be trusted."""
-    nothing = CompletionMap(offset)
+    """What `metadata`, found with a commit at `offset`, says is finished; an empty map where it cannot be trusted."""
+    return read(metadata, offset=offset, topic_id=topic_id)[0]
+
+
+def read(metadata: str, *, offset: int, topic_id: str = "") -> tuple[CompletionMap, str]:
+    """As `decode`, and the crash guard's words; these are empty, too, where the text cannot be trusted."""
+    nothing = CompletionMap(offset), ""
     if len(metadata) > METADATA_LIMIT or not metadata.isascii():
         return nothing
     fields = metadata.split(";")
@@ -82,4 +87,4 @@ def decode(metadata: str, *, offset: int, topic_id: str = "") -> CompletionMap:
         return nothing
     if len(bits) * 8 > WINDOW:
         return nothing
-    return CompletionMap(offset, bits)
+    return CompletionMap(offset, bits), fields[3]

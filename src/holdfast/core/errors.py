@@ -11,6 +11,7 @@ HoldfastError
 ├── DecodeError            the bytes of a record do not fit the annotation     buried
 ├── HandlerTimeout         the handler did not end within timeout_s            buried
 ├── Abandoned              a handler that timed out still wanted to act
+├── Crashed                the process died whenever a record was started      buried
 └── Signal                 raised by a handler to speak its mind
     ├── RetryLater         try this record again after a while
     ├── Reject             bury this record now
@@ -111,6 +112,14 @@ class HandlerTimeout(HoldfastError):
 
 class Abandoned(HoldfastError):
     """Raised in a handler whose record has timed out, when it still wants to do something in that record's name."""
+
+
+class Crashed(HoldfastError):
+    """Stands in a dead letter for what killed the process, which left no exception behind."""
+
+    def __init__(self, starts: int) -> None:
+        self.starts = starts
+        super().__init__(f"the process died {starts} times after it had started this record, with nothing beside it")
 
 
 class Signal(HoldfastError):

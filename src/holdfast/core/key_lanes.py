@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
@@ -14,16 +15,32 @@ from holdfast.core.runs import Case, Run
 
 
 def _front(partition: Partition, size: int) -> tuple[list[Message], Sequence[int], bool]:
-    """Up to `size` records from the front of the buffer, their sequence numbers, and whether the window ended it."""
+    """Up to `size` records from the front of the buffer, their sequence numbers, and whether the window or the lease
+    ended it.
+    """
     buffer, first = partition.buffer, partition.buffered_seq
-    end = partition.window_end()
-    if not partition.skips and buffer[-1].offset() < end:
+    end = min(partition.window_end(), partition.lease)
+    messages: list[Message]
+    seqs: Sequence[int]
+    if partition.skips:
+        messages, seqs = _skipping(partition, size, end)
+    else:
         count = min(size, len(buffer))
+        if buffer[count - 1].offset() >= end:
+            count = bisect_left(buffer, end, hi=count, key=type(buffer[0]).offset)
         partition.buffered_seq = first + count
-        messages = buffer[:count]
+        messages, seqs = buffer[:count], range(first, first + count)
         del buffer[:count]
-        return messages, range(first, first + count), False
-    messages = []
+    ended = bool(buffer) and buffer[0].offset() >= end
+    if ended and end == partition.lease:
+        partition.run_out()
+    return messages, seqs, ended
+
+
+def _skipping(partition: Partition, size: int, end: int) -> tuple[list[Message], list[int]]:
+    """The same where some of the buffer may be finished already."""
+    buffer = partition.buffer
+    messages: list[Message] = []
     seqs: list[int] = []
     while buffer and len(messages) < size and buffer[0].offset() < end:
         message, seq = buffer.pop(0), partition.buffered_seq
@@ -33,7 +50,7 @@ def _front(partition: Partition, size: int) -> tuple[list[Message], Sequence[int
         else:
             messages.append(message)
             seqs.append(seq)
-    return messages, seqs, bool(buffer) and buffer[0].offset() >= end
+    return messages, seqs
 
 
 def _joined(first: Sequence[int], second: Sequence[int]) -> Sequence[int]:

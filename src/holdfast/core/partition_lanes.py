@@ -51,7 +51,7 @@ class PartitionLanes:
         first, following = run.seqs[0], run.seqs[-1] + 1
         if following != partition.buffered_seq or not partition.startable:
             return
-        count = min(size - len(run.messages), len(partition.buffer))
+        count = partition.within_lease(max(0, min(size - len(run.messages), len(partition.buffer))))
         if partition.skips:
             finished = partition.ledger.is_finished
             count = next((at for at in range(count) if finished(following + at)), count)
@@ -109,7 +109,7 @@ def _consecutive(partition: Partition, size: int) -> Run | None:
     buffer = partition.buffer
     if partition.skips:
         size = _skip_finished(partition, size)
-    count = min(size, len(buffer))
+    count = partition.within_lease(min(size, len(buffer)))
     if not count:
         return None
     messages = buffer[:count]

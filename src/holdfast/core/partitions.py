@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from holdfast.core.completion import WINDOW, CompletionMap
+from holdfast.core.crash_guard import Watch
 from holdfast.core.ledger import Ledger
 from holdfast.core.ordered import OrderedSet
 from holdfast.core.records import Message, TopicPartition
 from holdfast.core.runs import Case, Run
+
+NO_LEASE_NEEDED = 1 << 63
+"""Above every offset."""
 
 
 class Partition:
@@ -23,6 +29,7 @@ class Partition:
         "full_since",
         "held_bytes",
         "holds",
+        "lease",
         "ledger",
         "live",
         "pauses",
@@ -30,6 +37,7 @@ class Partition:
         "queued",
         "running",
         "skips",
+        "watch",
     )
 
     def __init__(self, place: TopicPartition, *, epoch: int, start: int, resumed: CompletionMap | None = None) -> None:
@@ -50,6 +58,8 @@ class Partition:
         self.cases: OrderedSet[Case] = OrderedSet()
         self.awaiting: list[Run | Case] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed: tuple[int, str] = (start, "")  # what the broker is known to have
+        self.watch: Watch | None = None  # the crash guard's; None where it is switched off
+        self.lease = NO_LEASE_NEEDED  # offsets from here on may not start before a commit moves it
 
     def feed(self, messages: list[Message]) -> None:
         """Enter received records, in offset order. What was received before is not entered again."""
@@ -75,8 +85,25 @@ class Partition:
         return self.live and not self.closing and not self.holds
 
     def window_end(self) -> int:
-        """Offsets from here on may not start yet."""
+        """Offsets from here on may not start yet, or the completion map would not fit."""
         return self.ledger.watermark() + WINDOW
+
+    @property
+    def handed(self) -> int:
+        """No record from this offset on has been handed out to the lanes."""
+        return self.buffer[0].offset() if self.buffer else self.ledger.last + 1
+
+    def within_lease(self, count: int) -> int:
+        """How many of the first `count` buffered records may start by the lease. Asks for more if it ends there."""
+        if not count or self.buffer[count - 1].offset() < self.lease:
+            return count
+        self.run_out()
+        return bisect_left(self.buffer, self.lease, hi=count, key=type(self.buffer[0]).offset)
+
+    def run_out(self) -> None:
+        """The lease is used up: only a commit moves it."""
+        if self.watch is not None:
+            self.watch.run_out()
 
     def finish(self, run: Run) -> None:
         """The first `run.done` records of the run are finished."""

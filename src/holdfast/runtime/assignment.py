@@ -14,6 +14,7 @@ from holdfast.runtime.committer import Committer
 from holdfast.runtime.handover import Handover
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.probation import Probation
 
 log = get_logger("holdfast.assignment")
 
@@ -35,11 +36,14 @@ class Assignment:
     `out_of_range` are those of which the client says that their position lies outside the log.
     """
 
-    def __init__(self, source: Source, ownership: Ownership, committer: Committer, plan: Plan) -> None:
+    def __init__(
+        self, source: Source, ownership: Ownership, committer: Committer, plan: Plan, probation: Probation
+    ) -> None:
         self._source = source
         self._ownership = ownership
         self._committer = committer
         self._plan = plan
+        self._probation = probation
         self._reread_at = 0.0
         self.unpositioned: dict[TopicPartition, None] = {}
         self.out_of_range: list[TopicPartition] = []
@@ -118,11 +122,12 @@ class Assignment:
         place = found.place
         if found.offset is None:
             return self._by_policy(place)
-        resumed = completion.decode(
+        resumed, said = completion.read(
             found.metadata, offset=found.offset, topic_id=self._plan.topic_ids.get(place.topic, "")
         )
         partition = self._ownership.begin(place, start=found.offset, resumed=resumed)
         partition.committed = (found.offset, found.metadata)
+        self._probation.begin(partition, said, found.offset)
         return Position(place, found.offset)
 
     def _by_policy(self, place: TopicPartition) -> Position:
@@ -133,10 +138,11 @@ class Assignment:
                 " commit a starting offset for the group, or choose earliest or latest."
             )
         if reset == "earliest":
-            self._ownership.begin(place, start=BEGINNING)
+            self._probation.begin(self._ownership.begin(place, start=BEGINNING), "", BEGINNING)
             return Position(place, BEGINNING)
         _, high = self._source.edges(place, REREAD_TIMEOUT_S)
         partition = self._ownership.begin(place, start=high)
+        self._probation.begin(partition, "", high)
         partition.committed = (BEGINNING, "")  # so that the start is committed: later records must not be skipped again
         self._committer.touch(partition)
         return Position(place, high)

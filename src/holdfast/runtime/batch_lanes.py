@@ -41,6 +41,7 @@ class BatchLanes:
         self._timers: Timers[Batch] = Timers()
         self._again: deque[Batch] = deque()
         self._kept: OrderedSet[Batch] = OrderedSet()  # waiting, or about to run again
+        self.singly = False  # batches of one record, at once: one of them may be a killer
 
     # -- what is handed out
 
@@ -76,8 +77,8 @@ class BatchLanes:
         room = self._fill()
         if not self._parts:
             return None
-        if self._due is None:
-            self._due = now + self._policy.wait_s
+        if self._due is None or self.singly:
+            self._due = now + (0.0 if self.singly else self._policy.wait_s)
         if self._waited:
             waited = {part.partition for part in self._parts} & self._waited
             self._waited -= waited
@@ -97,7 +98,7 @@ class BatchLanes:
 
     def _fill(self) -> int:
         """Gather what may start; returns how many more records there would be room for."""
-        room = self._policy.size - sum(len(part.messages) for part in self._parts)
+        room = (1 if self.singly else self._policy.size) - sum(len(part.messages) for part in self._parts)
         for part in self._parts:
             before = len(part.messages)
             self._lanes.lengthen(part, before + room)
@@ -129,6 +130,15 @@ class BatchLanes:
         """It goes on as soon as there is room."""
         self._kept.add(batch)
         self._again.append(batch)
+
+    def take_back(self, batch: Batch) -> None:
+        """It was handed out and did not start: it goes on as soon as it may, without what is not ours any more."""
+        for part in batch.parts:
+            if part.partition.closing or not part.partition.live:
+                self._lanes.give_back(part)
+        batch.parts = [part for part in batch.parts if part.partition.live and not part.partition.closing]
+        if batch.parts:
+            self.again(batch)
 
     def put_back(self, parts: Sequence[Run]) -> None:
         """These records are to be gathered anew. They have waited already."""

@@ -38,10 +38,10 @@ Bad = dict[tuple[Run, int], BaseException]
 def batches_of(
     plan: Plan,
     lanes: Lanes,
-    *,
     ownership: Ownership,
     committer: Committer,
     cases: Cases,
+    *,
     guards: Guards,
     holds: Collection[str],
 ) -> Batches | None:

@@ -9,10 +9,12 @@ from typing import assert_never
 
 from holdfast.core import verdicts
 from holdfast.core.classification import Classification, classify
+from holdfast.core.errors import Crashed
 from holdfast.core.judge import judge
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Clock, Mailbox
 from holdfast.core.retries import RetryPolicies
+from holdfast.core.rules.codes import CRASHED
 from holdfast.core.runs import Attempt, Case
 from holdfast.core.sensitive import SensitiveData
 from holdfast.core.verdicts import Verdict
@@ -141,6 +143,16 @@ class Cases:
             floor_s=self._floor_s,
         )
         return found, verdict
+
+    def crashed(self, case: Case, starts: int, now: float) -> None:
+        """The process died so often after it had started this record: bury it, whatever rules say of errors."""
+        error = Crashed(starts)
+        case.note(Attempt(self._clock.wall(), type(error).__name__))
+        case.found = Classification(kind="non-retryable", code=CRASHED, rule="crash-guard")
+        case.verdict = verdict = verdicts.Bury(str(error), CRASHED)
+        self._say(log.error, "bury", case, reason=verdict.reason)
+        case.outgoing = self._publisher.letter(case, error, verdict, classification=case.found.kind)
+        self.burying.begin(case, now)
 
     def _say(self, level: Callable[..., None], event: str, case: Case, **fields: object) -> None:
         level(event, **told(case, self._plan.group) | fields)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from holdfast.core import crash_guard
 from holdfast.core.completion import encode
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.lanes import Holder, Lanes
 from holdfast.core.partitions import Partition
 from holdfast.core.policies import CommitPolicy
-from holdfast.core.ports import CommitOutcome, Position, Source
+from holdfast.core.ports import BEGINNING, CommitOutcome, Position, Source
 from holdfast.core.records import TopicPartition
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.plan import Plan
@@ -59,6 +60,7 @@ class Committer:
         self._failures = 0
         self._not_before = float("-inf")
         self._gather_until: float | None = None
+        self._pressed = False  # somebody cannot go on before the next commit
         self.fatal: SourceError | None = None
         self.commits = 0
         self.failed = 0
@@ -97,14 +99,22 @@ class Committer:
         """Commit this partition's position although nothing of it was finished."""
         self._dirty[partition.place] = partition
 
+    def press(self, partition: Partition) -> None:
+        """As `touch`, and soon: records of this partition wait for it."""
+        self._dirty[partition.place] = partition
+        self._pressed = True
+
     def step(self, now: float, *, others_soon: bool) -> None:
         """Send what is due, if nothing is under way. `others_soon`: more results are a moment away and may share it."""
         if self._sent or not self._dirty or now < self._not_before:
             return
         if self.each and others_soon and now < self._gathered_by(now):
             return
-        if self.each or self._finished >= self._policy.every_records or now - self._last_at >= self._policy.every_s:
+        if self.each or self._pressed or self._is_time(now):
             self._send(now, list(self._dirty.values()))
+
+    def _is_time(self, now: float) -> bool:
+        return self._finished >= self._policy.every_records or now - self._last_at >= self._policy.every_s
 
     def _gathered_by(self, now: float) -> float:
         if self._gather_until is None:
@@ -115,7 +125,8 @@ class Committer:
         """Seconds until `step` may have something to send."""
         if self._sent or not self._dirty:
             return float("inf")
-        due = self._gather_until or now if self.each else self._last_at + self._policy.every_s
+        soon = self.each or self._pressed
+        due = self._gather_until or now if soon else self._last_at + self._policy.every_s
         return max(0.0, due - now, self._not_before - now)
 
     def push(self, now: float, partitions: Iterable[Partition]) -> None:
@@ -136,6 +147,7 @@ class Committer:
         self._last_at = now
         self._finished = 0
         self._gather_until = None
+        self._pressed = False
         for partition in partitions:
             del self._dirty[partition.place]
             position = self._position(partition)
@@ -154,10 +166,24 @@ class Committer:
         finished = partition.ledger.completion()
         if finished.base < 0:
             return None  # started at the beginning and nothing received: there is no number to commit yet
-        metadata = encode(finished, topic_id=self._topic_ids.get(partition.place.topic, "")) if finished else ""
+        guard = self._guard(partition, finished.base)
+        said = bool(finished) or bool(guard)
+        topic_id = self._topic_ids.get(partition.place.topic, "")
+        metadata = encode(finished, topic_id=topic_id, guard=guard) if said else ""
         if (finished.base, metadata) == partition.committed:
+            self._stored(partition)
             return None
         return Position(partition.place, finished.base, metadata)
+
+    @staticmethod
+    def _guard(partition: Partition, base: int) -> str:
+        """What the crash guard has to say with this commit; it may take some of the lease back, at once."""
+        watch = partition.watch
+        if watch is None:
+            return ""
+        guard = watch.propose(base, partition.handed)
+        partition.lease = min(partition.lease, guard.lease or 0)
+        return crash_guard.write(guard, base)
 
     def on_committed(self, outcome: CommitOutcome, now: float) -> None:
         """The answer to the request under way."""
@@ -168,7 +194,7 @@ class Committer:
                 part.partition.committed = (part.position.offset, part.position.metadata)
                 part.partition.ledger.trim()
                 part.partition.holds.discard(REBALANCE)
-                self._lanes.ready(part.partition)
+                self._stored(part.partition)
             if part is not None:
                 self._release(part.holders)
         if sent:
@@ -177,14 +203,22 @@ class Committer:
             self._failures = 0
             self._not_before = float("-inf")
 
+    def _stored(self, partition: Partition) -> None:
+        """The broker holds what this partition has to say: more of it may start."""
+        if partition.watch is not None:
+            partition.lease = partition.watch.confirmed()
+        self._lanes.ready(partition)
+
     def _failed(self, sent: dict[TopicPartition, _Sent], outcome: CommitOutcome, now: float) -> None:
         self.failed += 1
+        self._pressed = True  # somebody may be waiting for it
         errors = {position.place: error for position, error in outcome.failed}
         rebalancing = False
         for place, part in sent.items():  # whatever was not confirmed is not committed
             if not part.partition.live:
                 continue
             part.partition.awaiting[:0] = part.holders
+            part.partition.committed = (BEGINNING, "")  # it may be stored all the same: nobody knows what is
             self._dirty[place] = part.partition
             error = errors.get(place)
             fault = error.fault if error else Fault.RETRY

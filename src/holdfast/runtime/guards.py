@@ -8,10 +8,6 @@ is neither counted as failed once more nor buried, and the clock of its retries 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
-from dataclasses import dataclass
-from typing import Literal, Protocol
-
 from holdfast.core import verdicts
 from holdfast.core.breaker import Breaker, BreakerState
 from holdfast.core.classification import Classification
@@ -19,10 +15,11 @@ from holdfast.core.lanes import Lanes
 from holdfast.core.ordered import OrderedSet
 from holdfast.core.partitions import Partition
 from holdfast.core.records import Message
-from holdfast.core.runs import Case, Run
+from holdfast.core.runs import Run
 from holdfast.core.storm import StormGuard
 from holdfast.core.verdicts import Verdict
 from holdfast.observe.logs import get_logger
+from holdfast.runtime.guarded import Ready, Status, Tried
 from holdfast.runtime.holds import Holds
 from holdfast.runtime.pacing import Pacing
 from holdfast.runtime.plan import Plan
@@ -36,36 +33,6 @@ STORM_ADVICE = (
     "nothing of this consumer runs until a probe goes through: look into the letters, then repair what fails or deploy"
     " a handler that can bear these records, and restart it or release the hold"
 )
-
-
-class Ready(Protocol):
-    """Where cases wait for their next attempt."""
-
-    @property
-    def ready(self) -> Sized: ...
-    def take_ready(self, limit: int) -> list[Case]: ...
-
-
-class Tried(Protocol):
-    """What is tried again and again: a case, or a batch, of which the first record stands for all."""
-
-    message: Message
-    begun_at: float
-    still_s: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """How the guards stand, for health and metrics. `breaker` and `storm` are None where there is no such guard."""
-
-    breaker: BreakerState | None
-    breaker_opened: int
-    storm: Literal["watching", "tripped"] | None
-    storm_tripped: int
-    waits: int
-    """How often a failed attempt was neither counted nor buried."""
-    holds: Mapping[str, float]
-    """What holds the whole consumer, and since when (monotonic)."""
 
 
 class Guards:
@@ -109,9 +76,27 @@ class Guards:
 
     def probe_due(self, now: float) -> bool:
         """Whether the only holds there are want to try a record now."""
-        if not self.on or self._probe is not None or not self._holds <= {BREAKER, STORM}:
+        if not self.on or self._probe is not None or not self.hold_alone:
             return False
         return self._probes_in(now) == 0
+
+    @property
+    def hold_alone(self) -> bool:
+        """Whether nobody but these guards holds the consumer."""
+        return self._holds <= {BREAKER, STORM}
+
+    def may_take(self, now: float) -> bool:
+        """Whether `take` may be asked: nothing is held, or a probe is due."""
+        return not self._holds or self.probe_due(now)
+
+    def lets(self, run: Run) -> bool:
+        """Whether a run that was taken may start now: nothing is held, or it is the probe."""
+        return not self._holds or (self._probe is not None and run.messages[0] is self._probe)
+
+    def starts_late(self, run: Run, now: float) -> None:
+        """One that was taken before starts only now: the next one keeps its distance from this moment."""
+        if self._pacing is not None:
+            self._pacing.started(run, now)
 
     def take(self, cases: Ready, room: int, size: int, now: float) -> list[Run]:
         """What may start: at most `room` runs of at most `size` records, one record if it is a probe."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.core.lanes import Lanes
 from holdfast.core.partitions import Partition
@@ -36,6 +36,7 @@ class Handover:
         self._cases = cases
         self._committer = committer
         self._intake = intake
+        self.orderly = True  # goes False when the loop has failed: then its end is no better than a death
 
     def close_down(self, places: Sequence[TopicPartition]) -> list[Partition]:
         """Start nothing more of these, cut their waits short; what is being handled or buried goes on."""
@@ -67,6 +68,7 @@ class Handover:
         """
         sent = 0
         self._take_stock(partitions)
+        self.sign_off(partitions)
         while any(self._committer.owes(partition) for partition in partitions):
             now = clock.monotonic()
             if not self._committer.under_way and sent < SENDS:
@@ -77,6 +79,12 @@ class Handover:
                 return
             else:
                 self._source.serve(min(SERVE_S, deadline - now))
+
+    def sign_off(self, partitions: Iterable[Partition]) -> None:
+        """The process is alive and lets go of these: whoever owns them next must not take it for dead."""
+        for partition in partitions:
+            if self.orderly and partition.watch is not None and partition.watch.leave():
+                self._committer.touch(partition)
 
     def _take_stock(self, partitions: Sequence[Partition]) -> None:
         """What runs that are still out have done so far is finished, too: only the record in hand is not."""

@@ -25,6 +25,7 @@ from holdfast.runtime.burying import Settled
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.endings import DRAIN, Ending, Release, Stop
+from holdfast.runtime.floor import Floor
 from holdfast.runtime.guards import Guards
 from holdfast.runtime.handover import Handover
 from holdfast.runtime.holds import Holds
@@ -33,6 +34,7 @@ from holdfast.runtime.intake import Intake
 from holdfast.runtime.overdue import Overdue
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.probation import Probation
 from holdfast.runtime.starter import Starter
 
 log = get_logger("holdfast.loop")
@@ -68,6 +70,7 @@ class Loop:
         clock: Clock,
         random: Random,
         inline: Inline | None = None,
+        floor: Floor | None = None,
     ) -> None:
         self.plan = plan
         self._source = source
@@ -76,7 +79,6 @@ class Loop:
         self.lanes = lanes_of(plan, clock)
         self.ownership = Ownership()
         self.committer = Committer(source, self.lanes, plan)
-        self.assignment = Assignment(source, self.ownership, self.committer, plan)
         self.intake = Intake(source, self.ownership, self.lanes, plan, clock)
         self.holds = Holds(plan.name, clock)
         self.guards = Guards(plan, self.lanes, self.holds)
@@ -84,29 +86,28 @@ class Loop:
         self.cases = Cases(
             plan, publisher, mailbox, clock, random, guards=self.guards, finished=self._case_finished, halt=self._halt
         )
+        self.probation = Probation(
+            plan, self.lanes, cases=self.cases, committer=self.committer, guards=self.guards, floor=floor or Floor()
+        )
+        self.assignment = Assignment(source, self.ownership, self.committer, plan, self.probation)
         self.handover = Handover(
             source, self.ownership, self.lanes, cases=self.cases, committer=self.committer, intake=self.intake
         )
-        self.starter = Starter(plan, self.lanes, self.cases, self.guards, executor, clock=clock, inline=inline)
+        self.starter = Starter(
+            plan, self.lanes, self.cases, self.guards, executor, probation=self.probation, clock=clock, inline=inline
+        )
         self.sizer = self.starter.sizer
         self._walked = False  # in this turn, on this thread: so there may be more to start
         self.overdue = Overdue(
             plan, executor=executor, lanes=self.lanes, in_flight=self.in_flight, returned=self._returned
         )
         self.batches = batches_of(
-            plan,
-            self.lanes,
-            ownership=self.ownership,
-            committer=self.committer,
-            cases=self.cases,
-            guards=self.guards,
-            holds=self.holds,
+            plan, self.lanes, self.ownership, self.committer, self.cases, guards=self.guards, holds=self.holds
         )
         self.processed = 0
         self.halted: str | None = None
         self.ending: Ending | None = None
-        self._deadline = float("inf")
-        self._reported_at = 0.0
+        self._deadline, self._reported_at = float("inf"), 0.0
         self._trouble: Ending | None = None
 
     # -- one turn
@@ -151,7 +152,7 @@ class Loop:
         return now
 
     def _dispatch(self, now: float, *, keep: bool) -> None:
-        if not self.holds or self.guards.probe_due(now):
+        if not self.probation.yields(now) and (self.guards.may_take(now) or self.probation.waits):
             self.starter.start(now, keep=keep)
 
     def _patience(self, now: float) -> float:
@@ -327,6 +328,7 @@ class Loop:
                 self._reported_at = now
                 log.info("drain_waits", consumer=self.plan.name, records=waiting, letters=len(self.cases.settling))
             return False
+        self.handover.sign_off(self.ownership)
         self.committer.drain(now)
         if now < self._deadline and any(self.committer.owes(partition) for partition in self.ownership):
             return False
@@ -337,9 +339,12 @@ class Loop:
     def _end(self, ending: Ending) -> None:
         self._deadline = min(self._deadline, self._clock.monotonic() + 1.0)
         self.ending = ending
+        self.probation.leave()
         self._source.close()
 
     def abandon(self) -> None:
         """The loop itself has failed: leave the group, so that others need not wait for the session to end."""
         self._deadline = self._clock.monotonic()
+        self.handover.orderly = False
+        self.probation.leave()
         self._source.close()

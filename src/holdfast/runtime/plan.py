@@ -46,6 +46,8 @@ class Plan:
     """Records taken from the client in one go (`max_poll_records`)."""
     reset: Literal["earliest", "latest", "error"] = "earliest"
     revoke_timeout_s: float = 10.0
+    max_deliveries: int | None = 3
+    """Starts of a suspect that the process may die of before it is buried; None: no crash guard."""
     dead_letter_topics: Mapping[str, str] = field(default_factory=dict)
     """Source topic → where its letters go."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)

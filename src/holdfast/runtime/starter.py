@@ -12,6 +12,7 @@ from holdfast.runtime.cases import Cases
 from holdfast.runtime.guards import Guards
 from holdfast.runtime.inline import Inline
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.probation import Probation
 
 
 class Starter:
@@ -25,12 +26,14 @@ class Starter:
         guards: Guards,
         executor: Executor,
         *,
+        probation: Probation,
         clock: Clock,
         inline: Inline | None,
     ) -> None:
         self._lanes = lanes
         self._cases = cases
         self._guards = guards
+        self._probation = probation
         self._executor = executor
         self._clock = clock
         self._inline = inline
@@ -45,14 +48,14 @@ class Starter:
 
     def start(self, now: float, *, keep: bool) -> None:
         """Start what may start. With `keep`, runs of a fast handler are kept for `walk_kept`."""
-        sizer, in_flight = self.sizer, self.in_flight
+        sizer, in_flight, suspects = self.sizer, self.in_flight, self._probation.suspects
         size = sizer.size
-        if size > 1:
+        if size > 1 and not suspects:
             self._lanes.grow(size)
         room = sizer.workers - len(in_flight)
         if room <= 0:
             return
-        runs = self._guards.take(self._cases, room, size, now)
+        runs = self._probation.take(room, now) if suspects else self._guards.take(self._cases, room, size, now)
         if not runs:
             return
         for run in runs:

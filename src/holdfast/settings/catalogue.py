@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.core import policies
+from holdfast.core.crash_guard import MOST_STARTS
 from holdfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.timeouts import LONGEST_S, ON_TIMEOUT, TimeoutPolicy
@@ -112,6 +113,12 @@ CONSUMER: Final = Section(
             Choice(("read_committed", "read_uncommitted")),
             "read_committed",
             "Whether records of open and aborted transactions are skipped.",
+        ),
+        Setting(
+            "max_deliveries",
+            Whole(0, MOST_STARTS, none_word="off"),
+            3,
+            "The crash guard: a record of which the process died so often, started alone, is buried. 0 or `off`: none.",
         ),
         Setting("max_poll_records", Whole(1, 100_000), 500, "Records taken from the client in one go."),
         Setting("fetch_min_bytes", Whole(1, 100_000_000), 1, "The broker answers a fetch when it has this much."),

@@ -57,7 +57,8 @@ class TopicNames:
 class ConsumerSettings:
     """Everything about one consumer. `concurrency` None: by order and handler. `assignor` None: the broker's.
 
-    `breaker`, `storm_guard` and `rate` are None where nothing guards it, `batch` where its handler takes one record.
+    `max_deliveries` None or 0: no crash guard. `breaker`, `storm_guard` and `rate` are None where nothing guards it,
+    `batch` where its handler takes one record.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ConsumerSettings:
     """Policies for single errors, by the keys that rules have; the nearest source first."""
     auto_offset_reset: Literal["earliest", "latest", "error"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
+    max_deliveries: int | None
     max_poll_records: int
     fetch_min_bytes: int
     fetch_max_wait_ms: int

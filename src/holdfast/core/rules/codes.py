@@ -1,4 +1,7 @@
-"""Every error code that a built-in rule can give, with what it means: for letters, logs, metrics and the reference."""
+"""Every error code that a built-in rule or the crash guard can give, with what it means.
+
+For letters, logs, metrics and the reference.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 UNHANDLED_EXCEPTION: Final = "UNHANDLED_EXCEPTION"
+CRASHED: Final = "CRASHED"
 
 CODES: Final[Mapping[str, str]] = {
     # The record itself
@@ -51,6 +55,7 @@ CODES: Final[Mapping[str, str]] = {
     "RESOURCE_EXHAUSTED": "This process or machine ran out of something: memory, files, disk, pooled connections.",
     "PERMISSION_DENIED": "The operating system refused access.",
     "CANCELLED": "The work was cancelled, though nobody here asked for it.",
+    CRASHED: "The process died whenever it had started this record: a segfault, no memory left, an exit.",
     UNHANDLED_EXCEPTION: "No rule knows this exception.",
 }
 """Code → what it means. Rules of users may give others."""

@@ -15,7 +15,7 @@ from holdfast.observe.tally import Tally
 from holdfast.runtime.executors import CANCEL_GRACE_S
 from holdfast.runtime.walk import walk, walk_async
 from holdfast.testing.simulator.acts import Blocked, TimedOut
-from holdfast.testing.simulator.process import Process
+from holdfast.testing.simulator.process import Process, ProcessDied
 from holdfast.testing.simulator.setup import Setup
 from holdfast.testing.simulator.workload import Attempt, Workload
 
@@ -129,6 +129,7 @@ class SimExecutor:
     def _call(self, message: Message, run: Run) -> None:
         attempt = self._workload.begin(self._process.name, message, run)
         self._time += attempt.takes_s
+        self._perhaps_die(attempt)
         self._workload.end(attempt)
         if attempt.error is not None:
             raise attempt.error
@@ -149,7 +150,8 @@ class SimExecutor:
             pause_s = walk.coroutine.send(None) if cancel is None else walk.coroutine.throw(cancel)
         except StopIteration:
             del self._walks[walk.run]
-            self._post(walk.run)
+            if self._process.alive:
+                self._post(walk.run)
             return
         due = self._process.clock.monotonic() + pause_s
         self._process.later(pause_s, lambda turn=walk.turn: self._go_on(walk, turn, due))  # type: ignore[misc]
@@ -180,6 +182,7 @@ class SimExecutor:
                 raise
             if attempt.entry.manners == "refuses":
                 await _Pause(until - self._process.clock.monotonic())
+        self._perhaps_die(attempt)
         self._workload.end(attempt)
         if attempt.error is not None:
             raise attempt.error
@@ -189,3 +192,10 @@ class SimExecutor:
         self.blocked_until = now + seconds
         self._process.trace.add(Blocked(now, self._process.name, seconds))
         self._process.trace.fault("event_loop_blocked")
+
+    def _perhaps_die(self, attempt: Attempt) -> None:
+        """As `os._exit` in a handler: nothing of this process happens any more."""
+        if attempt.entry.conduct == "kill":
+            self._process.trace.fault("killed_by_a_record")
+            self._process.crash()
+            raise ProcessDied(self._process.name)

@@ -231,6 +231,7 @@ class Member:
             sweep=setup.sweep,
             reset=setup.reset,
             revoke_timeout_s=setup.revoke_timeout_s,
+            max_deliveries=setup.max_deliveries,
             dead_letter_topics={topic: f"{topic}.dlq" for topic in topics},
             topic_ids={topic: world.broker.topic_id(topic) or "" for topic in topics},
             handler="handler",

@@ -11,11 +11,12 @@ from math import inf
 from random import Random
 
 from holdfast.core import partitions
-from holdfast.runtime import loop
+from holdfast.runtime import loop, probation
 from holdfast.testing.simulator.chaos import Chaos
 from holdfast.testing.simulator.guarded import guarded
 from holdfast.testing.simulator.hanging import hanging
 from holdfast.testing.simulator.oracle import Oracle, Violation
+from holdfast.testing.simulator.oracle.crashes import DEATHS_BEFORE
 from holdfast.testing.simulator.setup import Setup, setup_for
 from holdfast.testing.simulator.spells import Spells
 from holdfast.testing.simulator.trace import Event
@@ -27,6 +28,9 @@ SLICE_S = 0.25
 LONGEST_CHAOS_S = 120.0
 STALLED_S = 60.0
 """Without faults, something is finished or committed within so much simulated time: sessions, back-offs and all."""
+
+DEATH_S = 15.0
+"""What each death of a process adds to that: a restart, a session that has to end, a rebalance."""
 
 EXCERPT = 40
 
@@ -94,6 +98,8 @@ class Scenario:
         self.workload.calm = True
         self.workload.spell = ""
         self.world.broker.faults.clear()
+        deaths = (DEATHS_BEFORE + (self.setup.max_deliveries or 0)) if self.setup.killers else 0
+        longest_s = STALLED_S + deaths * DEATH_S
         least, moved_at = inf, self.world.clock.monotonic()
         while self._goes_on():
             left = self.oracle.unfinished()
@@ -101,7 +107,7 @@ class Scenario:
                 return
             if len(left) < least:
                 least, moved_at = len(left), self.world.clock.monotonic()
-            elif self.world.clock.monotonic() - moved_at > STALLED_S:
+            elif self.world.clock.monotonic() - moved_at > longest_s:
                 self.oracle.blame("end", f"nothing goes on, and {least} records are left: {'; '.join(left[:3])}")
             else:
                 self.world.run(4 * SLICE_S)
@@ -149,6 +155,7 @@ def _tuned(setup: Setup) -> Iterator[None]:
     """
     constants = (
         (partitions, "WINDOW", setup.window),
+        (probation, "ALONE_S", setup.alone_s),
         (loop, "SPINS", 2),
         (loop, "LATE_ANSWER_S", 0.01),
         (loop, "BUSY_S", 0.02),

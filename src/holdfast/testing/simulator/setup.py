@@ -44,6 +44,11 @@ class Setup:
     reset: Literal["earliest", "latest"]
     revoke_timeout_s: float
     shutdown_timeout_s: float
+    max_deliveries: int | None
+    alone_s: float
+    """How long a record that may be a killer is waited for."""
+    killers: int
+    """So many records kill their process, whenever they are handled."""
     threads: bool
     """Runs are walked in one go, as by a thread nobody interrupts; else record by record, as by a coroutine."""
     members: int
@@ -82,7 +87,7 @@ def setup_for(seed: int) -> Setup:
     fourth loses them, and every eighth deletes records that nobody has read yet.
     """
     rng = Random(seed * 2 + 1)
-    setup = _mixed(rng)
+    setup = _with_crash_guard(_mixed(rng), Random(seed * 2 + 2))
     if seed % 4 == 2:
         return replace(
             setup,
@@ -118,6 +123,18 @@ def setup_for(seed: int) -> Setup:
     return setup
 
 
+def _with_crash_guard(setup: Setup, rng: Random) -> Setup:
+    """A quarter of the seeds has killers. What else goes wrong in a seed does not depend on it."""
+    if rng.random() < 0.25:
+        return replace(
+            setup,
+            max_deliveries=rng.choice((1, 2, 3)),
+            alone_s=rng.choice((300.0, 300.0, 1.5)),
+            killers=rng.choice((1, 2, 4)),
+        )
+    return replace(setup, max_deliveries=rng.choice((3, 3, 3, 1, None)))
+
+
 def _mixed(rng: Random) -> Setup:
     order: Order = rng.choice(("partition", "key", "key", "none"))
     reset: Literal["earliest", "latest"] = "latest" if rng.random() < 0.12 else "earliest"
@@ -137,6 +154,9 @@ def _mixed(rng: Random) -> Setup:
         reset=reset,
         revoke_timeout_s=rng.choice((0.3, 1.0, 3.0)),
         shutdown_timeout_s=rng.choice((1.0, 3.0, 6.0)),
+        max_deliveries=3,
+        alone_s=300.0,
+        killers=0,
         threads=rng.random() < 0.4,
         members=rng.choice((1, 1, 2, 3, 4)),
         static=rng.random() < 0.2,

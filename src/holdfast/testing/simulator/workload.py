@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 from holdfast.core.errors import DecodeError, Discard, Halt, Reject, RetryLater
@@ -21,6 +22,8 @@ VERY_SLOW_S = (1.0, 6.0)
 CALM_S = 0.05
 LATE, NEVER_S = (1.2, 5.0), 1e6
 """A handler that hangs takes so many times its `timeout_s`, or does not end."""
+KILLERS = 0.05
+"""The share of records that kill, until there are enough of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +36,7 @@ class Entry:
     key: bytes | None
     value: bytes | None
     conduct: str
-    """What the handler does: "ok" or one of `setup.TROUBLES`."""
+    """What the handler does: "ok", "kill" or one of `setup.TROUBLES`."""
     takes_s: float
     failures_left: int
     after_s: float = 0.0
@@ -76,6 +79,7 @@ class Workload:
         self._rng = rng
         self._hanging = Random(rng.getrandbits(32)) if setup.hang else None
         self._calls = 0
+        self._killers_left = setup.killers
         self.calm = False
         self.spell = ""
         self.entries: list[Entry] = []
@@ -84,7 +88,7 @@ class Workload:
         number = len(self.entries)
         key, value = self._key(), self._value(number)
         entry = Entry(number, place, -1, key, value, *self._conduct())
-        if self._hanging is not None:
+        if self._hanging is not None and entry.conduct != "kill":
             self._hang(entry, self._hanging)
         self.entries.append(entry)  # before it is there: whoever hears of it must find it
         entry.offset = self._broker.existing(place).end
@@ -146,6 +150,10 @@ class Workload:
     def _conduct(self) -> tuple[str, float, int, float]:
         rng, setup = self._rng, self._setup
         takes_s = rng.uniform(*VERY_SLOW_S) if rng.random() < setup.slow else rng.uniform(*setup.pace)
+        if self._killers_left and rng.random() < KILLERS:
+            self._killers_left -= 1
+            # While it is waited for: what is given up before it kills is buried for that, or tells nobody.
+            return "kill", min(takes_s, setup.alone_s / 2, (setup.timeout.timeout_s or inf) / 2), 0, 0.0
         if not setup.troubles or rng.random() >= setup.trouble:
             return "ok", takes_s, 0, 0.0
         conduct = rng.choice(setup.troubles)

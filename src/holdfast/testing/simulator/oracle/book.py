@@ -16,6 +16,7 @@ from holdfast.core.records import TopicPartition
 from holdfast.testing.simulator import acts, trace
 from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle.cover import Cover
+from holdfast.testing.simulator.oracle.suspicion import Suspicion
 from holdfast.testing.simulator.workload import NUMBER, Entry
 
 OUTAGE = ConnectionRefusedError.__name__
@@ -96,9 +97,14 @@ class Epoch:
         self.finished_at = at
         self.sent: Cover | None = None
         self.accepted: Cover | None = None
+        self.suspicion = Suspicion(covered)
 
     def knows_finished(self, entry: Entry) -> bool:
         return entry.number in self.finished or (self.covered is not None and entry.offset in self.covered)
+
+    def has_suspects(self) -> bool:
+        """Whether records in hand may have been in flight when an owner died for the second time."""
+        return any(entry.offset < self.suspicion.until for entry in self.waiting.values())
 
     def lowest(self) -> Entry | None:
         return min(self.waiting.values(), key=lambda entry: entry.offset) if self.waiting else None

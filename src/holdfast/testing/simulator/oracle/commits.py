@@ -21,10 +21,10 @@ class CommitRules:
         key = (event.member, event.place)
         if key not in self._book.held or key not in self._book.epochs:
             self._blame("P5", f"{event.member} commits {event.place} at {event.offset}, which it does not own")
-        if len(event.metadata) > METADATA_LIMIT - GUARD_LIMIT:
-            self._blame("map size", f"{event.member} commits {len(event.metadata)} characters with {event.place}")
         cover = Cover(event.offset, event.metadata)
-        if event.metadata and not cover.completion:
+        if len(event.metadata) > METADATA_LIMIT or len(cover.guard) > GUARD_LIMIT:
+            self._blame("map size", f"{event.member} commits {len(event.metadata)} characters with {event.place}")
+        if event.metadata and not (cover.completion or cover.guard):
             self._blame("map", f"{event.member} commits {event.place} with a map that nobody will believe")
         if cover.completion.to_int().bit_length() > self._window:
             self._blame("map size", f"{event.member} names offsets of {event.place} beyond the window: {cover}")

@@ -1,20 +1,20 @@
-"""What a commit says: everything below its offset is finished, and so is what its completion map names."""
+"""What a commit says: all below its offset is finished, and what its completion map names; and the guard's words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.core.completion import CompletionMap, decode
+from holdfast.core import completion
 
 
 class Cover:
     """One commit, read as a set of offsets."""
 
-    __slots__ = ("completion", "offset")
+    __slots__ = ("completion", "guard", "offset")
 
     def __init__(self, offset: int, metadata: str = "", topic_id: str = "") -> None:
         self.offset = offset
-        self.completion: CompletionMap = decode(metadata, offset=offset, topic_id=topic_id)
+        self.completion, self.guard = completion.read(metadata, offset=offset, topic_id=topic_id)
 
     def __contains__(self, offset: int) -> bool:
         return offset < self.offset or offset in self.completion

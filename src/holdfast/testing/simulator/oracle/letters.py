@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core.policies import RetryPolicy
 from holdfast.core.ports import Outgoing
 from holdfast.core.records import Record
+from holdfast.core.rules.codes import CRASHED
 from holdfast.deadletter.letter import Letter
 from holdfast.deadletter.reading import read
 from holdfast.testing.simulator import acts
@@ -23,6 +24,7 @@ class LetterRules:
 
     def sent(self, event: acts.LetterSent) -> None:
         outgoing, entry = self._book.letter(event.member, event.number)
+        letter = original(outgoing)
         what = f"{event.member} sends a letter for record {entry.number} ({event.letter})"
         epoch = self._book.epochs.get((event.member, entry.place))
         if epoch is None or (event.member, entry.place) not in self._book.held:
@@ -31,9 +33,8 @@ class LetterRules:
             self._blame("P5", f"{what}, which it was not given since it owns the partition")
         elif entry.number in epoch.finished:
             self._blame("repeat", f"{what}, which is finished")
-        else:
+        elif letter.error_code != CRASHED:  # of those, CrashRules knows more
             self._due(what, epoch, entry)
-        letter = _original(outgoing)
         outcome = epoch.outcomes.get(entry.number) if epoch is not None else letter.error_type
         if (letter.error_type == "HandlerTimeout") != (outcome == "HandlerTimeout"):
             self._blame("letter", f"{what} because of {letter.error_type}")
@@ -50,7 +51,7 @@ class LetterRules:
             self._blame("retry", f"{what} after {failures} failures; the policy allows {most} retries")
 
 
-def _original(outgoing: Outgoing) -> Letter:
+def original(outgoing: Outgoing) -> Letter:
     """The letter as whoever finds it in its topic reads it."""
     headers = tuple(outgoing.headers)
     return read(Record(outgoing.topic, outgoing.partition or 0, 0, outgoing.key, outgoing.value, headers, None))

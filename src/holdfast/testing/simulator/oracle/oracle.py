@@ -10,6 +10,7 @@ from holdfast.testing.simulator import acts, trace
 from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle.book import Book
 from holdfast.testing.simulator.oracle.commits import CommitRules
+from holdfast.testing.simulator.oracle.crashes import CrashRules
 from holdfast.testing.simulator.oracle.guards import GuardRules
 from holdfast.testing.simulator.oracle.health import Health
 from holdfast.testing.simulator.oracle.leaving import LeavingRules
@@ -42,21 +43,27 @@ class Oracle:
         commits = CommitRules(book, self.blame, window=setup.window)
         starts = StartRules(book, self.blame, setup)
         letters = LetterRules(book, self.blame, setup.retry)
+        crashes = CrashRules(book, self.blame, health, setup)
         leaving = LeavingRules(book, self.blame, health, setup)
         guards = GuardRules(book, self.blame, health, setup)
         self._membership = MembershipRules(world, book, self.blame, health, setup)
         self._timeouts = TimeoutRules(book, self.blame, health, setup)
         self._progress = ProgressRules(world.broker, book, self.blame, health, setup)
         self._rules: dict[type[trace.Event], tuple[Callable[[Any], None], ...]] = {
-            trace.CommitSent: (commits.sent,),
-            trace.CommitAccepted: (commits.accepted,),
+            trace.CommitSent: (commits.sent, crashes.sent),
+            trace.CommitAccepted: (commits.accepted, crashes.accepted),
+            trace.CommitAnswered: (crashes.answered,),
+            trace.Started: (crashes.started,),
+            trace.Reset: (crashes.started,),
             trace.RevokedBegin: (leaving.revoke_begins,),
-            trace.RevokedEnd: (leaving.revoke_ends,),
+            trace.RevokedEnd: (leaving.revoke_ends, crashes.revoke_ends),
+            trace.Lost: (crashes.lost,),
+            trace.Crashed: (crashes.crashed,),
             trace.Evicted: (self._membership.evicted,),
-            acts.HandlerBegan: (starts.began, guards.began),
+            acts.HandlerBegan: (starts.began, guards.began, crashes.began),
             acts.HandlerEnded: (guards.ended,),
             acts.TimedOut: (guards.ended,),
-            acts.LetterSent: (letters.sent, guards.letter),
+            acts.LetterSent: (letters.sent, guards.letter, crashes.letter_sent),
             acts.Released: (guards.released,),
             acts.StopAsked: (leaving.stop_asked,),
             acts.Ended: (leaving.ended,),

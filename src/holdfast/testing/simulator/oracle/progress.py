@@ -30,6 +30,7 @@ class ProgressRules:
         self._health = health
         self._setup = setup
         self._held_at: dict[str, float] = {}
+        self._suspects_at: dict[str, float] = {}
         # Beside the buffer: what lanes hold back, which the window bounds, and the runs that are out.
         held = 0 if setup.order == "partition" else setup.window
         out = setup.capacity if setup.commit.mode == "each" else setup.capacity * LARGEST_RUN
@@ -46,7 +47,7 @@ class ProgressRules:
         """Is there a record that this member could start and does not?"""
         if member.loop.holds or any(partition.holds for partition in member.loop.ownership):
             self._held_at[member.name] = now
-        if not self._is_at_ease(member, now):
+        if not self._is_at_ease(member, now) or self._on_probation(member, now):
             return
         if self._setup.rate is not None and now - self._book.began_at.get(member.name, 0.0) < PATIENCE_S:
             return  # something starts now and then, and it has to be one after another
@@ -62,6 +63,12 @@ class ProgressRules:
                         "starved", f"{member.name} has room and does not start record {entry.number} of {epoch}"
                     )
                     return
+
+    def _on_probation(self, member: Member, now: float) -> bool:
+        """Whether there are, or were a moment ago, suspects in hand: they run one by one, and the others wait."""
+        if any(e.has_suspects() for (name, _), e in self._book.epochs.items() if name == member.name):
+            self._suspects_at[member.name] = now
+        return self._suspects_at.get(member.name, 0.0) >= now - PATIENCE_S
 
     def _is_at_ease(self, member: Member, now: float) -> bool:
         loop = member.loop
@@ -89,6 +96,8 @@ class ProgressRules:
         lowest = epoch.lowest()
         if self._setup.order != "partition" and lowest and entry.offset >= lowest.offset + self._setup.window:
             return False
+        if self._health.commits_disturbed_at(member.name) > now - SETTLED_S:
+            return False  # it may need a commit before it starts: there is no telling when that is stored
         if self._setup.window != WINDOW and now - epoch.finished_at < PATIENCE_S:
             return False  # perhaps the window has just moved
         lane = self._book.lane(entry)

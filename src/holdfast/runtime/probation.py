@@ -1,0 +1,244 @@
+"""Probation: after the second death in about the same place, the records that may have caused it run one by one, alone.
+
+Nothing else of the process runs beside a suspect, so a death is its doing or nobody's. What nobody suspects goes on
+whenever no suspect is ready: one that waits for its next attempt holds up nobody. Owner: the loop thread.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from holdfast.core import crash_guard
+from holdfast.core.batches import Batch
+from holdfast.core.crash_guard import Watch
+from holdfast.core.lanes import Lanes
+from holdfast.core.partitions import Partition
+from holdfast.core.records import TopicPartition
+from holdfast.core.runs import Run
+from holdfast.observe.logs import get_logger
+from holdfast.runtime.batch_lanes import BatchLanes
+from holdfast.runtime.cases import Cases
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.floor import Floor
+from holdfast.runtime.guards import Guards
+from holdfast.runtime.pacing import RATE
+from holdfast.runtime.plan import Plan
+
+log = get_logger("holdfast.guard")
+
+ALONE_S = 300.0
+"""A record that takes longer than this is waited for no more: neither before a suspect starts, nor as a suspect. It may
+hang for ever, and the others must go on; what kills only after so long is not found.
+"""
+
+
+class Probation:
+    """Keeps the watch over new partitions, and says what may start while some of them have suspects.
+
+    `suspects` says whether any have. With `max_deliveries` None there is no crash guard.
+    """
+
+    def __init__(
+        self, plan: Plan, lanes: Lanes, *, cases: Cases, committer: Committer, guards: Guards, floor: Floor
+    ) -> None:
+        self._max_deliveries = plan.max_deliveries
+        self._lanes = lanes
+        self._cases = cases
+        self._committer = committer
+        self._guards = guards
+        self._in_flight = guards.in_flight
+        self._floor = floor
+        self._suspected: dict[TopicPartition, Partition] = {}
+        self._next: Run | None = None  # taken from the lanes, and waits until it may start
+        self._alone: Run | None = None  # the suspect that is running,
+        self._accused: Partition | None = None  # and where its start is counted
+        floor.join(self)
+
+    def begin(self, partition: Partition, said: str, offset: int) -> None:
+        """A new epoch, with what the commit at `offset` says about crashes."""
+        if self._max_deliveries is None:
+            return
+        found = crash_guard.read(said, offset)
+        guard = crash_guard.inherited(found, offset)
+        partition.watch = Watch(guard, partial(self._committer.press, partition))
+        partition.lease = 0
+        if found.lease is not None:
+            log.warning(
+                "owner_died",
+                place=str(partition.place),
+                offset=offset,
+                may_have_been_in_flight_below=found.lease,
+                again=guard.until is not None,
+            )
+        if guard.until is not None:
+            self._suspect(partition)
+            log.warning("probation_begins", place=str(partition.place), offset=offset, until=guard.until)
+
+    def _suspect(self, partition: Partition) -> None:
+        self._suspected[partition.place] = partition
+        if isinstance(self._lanes, BatchLanes):
+            self._lanes.singly = True
+
+    @property
+    def suspects(self) -> bool:
+        return bool(self._suspected)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a record is held here that other guards let start."""
+        return self._next is not None and self._guards.hold_alone
+
+    def yields(self, now: float) -> bool:
+        """Whether another consumer of this process has a suspect: then nothing of this one starts."""
+        if not self._floor.is_anothers(self):
+            return False
+        if self._is_still(now):
+            self._floor.be_quiet(self)
+        return True
+
+    def take(self, room: int, now: float) -> list[Run]:
+        """What to start now instead of what the lanes would give: up to `room` single records that nobody suspects, or
+        one suspect.
+        """
+        if not self._is_back(now):
+            return []
+        runs: list[Run] = []
+        while len(runs) < room:
+            waited, self._next = self._next, None
+            run = waited or self._draw(now)
+            if run is None:
+                break
+            if not (_is_startable(run) and self._guards.lets(run)):
+                self._put_back(run, now)
+            elif not _is_suspect(run):
+                if self._is_exposed():
+                    self._next = run
+                    break
+                self._note_delay(run, now, late=run is waited)
+                runs.append(run)
+            elif self._is_guilty(run):
+                self._bury(run, now)
+            elif runs or not self._may_start(run, now):
+                self._next = run
+                break
+            else:
+                self._note_delay(run, now, late=run is waited)
+                self._alone, self._accused = run, _first(run).partition
+                return [run]
+        self._look_around()
+        return runs
+
+    def leave(self) -> None:
+        """The consumer ends: others need not wait for it."""
+        self._floor.leave(self)
+
+    def _is_back(self, now: float) -> bool:
+        """Whether no suspect is running, or the one that is has taken too long to be waited for."""
+        run = self._alone
+        if run is None:
+            return True
+        out = run in self._in_flight
+        if out and now - run.begun_at < ALONE_S:
+            return False
+        if out:
+            log.warning("suspect_takes_too_long", place=str(self._accused and self._accused.place))
+        _acquit(self._accused, finished=not out and run.done > 0)
+        self._alone = self._accused = None
+        return True
+
+    def _note_delay(self, run: Run, now: float, *, late: bool) -> None:
+        if late:
+            self._guards.starts_late(run, now)
+
+    def _draw(self, now: float) -> Run | None:
+        if not self._guards.may_take(now):
+            return None
+        runs = self._guards.take(self._cases, 1, 1, now)
+        return runs[0] if runs else None
+
+    def _put_back(self, run: Run, now: float) -> None:
+        """Its partition is held, or goes; or another guard holds everything now."""
+        _acquit(_first(run).partition, finished=False)
+        self._guards.returned(run, now)  # as if it had been out and done nothing: it may have been a probe
+        if isinstance(run, Batch) and isinstance(self._lanes, BatchLanes):
+            self._lanes.take_back(run)
+        elif run.case is None:
+            self._lanes.give_back(run)
+        elif not run.case.dropped:
+            self._cases.ready.appendleft(run.case)
+
+    def _is_guilty(self, run: Run) -> bool:
+        return self._max_deliveries is not None and _starts(run) >= self._max_deliveries
+
+    def _bury(self, run: Run, now: float) -> None:
+        case = run.case or self._lanes.split(_first(run), now)
+        case.partition.cases.add(case)
+        self._cases.crashed(case, _starts(run), now)
+
+    def _may_start(self, run: Run, now: float) -> bool:
+        """Whether the suspect may start: nothing runs beside it, and the broker has counted the start."""
+        partition = _first(run).partition
+        watch = partition.watch
+        if watch is None or not self._is_still(now) or not self._floor.ask(self):
+            return False
+        counted = watch.charge(run.messages[0].offset())
+        return counted and not self._is_exposed(but=partition)
+
+    def _is_still(self, now: float) -> bool:
+        return all(now - run.begun_at >= ALONE_S for run in self._in_flight)
+
+    def _is_exposed(self, *, but: Partition | None = None) -> bool:
+        """Whether the broker may hold a count for a record that is not running."""
+        return any(
+            one is not but and one.live and one.watch is not None and one.watch.exposed
+            for one in self._suspected.values()
+        )
+
+    def _look_around(self) -> None:
+        """What is over: the need for the floor, and probations whose suspects are through."""
+        if self._next is None or not _is_suspect(self._next):
+            self._floor.give_back(self)
+        if self._next is not None:
+            return
+        for place, partition in list(self._suspected.items()):
+            watch = partition.watch
+            over = watch is None or (partition.ledger.watermark() >= watch.until and not watch.exposed)
+            if over or not partition.live:
+                del self._suspected[place]
+                log.info("probation_ends", place=str(place), handed_on=not partition.live)
+        if isinstance(self._lanes, BatchLanes) and not self._suspected:
+            self._lanes.singly = False
+
+
+def _acquit(partition: Partition | None, *, finished: bool) -> None:
+    """Its suspect is not running any more, and the process is alive."""
+    if partition is not None and partition.live and partition.watch is not None:
+        partition.watch.came_back(finished=finished)
+
+
+def _parts(run: Run) -> list[Run]:
+    """What it is made of, by partition; a suspect in a batch is alone in it."""
+    return run.parts if isinstance(run, Batch) else [run]
+
+
+def _first(run: Run) -> Run:
+    return _parts(run)[0]
+
+
+def _starts(run: Run) -> int:
+    """How often the suspect was started and did not come back."""
+    watch = _first(run).partition.watch
+    return watch.starts(_first(run).messages[0].offset()) if watch is not None else 0
+
+
+def _is_startable(run: Run) -> bool:
+    """Whether nothing holds its partitions but the rate, which it has used up itself when it was taken."""
+    partitions = [part.partition for part in _parts(run)]
+    return all(one.live and not one.closing and one.holds <= {RATE} for one in partitions)
+
+
+def _is_suspect(run: Run) -> bool:
+    return any(
+        part.partition.watch is not None and part.partition.watch.is_suspect(part.messages[0].offset())
+        for part in _parts(run)
+    )

@@ -1,0 +1,344 @@
+"""The crash guard's words in a commit, what a new owner makes of them, and when a record may start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast.core import completion
+from holdfast.core.completion import GUARD_LIMIT, METADATA_LIMIT, WINDOW, CompletionMap
+from holdfast.core.crash_guard import (
+    LEAST_LEASE,
+    MOST_COUNTED,
+    MOST_STARTS,
+    Guard,
+    Watch,
+    inherited,
+    lease_after,
+    read,
+    write,
+)
+
+LARGEST = 2**62
+offsets = st.integers(0, LARGEST)
+beyond = st.none() | st.integers(1, LARGEST)
+counts = st.dictionaries(st.integers(0, LARGEST), st.integers(1, MOST_STARTS), max_size=MOST_COUNTED)
+
+
+@st.composite
+def guards(draw: st.DrawFn) -> tuple[Guard, int]:
+    """A guard and the committed offset that it belongs to."""
+    base = draw(offsets)
+    lease, mark, until = (None if delta is None else base + delta for delta in draw(st.tuples(beyond, beyond, beyond)))
+    return Guard(lease, mark, until, starts={base + delta: count for delta, count in draw(counts).items()}), base
+
+
+# -- the text
+
+
+@given(guards())
+def test_what_was_written_is_read_again(one: tuple[Guard, int]) -> None:
+    guard, base = one
+    assert read(write(guard, base), base) == guard
+
+
+@given(guards(), st.binary(min_size=WINDOW // 8, max_size=WINDOW // 8))
+def test_it_fits_beside_a_full_completion_map(one: tuple[Guard, int], bits: bytes) -> None:
+    guard, base = one
+    text = write(guard, base)
+    assert len(text) <= GUARD_LIMIT
+    topic_id = "Hm5lOsWNRI-4dDsxZbFaZw"
+    metadata = completion.encode(CompletionMap(base, bits), topic_id=topic_id, guard=text)
+    assert len(metadata) <= METADATA_LIMIT
+    assert completion.read(metadata, offset=base, topic_id=topic_id) == (CompletionMap(base, bits), text)
+
+
+def test_nothing_to_say_is_no_text() -> None:
+    assert write(Guard(), 5) == ""
+    assert write(Guard(mark=5, until=3), 5) == "", "what lies below the committed offset is over"
+    assert write(Guard(starts={4: 2}), 5) == ""
+
+
+def test_commits_of_older_versions_say_nothing() -> None:
+    assert read("", 5) == Guard()
+    old = completion.encode(CompletionMap(5, b"\x06"))
+    assert completion.read(old, offset=5) == (CompletionMap(5, b"\x06"), "")
+
+
+@pytest.mark.parametrize("metadata", ["", "somebody else's", "hf1;5;;d16;;00000000", "hf1;5;;d16", "hf2;5;;d16;;x"])
+def test_foreign_and_broken_metadata_says_nothing(metadata: str) -> None:
+    assert completion.read(metadata, offset=5) == (CompletionMap(5), "")
+
+
+def test_metadata_of_another_offset_or_another_topic_says_nothing() -> None:
+    metadata = completion.encode(CompletionMap(5), topic_id="one", guard="d16")
+    assert completion.read(metadata, offset=5, topic_id="one")[1] == "d16"
+    assert completion.read(metadata, offset=6, topic_id="one")[1] == ""
+    assert completion.read(metadata, offset=5, topic_id="two")[1] == ""
+
+
+@given(st.text() | st.text("dmps0123456789:,", max_size=40))
+@example("d")
+@example("d1,d2")
+@example("d1:2")
+@example("s1")
+@example("s1:")
+@example("d²")
+@example("d-1")
+@example("d1,,m2")
+@example("x1")
+@example("s1:10000")
+@example("d" + "9" * 20)
+@example(",".join(f"s{number}:1" for number in range(MOST_COUNTED + 1)))
+@example("d" + "1" * GUARD_LIMIT)
+def test_any_text_is_read_without_an_exception_and_means_itself_or_nothing(text: str) -> None:
+    guard = read(text, 0)
+    if guard != Guard():
+        again = Guard(guard.lease or None, guard.mark or None, guard.until or None, guard.starts)
+        assert read(write(guard, 0), 0) == again
+
+
+@pytest.mark.parametrize("text", ["d", "d1,d2", "d1:2", "s1", "s1:", "d²", "d-1", "d1,,m2", "x1", "s1:10000", "d1,x"])
+def test_a_word_that_cannot_be_understood_makes_nothing_of_all_of_them(text: str) -> None:
+    assert read(text, 0) == Guard()
+
+
+# -- what a new owner makes of it
+
+
+@given(guards())
+def test_an_orderly_end_hands_on_what_is_not_over_and_nothing_else(one: tuple[Guard, int]) -> None:
+    guard, base = one
+    handed = Guard(None, guard.mark, guard.until, guard.starts)
+    assert inherited(handed, base) == handed
+
+
+@given(guards(), st.integers(0, LARGEST))
+def test_what_everything_is_finished_below_is_over(one: tuple[Guard, int], later: int) -> None:
+    guard, base = one
+    found = inherited(guard, base + later)
+    assert all(limit is None or limit > base + later for limit in (found.mark, found.until))
+    assert all(offset >= base + later for offset in found.starts)
+
+
+def test_the_first_death_leaves_a_mark_and_no_suspects() -> None:
+    assert inherited(Guard(lease=116), 100) == Guard(mark=116)
+
+
+def test_the_second_death_in_about_the_same_place_makes_suspects() -> None:
+    assert inherited(Guard(lease=120, mark=116), 110) == Guard(mark=120, until=120)
+
+
+def test_a_second_death_somewhere_else_is_a_first_one() -> None:
+    assert inherited(Guard(lease=132, mark=116), 116) == Guard(mark=132)
+
+
+def test_what_may_have_been_in_flight_at_the_first_death_is_suspected_with_the_rest() -> None:
+    assert inherited(Guard(lease=120, mark=500), 104) == Guard(mark=500, until=500)
+
+
+def test_counts_survive_deaths_and_handovers() -> None:
+    found = Guard(lease=120, mark=116, until=116, starts={104: 2})
+    assert inherited(found, 104) == Guard(mark=120, until=120, starts={104: 2})
+
+
+@given(st.lists(st.integers(0, 10 * WINDOW), min_size=1, max_size=30), st.data())
+def test_a_killer_is_a_suspect_after_its_second_death_whatever_else_dies(
+    commits: list[int], data: st.DataObject
+) -> None:
+    """Deaths at rising offsets, each with its own lease; the killer is unfinished and in flight in some of them."""
+    places = sorted(commits)
+    killer = places[-1] + data.draw(st.integers(0, WINDOW))
+    guard, killed = Guard(), 0
+    for base in places:
+        has_it = data.draw(st.booleans())
+        lease = data.draw(st.integers(killer + 1, killer + 2 * WINDOW) if has_it else st.integers(base + 1, killer + 9))
+        killed += lease > killer
+        guard = inherited(Guard(lease, guard.mark, guard.until, guard.starts), base)
+        assert (guard.mark or 0) > killer or killed == 0
+        assert (guard.until or 0) > killer or killed < 2
+
+
+@given(st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 500)), max_size=30))
+def test_deaths_at_different_places_make_no_suspects(deaths: list[tuple[int, int]]) -> None:
+    guard, base = Guard(), 0
+    for lease, further in deaths:
+        guard = inherited(Guard(base + lease, guard.mark, guard.until, guard.starts), base)
+        assert guard.until is None
+        base = max(base + lease, guard.mark or 0) + further
+
+
+# -- the lease
+
+
+@given(st.integers(0, LARGEST), st.integers(-100, LARGEST))
+def test_a_lease_reaches_beyond_what_was_handed_out_and_never_too_far(handed: int, used: int) -> None:
+    assert handed + LEAST_LEASE <= lease_after(handed, used) <= handed + WINDOW
+
+
+def test_a_lease_that_ran_out_grows_until_it_is_enough() -> None:
+    lengths, handed, used = [], 0, 0
+    for _ in range(7):
+        lease = lease_after(handed, used)
+        lengths.append(lease - handed)
+        handed, used = lease, lease - handed
+    assert lengths == [16, 64, 256, 1024, 4096, WINDOW, WINDOW]
+
+
+@dataclass
+class Watched:
+    """A watch, and how often it asked for a commit."""
+
+    found: Guard = field(default_factory=Guard)
+    pressed: int = 0
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(self.found, self._press)
+
+    def _press(self) -> None:
+        self.pressed += 1
+
+    def commit(self, base: int, handed: int) -> Guard:
+        """Propose, and hear that it is stored."""
+        guard = self.watch.propose(base, handed)
+        self.watch.confirmed()
+        return guard
+
+
+def test_a_partition_is_not_at_work_before_something_wants_to_start() -> None:
+    one = Watched(Guard(mark=50))
+    assert one.commit(10, 10) == Guard(mark=50)
+    one.watch.run_out()
+    assert one.pressed == 1
+    guard = one.watch.propose(10, 12)
+    assert guard == Guard(lease=12 + LEAST_LEASE, mark=50)
+    assert one.watch.confirmed() == guard.lease
+
+
+def test_every_commit_moves_the_lease_until_the_end_takes_it_back() -> None:
+    one = Watched()
+    one.watch.run_out()
+    assert [one.commit(base, base + 1).lease for base in range(3)] == [17, 18, 19]
+    assert one.watch.leave()
+    assert one.commit(3, 4) == Guard()
+    assert not one.watch.leave(), "it is taken back already"
+
+
+def test_who_never_began_has_nothing_to_take_back() -> None:
+    assert not Watched(Guard(mark=50)).watch.leave()
+
+
+# -- suspects
+
+
+def test_only_unfinished_records_below_the_limit_are_suspects() -> None:
+    watch = Watched(Guard(until=20)).watch
+    assert [watch.is_suspect(offset) for offset in (0, 19, 20, 21)] == [True, True, False, False]
+
+
+def test_probation_is_over_once_everything_below_the_limit_is_finished() -> None:
+    one = Watched(Guard(until=20, mark=20))
+    assert one.commit(19, 25) == Guard(until=20, mark=20)
+    assert one.commit(20, 25).until is None
+    assert one.watch.until == 0
+
+
+def test_a_suspect_starts_when_the_broker_has_counted_it_and_not_before() -> None:
+    one = Watched(Guard(until=20, starts={12: 1}))
+    watch = one.watch
+    assert not watch.charge(12)
+    assert not watch.charge(12)
+    assert one.pressed == 1, "once is enough"
+    assert watch.propose(10, 13).starts == {12: 2}
+    assert not watch.charge(12)
+    watch.confirmed()
+    assert watch.charge(12)
+
+
+def test_a_count_is_taken_back_when_the_record_comes_back() -> None:
+    one = Watched(Guard(until=20, starts={12: 1}))
+    one.watch.charge(12)
+    one.commit(10, 13)
+    one.watch.came_back(finished=False)
+    assert one.watch.exposed
+    assert one.pressed == 2
+    assert one.commit(10, 13).starts == {12: 1}
+    assert not one.watch.exposed
+    assert one.watch.starts(12) == 1
+
+
+def test_a_record_that_is_finished_is_forgotten() -> None:
+    one = Watched(Guard(until=20, starts={12: 1}))
+    one.watch.charge(12)
+    one.commit(10, 13)
+    one.watch.came_back(finished=True)
+    assert one.commit(10, 13).starts == {}
+
+
+def test_a_second_attempt_is_counted_anew_even_while_the_first_count_is_being_taken_back() -> None:
+    one = Watched(Guard(until=20))
+    watch = one.watch
+    watch.charge(12)
+    one.commit(10, 13)
+    watch.came_back(finished=False)
+    watch.propose(10, 13)  # on its way, without the count
+    assert not watch.charge(12), "the broker is about to hold something else"
+    watch.confirmed()
+    assert not watch.charge(12)
+    one.commit(10, 13)
+    assert watch.charge(12)
+
+
+def test_a_count_that_may_have_been_stored_counts_as_exposed_until_a_commit_without_it_is_confirmed() -> None:
+    one = Watched(Guard(until=20))
+    one.watch.charge(12)
+    one.watch.propose(10, 13)  # the answer says that it failed; it may be stored all the same
+    one.watch.came_back(finished=False)
+    assert one.watch.exposed
+    one.commit(10, 13)
+    assert not one.watch.exposed
+
+
+def test_an_orderly_end_takes_the_count_back_with_the_lease() -> None:
+    one = Watched(Guard(until=20, starts={12: 2}))
+    one.watch.run_out()
+    one.watch.charge(12)
+    one.commit(10, 13)
+    assert one.watch.leave()
+    assert one.commit(10, 13) == Guard(until=20, starts={12: 2})
+
+
+def test_the_count_of_the_record_that_starts_is_never_the_one_to_be_forgotten() -> None:
+    one = Watched(Guard(until=100, starts=dict.fromkeys(range(MOST_COUNTED), 5)))
+    one.watch.charge(50)
+    starts = one.watch.propose(0, 60).starts
+    assert len(starts) == MOST_COUNTED
+    assert starts[50] == 1
+
+
+@given(st.lists(st.sampled_from(["innocent", "killer"]), min_size=1, max_size=12), st.integers(1, 5))
+def test_in_probation_a_killer_is_started_so_often_and_no_innocent_is_charged(kinds: list[str], most: int) -> None:
+    """Lives of owners, one after another, over one stretch of suspects, each of which runs alone in order."""
+    stored, base = Guard(lease=len(kinds) + 9, mark=len(kinds) + 9), 0
+    started = [0] * len(kinds)
+    for _ in range(len(kinds) * (most + 1) + 1):
+        watch = Watched(inherited(stored, base))
+        watch.watch.run_out()
+        while base < len(kinds):
+            if watch.watch.starts(base) >= most:
+                assert kinds[base] == "killer"
+                base += 1  # buried
+                continue
+            watch.watch.charge(base)
+            stored = watch.commit(base, base + 1)
+            assert watch.watch.charge(base)
+            started[base] += 1
+            if kinds[base] == "killer":
+                break
+            watch.watch.came_back(finished=True)
+            base += 1
+    assert base == len(kinds)
+    assert started == [most if kind == "killer" else 1 for kind in kinds]

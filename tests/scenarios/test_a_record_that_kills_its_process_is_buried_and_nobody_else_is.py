@@ -1,0 +1,191 @@
+"""P7: a record that ends the process whenever it is handled is found and buried; those beside it are not, and a process
+that is killed from outside buries nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.conftest import MakeScene
+from tests.scenarios.inside import Client, Inside, app_for, until
+from tests.scenarios.journal import Id, Journal
+from tests.scenarios.member import Member, wait_until
+from tests.scenarios.reconcile import reconcile
+from tests.scenarios.scene import Scene, Sent, Work
+
+BEFORE_ANYBODY_COUNTS = 2
+"""Deaths of a killer that leave only marks behind."""
+
+KILLER = Work(key=b"\xfe\x00", failures=99, error="exit", code=9, headers=[("how", b"\xff\x00"), ("how", None)])
+
+
+def settings(scene: Scene, **more: object) -> dict[str, object]:
+    """A static member gets its partitions back at once when it is started again."""
+    return {
+        "consumer.group_instance_id": f"static-{scene.topic}",
+        "dead_letter.topic": "{topic}.dlq",
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+
+
+def live_on(start: Callable[[], Member], is_done: Callable[[], bool], *, most: int) -> int:
+    """Start it again whenever it has died, until it is done; stops the last one. Returns how often it died."""
+    for deaths in range(most + 1):
+        member = start()
+        wait_until(lambda one=member: not one.running or is_done(), 60, what="it is done, or dies")  # type: ignore[misc]
+        if member.running:
+            assert member.stop() == 0
+            return deaths
+    raise AssertionError(f"it died {most + 1} times")
+
+
+def buried(scene: Scene) -> dict[Id, dict[str, object]]:
+    """What is in the letters, by record."""
+    client = Client(scene.broker)
+    name = f"{scene.topic}.dlq"
+    found = {}
+    for partition in range(len(scene.broker.admin.list_topics(name, timeout=10).topics[name].partitions)):
+        for number in range(client.edges(name, partition)[1]):
+            letter = client.read(name, number + 1, partitions=partition + 1)[-1]
+            fields = json.loads(letter.value())
+            origin = Id(fields["original_topic"], fields["original_partition"], fields["original_offset"])
+            found[origin] = fields | {"key": letter.key(), "headers": letter.headers()}
+    return found
+
+
+def assert_buried_as_it_was(scene: Scene, killer: Sent) -> None:
+    letters = buried(scene)
+    assert list(letters) == [killer.id]
+    fields = letters[killer.id]
+    assert fields["error_code"] == "CRASHED"
+    assert fields["original_encoding"] == "base64"
+    number = scene.sent.index(killer)
+    assert b64decode(str(fields["original_message"])) == killer.work.payload(number)
+    assert fields["key"] == killer.key
+    assert list(fields["headers"])[: len(killer.work.headers)] == list(killer.work.headers)  # type: ignore[call-overload]
+
+
+def assert_nothing_else_lost(scene: Scene, killer: Sent) -> None:
+    """Order aside: to the journal, what follows the killer in its lane starts before the killer has ended."""
+    reconcile(scene, order="none", finished_otherwise=[killer.id]).assert_nothing_lost()
+
+
+def is_through(scene: Scene, *but: Sent) -> bool:
+    """Whether all others have ended and everything is committed."""
+    wanted = {one.id for one in scene.sent} - {one.id for one in but}
+    if not wanted <= scene.journal.ended():
+        return False
+    ends = Counter(one.id.partition for one in scene.sent)
+    return {p: offset for p, offset in scene.committed().items() if offset} == dict(ends)
+
+
+def starts_of(journal: Journal, record: Id) -> int:
+    return sum(entry.id == record for entry in journal.of("start"))
+
+
+def test_the_supervisor_restarts_until_it_is_buried(make_scene: MakeScene) -> None:
+    scene = make_scene()
+    *_, killer = scene.send([Work(), Work(), KILLER])
+    scene.send([Work(), Work()])
+    member = scene.member(settings(scene, consumer__max_deliveries=1), arguments=["--processes", "1"])
+    wait_until(lambda: is_through(scene, killer), 60, what="all others are done, and everything is committed")
+    assert member.stop() == 0
+    assert starts_of(scene.journal, killer.id) == BEFORE_ANYBODY_COUNTS + 1
+    assert_buried_as_it_was(scene, killer)
+    assert_nothing_else_lost(scene, killer)
+
+
+def test_those_in_flight_beside_it_are_not_buried(make_scene: MakeScene) -> None:
+    """Key order, 8 workers, the default of 3 counted starts: it is buried after its fifth death."""
+    scene = make_scene(partitions=2)
+    scene.send(Work(key=b"%d" % number, partition=number % 2, sleep_s=0.15) for number in range(6))
+    [killer] = scene.send([replace(KILLER, partition=0, sleep_s=0.1)])
+    scene.send(Work(key=b"%d" % number, partition=number % 2, sleep_s=0.15) for number in range(10, 30))
+    own = settings(scene, consumer__order="key", consumer__concurrency=8)
+    deaths = live_on(lambda: scene.member(own), lambda: is_through(scene, killer), most=5)
+    assert deaths == starts_of(scene.journal, killer.id) == BEFORE_ANYBODY_COUNTS + 3
+    cut_off = [span for span in scene.journal.spans() if span.outcome is None]
+    assert cut_off, "some were in flight beside it when it killed"
+    assert_buried_as_it_was(scene, killer)
+    assert_nothing_else_lost(scene, killer)
+
+
+def test_five_kills_from_outside_bury_nobody(make_scene: MakeScene) -> None:
+    scenes, rng = {order: make_scene(partitions=2) for order in ("partition", "key")}, Random(7)
+    for scene in scenes.values():
+        scene.send(Work(key=b"%d" % (number % 20), partition=number % 2, sleep_s=0.02) for number in range(200))
+
+    def start(order: str) -> Member:
+        return scenes[order].member(settings(scenes[order], consumer__order=order))
+
+    for _ in range(5):
+        for order, victim in [(order, start(order)) for order in scenes]:
+            journal = scenes[order].journal
+            least = len(journal.ended()) + rng.randint(3, 30)
+            wait_until(lambda of=journal, n=least: len(of.ended()) >= n, what="it has done some more")  # type: ignore[misc]
+            victim.kill()
+    for order, scene in scenes.items():
+        assert live_on(lambda own=order: start(own), lambda own=scene: is_through(own), most=0) == 0  # type: ignore[misc]
+        assert buried(scene) == {}
+        reconcile(scene, order=order).assert_nothing_lost()
+
+
+def test_a_suspect_runs_alone_in_the_process_beside_no_other_consumer(make_scene: MakeScene) -> None:
+    left, right = make_scene(), make_scene()
+    [killer] = left.send([replace(KILLER, sleep_s=0.1)])
+    right.send(Work(sleep_s=0.2) for _ in range(20))
+    own: dict[str, object] = {
+        "consumer.topics": None,
+        "consumer.group": None,
+        "dead_letter.topic": "{topic}.dlq",
+        "consumer.max_deliveries": 2,
+    }
+    for name, scene in (("left", left), ("right", right)):
+        own |= {
+            f"consumers.{name}.topics": scene.topic,
+            f"consumers.{name}.group": scene.group,
+            f"consumers.{name}.group_instance_id": f"static-{scene.topic}",
+        }
+    right_is_done = {one.id for one in right.sent}
+    deaths = live_on(
+        lambda: left.member(own, app="pair.py"),
+        lambda: right_is_done <= left.journal.ended() and left.committed() == {0: 1},
+        most=4,
+    )
+    assert deaths == BEFORE_ANYBODY_COUNTS + 2
+    spans = left.journal.spans()
+    deadly = [span for span in spans if span.id == killer.id]
+    beside = [
+        [other.id for other in spans if other.start.pid == one.start.pid and other.start.at < one.until < other.until]
+        for one in deadly
+    ]
+    assert any(beside[:BEFORE_ANYBODY_COUNTS]), "the other consumer was at work when nobody was suspected"
+    assert beside[BEFORE_ANYBODY_COUNTS:] == [[], []], "and not beside a suspect"
+    assert list(buried(left)) == [killer.id]
+    assert buried(right) == {}
+
+
+@pytest.mark.parametrize(("most", "words"), [(3, True), (0, False), (None, False)])
+def test_the_commit_says_that_somebody_is_at_work_until_an_orderly_end(
+    kafka: TopicAdmin, topic: TopicFactory, most: int | None, words: bool
+) -> None:
+    name, client, app, seen = topic(), Client(kafka), app_for(kafka), list[bytes]()
+
+    @app.consumer(name, max_deliveries=most)
+    def work(value: bytes) -> None:
+        seen.append(value)
+
+    client.produce(name, [b"1", b"2"])
+    with Inside(app):
+        until(lambda: client.committed("scenario.work", name)[0] == 2, 20, "both are committed")
+        assert bool(client.committed("scenario.work", name)[1]) is words
+    assert client.committed("scenario.work", name) == (2, "")

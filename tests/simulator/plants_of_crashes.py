@@ -1,0 +1,124 @@
+"""Plants in the crash guard."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from holdfast.core import crash_guard
+from holdfast.core.crash_guard import Guard, Watch
+from holdfast.core.partitions import NO_LEASE_NEEDED, Partition
+from holdfast.core.runs import Run
+from holdfast.runtime import probation
+from holdfast.runtime.committer import Committer
+from holdfast.runtime.probation import Probation
+from tests.simulator.plants import Patch, plant
+
+
+@plant
+def never_says_that_it_is_at_work(patch: Patch) -> None:
+    def propose(self: Watch, base: int, handed: int) -> Guard:
+        guard: Guard = original(self, base, handed)
+        return replace(guard, lease=None)
+
+    original = patch.set(Watch, "propose", propose)
+
+
+@plant
+def never_takes_its_lease_back(patch: Patch) -> None:
+    patch.set(Watch, "leave", lambda _: False)
+
+
+@plant
+def takes_its_lease_for_endless(patch: Patch) -> None:
+    def stored(self: Committer, partition: Partition) -> None:
+        original(self, partition)
+        partition.lease = NO_LEASE_NEEDED
+
+    original = patch.set(Committer, "_stored", stored)
+
+
+@plant
+def starts_a_suspect_before_its_start_is_counted(patch: Patch) -> None:
+    def charge(self: Watch, offset: int) -> bool:
+        original(self, offset)
+        return True
+
+    original = patch.set(Watch, "charge", charge)
+
+
+@plant
+def never_takes_a_count_back(patch: Patch) -> None:
+    def came_back(self: Watch, *, finished: bool) -> None:
+        if self.charged is not None and not finished:
+            self._starts[self.charged] = self.starts(self.charged) + 1
+        original(self, finished=finished)
+
+    original = patch.set(Watch, "came_back", came_back)
+
+
+@plant
+def starts_others_before_a_count_is_known_to_be_taken_back(patch: Patch) -> None:
+    patch.set(Probation, "_is_exposed", lambda *_, **__: False)
+
+
+@plant
+def runs_suspects_beside_others(patch: Patch) -> None:
+    def is_back(self: Probation, *_: Any) -> bool:
+        probation._acquit(self._accused, finished=False)
+        self._alone = self._accused = None
+        return True
+
+    patch.set(Probation, "_is_still", staticmethod(lambda *_: True))
+    patch.set(Probation, "_is_exposed", lambda *_, **__: False)
+    patch.set(Probation, "_is_back", is_back)
+
+
+@plant
+def suspects_for_ever(patch: Patch) -> None:
+    def begin(self: Watch, found: Guard, press: Any) -> None:
+        original(self, replace(found, until=found.until and found.until + 10_000), press)
+
+    original = patch.set(Watch, "__init__", begin)
+
+
+@plant
+def suspects_after_one_death(patch: Patch) -> None:
+    def inherited(found: Guard, base: int) -> Guard:
+        guard: Guard = original(found, base)
+        return guard if found.lease is None else replace(guard, until=guard.mark)
+
+    original = patch.set(crash_guard, "inherited", inherited)
+
+
+@plant
+def forgets_marks_when_a_partition_is_handed_over(patch: Patch) -> None:
+    def inherited(found: Guard, base: int) -> Guard:
+        guard: Guard = original(found, base)
+        return Guard() if found.lease is None else guard
+
+    original = patch.set(crash_guard, "inherited", inherited)
+
+
+@plant
+def forgets_counts(patch: Patch) -> None:
+    def inherited(found: Guard, base: int) -> Guard:
+        guard: Guard = original(found, base)
+        return replace(guard, starts={})
+
+    original = patch.set(crash_guard, "inherited", inherited)
+
+
+@plant
+def buries_a_suspect_one_death_too_early(patch: Patch) -> None:
+    def is_guilty(self: Probation, run: Run) -> bool:
+        watch = run.partition.watch
+        most = self._max_deliveries or 1
+        return watch is not None and watch.starts(run.messages[0].offset()) + 1 >= most
+
+    patch.set(Probation, "_is_guilty", is_guilty)
+
+
+@plant
+def never_buries_a_killer(patch: Patch) -> None:
+    patch.set(Probation, "_is_guilty", lambda *_: False)
