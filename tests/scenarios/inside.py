@@ -174,6 +174,7 @@ class Client:
 
     broker: TopicAdmin
     _producer: Producer | None = field(default=None)
+    _readers: dict[str, Consumer] = field(default_factory=dict)
 
     @property
     def producer(self) -> Producer:
@@ -222,13 +223,21 @@ class Client:
     def committed(self, group: str, topic: str, partition: int = 0) -> tuple[int | None, str]:
         """The group's offset and metadata; (None, "") where there is none."""
         place = confluent_kafka.TopicPartition(topic, partition)
-        asked = ConsumerGroupTopicPartitions(group, [place])
-        (found,) = _coordinated(lambda: self.broker.admin.list_consumer_group_offsets([asked]))
+        reader = self._reader_of(group)
+        (found,) = coordinated(lambda: reader.committed([place], timeout=10))
         return (found.offset, found.metadata or "") if found.offset >= 0 else (None, "")
 
     def is_committed(self, group: str, topic: str, offset: int, partition: int = 0) -> bool:
         """Whether the group is at this very offset, with nothing finished above it."""
         return self.committed(group, topic, partition)[0] == offset and not self.finished_above(group, topic, partition)
+
+    def _reader_of(self, group: str) -> Consumer:
+        """A consumer that never joins. The admin client's own question for offsets crashes the process (a NULL in
+        librdkafka) if the coordinator has not loaded the group yet.
+        """
+        if group not in self._readers:
+            self._readers[group] = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": group, **QUIET})
+        return self._readers[group]
 
     def finished_above(self, group: str, topic: str, partition: int = 0) -> set[int]:
         """What the completion map in the group's commit names."""
@@ -240,7 +249,12 @@ class Client:
         """Set the offset of a group that has no members."""
         place = confluent_kafka.TopicPartition(topic, partition, offset, metadata=metadata)
         asked = ConsumerGroupTopicPartitions(group, [place])
-        _coordinated(lambda: self.broker.admin.alter_consumer_group_offsets([asked]))
+
+        def alter() -> Any:
+            (answer,) = self.broker.admin.alter_consumer_group_offsets([asked]).values()
+            return answer.result(10).topic_partitions
+
+        coordinated(alter)
 
     def read(self, topic: str, count: int, *, timeout_s: float = 20, partitions: int = 1) -> list[Any]:
         """The first `count` records of a topic, as the client's messages, partition by partition."""
@@ -268,13 +282,12 @@ class Client:
             reader.close()
 
 
-def _coordinated(ask: Callable[[], Mapping[str, Any]]) -> Any:
-    """The partitions of the coordinator's answer. On a new broker it loads first, so ask until it has one."""
+def coordinated(ask: Callable[[], list[confluent_kafka.TopicPartition]]) -> list[confluent_kafka.TopicPartition]:
+    """The coordinator's answer. On a new broker it loads first, so ask until it has one."""
     deadline = time.monotonic() + 20
     while True:
-        (answer,) = ask().values()
         try:
-            found = answer.result(10).topic_partitions
+            found = ask()
             errors = [one.error for one in found if one.error is not None]
         except KafkaException as error:
             errors = [error.args[0]]

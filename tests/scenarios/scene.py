@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from holdfast.testing.topics import TopicAdmin
 from tests.scenarios.history import History, read_history
-from tests.scenarios.inside import PASSING
+from tests.scenarios.inside import coordinated
 from tests.scenarios.journal import Id, Journal
-from tests.scenarios.member import APPS, POLL_S, SHORT_SESSION, Member, wait_until
+from tests.scenarios.member import APPS, SHORT_SESSION, Member, wait_until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +185,7 @@ class Scene:
         name = topic or self.topic
         reader = self._client()
         partitions = reader.list_topics(name, timeout=10).topics[name].partitions
-        found = _coordinated(
+        found = coordinated(
             lambda: reader.committed([TopicPartition(name, number) for number in partitions], timeout=10)
         )
         return {one.partition: (one.offset, one.metadata or "") for one in found if one.offset >= 0}
@@ -229,19 +228,3 @@ class Scene:
                 }
             )
         return self._reader
-
-
-def _coordinated(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
-    """The coordinator's answer. On a new broker it loads first, so ask until it has one."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            found = ask()
-            errors = [one.error for one in found if one.error is not None]
-        except KafkaException as error:
-            errors = [error.args[0]]
-        if not errors:
-            return found
-        assert errors[0].name() in PASSING, errors[0]
-        assert time.monotonic() < deadline, errors[0]
-        time.sleep(POLL_S)

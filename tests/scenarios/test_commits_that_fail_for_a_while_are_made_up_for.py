@@ -1,6 +1,5 @@
-"""P1, P2, P4: commits that fail are tried again, nothing new starts while they keep failing, and when they succeed
-again
-everything that was finished is committed, exactly once handled.
+"""P1, P2, P4, §4.2 of the standard: commits that fail are logged and tried again, nothing new starts while they keep
+failing, and when they succeed again everything that was finished is committed, exactly once handled.
 
 Commits are made to fail for real: the login loses the right that a commit needs, while it keeps the one to be a member.
 """
