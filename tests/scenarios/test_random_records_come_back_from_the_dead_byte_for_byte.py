@@ -1,0 +1,93 @@
+"""P9 on a real broker: random keys, values and headers die, are buried in each of the formats, and are replayed by the
+command; what comes back is what was sent.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+from holdfast import Context, DeadLetterPolicy, Reject
+from holdfast.core.policies import LETTER_FORMATS
+from holdfast.core.records import read_headers
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.cli.command import holdfast
+from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+
+COUNT, PARTITIONS = 300, 3
+NAMES = [
+    "",
+    "trace",
+    "trace",
+    "nämé \u2603",
+    "kafka_dlt-original-topic",
+    "__connect.errors.topic",
+    "traceparent",
+    "x" * 300,
+]
+
+
+def random_bytes(random: Random) -> bytes | None:
+    match random.randrange(7):
+        case 0:
+            return None
+        case 1:
+            return b""
+        case 2:
+            return json.dumps({"id": random.randrange(10**9), "text": "ünïcødé"}, ensure_ascii=False).encode()
+        case 3:
+            return b'{"spaces": 1,  "a":1.50}'
+        case 4:
+            return b"\xff\xfe\x00" + random.randbytes(random.randrange(20))
+        case _:
+            return random.randbytes(random.randrange(300))
+
+
+def random_records(random: Random) -> list[Sent]:
+    return [
+        Sent(
+            random_bytes(random),
+            random_bytes(random),
+            [(random.choice(NAMES), random_bytes(random)) for _ in range(random.randrange(5))],
+            partition=random.randrange(PARTITIONS),
+        )
+        for _ in range(COUNT)
+    ]
+
+
+def test_what_is_replayed_is_what_was_sent(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
+    name, client, app = topic(partitions=PARTITIONS), Client(kafka), app_for(kafka)
+    for form in LETTER_FORMATS:
+        letters = DeadLetterPolicy(topic=f"{{topic}}.{form}", format=form)
+
+        @app.consumer(name, name=form, dead_letter=letters)
+        def bury(value: bytes | None, ctx: Context) -> None:
+            raise Reject("not today")
+
+    records = random_records(Random(20_240_404))
+    places = client.produce(name, records)
+    ends = [sum(1 for partition, _ in places if partition == one) for one in range(PARTITIONS)]
+    with Inside(app):
+        for form in LETTER_FORMATS:
+            for number, end in enumerate(ends):
+                group = f"scenario.{form}"
+                done = lambda group=group, n=number, end=end: client.committed(group, name, n)[0] == end  # noqa: E731
+                until(done, 60, f"{group} has buried everything")
+    for form in LETTER_FORMATS:
+        again = topic(partitions=PARTITIONS)
+        answer = holdfast(
+            "dlq", "replay", f"{name}.{form}", "--all", "--yes", "--topic", again, cwd=tmp_path,
+            KAFKA_BROKERS=kafka.bootstrap,
+        )  # fmt: skip
+        assert answer.returncode == 0, answer.stderr
+        found = {}
+        for message in client.read(again, COUNT, partitions=PARTITIONS):
+            told = list(read_headers(message))
+            identity = dict(told[-2:])["holdfast-letter-id"] or b""
+            partition, offset = identity.decode().split("/")[-2:]
+            found[int(partition), int(offset)] = message.key(), message.value(), told[:-2]
+        assert len(found) == COUNT
+        for record, place in zip(records, places, strict=True):
+            assert found[place] == (record.key, record.value, list(record.headers)), (form, place)
