@@ -155,3 +155,15 @@ def test_a_table_says_what_differs_from_the_consumers_own_policy(loader: Loader)
 
 def test_without_any_there_are_none(loader: Loader) -> None:
     assert (loader.charge().rules, loader.charge().retries) == ((), ())
+
+
+def test_a_policy_for_an_error_that_is_final_is_warned_of(loader: Loader) -> None:
+    policy = RetryPolicy(max_retries=9)
+    warned = loader.load(retries={ValueError: policy, "http:503": policy, "http:404": policy, Busy: policy}).warnings
+    assert [text.partition(" has no effect")[0] for text in warned] == [
+        "consumer charge: the retry policy for builtins.ValueError",
+        "consumer charge: the retry policy for http:404",
+    ]
+    assert "the rule value calls it non-retryable" in warned[0]
+    rules = {ValueError: "retryable"}
+    assert loader.load(retries={ValueError: policy, "http:404": policy}, rules=rules, not_found="retry").warnings == ()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Final
 
+from holdfast.core.classification import BUILT_IN, RuleBook, classify_key
 from holdfast.core.errors import ConfigError
 from holdfast.core.policies import RetryPolicy
 from holdfast.settings import catalogue
@@ -34,6 +35,26 @@ def policies_of(
         except ConfigError as error:
             problems.extend(f"{where}: {problem}" for problem in error.problems)
     return tuple(made), problems
+
+
+def without_effect(told: Mapping[str, Given], policies: tuple[tuple[str, RetryPolicy], ...]) -> list[str]:
+    """Warnings for policies of errors that are never tried again, because a rule calls them final."""
+    rules = told["rules"].value
+    book = RuleBook(rules) if isinstance(rules, tuple) else BUILT_IN
+    found = []
+    for key, _ in policies:
+        said = classify_key(
+            key,
+            book,
+            unknown=told["unknown_errors"].value,  # type: ignore[arg-type]  # both were checked when they were taken
+            not_found=told["not_found"].value,  # type: ignore[arg-type]
+        )
+        if said.kind != "retryable" and not book.asked(key):
+            found.append(
+                f"the retry policy for {key} has no effect: the rule {said.rule} calls it {said.kind}. Remove it, or"
+                f' add a rule: "{key}" = "retryable".'
+            )
+    return found
 
 
 def _policy(

@@ -16,6 +16,7 @@ from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.storm import StormPolicy
 from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.settings import catalogue, guards
+from holdfast.settings.by_error import without_effect
 from holdfast.settings.gathered import Given
 from holdfast.settings.model import AppSettings, ConsumerSettings, TopicNames
 from holdfast.settings.resolver import DEFAULT, Resolver
@@ -48,6 +49,7 @@ class ConsumerBuilder:
         letter = self._policy(DeadLetterPolicy, self._resolver.section(catalogue.DEAD_LETTER, self._name))
         retry = self._policy(RetryPolicy, self._resolver.retry(self._name))
         retries = self._resolver.retries(self._name)
+        self.warnings.extend(without_effect(self._told, retries))
         timings = self._timings()
         timeout = self._timeout()
         commit = self._commit()
