@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from holdfast.core.sensitive import SensitiveData as SensitiveData
     from holdfast.core.storm import StormPolicy as StormPolicy
     from holdfast.runtime.batch_handler import BatchContext as BatchContext
+    from holdfast.runner.retry import RetryConfig as RetryConfig
+    from holdfast.runner.runner import KafkaConsumerRunner as KafkaConsumerRunner
     from holdfast.runtime.context import Context as Context
 
 __version__ = "0.1.0"
@@ -53,8 +55,10 @@ _HOMES = {
     "Halt": "holdfast.core.errors",
     "HoldfastError": "holdfast.core.errors",
     "RatePolicy": "holdfast.core.pace",
+    "KafkaConsumerRunner": "holdfast.runner.runner",
     "Record": "holdfast.core.records",
     "Reject": "holdfast.core.errors",
+    "RetryConfig": "holdfast.runner.retry",
     "RetryLater": "holdfast.core.errors",
     "RetryPolicy": "holdfast.core.policies",
     "RetryTopics": "holdfast.core.retry_topics",

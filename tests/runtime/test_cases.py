@@ -116,6 +116,14 @@ def heard() -> Iterator[Heard]:
     logger.setLevel(before)
 
 
+def test_no_retry_waits_less_than_the_plan_says_at_that_moment() -> None:
+    floors_s = iter([0.0, 7.0, 2.0])
+    bench = Bench(retry=RetryPolicy(jitter=False), retry_floor_s=lambda: next(floors_s))
+    for _ in range(3):
+        bench.fail(TimeoutError())
+    assert sorted(due for due, _, _ in bench.cases._timers._heap) == [1.0, 2.0, 7.0]
+
+
 def test_the_policy_of_the_error_that_came_last_decides() -> None:
     none, two = RetryPolicy(max_retries=0), RetryPolicy(max_retries=2)
     bench = Bench(

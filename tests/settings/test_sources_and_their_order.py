@@ -52,6 +52,20 @@ def test_environment_wins_over_dotenv_over_file_over_code_over_defaults(loader: 
     assert loader.charge(environ, **code).retry.max_retries == 1
 
 
+def test_what_is_handed_over_wins_over_every_source_and_says_so(loader: Loader) -> None:
+    (loader.cwd / "holdfast.toml").write_text(TOML)
+    spec = AppSpec(
+        name="shop",
+        consumers={"charge": {"topics": "a.b", "retry": {"max_retries": 41}}},
+        handed_over={"kafka": {"brokers": "here:1"}, "consumers": {"charge": {"retry": RetryPolicy(max_retries=9)}}},
+    )
+    environ = {"HOLDFAST_RETRY_MAX_RETRIES": "1", "KAFKA_BROKERS": "there:2", "KAFKA_INPUT_TOPIC": "c.d"}
+    settings = load(spec, environ=environ, cwd=loader.cwd)
+    assert settings.consumers["charge"].retry.max_retries == 9
+    assert settings.kafka.brokers == ("here:1",)
+    assert settings.consumers["charge"].topics == ("c.d",), "what is not handed over is left to the others"
+
+
 def test_within_one_source_the_consumers_own_value_wins(loader: Loader) -> None:
     environ = {"HOLDFAST_RETRY_MAX_RETRIES": "1", "HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES": "7"}
     consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}

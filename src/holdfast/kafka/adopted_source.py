@@ -57,6 +57,12 @@ class AdoptedSource(KafkaSource):
             return None
         return told[len(_MAGIC) + 4 :].partition(b"\0")[0].decode(errors="replace") or None
 
+    def partition_count(self, topic: str, timeout_s: float) -> int:
+        """0: there is no such topic, or it may not be seen. Before `subscribe`, from any thread. Raises SourceError."""
+        with translated(f"look up topic {topic}"):
+            found = self._given.list_topics(topic, timeout=timeout_s).topics[topic]
+        return 0 if found.error is not None else len(found.partitions)
+
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
         self._client = self._given
         self._join(topics, listener)

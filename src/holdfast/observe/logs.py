@@ -171,6 +171,11 @@ def get_logger(name: str) -> Logger:
     return Logger(logging.getLogger(name), bound={}, sampler=_sampler)
 
 
+def logger_for(log: logging.Logger) -> Logger:
+    """The same on a logger of the user's own."""
+    return Logger(log, bound={}, sampler=_sampler)
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: ts, level, logger, event, then the fields (one named like these four gets a `_`)."""
 

@@ -140,7 +140,7 @@ class Cases:
             jitter=self._random.random(),
             tiers_s=tiers_s,
             moved=moved,
-            floor_s=self._floor_s,
+            floor_s=max(self._floor_s, plan.retry_floor_s()) if plan.retry_floor_s else self._floor_s,
         )
         return found, verdict
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,6 +35,8 @@ class Plan:
     breaker: BreakerPolicy | None = None
     storm_guard: StormPolicy | None = None
     rate: RatePolicy | None = None
+    retry_floor_s: Callable[[], float] | None = None
+    """No retry waits less than this says; asked on the loop's thread, so it must not block."""
     unknown_errors: Unknown = "retry"
     not_found: NotFound = "final"
     batch: BatchPolicy | None = None

@@ -14,12 +14,13 @@ from holdfast.settings.tables import UnfitTable
 
 
 class Source(IntEnum):
-    """Highest first."""
+    """Highest first. What is handed over is a thing that is made already, such as a client: nobody can outvote it."""
 
-    ENVIRONMENT = 0
-    DOTENV = 1
-    FILE = 2
-    CODE = 3
+    HANDED_OVER = 0
+    ENVIRONMENT = 1
+    DOTENV = 2
+    FILE = 3
+    CODE = 4
 
 
 class Scope(NamedTuple):
@@ -63,7 +64,7 @@ class Gathered:
             return  # `NAME=` is how compose files pass on what is not set
         if raw is None and not takes_none(setting.kind):
             return  # an option that was left out
-        if setting.code_only and position.source is not Source.CODE:
+        if setting.code_only and position.source not in {Source.CODE, Source.HANDED_OVER}:
             self._refuse(key, f"{origin}: only the code can say {setting.name}; remove it here.")
             return
         try:

@@ -37,12 +37,14 @@ class AppSpec:
 
     `settings={"kafka": {"brokers": "…"}}`, `consumers={"charge": {"topics": "orders.v1", "retry": "financial"}}`.
     `batches` names the consumers whose handlers take lists.
+    `handed_over` is such a tree, too, with `consumers` in it, and goes before every other source.
     """
 
     name: str
     settings: Mapping[str, object] = field(default_factory=dict)
     consumers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     batches: Collection[str] = ()
+    handed_over: Mapping[str, object] = field(default_factory=dict)
 
 
 def load(spec: AppSpec, *, environ: Mapping[str, str], cwd: Path) -> Settings:
@@ -58,6 +60,7 @@ def load(spec: AppSpec, *, environ: Mapping[str, str], cwd: Path) -> Settings:
     _read_dotenv(gathered, cwd / ".env", consumers)
     _read_toml(gathered, cwd / "holdfast.toml", consumers)
     TreeReader(gathered, Source.CODE, consumers).read({**spec.settings, "consumers": spec.consumers})
+    TreeReader(gathered, Source.HANDED_OVER, consumers).read(spec.handed_over)
     return _resolve(spec, gathered, cwd)
 
 

@@ -1,0 +1,225 @@
+"""The composition root of a runner: from hooks and factories to clients, threads and one loop."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from holdfast.core.classification import BUILT_IN, RuleBook
+from holdfast.core.errors import ConfigError, SourceError, StartError
+from holdfast.core.ports import Sink
+from holdfast.deadletter.publisher import Publisher
+from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
+from holdfast.kafka.adopting import close_consumer
+from holdfast.observe.clean import mask_with
+from holdfast.observe.logs import get_logger
+from holdfast.runner.clients import MadeConsumer, check_producer, end_producer, made_consumer, sink_of
+from holdfast.runner.hooks import Hooks
+from holdfast.runner.publishing import DlqPublisher, HookPublisher, NoSink
+from holdfast.runtime.clients import connection_of, consuming_of
+from holdfast.runtime.clock import RealClock
+from holdfast.runtime.executors import ThreadExecutor
+from holdfast.runtime.lifecycle import Lifecycle, LoopThread
+from holdfast.runtime.loop import Loop
+from holdfast.runtime.mailbox import QueueMailbox
+from holdfast.runtime.plan import Plan
+from holdfast.runtime.preflight import Ground, preflight
+from holdfast.runtime.returning import returning
+from holdfast.settings import AppSpec, ConsumerSettings, Settings, load
+
+log = get_logger("holdfast.start")
+
+LOOK_S = 15.0
+FLUSH_S = 2.0
+"""For what is left to send when the loop has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """Everything that was told to a runner and is needed to build it."""
+
+    consumer_factory: Callable[[], Any]
+    producer_factory: Callable[[], Any] | None
+    hooks: Hooks
+    dlq_publisher: DlqPublisher | None
+    name: str
+    handler: str
+    consumer: Mapping[str, Any]
+    """Settings of the consumer that were told as arguments."""
+    settings: Mapping[str, Any]
+    """Other settings in code, by section."""
+
+
+class Assembled:
+    """Put together and not yet started."""
+
+    def __init__(self, lifecycle: Lifecycle, thread: LoopThread, end: Callable[[float], None]) -> None:
+        self.lifecycle = lifecycle
+        self.thread = thread
+        self._end = end
+
+    def run(self) -> int:
+        return self.lifecycle.run(self._end)
+
+
+def assemble(blueprint: Blueprint, leave: Callable[[int], None]) -> Assembled:
+    """Call the factories, check everything that can be wrong, then build. Raises ConfigError or StartError."""
+    client = blueprint.consumer_factory()
+    try:
+        return _assemble(blueprint, made_consumer(client), leave)
+    except BaseException:
+        close_consumer(client)
+        raise
+
+
+def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], None]) -> Assembled:
+    settings = _settings(blueprint, made)
+    own = settings.consumers[blueprint.name]
+    mask_with(settings.masking.rules)
+    blueprint.hooks.deserialise = made.deserialise
+    producer = blueprint.producer_factory() if blueprint.producer_factory is not None else None
+    sink = _sink(blueprint, made, producer, settings)
+    ground = _ground(blueprint, made, own, settings)
+    thread = _loop_thread(blueprint, made, settings, ground, sink)
+
+    def end(left_s: float) -> None:
+        until = time.monotonic() + min(FLUSH_S, left_s)
+        sink.close(max(0.0, until - time.monotonic()))
+        if producer is not None and blueprint.dlq_publisher is not None:
+            end_producer(producer, max(0.1, until - time.monotonic()))
+
+    return Assembled(Lifecycle([thread], shutdown_timeout_s=settings.shutdown.timeout_s, leave=leave), thread, end)
+
+
+def _settings(blueprint: Blueprint, made: MadeConsumer) -> Settings:
+    own, told = dict(made.tree.get("consumer", {})), dict(blueprint.consumer)
+    if "group" in own and made.source is not None and told.get("group") not in (None, own["group"]):
+        raise ConfigError(
+            f"KafkaConsumerRunner: group is {told['group']!r}, but the consumer was made for {own['group']!r}; leave"
+            " group out."
+        )
+    consumer = own | {name: value for name, value in told.items() if value is not None}
+    spec = AppSpec(
+        name=blueprint.name,
+        settings={name: value for name, value in blueprint.settings.items() if name != "consumer"},
+        consumers={blueprint.name: dict(blueprint.settings.get("consumer", {}))},
+        handed_over={"kafka": made.tree.get("kafka", {}), "consumers": {blueprint.name: consumer}},
+    )
+    settings = load(spec, environ=os.environ, cwd=Path.cwd())
+    if f"consumers.{blueprint.name}.consumer.group" not in settings.origins:
+        raise ConfigError(
+            'KafkaConsumerRunner: nobody says which group to join; add "group.id" to the dict of consumer_factory, or'
+            " group=… here, or set KAFKA_CONSUMER_GROUP."
+        )
+    for warning in settings.warnings:
+        log.warning("settings", warning=warning)
+    return settings
+
+
+def _sink(blueprint: Blueprint, made: MadeConsumer, producer: object | None, settings: Settings) -> Sink:
+    """What sends letters of ours, and moves records to retry topics."""
+    if blueprint.dlq_publisher is not None:
+        if producer is not None:
+            check_producer(producer)
+        return NoSink() if made.source is not None else KafkaSink(sink_properties(connection_of(settings.kafka)))
+    if producer is not None:
+        return sink_of(producer)
+    if made.source is None:
+        return KafkaSink(sink_properties(connection_of(settings.kafka)))
+    raise ConfigError(
+        "KafkaConsumerRunner: nothing can bury a record: give a dlq_publisher, or a producer_factory, or let"
+        " consumer_factory return a dict of configuration."
+    )
+
+
+def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, settings: Settings) -> Ground:
+    """What must be there before the start. Raises StartError."""
+    buried_by_hook = blueprint.dlq_publisher is not None
+    if made.partitions is None:
+        admin = KafkaAdmin(admin_properties(connection_of(settings.kafka)))
+        return preflight(admin, [replace(own, names={}) if buried_by_hook else own], wait=False)
+    if own.retry_topics.delays:
+        raise ConfigError(
+            "KafkaConsumerRunner: retry topics need a consumer_factory that returns a dict of configuration."
+        )
+    letters = [] if buried_by_hook else sorted(set(own.dead_letter_topics.values()))
+    try:
+        counts = {topic: made.partitions(topic, LOOK_S) for topic in [*own.topics, *letters]}
+    except SourceError as error:
+        raise StartError(str(error)) from error
+    missing = [
+        f"Topic {topic} does not exist, or this login may not see it."
+        f" Create it: kafka-topics.sh --create --topic {topic} --bootstrap-server …"
+        for topic, count in counts.items()
+        if not count
+    ]
+    if missing:
+        raise StartError("\n".join(missing))
+    return Ground(topic_ids={}, letter_partitions={topic: counts[topic] for topic in letters}, tiers={})
+
+
+def _loop_thread(
+    blueprint: Blueprint, made: MadeConsumer, settings: Settings, ground: Ground, sink: Sink
+) -> LoopThread:
+    own, hooks = settings.consumers[blueprint.name], blueprint.hooks
+    plan = _plan(blueprint, own, settings, ground)
+    mailbox = QueueMailbox()
+    call = returning(hooks.call) if plan.tiers else hooks.call
+    publisher: Publisher
+    if blueprint.dlq_publisher is not None:
+        publisher = HookPublisher(blueprint.dlq_publisher, hooks, sink, group=plan.group, handler=plan.handler)
+    else:
+        publisher = Publisher(
+            sink,
+            topics=plan.dead_letter_topics,
+            partitions=ground.letter_partitions,
+            group=plan.group,
+            handler=plan.handler,
+            app_version=plan.app_version,
+            form=own.dead_letter.format,
+            masking=settings.masking.rules,
+        )
+    loop = Loop(
+        plan,
+        source=made.source or KafkaSource(source_properties(connection_of(settings.kafka), consuming_of(own))),
+        executor=ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name),
+        mailbox=mailbox,
+        publisher=publisher,
+        clock=RealClock(),
+        random=Random(),
+    )
+    return LoopThread(loop, mailbox)
+
+
+def _plan(blueprint: Blueprint, own: ConsumerSettings, settings: Settings, ground: Ground) -> Plan:
+    return Plan(
+        name=own.name,
+        group=own.group,
+        topics=own.topics,
+        order=own.order,
+        capacity=own.concurrency or 1,
+        commit=own.commit,
+        retry=own.retry,
+        retry_by_error=own.retries,
+        retry_floor_s=blueprint.hooks.retry_floor_s,
+        rules=RuleBook(own.rules) if own.rules else BUILT_IN,
+        breaker=own.breaker,
+        storm_guard=own.storm_guard,
+        rate=own.rate,
+        unknown_errors=own.unknown_errors,
+        not_found=own.not_found,
+        buffer=own.buffer,
+        sweep=own.max_poll_records,
+        reset=own.auto_offset_reset,
+        revoke_timeout_s=own.timings.revoke_timeout_s,
+        dead_letter_topics=own.dead_letter_topics,
+        topic_ids=ground.topic_ids,
+        tiers=ground.tiers.get(own.name),
+        handler=blueprint.handler,
+        app_version=settings.app.version,
+    )

@@ -1,0 +1,126 @@
+"""What factories may return, and what is refused, before any broker is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from holdfast.core.errors import ConfigError
+from holdfast.runner import KafkaConsumerRunner
+from holdfast.runner.clients import made_consumer, sink_of
+from holdfast.runner.properties import consumer_tree, producer_connection
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+BEHAVED = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+
+
+def test_a_dict_is_read_in_the_words_of_our_settings() -> None:
+    tree = consumer_tree(
+        {
+            "bootstrap.servers": "a:1,b:2",
+            "group.id": "billing",
+            "auto.offset.reset": "smallest",
+            "session.timeout.ms": "45000",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": "false",
+            "auto.commit.interval.ms": 5000,
+            "sasl.password": "s3cret",
+            "socket.nagle.disable": True,
+        }
+    )
+    assert tree == {
+        "kafka": {"brokers": "a:1,b:2", "sasl_password": "s3cret", "librdkafka": {"socket.nagle.disable": True}},
+        "consumer": {"group": "billing", "auto_offset_reset": "earliest", "session_timeout_ms": 45000},
+    }
+
+
+@pytest.mark.parametrize("name", ["enable.auto.commit", "enable.auto.offset.store"])
+@pytest.mark.parametrize("value", [True, "true", 1])
+def test_a_dict_that_lets_the_client_commit_by_itself_is_refused(name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f'"{name}" is on'):
+        consumer_tree({"bootstrap.servers": "a:1", name: value})
+
+
+def test_a_dict_with_the_names_of_the_other_library_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'bootstrap_servers', 'group_id': a dict has the names of confluent-kafka"):
+        consumer_tree({"bootstrap_servers": "a:1", "group_id": "g"})
+
+
+def test_a_producers_dict_says_how_to_reach_the_brokers() -> None:
+    connection = producer_connection(
+        {
+            "bootstrap.servers": "a:1, b:2",
+            "security.protocol": "SSL",
+            "acks": "all",
+            "enable.idempotence": True,
+            "x.y": 1,
+        }
+    )
+    assert (list(connection.brokers), connection.security_protocol) == (["a:1", "b:2"], "SSL")
+    assert connection.properties == {"x.y": 1}
+    with pytest.raises(ConfigError) as caught:
+        producer_connection({"acks": 1, "group.id": "g", "transactional.id": "t"})
+    assert len(caught.value.problems) == 4
+
+
+class Stranger:
+    """Of no library."""
+
+
+@pytest.mark.parametrize("made", [None, Stranger(), "localhost:9092"])
+def test_what_is_no_client_is_refused(made: object) -> None:
+    with pytest.raises(ConfigError, match="consumer_factory returned something of type"):
+        made_consumer(made)
+    with pytest.raises(ConfigError, match="producer_factory returned something of type"):
+        sink_of(made)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings but those of the test."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("KAFKA_INPUT_TOPIC", "KAFKA_CONSUMER_GROUP", "KAFKA_BROKERS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def refused(**told: Any) -> str:
+    ended: list[str] = []
+    runner = KafkaConsumerRunner(
+        process_message=print, cleanup_callback=lambda: ended.append("cleaned up"), **{"topics": "a.b"} | told
+    )
+    with pytest.raises(ConfigError) as caught:
+        runner.run()
+    assert ended == ["cleaned up"], "the end is the end, also of what never began"
+    return " ".join(caught.value.problems)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_is_missing_is_said_before_anything_starts() -> None:
+    named = NOWHERE | {"group.id": "g"}
+    assert "which group to join" in refused(consumer_factory=lambda: NOWHERE)
+    assert "no topic to consume" in refused(consumer_factory=lambda: named, topics=None)
+    assert "session_timeout_ms" in refused(consumer_factory=lambda: named | {"session.timeout.ms": 10})
+    assert "nothing can bury a record" in refused(consumer_factory=lambda: Consumer(named | BEHAVED))
+    assert "the consumer was made for 'g'" in refused(consumer_factory=lambda: Consumer(named | BEHAVED), group="h")
+    assert '"enable.auto.offset.store": False' in refused(consumer_factory=lambda: Consumer(named))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_a_factory_says_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_CONSUMER_GROUP", "from-outside")
+    monkeypatch.setenv("KAFKA_BROKERS", "outside:9092")
+    monkeypatch.setenv("HOLDFAST_SHUTDOWN_TIMEOUT_S", "7")
+    from holdfast.runner.assembly import _settings
+
+    runner = KafkaConsumerRunner(consumer_factory=dict, process_message=print, topics="a.b")
+    made = made_consumer(NOWHERE | {"group.id": "told"})
+    settings = _settings(runner._blueprint, made)
+    own = settings.consumers["runner"]
+    assert (settings.kafka.brokers, own.group, own.topics) == (("127.0.0.1:1",), "told", ("a.b",))
+    assert settings.shutdown.timeout_s == 7
+    assert own.concurrency == 1
+    settings = _settings(runner._blueprint, made_consumer(NOWHERE))
+    assert settings.consumers["runner"].group == "from-outside"

@@ -1,0 +1,244 @@
+"""The user's functions on the way of a record: what their results mean, what is handed to them, what is logged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.core.classification import classify
+from holdfast.core.errors import ConfigError, DecodeError, Halt, Reject
+from holdfast.core.partitions import Partition
+from holdfast.core.records import Message, TopicPartition
+from holdfast.core.runs import Run
+from holdfast.observe.logs import Entry
+from holdfast.runner import KafkaConsumerRunner, ProcessingFailed
+from holdfast.runner.hooks import Hooks, MessageRefused
+from holdfast.testing.simulator.log import FakeMessage
+
+PLACE = TopicPartition("orders.payment.v1", 3)
+
+
+def record(value: bytes | None = b'{"n": 1}') -> Message:
+    return FakeMessage(PLACE, 7, key=None, value=value)
+
+
+def run_of(message: Message) -> Run:
+    return Run(Partition(PLACE, epoch=1, start=0), [message], (0,), {})
+
+
+def hooks(process: Callable[[Any], Any] = lambda message: None, **more: Any) -> Hooks:
+    told: dict[str, Any] = {
+        "message_factory": None,
+        "message_context": None,
+        "rate_limit_min_delay_ms": None,
+        "logger": None,
+        "one_at_a_time": True,
+    }
+    return Hooks(process_message=process, **told | more)
+
+
+def call(made: Hooks, value: bytes | None = b'{"n": 1}') -> None:
+    message = record(value)
+    made.call(message, run_of(message))
+
+
+class Broken(Exception):
+    """Known to nobody."""
+
+
+@pytest.mark.parametrize("result", [None, True, {"success": True}, {"success": True, "error": "of no interest"}])
+def test_these_results_mean_success(result: object) -> None:
+    call(hooks(lambda message: result))
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "text"),
+    [
+        ({"success": False, "error": ConnectionError("away")}, ConnectionError, "away"),
+        ({"success": False, "error": "no such account"}, ProcessingFailed, "no such account"),
+        ({"success": False, "error": None}, ProcessingFailed, "no error is told"),
+        ({"success": False}, ProcessingFailed, "no error is told"),
+        (False, ProcessingFailed, "returned False"),
+    ],
+)
+def test_these_results_mean_failure_with_that_error(result: object, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        call(hooks(lambda message: result))
+
+
+def test_an_error_that_is_only_told_in_words_is_retried_like_every_unknown_one() -> None:
+    assert classify(ProcessingFailed("no such account")).kind == "retryable"
+
+
+async def later() -> None: ...
+
+
+@pytest.mark.parametrize("result", [0, "done", {}, {"success": "yes"}, {"error": "x"}, object()])
+def test_a_result_that_says_neither_stops_the_app_instead_of_losing_a_record(result: object) -> None:
+    with pytest.raises(Halt, match="neither success nor failure"):
+        call(hooks(lambda message: result))
+
+
+def test_a_coroutine_is_no_result_either() -> None:
+    with pytest.raises(Halt, match="coroutine"):
+        call(hooks(lambda message: later()))
+
+
+def test_what_process_message_raises_is_the_error() -> None:
+    def process(message: object) -> None:
+        raise Broken
+
+    with pytest.raises(Broken):
+        call(hooks(process))
+
+
+def test_the_message_is_what_the_factory_makes_of_the_json_object() -> None:
+    seen: list[object] = []
+    call(hooks(seen.append, message_factory=lambda data: ("made of", data)))
+    call(hooks(seen.append))
+    assert seen == [("made of", {"n": 1}), {"n": 1}]
+
+
+@pytest.mark.parametrize("value", [b"{not json", b"[1]", b"\xff", None])
+def test_bytes_that_are_no_json_object_are_final(value: bytes | None) -> None:
+    with pytest.raises(DecodeError):
+        call(hooks(), value)
+
+
+def test_the_consumers_own_deserialiser_is_asked_instead_and_its_failure_does_not_quote_the_payload() -> None:
+    seen: list[object] = []
+    made = hooks(seen.append)
+    made.deserialise = lambda topic, headers, data: (topic, headers, json.loads(data or b""))
+    call(made)
+    assert seen == [(PLACE.topic, [], {"n": 1})]
+    with pytest.raises(DecodeError, match="JSONDecodeError") as caught:
+        call(made, b"4111111111111111 is no JSON")
+    assert "4111" not in str(caught.value)
+    assert caught.value.__context__ is None
+    with pytest.raises(DecodeError, match="tombstone"):
+        call(made, None)
+
+
+def test_a_factory_that_fails_is_final_whatever_it_raises() -> None:
+    def refuse(error: Exception) -> Callable[[object], None]:
+        def factory(data: object) -> None:
+            raise error
+
+        return factory
+
+    with pytest.raises(KeyError):
+        call(hooks(message_factory=refuse(KeyError("id"))))
+    with pytest.raises(MessageRefused) as caught:
+        call(hooks(message_factory=refuse(Broken())))
+    assert isinstance(caught.value.__cause__, Broken)
+    assert classify(caught.value).kind == "non-retryable"
+    with pytest.raises(Reject):
+        call(hooks(message_factory=refuse(Reject("old version"))))
+
+
+def test_what_is_known_of_a_record_is_the_message_or_the_data_or_the_bytes() -> None:
+    def factory(data: Any) -> Any:
+        return data["n"] * 10
+
+    made = hooks(message_factory=factory)
+    assert made.as_far_as_known(record()) == 10
+    assert made.as_far_as_known(record(b'{"m": 1}')) == {"m": 1}
+    assert made.as_far_as_known(record(b"{")) == b"{"
+    assert made.as_far_as_known(record(None)) is None
+
+
+def test_the_floor_under_retries_is_asked_for_on_the_worker_after_each_failure() -> None:
+    asked: list[str] = []
+
+    def rate() -> float:
+        asked.append(threading.current_thread().name)
+        if len(asked) == 2:
+            raise Broken
+        return 1500.0 * len(asked)
+
+    made = hooks(lambda message: {"success": len(asked) > 2}, rate_limit_min_delay_ms=rate)
+    assert made.retry_floor_s() == 0.0
+    floors = []
+    for _ in range(3):
+        with pytest.raises(ProcessingFailed):
+            call(made)
+        floors.append(made.retry_floor_s())
+    call(made)
+    assert floors == [1.5, 1.5, 4.5], "one that cannot be told leaves the last one"
+
+
+class Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[tuple[int, Entry]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        assert isinstance(record.msg, Entry)
+        self.entries.append((record.levelno, record.msg))
+
+
+def test_a_failure_is_logged_with_the_users_logger_and_context() -> None:
+    logger, kept = logging.getLogger("tests.runner.mine"), Kept()
+    logger.addHandler(kept)
+    adapter: Any = logging.LoggerAdapter(logger, {})
+    for said in (logger, adapter):
+        with pytest.raises(ProcessingFailed):
+            call(hooks(lambda message: False, logger=said, message_context=lambda message: f"n={message['n']}\nx"))
+    with pytest.raises(ProcessingFailed):
+        call(hooks(lambda message: False, logger=logger, message_context=lambda message: message["m"]))
+    with pytest.raises(DecodeError):
+        call(hooks(logger=logger, message_context=lambda message: "of what?"), b"{")
+    entries = [entry for _, entry in kept.entries]
+    assert {level for level, _ in kept.entries} == {logging.WARNING}
+    assert {entry.event for entry in entries} == {"processing_failed"}
+    assert [entry.fields.get("context") for entry in entries[2:]] == ["(message_context failed: KeyError)", None]
+    assert "\n" not in str(entries[0].fields["context"])
+    assert entries[1].fields == entries[0].fields
+    assert {name: entries[0].fields[name] for name in ("attempt", "error_type", "topic", "partition", "offset")} == {
+        "attempt": 1,
+        "error_type": "ProcessingFailed",
+        "topic": PLACE.topic,
+        "partition": 3,
+        "offset": 7,
+    }
+
+
+def nothing() -> None: ...
+
+
+async def asleep(message: object) -> None: ...
+
+
+def test_everything_that_is_wrong_with_the_hooks_is_said_before_anything_starts() -> None:
+    wrong: dict[str, Any] = {
+        "consumer_factory": lambda config: config,
+        "process_message": asleep,
+        "message_factory": nothing,
+        "dlq_publisher": lambda message, error: None,
+        "running_flag_setter": nothing,
+        "cleanup_callback": 3,
+        "logger": "log",
+    }
+    with pytest.raises(ConfigError) as caught:
+        KafkaConsumerRunner(**wrong)
+    said = " ".join(caught.value.problems)
+    assert len(caught.value.problems) == 7
+    for part in (
+        "consumer_factory cannot be called as consumer_factory()",
+        "process_message is async def",
+        "message_factory cannot be called as message_factory(data)",
+        "dlq_publisher cannot be called as dlq_publisher(message, error, retry_count=0)",
+        "running_flag_setter cannot be called as running_flag_setter(True)",
+        "cleanup_callback must be a function; got something of type int",
+        "logger must be a logging.Logger",
+    ):
+        assert part in said
+
+
+def test_functions_whose_signature_nobody_can_tell_are_taken() -> None:
+    KafkaConsumerRunner(consumer_factory=dict, process_message=print, message_factory=dict)

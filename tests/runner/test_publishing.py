@@ -1,0 +1,110 @@
+"""`dlq_publisher` in place of letters of ours: what it is called with, and what its word is worth."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import Fault, SinkError
+from holdfast.core.partitions import Partition
+from holdfast.core.ports import Outgoing, Receipt
+from holdfast.core.runs import Attempt, Case
+from holdfast.core.verdicts import Bury
+from holdfast.runner.hooks import Hooks, MessageRefused
+from holdfast.runner.publishing import HookPublisher, NoSink
+from tests.runner.test_hooks import PLACE, hooks, record, run_of
+
+Outcome = Receipt | SinkError
+BURY = Bury("because", "X")
+
+
+def case(value: bytes | None = b'{"n": 1}', failures: int = 1) -> Case:
+    made = Case(Partition(PLACE, epoch=1, start=0), 0, record(value), (), 0.0)
+    for _ in range(failures):
+        made.note(Attempt(0.0, "ValueError"))
+    return made
+
+
+def publisher(publish: Any, made: Hooks | None = None) -> HookPublisher:
+    return HookPublisher(publish, made or hooks(), NoSink(), group="g", handler="app:process")
+
+
+def outcome_of(publish: Any, one: Case | None = None, error: BaseException | None = None) -> Outcome:
+    told: SimpleQueue[Outcome] = SimpleQueue()
+    letters = publisher(publish)
+    letters.send(letters.letter(one or case(), error or ValueError("x"), BURY), told.put)
+    return told.get(timeout=10)
+
+
+@pytest.mark.parametrize("word", [None, True])
+def test_none_and_true_mean_published(word: object) -> None:
+    assert outcome_of(lambda message, error, retry_count: word) == Receipt("dlq_publisher", 3, 7)
+
+
+@pytest.mark.parametrize("word", [False, 0, 1, "sent", []])
+def test_every_other_word_means_not_published(word: object) -> None:
+    outcome = outcome_of(lambda message, error, retry_count: word)
+    assert isinstance(outcome, SinkError)
+    assert (outcome.fault, outcome.code) == (Fault.RETRY, "NOT_PUBLISHED")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("4111111111111111"), SystemExit(1)])
+def test_an_exception_means_not_published_and_is_not_quoted(error: BaseException) -> None:
+    def publish(message: object, cause: object, retry_count: int) -> None:
+        raise error
+
+    outcome = outcome_of(publish)
+    assert isinstance(outcome, SinkError)
+    assert type(error).__name__ in str(outcome)
+    assert "4111" not in str(outcome)
+
+
+def test_it_gets_the_message_the_error_and_how_often_it_was_retried() -> None:
+    calls: list[tuple[object, object, int]] = []
+
+    def publish(message: object, error: object, retry_count: int = -1) -> None:
+        calls.append((message, error, retry_count))
+
+    final, cause = ValueError("final"), LookupError("unknown to all")
+    refused = MessageRefused("message_factory failed")
+    refused.__cause__ = cause
+    outcome_of(publish, case(failures=4), final)
+    outcome_of(publish, case(b"{"), refused)
+    assert calls == [({"n": 1}, final, 3), (b"{", cause, 0)]
+
+
+def test_it_runs_on_a_worker_and_never_beside_process_message() -> None:
+    began, may_end, order = threading.Event(), threading.Event(), SimpleQueue[str]()
+
+    def process(message: object) -> None:
+        began.set()
+        may_end.wait(10)
+        order.put("processed")
+
+    def publish(message: object, error: object, retry_count: int) -> None:
+        order.put(f"published on {threading.current_thread().name}")
+
+    made = hooks(process)
+    message = record()
+    told: SimpleQueue[Outcome] = SimpleQueue()
+    worker = threading.Thread(target=made.call, args=(message, run_of(message)))
+    worker.start()
+    assert began.wait(10)
+    letters = publisher(publish, made)
+    letters.send(letters.letter(case(), ValueError(), BURY), told.put)
+    may_end.set()
+    told.get(timeout=10)
+    worker.join(10)
+    assert [order.get(timeout=1), order.get(timeout=1)] == ["processed", "published on runner-dlq"]
+
+
+def test_a_letter_is_not_made_smaller_and_other_records_go_the_usual_way() -> None:
+    letters = publisher(lambda message, error, retry_count: True)
+    letter = letters.letter(case(), ValueError(), BURY)
+    assert letters.shrink(letter) is letter
+    told: list[Outcome] = []
+    letters.send(Outgoing("orders.retry", b"v"), told.append)
+    assert isinstance(told[0], SinkError)

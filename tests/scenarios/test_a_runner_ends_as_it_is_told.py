@@ -1,0 +1,133 @@
+"""P6, 002: SIGTERM finishes what is in hand and cuts waits short; hooks come in their order; exit codes say why."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.member import APPS, ROOT
+from tests.scenarios.runners import KINDS, Kind
+
+BEGINNING = ["consumer_factory", "producer_factory", "health_server_start", "running True"]
+END = ["running False", "health_server_stop", "cleanup_callback"]
+
+
+class Process:
+    """The runner of `apps/runner.py`, in a process of its own."""
+
+    def __init__(self, kind: Kind, kafka: TopicAdmin, topic: str, folder: Path, **variables: str) -> None:
+        self.topic = topic
+        self.journal = folder / "journal"
+        self.gate = folder / "gate"
+        self.output = folder / "output"
+        environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "KAFKA_"))},
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "RUNNER_JOURNAL": str(self.journal),
+            "RUNNER_GATE": str(self.gate),
+            "RUNNER_TOPIC": topic,
+            "RUNNER_KIND": kind,
+            "RUNNER_BROKER": kafka.bootstrap,
+            **variables,
+        }
+        with self.output.open("wb") as output:
+            command = [sys.executable, str(APPS / "runner.py")]
+            self.process = subprocess.Popen(command, env=environ, cwd=folder, stdout=output, stderr=output)
+
+    def notes(self) -> list[str]:
+        return self.journal.read_text().splitlines() if self.journal.exists() else []
+
+    def until(self, note: str) -> None:
+        until(lambda: note in self.notes() or self.process.poll() is not None, 30, note)
+        assert note in self.notes(), self.output.read_text()
+
+    def terminate(self) -> float:
+        self.process.send_signal(signal.SIGTERM)
+        return time.monotonic()
+
+    def wait(self) -> int:
+        return self.process.wait(40)
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> Iterator[Start]:
+    """`start(kind, {"n": 0}, …)`: these records are there, and a runner for them is on its way."""
+    started: list[Process] = []
+
+    def make(kind: Kind, *records: dict[str, Any], **variables: str) -> Process:
+        name = topic()
+        Client(kafka).produce(name, [Sent(json.dumps(record).encode()) for record in records])
+        started.append(Process(kind, kafka, name, tmp_path, **variables))
+        return started[-1]
+
+    yield make
+    for one in started:
+        one.process.kill()
+        one.process.wait(10)
+        sys.stdout.write(one.output.read_text())
+
+
+def committed(kafka: TopicAdmin, process: Process) -> int | None:
+    return Client(kafka).committed(f"group-of-{process.topic}", process.topic)[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sigterm_finishes_the_record_in_hand_commits_it_and_calls_the_hooks_of_the_end_in_order(
+    kafka: TopicAdmin, start: Start, kind: Kind
+) -> None:
+    process = start(kind, {"n": 0}, {"n": 1, "do": "wait"}, {"n": 2})
+    process.until("start 1")
+    process.terminate()
+    until(lambda: "drain_started" in process.output.read_text(), 10, "it drains")
+    assert process.process.poll() is None, "it waits for what is in hand"
+    process.gate.touch()
+    assert process.wait() == 0
+    assert process.notes() == [*BEGINNING, "start 0", "end 0", "start 1", "end 1", *END]
+    assert committed(kafka, process) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sigterm_in_a_long_back_off_ends_it_at_once_and_leaves_the_record_to_the_next_owner(
+    kafka: TopicAdmin, start: Start, kind: Kind
+) -> None:
+    process = start(kind, {"n": 0}, {"n": 1, "do": "fail"})
+    process.until("start 1")
+    until(lambda: committed(kafka, process) == 1, 20, "the first record is committed")
+    began = process.terminate()
+    assert process.wait() == 0
+    assert time.monotonic() - began < 3.0, "not the 30 s of the back-off"
+    assert process.notes()[-len(END) :] == END
+    assert committed(kafka, process) == 1
+
+
+def test_a_handler_that_never_ends_does_not_keep_the_hooks_of_the_end_from_being_called(
+    kafka: TopicAdmin, start: Start
+) -> None:
+    process = start("dict", {"n": 0, "do": "hang"}, RUNNER_TIMEOUT_S="2")
+    process.until("start 0")
+    process.terminate()
+    assert process.wait() == 5
+    assert process.notes() == [*BEGINNING, "start 0", *END]
+    assert committed(kafka, process) is None
+
+
+def test_a_result_that_says_nothing_stops_the_process_with_code_4(kafka: TopicAdmin, start: Start) -> None:
+    process = start("dict", {"n": 0, "do": "nonsense"})
+    assert process.wait() == 4
+    assert process.notes() == [*BEGINNING, "start 0", *END]
+    assert committed(kafka, process) is None

@@ -1,0 +1,104 @@
+"""P1, 002: success, failure in words, an exception that passes, final errors, and bytes that are no message."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.runners import KINDS, QUICK, Kind, Running
+
+
+@dataclass(frozen=True)
+class Order:
+    number: int
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Order:
+        return cls(**data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_runner_processes_retries_and_buries(kafka: TopicAdmin, topic: TopicFactory, kind: Kind) -> None:
+    name, client = topic(partitions=2), Client(kafka)
+    values = [*(b'{"number": %d}' % number for number in range(8)), b"{broken", b'{"size": 1}']
+    client.produce(name, [Sent(value, partition=index % 2) for index, value in enumerate(values)])
+    attempts: list[tuple[int, float]] = []
+    buried: list[tuple[object, str, int]] = []
+    beside: list[int] = []
+    busy = Counter[str]()
+
+    def process_message(message: Order) -> object:
+        busy["now"] += 1
+        beside.append(busy["now"])
+        attempts.append((message.number, time.monotonic()))
+        tries = sum(number == message.number for number, _ in attempts)
+        busy["now"] -= 1
+        match message.number:
+            case 1:
+                return {"success": tries == 2, "error": "not yet"}
+            case 2:
+                return {"success": False, "error": ValueError("never")}
+            case 3 if tries < 3:
+                raise ConnectionError("away for a moment")
+            case 4:
+                raise TimeoutError("away for good")
+            case 5:
+                raise PermissionError("no rights")
+            case _:
+                pass
+        return None if message.number % 2 else True
+
+    def dlq_publisher(message: object, error: Exception, retry_count: int) -> bool:
+        busy["now"] += 1
+        beside.append(busy["now"])
+        buried.append((message, type(error).__name__, retry_count))
+        busy["now"] -= 1
+        return True
+
+    group = f"group-of-{name}"
+    with Running(
+        kind,
+        kafka,
+        name,
+        process_message=process_message,
+        message_factory=Order.from_dict,
+        dlq_publisher=dlq_publisher,
+        rate_limit_min_delay_ms=lambda: 70,
+        message_context=lambda message: f"number={message.number}",
+    ) as running:
+        running.until(lambda: len(buried) == 5, "five are buried")
+        until(lambda: [client.committed(group, name, p)[0] for p in (0, 1)] == [5, 5], 20, "all is committed")
+
+    tries = Counter(number for number, _ in attempts)
+    assert tries == {0: 1, 1: 2, 2: 1, 3: 3, 4: 3, 5: tries[5], 6: 1, 7: 1}
+    assert sorted(buried, key=str) == sorted(
+        [
+            (Order(2), "ValueError", 0),
+            (Order(4), "TimeoutError", 2),
+            (Order(5), "PermissionError", tries[5] - 1),
+            (b"{broken", "DecodeError", 0),
+            ({"size": 1}, "TypeError", 0),
+        ],
+        key=str,
+    )
+    waits = [later - at for number in (3, 4) for (_, at), (_, later) in _pairs(attempts, number)]
+    assert len(waits) == 4
+    for wait_s, asked_ms in zip(waits, [50, 100, 50, 100], strict=True):
+        assert wait_s >= max(asked_ms, 70) / 1000 - 0.002, "the back-off, and never less than the rate limit allows"
+    assert QUICK.max_retries == 2
+    assert set(beside) == {1}, "no two functions of the user ran at the same time"
+    said = {(said.event, said.fields.get("context")) for said in running.log.of("processing_failed")}
+    assert ("processing_failed", "number=4") in said
+
+
+def _pairs(attempts: list[tuple[int, float]], number: int) -> list[tuple[tuple[int, float], tuple[int, float]]]:
+    own = [attempt for attempt in attempts if attempt[0] == number]
+    return list(itertools.pairwise(own))

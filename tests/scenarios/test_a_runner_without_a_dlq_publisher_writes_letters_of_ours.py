@@ -1,0 +1,79 @@
+"""P9, 000 §2.2: without a `dlq_publisher` a letter goes out through the producer of the user's factory, whichever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from kafka import KafkaProducer
+
+from holdfast.core.errors import StartError
+from holdfast.runner import KafkaConsumerRunner
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.runners import KINDS, Kind, Running, factory_of
+
+VALUE = b'{"n":  1, "text": "\xc3\xa4"}'
+
+
+def producer_of(kind: Kind, kafka: TopicAdmin) -> Callable[[], Any]:
+    made: dict[Kind, Callable[[], Any]] = {
+        "dict": lambda: {"bootstrap.servers": kafka.bootstrap, "acks": "all"},
+        "confluent-kafka": lambda: Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0}),
+        "kafka-python": lambda: KafkaProducer(bootstrap_servers=kafka.bootstrap, acks="all"),
+    }
+    return made[kind]
+
+
+def refuse(message: object) -> None:
+    raise ValueError("final")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_letter_of_ours_goes_out_through_the_users_producer(
+    kafka: TopicAdmin, topic: TopicFactory, kind: Kind
+) -> None:
+    name, client = topic(partitions=2), Client(kafka)
+    letters = kafka.create_topic(f"{name}.dlq", partitions=2)
+    client.produce(name, [Sent(VALUE, key=b"\xff", headers=[("h", b"\x00")], partition=1)])
+    group = f"group-of-{name}"
+    with Running(
+        kind, kafka, name, process_message=refuse, producer_factory=producer_of(kind, kafka), dead_letter=letters
+    ):
+        until(lambda: client.committed(group, name, 1)[0] == 1, 30, "it is buried and committed")
+    [letter] = client.read(letters, 1, partitions=2)
+    told = json.loads(letter.value())
+    assert (letter.partition(), letter.key(), letter.headers()[0]) == (1, b"\xff", ("h", b"\x00"))
+    assert (told["error_type"], told["error_classification"], told["retry_count"]) == ("ValueError", "non-retryable", 0)
+    assert (told["consumer_group"], told["original_encoding"]) == (group, "base64")
+
+
+def test_with_a_dict_alone_the_letters_topic_is_made(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(partitions=3), Client(kafka)
+    client.produce(name, [Sent(VALUE, partition=2)])
+    with Running("dict", kafka, name, process_message=refuse, dead_letter=f"{name}.made.dlq"):
+        until(lambda: client.committed(f"group-of-{name}", name, 2)[0] == 1, 30, "it is buried and committed")
+    assert len(client.read(f"{name}.made.dlq", 1, partitions=3)) == 1
+
+
+@pytest.mark.parametrize("kind", ["confluent-kafka", "kafka-python"])
+def test_with_a_consumer_of_the_user_a_topic_that_is_missing_is_said_before_the_start(
+    kafka: TopicAdmin, topic: TopicFactory, kind: Kind
+) -> None:
+    name = topic()
+    runner = KafkaConsumerRunner(
+        consumer_factory=factory_of(kind, kafka, name),
+        producer_factory=producer_of("confluent-kafka", kafka),
+        process_message=refuse,
+        topics=[name, f"{name}.too"],
+        dead_letter=f"{name}.dlq",
+    )
+    with pytest.raises(StartError) as caught:
+        runner.run()
+    said = str(caught.value).splitlines()
+    assert [line.split()[1] for line in said] == [f"{name}.too", f"{name}.dlq"]
+    assert "kafka-topics.sh --create" in said[1]
