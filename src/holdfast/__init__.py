@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from holdfast.core.sensitive import CardNumbers as CardNumbers
     from holdfast.core.sensitive import SensitiveData as SensitiveData
     from holdfast.core.storm import StormPolicy as StormPolicy
-    from holdfast.runtime.batch_handler import BatchContext as BatchContext
     from holdfast.runner.retry import RetryConfig as RetryConfig
     from holdfast.runner.runner import KafkaConsumerRunner as KafkaConsumerRunner
+    from holdfast.runtime.batch_handler import BatchContext as BatchContext
     from holdfast.runtime.context import Context as Context
 
 __version__ = "0.1.0"

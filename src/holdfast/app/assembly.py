@@ -11,7 +11,6 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from holdfast.core.classification import BUILT_IN, RuleBook
 from holdfast.core.errors import ConfigError
 from holdfast.core.ports import Executor
 from holdfast.deadletter.publisher import Publisher
@@ -30,6 +29,7 @@ from holdfast.runtime.lifecycle import Lifecycle, LoopThread
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.planning import plan_from
 from holdfast.runtime.preflight import Ground, preflight
 from holdfast.runtime.restoring import LetterTopics, letter_topics
 from holdfast.runtime.returning import returning, returning_async
@@ -167,35 +167,9 @@ def _loop_thread(
 
 def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, ground: Ground) -> Plan:
     """What the loop needs to know, from the settings."""
-    return Plan(
-        name=own.name,
-        group=own.group,
-        topics=own.topics,
-        order=own.order,
-        capacity=own.concurrency or (COROUTINES if consumer.shape.is_async else THREADS),
-        commit=own.commit,
-        retry=own.retry,
-        retry_by_error=own.retries,
-        timeout=own.timeout,
-        rules=RuleBook(own.rules) if own.rules else BUILT_IN,
-        breaker=own.breaker,
-        storm_guard=own.storm_guard,
-        rate=own.rate,
-        unknown_errors=own.unknown_errors,
-        not_found=own.not_found,
-        batch=own.batch,
-        atomic=own.atomic,
-        buffer=own.buffer,
-        sweep=own.max_poll_records,
-        reset=own.auto_offset_reset,
-        revoke_timeout_s=own.timings.revoke_timeout_s,
-        max_deliveries=own.max_deliveries or None,
-        dead_letter_topics=own.dead_letter_topics,
-        topic_ids=ground.topic_ids,
-        tiers=ground.tiers.get(own.name),
-        handler=f"{consumer.function.__module__}:{consumer.shape.name}",
-        app_version=settings.app.version,
-    )
+    capacity = COROUTINES if consumer.shape.is_async else THREADS
+    handler = f"{consumer.function.__module__}:{consumer.shape.name}"
+    return plan_from(own, settings, ground, capacity=capacity, handler=handler)
 
 
 def _event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from holdfast.core.classification import BUILT_IN, RuleBook
 from holdfast.core.errors import ConfigError, SourceError, StartError
 from holdfast.core.ports import Sink
 from holdfast.deadletter.publisher import Publisher
@@ -27,7 +26,7 @@ from holdfast.runtime.executors import ThreadExecutor
 from holdfast.runtime.lifecycle import Lifecycle, LoopThread
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
-from holdfast.runtime.plan import Plan
+from holdfast.runtime.planning import plan_from
 from holdfast.runtime.preflight import Ground, preflight
 from holdfast.runtime.returning import returning
 from holdfast.settings import AppSpec, ConsumerSettings, Settings, load
@@ -167,7 +166,7 @@ def _loop_thread(
     blueprint: Blueprint, made: MadeConsumer, settings: Settings, ground: Ground, sink: Sink
 ) -> LoopThread:
     own, hooks = settings.consumers[blueprint.name], blueprint.hooks
-    plan = _plan(blueprint, own, settings, ground)
+    plan = plan_from(own, settings, ground, capacity=1, handler=blueprint.handler, retry_floor_s=hooks.retry_floor_s)
     mailbox = QueueMailbox()
     call = returning(hooks.call) if plan.tiers else hooks.call
     publisher: Publisher
@@ -194,32 +193,3 @@ def _loop_thread(
         random=Random(),
     )
     return LoopThread(loop, mailbox)
-
-
-def _plan(blueprint: Blueprint, own: ConsumerSettings, settings: Settings, ground: Ground) -> Plan:
-    return Plan(
-        name=own.name,
-        group=own.group,
-        topics=own.topics,
-        order=own.order,
-        capacity=own.concurrency or 1,
-        commit=own.commit,
-        retry=own.retry,
-        retry_by_error=own.retries,
-        retry_floor_s=blueprint.hooks.retry_floor_s,
-        rules=RuleBook(own.rules) if own.rules else BUILT_IN,
-        breaker=own.breaker,
-        storm_guard=own.storm_guard,
-        rate=own.rate,
-        unknown_errors=own.unknown_errors,
-        not_found=own.not_found,
-        buffer=own.buffer,
-        sweep=own.max_poll_records,
-        reset=own.auto_offset_reset,
-        revoke_timeout_s=own.timings.revoke_timeout_s,
-        dead_letter_topics=own.dead_letter_topics,
-        topic_ids=ground.topic_ids,
-        tiers=ground.tiers.get(own.name),
-        handler=blueprint.handler,
-        app_version=settings.app.version,
-    )
