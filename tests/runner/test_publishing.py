@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
@@ -95,6 +95,8 @@ def test_it_runs_on_a_worker_and_never_beside_process_message() -> None:
     assert began.wait(10)
     letters = publisher(publish, made)
     letters.send(letters.letter(case(), ValueError(), BURY), told.put)
+    with pytest.raises(Empty):
+        told.get(timeout=0.2)
     may_end.set()
     told.get(timeout=10)
     worker.join(10)
