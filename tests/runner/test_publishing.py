@@ -103,10 +103,8 @@ def test_it_runs_on_a_worker_and_never_beside_process_message() -> None:
     assert [order.get(timeout=1), order.get(timeout=1)] == ["processed", "published on runner-dlq"]
 
 
-def test_a_letter_is_not_made_smaller_and_other_records_go_the_usual_way() -> None:
+def test_records_that_are_no_letters_go_the_usual_way() -> None:
     letters = publisher(lambda message, error, retry_count: True)
-    letter = letters.letter(case(), ValueError(), BURY)
-    assert letters.shrink(letter) is letter
     told: list[Outcome] = []
     letters.send(Outgoing("orders.retry", b"v"), told.append)
     assert isinstance(told[0], SinkError)

@@ -28,7 +28,9 @@ from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.planning import plan_from
 from holdfast.runtime.preflight import Ground, preflight
+from holdfast.runtime.restoring import letter_topics
 from holdfast.runtime.returning import returning
+from holdfast.runtime.spooling import open_spool
 from holdfast.settings import AppSpec, ConsumerSettings, Settings, load
 
 log = get_logger("holdfast.start")
@@ -83,12 +85,22 @@ def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], N
     blueprint.hooks.deserialise = made.deserialise
     producer = blueprint.producer_factory() if blueprint.producer_factory is not None else None
     sink = _sink(blueprint, made, producer, settings)
-    ground = _ground(blueprint, made, own, settings)
-    thread = _loop_thread(blueprint, made, settings, ground, sink)
+    admin = KafkaAdmin(admin_properties(connection_of(settings.kafka))) if made.partitions is None else None
+    ground = _ground(blueprint, made, own, admin)
+    spool = open_spool(settings, sink) if blueprint.dlq_publisher is None else None
+    publisher = _publisher(blueprint, settings, ground, sink)
+    publisher.spool = spool
+    if admin is not None:
+        publisher.missing = letter_topics(admin, ground.letter_partitions, [own]).missing
+    thread = _loop_thread(blueprint, made, settings, ground, publisher)
 
     def end(left_s: float) -> None:
         until = time.monotonic() + min(FLUSH_S, left_s)
+        if spool is not None:
+            spool.stop_draining()
         sink.close(max(0.0, until - time.monotonic()))
+        if spool is not None:  # after the sink: what it has acknowledged is removed
+            spool.close(max(0.1, until - time.monotonic()))
         if producer is not None and blueprint.dlq_publisher is not None:
             end_producer(producer, max(0.1, until - time.monotonic()))
 
@@ -136,19 +148,20 @@ def _sink(blueprint: Blueprint, made: MadeConsumer, producer: object | None, set
     )
 
 
-def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, settings: Settings) -> Ground:
+def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, admin: KafkaAdmin | None) -> Ground:
     """What must be there before the start. Raises StartError."""
     buried_by_hook = blueprint.dlq_publisher is not None
-    if made.partitions is None:
-        admin = KafkaAdmin(admin_properties(connection_of(settings.kafka)))
+    if admin is not None:
         return preflight(admin, [replace(own, names={}) if buried_by_hook else own], wait=False)
     if own.retry_topics.delays:
         raise ConfigError(
             "KafkaConsumerRunner: retry topics need a consumer_factory that returns a dict of configuration."
         )
+    ask = made.partitions
+    assert ask is not None
     letters = [] if buried_by_hook else sorted(set(own.dead_letter_topics.values()))
     try:
-        counts = {topic: made.partitions(topic, LOOK_S) for topic in [*own.topics, *letters]}
+        counts = {topic: ask(topic, LOOK_S) for topic in [*own.topics, *letters]}
     except SourceError as error:
         raise StartError(str(error)) from error
     missing = [
@@ -162,27 +175,31 @@ def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, set
     return Ground(topic_ids={}, letter_partitions={topic: counts[topic] for topic in letters}, tiers={})
 
 
+def _publisher(blueprint: Blueprint, settings: Settings, ground: Ground, sink: Sink) -> Publisher:
+    own = settings.consumers[blueprint.name]
+    if blueprint.dlq_publisher is not None:
+        if settings.spool.url is not None:
+            log.warning("spool_not_used", why="dlq_publisher buries records, and only letters of ours can be spooled")
+        return HookPublisher(blueprint.dlq_publisher, blueprint.hooks, sink, group=own.group, handler=blueprint.handler)
+    return Publisher(
+        sink,
+        topics=own.dead_letter_topics,
+        partitions=ground.letter_partitions,
+        group=own.group,
+        handler=blueprint.handler,
+        app_version=settings.app.version,
+        form=own.dead_letter.format,
+        masking=settings.masking.rules,
+    )
+
+
 def _loop_thread(
-    blueprint: Blueprint, made: MadeConsumer, settings: Settings, ground: Ground, sink: Sink
+    blueprint: Blueprint, made: MadeConsumer, settings: Settings, ground: Ground, publisher: Publisher
 ) -> LoopThread:
     own, hooks = settings.consumers[blueprint.name], blueprint.hooks
     plan = plan_from(own, settings, ground, capacity=1, handler=blueprint.handler, retry_floor_s=hooks.retry_floor_s)
     mailbox = QueueMailbox()
     call = returning(hooks.call) if plan.tiers else hooks.call
-    publisher: Publisher
-    if blueprint.dlq_publisher is not None:
-        publisher = HookPublisher(blueprint.dlq_publisher, hooks, sink, group=plan.group, handler=plan.handler)
-    else:
-        publisher = Publisher(
-            sink,
-            topics=plan.dead_letter_topics,
-            partitions=ground.letter_partitions,
-            group=plan.group,
-            handler=plan.handler,
-            app_version=plan.app_version,
-            form=own.dead_letter.format,
-            masking=settings.masking.rules,
-        )
     loop = Loop(
         plan,
         source=made.source or KafkaSource(source_properties(connection_of(settings.kafka), consuming_of(own))),

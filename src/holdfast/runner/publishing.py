@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.core.errors import Fault, SinkError
 from holdfast.core.ports import Delivery, Outgoing, Receipt, Sink
 from holdfast.core.records import Message
+from holdfast.core.returned import original
 from holdfast.core.runs import Case
 from holdfast.core.verdicts import Bury
 from holdfast.deadletter.publisher import Publisher
@@ -57,7 +58,7 @@ class HookPublisher(Publisher):
 
     def letter(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Outgoing:  # noqa: ARG002
         told = error.__cause__ if isinstance(error, MessageRefused) and error.__cause__ is not None else error
-        return _Letter(WHERE, None, message=case.message, error=told, retry_count=max(0, case.failures - 1))
+        return _Letter(WHERE, None, message=original(case.message), error=told, retry_count=max(0, case.failures - 1))
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
         if not isinstance(outgoing, _Letter):
@@ -67,9 +68,6 @@ class HookPublisher(Publisher):
             self._thread = threading.Thread(target=self._run, name="runner-dlq", daemon=True)
             self._thread.start()
         self._waiting.put((outgoing, delivered))
-
-    def shrink(self, outgoing: Outgoing) -> Outgoing:
-        return outgoing
 
     def _run(self) -> None:
         while True:
