@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.deadletter.reading import read
 from holdfast.observe.tally import Tally
 from holdfast.runtime.batch_walk import BatchCall, walk_batch
 from holdfast.runtime.endings import Stop
+from holdfast.runtime.floor import Floor
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.plan import Plan
@@ -61,6 +62,8 @@ class Source:
         self.listener: Listener | None = None
         self.waiting: list[Message] = []
         self.committed_at: dict[TopicPartition, Position] = {}
+        self.found: dict[TopicPartition, str] = {}
+        """The metadata of the commit at 0 that a partition is found with."""
         self.answers = True
         self._unanswered: list[Position] = []
 
@@ -90,7 +93,7 @@ class Source:
         self._unanswered = list(positions)
 
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
-        return [Committed(place, 0) for place in places]
+        return [Committed(place, 0, self.found.get(place, "")) for place in places]
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
         return 0, 0
@@ -149,6 +152,8 @@ class World:
         commit: CommitPolicy | None = None,
         capacity: int = 4,
         partitions: int = 2,
+        found: Mapping[int, str] | None = None,
+        floor: Floor | None = None,
         **guards: Any,
     ) -> None:
         self.clock, self.source, self.sink, self.workers = Clock(), Source(), Sink(), Workers()
@@ -171,15 +176,16 @@ class World:
             atomic=atomic,
             revoke_timeout_s=0.05,
             dead_letter_topics={TOPIC: "dlq"},
-            **guards,
+            **{"max_deliveries": None, **guards},  # no commit before the first start, unless asked for
         )
         publisher = Publisher(
             self.sink, topics=plan.dead_letter_topics, partitions={"dlq": 1}, group="g", handler="h", app_version="0"
         )
         ports: dict[str, Any] = {"source": self.source, "executor": self.workers, "mailbox": self.mailbox}
-        self.loop = Loop(plan, **ports, publisher=publisher, clock=self.clock, random=Random(1))
+        self.loop = Loop(plan, **ports, publisher=publisher, clock=self.clock, random=Random(1), floor=floor)
         self.loop.start()
         self.places = [TopicPartition(TOPIC, number) for number in range(partitions)]
+        self.source.found = {self.places[number]: metadata for number, metadata in (found or {}).items()}
         self.loop.on_assigned(self.places)
         self._ends = dict.fromkeys(self.places, 0)
 

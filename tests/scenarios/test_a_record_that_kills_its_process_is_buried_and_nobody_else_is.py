@@ -119,20 +119,41 @@ def test_those_in_flight_beside_it_are_not_buried(make_scene: MakeScene) -> None
     assert_nothing_else_lost(scene, killer)
 
 
+def test_a_killer_in_a_batch_is_found_alone(make_scene: MakeScene) -> None:
+    """Batches of 10: the others of its batch die with it twice, and never again."""
+    scene = make_scene()
+    scene.send(Work(key=b"%d" % number) for number in range(14))
+    [killer] = scene.send([KILLER])
+    scene.send(Work(key=b"%d" % number) for number in range(20, 40))
+    own = settings(scene, consumer__max_deliveries=2, consumer__order="key")
+    deaths = live_on(lambda: scene.member(own, app="batched.py"), lambda: is_through(scene, killer), most=4)
+    assert deaths == starts_of(scene.journal, killer.id) == BEFORE_ANYBODY_COUNTS + 2
+    cut_off = Counter(span.id for span in scene.journal.spans() if span.outcome is None)
+    assert cut_off, "some were in its batch"
+    assert max(cut_off.values()) <= BEFORE_ANYBODY_COUNTS
+    assert_buried_as_it_was(scene, killer)
+    assert_nothing_else_lost(scene, killer)
+
+
 def test_five_kills_from_outside_bury_nobody(make_scene: MakeScene) -> None:
     scenes, rng = {order: make_scene(partitions=2) for order in ("partition", "key")}, Random(7)
     for scene in scenes.values():
         scene.send(Work(key=b"%d" % (number % 20), partition=number % 2, sleep_s=0.02) for number in range(200))
 
     def start(order: str) -> Member:
-        return scenes[order].member(settings(scenes[order], consumer__order=order))
+        return scenes[order].member(settings(scenes[order], consumer__order=order, consumer__concurrency=2))
+
+    def kill_when_due(victims: dict[str, tuple[Member, int]]) -> bool:
+        for order, (victim, least) in list(victims.items()):
+            if len(scenes[order].journal.ended()) >= least:
+                victim.kill()
+                del victims[order]
+        return not victims
 
     for _ in range(5):
-        for order, victim in [(order, start(order)) for order in scenes]:
-            journal = scenes[order].journal
-            least = len(journal.ended()) + rng.randint(3, 30)
-            wait_until(lambda of=journal, n=least: len(of.ended()) >= n, what="it has done some more")  # type: ignore[misc]
-            victim.kill()
+        done = {order: len(scene.journal.ended()) for order, scene in scenes.items()}
+        victims = {order: (start(order), done[order] + rng.randint(3, 25)) for order in scenes}
+        wait_until(lambda those=victims: kill_when_due(those), what="both have done some more")  # type: ignore[misc]
     for order, scene in scenes.items():
         assert live_on(lambda own=order: start(own), lambda own=scene: is_through(own), most=0) == 0  # type: ignore[misc]
         assert buried(scene) == {}

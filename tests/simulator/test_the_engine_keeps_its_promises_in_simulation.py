@@ -11,13 +11,15 @@ from holdfast.testing.simulator.scenario import LEAST_EVENTS, Outcome, run_seed
 
 SEEDS = range(150)
 
+pytestmark = pytest.mark.timeout(400)  # the first test plays all of them
+
 FAULTS = {
     "broker_frozen", "client_session_timeout", "commit_applied_but_failed", "commit_partial", "commit_rebalancing",
     "commit_refused_ILLEGAL_GENERATION", "commit_refused_REBALANCE_IN_PROGRESS", "commit_refused_UNKNOWN_MEMBER_ID",
     "commit_retry", "commit_unsent", "committed_read_failed", "compaction", "coordinator_frozen", "crash",
     "evicted_fenced", "evicted_session", "event_loop_blocked", "fetch__AUTO_OFFSET_RESET", "halt", "handler_timed_out",
-    "offset_gap", "partitions_added", "rebalance", "records_deleted", "restarted_for_its_health", "send_failed",
-    "send_too_large", "send_written_but_failed", "sigterm", "stop", "topic_recreated",
+    "killed_by_a_record", "offset_gap", "partitions_added", "rebalance", "records_deleted", "restarted_for_its_health",
+    "send_failed", "send_too_large", "send_written_but_failed", "sigterm", "stop", "topic_recreated",
 }  # fmt: skip
 """What has to have happened in so many seeds; else the simulation shows less than it claims."""
 
