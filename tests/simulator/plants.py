@@ -53,6 +53,7 @@ from tests.simulator import (  # noqa: E402
     plants_of_crashes,
     plants_of_order,
     plants_of_ownership,
+    plants_of_retry_topics,
     plants_of_timeouts,
 )
 
@@ -63,5 +64,6 @@ __all__ = [
     "plants_of_crashes",
     "plants_of_order",
     "plants_of_ownership",
+    "plants_of_retry_topics",
     "plants_of_timeouts",
 ]

@@ -17,9 +17,10 @@ FAULTS = {
     "broker_frozen", "client_session_timeout", "commit_applied_but_failed", "commit_partial", "commit_rebalancing",
     "commit_refused_ILLEGAL_GENERATION", "commit_refused_REBALANCE_IN_PROGRESS", "commit_refused_UNKNOWN_MEMBER_ID",
     "commit_retry", "commit_unsent", "committed_read_failed", "compaction", "coordinator_frozen", "crash",
-    "evicted_fenced", "evicted_session", "event_loop_blocked", "fetch__AUTO_OFFSET_RESET", "halt", "handler_timed_out",
-    "killed_by_a_record", "offset_gap", "partitions_added", "rebalance", "records_deleted", "restarted_for_its_health",
-    "send_failed", "send_too_large", "send_written_but_failed", "sigterm", "stop", "topic_recreated",
+    "evicted_fenced", "evicted_session", "event_loop_blocked", "fetch__AUTO_OFFSET_RESET", "forged_retry_headers",
+    "halt", "handler_timed_out", "killed_by_a_record", "moved_to_a_retry_topic", "offset_gap", "partitions_added",
+    "rebalance", "records_deleted", "restarted_for_its_health", "send_failed", "send_too_large", "send_written_but_failed",
+    "sigterm", "stop", "topic_recreated",
 }  # fmt: skip
 """What has to have happened in so many seeds; else the simulation shows less than it claims."""
 
@@ -52,3 +53,8 @@ def test_every_way_of_working_occurred(outcomes: list[Outcome]) -> None:
     assert {setup.members for setup in setups} == {1, 2, 3, 4}
     assert {setup.keys for setup in setups} == {"few", "many", "null", "mixed"}
     assert {setup.reset for setup in setups} == {"earliest", "latest"}
+    assert {(bool(setup.tiers), setup.order) for setup in setups} >= {
+        (True, "partition"),
+        (True, "key"),
+        (True, "none"),
+    }

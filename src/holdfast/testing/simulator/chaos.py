@@ -35,6 +35,8 @@ class Chaos:
         self._oracle = oracle
         self._rng = rng
         self._names = 0
+        tiers = setup.retry_topics()
+        self._tiers = list(tiers.topics.values()) if tiers else []
         self.active = True
         self.members: dict[str, Member] = {}
         self.steps = 0
@@ -54,12 +56,15 @@ class Chaos:
             "compact": self._compact,
             "recreate": self._recreate,
             "grow": self._grow,
+            "forge": self._forge,
         }
 
     def begin(self) -> None:
         for topic, partitions in self._setup.partitions.items():
             self._world.broker.create_topic(topic, partitions)
             self._world.broker.create_topic(f"{topic}.dlq")
+        for tier in self._tiers:
+            self._world.broker.create_topic(tier.topic, tier.partitions)
         if self._setup.reset == "earliest":
             self._produce_some(self._rng.choice((0, 20, 90)))
         for _ in range(self._setup.members):
@@ -239,3 +244,9 @@ class Chaos:
         if total <= 8:
             self._world.trace.fault("partitions_added")
             self._world.broker.add_partitions(topic, total)
+
+    def _forge(self) -> None:
+        tier = self._rng.choice(self._tiers)
+        self._world.trace.fault("forged_retry_headers")
+        place = TopicPartition(tier.topic, self._rng.randrange(tier.partitions))
+        self._oracle.produced(self._workload.forge(place))

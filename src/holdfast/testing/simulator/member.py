@@ -214,7 +214,7 @@ class Member:
 
     def _plan(self, world: World) -> Plan:
         setup = self.setup
-        topics = tuple(setup.partitions)
+        topics, tiers = tuple(setup.partitions), setup.retry_topics()
         return Plan(
             name=self.name,
             group=GROUP,
@@ -233,6 +233,9 @@ class Member:
             revoke_timeout_s=setup.revoke_timeout_s,
             max_deliveries=setup.max_deliveries,
             dead_letter_topics={topic: f"{topic}.dlq" for topic in topics},
-            topic_ids={topic: world.broker.topic_id(topic) or "" for topic in topics},
+            topic_ids={
+                topic: world.broker.topic_id(topic) or "" for topic in (*topics, *(tiers.topics if tiers else ()))
+            },
+            tiers=tiers,
             handler="handler",
         )

@@ -10,6 +10,7 @@ from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.completion import WINDOW
 from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
+from holdfast.core.retry_topics import Tier, Tiers, topic_name
 from holdfast.core.storm import StormPolicy
 from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.testing.simulator.settings import WorldSettings
@@ -26,6 +27,9 @@ RARE = ("recreate", "grow", "cut_off")
 
 TROUBLES = ("flaky", "doomed", "later", "reject", "decode", "discard", "halt")
 """What a handler may do other than succeed."""
+
+TIERED = 0.3
+"""The share of seeds with retry topics."""
 
 Keys = Literal["few", "many", "null", "mixed"]
 
@@ -63,6 +67,8 @@ class Setup:
     """The share of records that fail somehow."""
     troubles: tuple[str, ...]
     faults: tuple[str, ...]
+    tiers: tuple[int, ...] = ()
+    """Delays of the retry topics in seconds; most seeds have none."""
     churn: tuple[str, ...]
     """More of the same: members that come and go in order, which is what makes partitions move."""
     chaos_s: float
@@ -79,13 +85,43 @@ class Setup:
     manners: tuple[str, ...] = ("polite",)
     """What a coroutine does when it is cancelled: ends, returns as if nothing were, goes on; or it blocks its loop."""
 
+    def retry_topics(self) -> Tiers | None:
+        """As the engine gets them."""
+        if not self.tiers:
+            return None
+        topics = {
+            (name := topic_name(source, GROUP, delay_s)): Tier(name, source, delay_s, partitions)
+            for source, partitions in self.partitions.items()
+            for delay_s in self.tiers
+        }
+        return Tiers(group=GROUP, delays_s=self.tiers, topics=topics)
+
 
 def setup_for(seed: int) -> Setup:
     """The setup of a seed: always the same for the same seed.
 
     Most seeds take a bit of everything; every fourth moves partitions in order, with little else going wrong, every
-    fourth loses them, and every eighth deletes records that nobody has read yet.
+    fourth loses them, and every eighth deletes records that nobody has read yet. About a third has retry topics.
     """
+    return _with_tiers(seed, _setup_for(seed))
+
+
+def _with_tiers(seed: int, setup: Setup) -> Setup:
+    """Some seeds have retry topics: chosen apart, so that the others stay what they are."""
+    rng = Random(seed * 7 + 5)
+    if rng.random() >= TIERED:
+        return setup
+    return replace(
+        setup,
+        tiers=rng.choice(((1,), (1, 2), (1, 1), (2, 1))),
+        retry=setup.retry if setup.retry.max_retries is not None else replace(setup.retry, max_retries=1),
+        trouble=max(setup.trouble, 0.3),
+        troubles=tuple(dict.fromkeys((*setup.troubles, "flaky", "doomed"))),
+        faults=(*setup.faults, "forge"),
+    )
+
+
+def _setup_for(seed: int) -> Setup:
     rng = Random(seed * 2 + 1)
     setup = _with_crash_guard(_mixed(rng), Random(seed * 2 + 2))
     if seed % 4 == 2:

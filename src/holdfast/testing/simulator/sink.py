@@ -7,6 +7,7 @@ from zlib import crc32
 from holdfast.core.errors import Fault, SinkError
 from holdfast.core.ports import Delivery, Outgoing, Receipt
 from holdfast.core.records import TopicPartition
+from holdfast.core.retry_headers import STEP
 from holdfast.testing.simulator.acts import LetterSent
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.clock import Action
@@ -73,6 +74,8 @@ class FakeSink:
                 timestamp_ms=outgoing.timestamp_ms,
             )
             self._broker.trace.add(LetterWritten(self._now(), self._process.name, number, place, offset))
+            if any(name == STEP for name, _ in outgoing.headers):
+                self._broker.trace.fault("moved_to_a_retry_topic")
             if fault is SendFault.WRITTEN:
                 self._answer(lambda: self._fail(number, Fault.RETRY, "_MSG_TIMED_OUT"))
             else:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
+from holdfast.core import retry_headers
 from holdfast.core.errors import DecodeError, Discard, Halt, Reject, RetryLater
 from holdfast.core.records import Message, TopicPartition
+from holdfast.core.returned import Returned
 from holdfast.core.runs import Run
+from holdfast.runtime.returning import attempt_of
 from holdfast.testing.simulator.acts import HandlerBegan, HandlerEnded
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.setup import Setup
@@ -17,6 +20,15 @@ NUMBER = "n"
 """The header that carries a record's number: its identity, whatever its key, its value and its offset are."""
 
 LONGEST_VALUE = 16
+
+ROUNDING_S = 0.002
+"""Headers and timestamps have milliseconds."""
+
+LIED_ABOUT = (
+    retry_headers.STEP, retry_headers.FAILURES, retry_headers.DUE, retry_headers.TOPIC, retry_headers.PARTITION,
+    retry_headers.OFFSET, retry_headers.TIMESTAMP, retry_headers.ATTEMPTS,
+)  # fmt: skip
+LIES = (b"", b"0", b"1", b"2", b"-3", b"\xff", b"253402300799999", b"99999999999999999999", b"[[", None)
 
 VERY_SLOW_S = (1.0, 6.0)
 CALM_S = 0.05
@@ -28,7 +40,7 @@ KILLERS = 0.05
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One produced record and all that is known about it."""
+    """One produced record and all that is known about it. A copy in a retry topic is an entry of its own."""
 
     number: int
     place: TopicPartition
@@ -43,17 +55,43 @@ class Entry:
     manners: str = ""
     """What a coroutine does when it is cancelled (`Setup.manners`)."""
     terminal: str = ""
-    """The fact that lets a commit pass it: "handled", "buried", "discarded"; empty while there is none."""
+    """The fact that lets a commit pass it: "handled", "buried", "moved", "discarded"; empty while there is none."""
     excused: str = ""
     """Why nobody has to handle it: it was deleted, or lies where the policy said not to begin."""
+    copied: Copied | None = None
+    """Set if it lies in a retry topic."""
+
+    @property
+    def root(self) -> Entry:
+        """The record that was produced."""
+        return self.copied.root if self.copied is not None else self
+
+    @property
+    def forged(self) -> bool:
+        """Somebody wrote it into a retry topic: what its headers say need not be true."""
+        return self.root.copied is not None
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        return ((NUMBER, str(self.number).encode()),)
+        return ((NUMBER, str(self.root.number).encode()),)
 
     @property
     def open(self) -> bool:
         return not (self.terminal or self.excused)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """How a record came into a retry topic. One that was forged there is its own `root`."""
+
+    root: Entry
+    step: int
+    failures: int
+    """Of all attempts before."""
+    due_at: float
+    """It must not start before."""
+    open_at: float
+    """From then on nothing holds it back."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,22 +118,52 @@ class Workload:
         self._hanging = Random(rng.getrandbits(32)) if setup.hang else None
         self._calls = 0
         self._killers_left = setup.killers
+        self._copies: dict[tuple[str, int, int], Entry] = {}
         self.calm = False
         self.spell = ""
         self.entries: list[Entry] = []
+        self.tiers = setup.retry_topics()
 
     def produce(self, place: TopicPartition) -> Entry:
+        entry = self._entry(place)  # before it is there: whoever hears of it must find it
+        self._broker.produce(place, value=entry.value, key=entry.key, headers=entry.headers)
+        return entry
+
+    def _entry(self, place: TopicPartition) -> Entry:
         number = len(self.entries)
         key, value = self._key(), self._value(number)
-        entry = Entry(number, place, -1, key, value, *self._conduct())
+        entry = Entry(number, place, self._broker.existing(place).end, key, value, *self._conduct())
         if self._hanging is not None and entry.conduct != "kill":
             self._hang(entry, self._hanging)
-        self.entries.append(entry)  # before it is there: whoever hears of it must find it
-        entry.offset = self._broker.existing(place).end
-        self._broker.produce(place, value=value, key=key, headers=entry.headers)
+        self.entries.append(entry)
+        return entry
+
+    def copy(self, entry: Entry, place: TopicPartition, offset: int, copied: Copied) -> Entry:
+        """A copy of the record is in this retry topic now."""
+        root = entry.root
+        number = len(self.entries)
+        conduct = (root.conduct, root.takes_s, 0, root.after_s, root.manners)
+        copy = Entry(number, place, offset, root.key, root.value, *conduct, copied=copied)
+        self.entries.append(copy)
+        self._copies[place.topic, place.partition, offset] = copy
+        return copy
+
+    def forge(self, place: TopicPartition) -> Entry:
+        """Somebody writes a record into a retry topic, with headers that say what they like."""
+        entry, rng = self._entry(place), self._rng
+        now, delay_s = self._broker.clock.monotonic(), self.tiers.topics[place.topic].delay_s if self.tiers else 0
+        entry.copied = Copied(entry, 0, 0, 0.0, now + delay_s + ROUNDING_S)
+        self._copies[place.topic, place.partition, entry.offset] = entry
+        said = [(name, rng.choice(LIES)) for name in rng.sample(LIED_ABOUT, rng.randint(1, len(LIED_ABOUT)))]
+        count = rng.choice((b"1", b"1", b"0", b"7", b"x"))
+        headers = (*entry.headers, *said, (retry_headers.OWN_HEADERS, count))
+        self._broker.produce(place, value=entry.value, key=entry.key, headers=headers)
         return entry
 
     def of(self, message: Message) -> Entry:
+        copy = self._copies.get((message.topic(), message.partition(), message.offset()))
+        if copy is not None:
+            return copy
         headers = message.headers() or ()
         return self.entries[int(headers[0][1] or b"")]
 
@@ -104,8 +172,9 @@ class Workload:
         entry = self.of(message)
         self._calls += 1
         now = self._broker.clock.monotonic()
+        count = attempt_of(message, run) if isinstance(message, Returned) else run.attempt
         self._broker.trace.add(
-            HandlerBegan(now, member, entry.place, message.offset(), entry.number, run.attempt, self._calls)
+            HandlerBegan(now, member, entry.place, message.offset(), entry.number, count, self._calls)
         )
         takes_s = min(entry.takes_s, CALM_S) if self.calm else entry.takes_s
         return Attempt(entry, member, self._calls, takes_s)
@@ -113,10 +182,10 @@ class Workload:
     def end(self, attempt: Attempt, error: BaseException | None = None) -> None:
         """The handler is over: decide how, unless it was told, and say so. Sets the attempt's error."""
         entry = attempt.entry
-        attempt.error = error or self._error(entry)
+        attempt.error = error or self._error(entry.root)
         outcome = "ok" if attempt.error is None else type(attempt.error).__name__
-        if attempt.error is not None and entry.failures_left > 0 and not self.spell:
-            entry.failures_left -= 1
+        if attempt.error is not None and entry.root.failures_left > 0 and not self.spell:
+            entry.root.failures_left -= 1
         now = self._broker.clock.monotonic()
         self._broker.trace.add(
             HandlerEnded(now, attempt.member, entry.place, entry.offset, entry.number, outcome, attempt.call)

@@ -7,118 +7,36 @@ twice, is not mixed up with another.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.policies import Order
 from holdfast.core.ports import BEGINNING, Outgoing
 from holdfast.core.records import TopicPartition
+from holdfast.core.retry_headers import ATTEMPTS
+from holdfast.core.retry_topics import Tiers
 from holdfast.testing.simulator import acts, trace
 from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle.cover import Cover
-from holdfast.testing.simulator.oracle.suspicion import Suspicion
-from holdfast.testing.simulator.workload import NUMBER, Entry
+from holdfast.testing.simulator.oracle.epochs import Epoch, Lane, Shelf
+from holdfast.testing.simulator.workload import NUMBER, ROUNDING_S, Copied, Entry, Workload
 
 OUTAGE = ConnectionRefusedError.__name__
 FINAL = ("Reject", "DecodeError", "HandlerTimeout")
 """How handlers end: the service is away; no retry would help."""
 
-Lane = Hashable
 Key = tuple[str, TopicPartition]
 """A member's name and a partition."""
-
-
-class Shelf:
-    """The records of one partition, in order of their offsets."""
-
-    __slots__ = ("_low", "by_offset", "entries", "floor", "gone", "start")
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.by_offset: dict[int, Entry] = {}
-        self.floor = 0  # below it lie offsets that a former topic of this name used
-        self.start = 0  # of the log
-        self.gone: set[int] = set()  # compacted away
-        self._low = 0
-
-    def exists(self, offset: int) -> bool:
-        """Whether a record is to be read there."""
-        return offset >= self.start and offset in self.by_offset and offset not in self.gone
-
-    def add(self, entry: Entry) -> None:
-        if entry.offset < self.floor:
-            entry.excused = "its offset was used by a former topic"
-        self.entries.append(entry)
-        self.by_offset[entry.offset] = entry
-
-    def first_open(self) -> Entry | None:
-        """The lowest record that nobody has finished and nobody is excused from."""
-        while self._low < len(self.entries) and not self.entries[self._low].open:
-            self._low += 1
-        return self.entries[self._low] if self._low < len(self.entries) else None
-
-    def excuse(self, why: str, *, below: int) -> None:
-        for entry in self.entries:
-            if entry.offset < below and entry.open:
-                entry.excused = why
-
-    def renew(self, end: int) -> None:
-        """The topic is made anew."""
-        self.excuse("the topic was deleted", below=end + 1)
-        self.entries, self.by_offset, self._low = [], {}, 0
-        self.start, self.gone = 0, set()
-        self.floor = max(self.floor, end)
-
-
-class Epoch:
-    """One stretch of reading by one member, from a position on: what it was handed and what it did with it."""
-
-    def __init__(self, member: str, place: TopicPartition, start: int, covered: Cover | None, at: float) -> None:
-        self.member = member
-        self.place = place
-        self.start = start
-        self.covered = covered
-        self.begun_at = at
-        self.alive = True
-        self.given: dict[int, float] = {}  # number → when
-        self.finished: set[int] = set()
-        self.lanes: dict[Lane, deque[Entry]] = {}  # what was given and is not finished, in order
-        self.waiting: dict[int, Entry] = {}  # the same, whatever its lane
-        self.waiting_bytes = 0
-        self.running: set[int] = set()
-        self.failures: dict[int, int] = {}
-        self.due: dict[int, float] = {}
-        self.outcomes: dict[int, str] = {}  # of the last attempt
-        self.letters: set[int] = set()
-        self.timed_out: dict[int, float] = {}  # number → when
-        self.last_of_lane: dict[Lane, Entry] = {}
-        self.uncommitted: dict[Lane, Entry] = {}  # lanes whose last record no stored commit covers yet
-        self.freed_at: dict[Lane, float] = {}
-        self.finished_at = at
-        self.sent: Cover | None = None
-        self.accepted: Cover | None = None
-        self.suspicion = Suspicion(covered)
-
-    def knows_finished(self, entry: Entry) -> bool:
-        return entry.number in self.finished or (self.covered is not None and entry.offset in self.covered)
-
-    def has_suspects(self) -> bool:
-        """Whether records in hand may have been in flight when an owner died for the second time."""
-        return any(entry.offset < self.suspicion.until for entry in self.waiting.values())
-
-    def lowest(self) -> Entry | None:
-        return min(self.waiting.values(), key=lambda entry: entry.offset) if self.waiting else None
-
-    def __str__(self) -> str:
-        return f"{self.member} on {self.place} from {self.start}"
 
 
 class Book:
     """Updated by the events of the trace, after the rules have looked at them."""
 
-    def __init__(self, order: Order, entries: list[Entry]) -> None:
+    def __init__(self, order: Order, workload: Workload) -> None:
         self._order = order
-        self.entries = entries
+        self._workload = workload
+        self.tiers = workload.tiers or Tiers(group="")
+        self.entries = workload.entries
         self.members: dict[str, Member] = {}
         self.shelves: dict[TopicPartition, Shelf] = {}
         self.held: set[Key] = set()
@@ -134,6 +52,7 @@ class Book:
         self.active_at: dict[str, float] = {}
         self.began_at: dict[str, float] = {}
         self.lost_for_policy = 0
+        self.copies: dict[Entry, list[Entry]] = {}
         self._updates: dict[type[trace.Event], Callable[[Any], None]] = {
             trace.LogStartMoved: self._log_start_moved,
             trace.Compacted: self._compacted,
@@ -147,7 +66,9 @@ class Book:
             acts.Ended: self._gone,
             trace.CommitSent: self._commit_sent,
             trace.CommitAccepted: self._commit_accepted,
+            trace.LetterWritten: self._letter_written,
             trace.LetterAcked: self._letter_acked,
+            trace.LetterFailed: self._letter_failed,
             acts.OffsetsRead: self._offsets_read,
             acts.OutOfRange: self._out_of_range,
             acts.LetterSent: self._letter_sent,
@@ -175,8 +96,18 @@ class Book:
 
     def letter(self, member: str, number: int) -> tuple[Outgoing, Entry]:
         outgoing = self.members[member].seat.sink.sent[number]
+        settling = self.members[member].loop.cases.settling
+        case = next((case for case in settling if case.outgoing is outgoing), None)
+        if case is not None:
+            return outgoing, self._workload.of(case.message)
         found = next(value for name, value in outgoing.headers if name == NUMBER)
-        return outgoing, self.entries[int(found or b"")]
+        root = self.entries[int(found or b"")]
+        return outgoing, next(filter(lambda entry: self._is_settling(member, entry), self.copies.get(root, ())), root)
+
+    def _is_settling(self, member: str, entry: Entry) -> bool:
+        """Whether it was sent already, and is sent again in another form."""
+        epoch = self.epochs.get((member, entry.place))
+        return epoch is not None and entry.number in epoch.letters and entry.number not in epoch.finished
 
     def given(self, member: str, entry: Entry, now: float) -> Epoch | None:
         """The client handed a record to the loop."""
@@ -226,7 +157,7 @@ class Book:
             topic_id = self.members[event.member].plan.topic_ids.get(event.place.topic, "")
             covered = Cover(offset, metadata, topic_id)
         self.epochs[key] = Epoch(event.member, event.place, event.offset, covered, event.at)
-        if covered is None and event.offset != BEGINNING:
+        if covered is None and event.offset != BEGINNING and event.place.topic not in self.tiers.topics:
             self.lost_for_policy += 1
             self.shelf(event.place).excuse("the policy says to begin behind it", below=event.offset)
 
@@ -290,6 +221,7 @@ class Book:
         else:
             epoch.outcomes[entry.number] = event.outcome
             failures = epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
+            epoch.failed_at[entry.number] = event.at
             plan = self.members[event.member].plan
             delay_s = plan.retry.delay_ms(failures - 1, 0.0) / 1000
             if plan.rate is not None:
@@ -336,9 +268,40 @@ class Book:
         if epoch is not None:
             epoch.letters.add(entry.number)
 
+    def _letter_written(self, event: trace.LetterWritten) -> None:
+        """A record in a retry topic is a record of its own, which somebody has to finish."""
+        tier = self.tiers.topics.get(event.place.topic)
+        if tier is None:
+            return
+        epoch, entry = self.letters[event.member, event.number]
+        before = entry.copied
+        failed_at = epoch.failed_at.get(entry.number, event.at) if epoch is not None else 0.0
+        copied = Copied(
+            root=entry.root,
+            step=(before.step if before else 0) + 1,
+            failures=(before.failures if before else 0) + (epoch.failures.get(entry.number, 0) if epoch else 0),
+            due_at=failed_at + tier.delay_s if epoch is not None else 0.0,
+            open_at=event.at + tier.delay_s + ROUNDING_S,
+        )
+        copy = self._workload.copy(entry, event.place, event.offset, copied)
+        self.copies.setdefault(entry.root, []).append(copy)
+        self.shelf(event.place).add(copy)
+
+    def _letter_failed(self, event: trace.LetterFailed) -> None:
+        """What is too large for a retry topic, even without its attempts, stays where it is."""
+        outgoing = self.members[event.member].seat.sink.sent[event.number]
+        if outgoing.topic not in self.tiers.topics or event.code != "MSG_SIZE_TOO_LARGE":
+            return
+        if ATTEMPTS not in dict(outgoing.headers):
+            epoch, entry = self.letters.pop((event.member, event.number))
+            if epoch is not None:
+                epoch.letters.discard(entry.number)
+                epoch.stays.add(entry.number)
+                epoch.due[entry.number] = event.at
+
     def _letter_acked(self, event: trace.LetterAcked) -> None:
         epoch, entry = self.letters.pop((event.member, event.number))
-        entry.terminal = entry.terminal or "buried"
+        entry.terminal = entry.terminal or ("moved" if event.place.topic in self.tiers.topics else "buried")
         self.active_at[event.member] = event.at
         if epoch is not None:
             self._finish(epoch, entry, event.at)

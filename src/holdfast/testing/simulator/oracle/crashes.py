@@ -14,8 +14,9 @@ from holdfast.core.crash_guard import Guard, read
 from holdfast.core.records import TopicPartition
 from holdfast.core.rules.codes import CRASHED
 from holdfast.testing.simulator import acts, trace
-from holdfast.testing.simulator.oracle.book import Book, Epoch
+from holdfast.testing.simulator.oracle.book import Book
 from holdfast.testing.simulator.oracle.cover import Cover
+from holdfast.testing.simulator.oracle.epochs import Epoch
 from holdfast.testing.simulator.oracle.health import Health
 from holdfast.testing.simulator.oracle.letters import original
 from holdfast.testing.simulator.oracle.violation import Blame

@@ -147,10 +147,10 @@ class GuardRules:
     # -- letters
 
     def letter(self, event: acts.LetterSent) -> None:
-        _, entry = self._book.letter(event.member, event.number)
+        outgoing, entry = self._book.letter(event.member, event.number)
         seen = self._seen(event.member)
-        if entry.number in seen.buried:
-            return  # sent again
+        if entry.number in seen.buried or outgoing.topic in self._book.tiers.topics:
+            return  # sent again, or not buried but moved
         seen.buried.add(entry.number)
         epoch = self._book.epochs.get((event.member, entry.place))
         outcome = epoch.outcomes.get(entry.number, "") if epoch else ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from holdfast.core.records import TopicPartition
 from holdfast.testing.simulator import acts, trace
-from holdfast.testing.simulator.oracle.book import Book, Epoch
+from holdfast.testing.simulator.oracle.book import Book
+from holdfast.testing.simulator.oracle.epochs import Epoch
 from holdfast.testing.simulator.oracle.health import Health
 from holdfast.testing.simulator.oracle.violation import Blame
 from holdfast.testing.simulator.setup import Setup
@@ -72,7 +73,7 @@ class LeavingRules:
         thrown = [
             entry.number
             for entry in entries
-            if entry.terminal in ("handled", "buried")
+            if entry.terminal in ("handled", "buried", "moved")
             and entry.conduct != "discard"
             and (cover is None or entry.offset not in cover)
             and entry is self._book.shelf(epoch.place).by_offset.get(entry.offset)

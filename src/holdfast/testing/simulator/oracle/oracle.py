@@ -38,11 +38,11 @@ class Oracle:
         self._workload = workload
         self.violation: Violation | None = None
         self.seen_at = 0
-        self._book = book = Book(setup.order, workload.entries)
+        self._book = book = Book(setup.order, workload)
         self._health = health = Health(world, book)
         commits = CommitRules(book, self.blame, window=setup.window)
         starts = StartRules(book, self.blame, setup)
-        letters = LetterRules(book, self.blame, setup.retry)
+        letters = LetterRules(book, self.blame, setup)
         crashes = CrashRules(book, self.blame, health, setup)
         leaving = LeavingRules(book, self.blame, health, setup)
         guards = GuardRules(book, self.blame, health, setup)

@@ -6,8 +6,9 @@ from holdfast.core.completion import WINDOW
 from holdfast.core.sizing import LARGEST_RUN
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.member import Member
-from holdfast.testing.simulator.oracle.book import FINAL, OUTAGE, Book, Epoch, Lane
+from holdfast.testing.simulator.oracle.book import FINAL, OUTAGE, Book
 from holdfast.testing.simulator.oracle.cover import Cover
+from holdfast.testing.simulator.oracle.epochs import Epoch, Lane
 from holdfast.testing.simulator.oracle.health import Health
 from holdfast.testing.simulator.oracle.violation import Blame
 from holdfast.testing.simulator.setup import GROUP, Setup
@@ -90,6 +91,8 @@ class ProgressRules:
             return False
         if number in epoch.timed_out:
             return now - epoch.timed_out[number] > PATIENCE_S  # its letter should be on the way
+        if entry.copied is not None and now - entry.copied.open_at < PATIENCE_S:
+            return False
         failures = epoch.failures.get(number, 0)
         if failures and not self._must_retry(epoch, entry, failures, now):
             return False
@@ -119,6 +122,8 @@ class ProgressRules:
     def _must_retry(self, epoch: Epoch, entry: Entry, failures: int, now: float) -> bool:
         most, outcome = self._setup.retry.max_retries, epoch.outcomes[entry.number]
         if outcome in FINAL or entry.conduct == "halt" or self._setup.retry.max_elapsed_s is not None:
+            return False
+        if entry.copied is not None:
             return False
         overdue_s = now - epoch.due[entry.number]
         if outcome == OUTAGE and self._setup.breaker is not None:  # others may be served, then it waits on its own

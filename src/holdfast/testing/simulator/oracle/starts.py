@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from holdfast.testing.simulator import acts
-from holdfast.testing.simulator.oracle.book import Book, Epoch
+from holdfast.testing.simulator.oracle.book import Book
+from holdfast.testing.simulator.oracle.epochs import Epoch
 from holdfast.testing.simulator.oracle.guards import uncounted
 from holdfast.testing.simulator.oracle.violation import Blame
 from holdfast.testing.simulator.setup import Setup
-from holdfast.testing.simulator.workload import Entry
+from holdfast.testing.simulator.workload import ROUNDING_S, Entry
 
 EARLY_S = 1e-6
 
@@ -52,11 +53,14 @@ class StartRules:
             self._blame("repeat", f"{what} again, after it was sent as a letter")
 
     def _by_policy(self, what: str, event: acts.HandlerBegan, epoch: Epoch, entry: Entry) -> None:
-        failures = epoch.failures.get(entry.number, 0)
-        if failures and event.attempt == failures and uncounted(self._setup, epoch.outcomes[entry.number]):
+        failures, copied = epoch.failures.get(entry.number, 0), entry.copied
+        before = copied.failures if copied is not None else 0
+        if copied is not None and event.at < copied.due_at - ROUNDING_S:
+            self._blame("due", f"{what} {copied.due_at - event.at:.3f} s before it is due")
+        if failures and event.attempt == before + failures and uncounted(self._setup, epoch.outcomes[entry.number]):
             self._book.take_back(epoch, entry)
             return
-        if event.attempt != failures + 1:
+        if event.attempt != before + failures + 1 and not entry.forged:
             self._blame("retry", f"{what} as attempt {event.attempt}; it failed {failures} times since it owns it")
         due = epoch.due.get(entry.number)
         if due is not None and event.at < due - EARLY_S:
