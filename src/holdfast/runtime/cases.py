@@ -211,6 +211,7 @@ class Cases:
         for case in dropped:
             case.dropped = True
             self.burying.drop(case)
+            self.moving.drop(case)
         partition.cases.clear()
         return dropped
 

@@ -15,7 +15,7 @@ from holdfast.core.runs import Case
 from holdfast.core.verdicts import Move
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
-from holdfast.runtime.burying import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Settled, told
+from holdfast.runtime.burying import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, BuryingStatus, Settled, told
 from holdfast.runtime.timers import Timers
 
 log = get_logger("holdfast.consumer")
@@ -45,6 +45,7 @@ class Moving:
         self._finished = finished
         self._stay = stay
         self._timers: Timers[Case] = Timers()
+        self._refused: dict[Case, tuple[float, str]] = {}  # since when, and why the last time
         self.failures = 0
 
     def way(self, case: Case) -> tuple[int, ...]:
@@ -77,6 +78,16 @@ class Moving:
     def next_in(self, now: float) -> float:
         return self._timers.next_in(now)
 
+    def drop(self, case: Case) -> None:
+        """Its partition goes: word that still comes counts for nothing."""
+        self._settling.discard(case)
+        self._refused.pop(case, None)
+
+    def status(self) -> BuryingStatus:
+        """Records that their retry topic does not take, which hold up their lanes, uncommitted. For health."""
+        since, why = min(self._refused.values(), default=(None, ""))
+        return BuryingStatus(len(self._settling), len(self._refused), since, why)
+
     def _publish(self, case: Case) -> None:
         if case.outgoing is None:
             raise RuntimeError("a case is being moved without a record")
@@ -90,7 +101,7 @@ class Moving:
             return
         match word.outcome:
             case Receipt():
-                self._settling.discard(case)
+                self.drop(case)
                 self._finished(case)
             case SinkError() as error:
                 self._failed(case, error, now)
@@ -105,7 +116,7 @@ class Moving:
         if error.fault is Fault.TOO_LARGE and case.outgoing is not None:
             shorter = shortened(case.outgoing.headers)
             if shorter is case.outgoing.headers:
-                self._settling.discard(case)
+                self.drop(case)
                 case.stays = True
                 case.outgoing = None
                 log.error("too_large_to_move", **about, consequence="it is tried once more in place, then buried")
@@ -113,5 +124,7 @@ class Moving:
                 return
             case.outgoing = replace(case.outgoing, headers=shorter)
             delay_s = 0.0
+        since, _ = self._refused.get(case, (now, ""))
+        self._refused[case] = (since, str(error))
         log.error("not_moved", **about, backoff_delay_ms=round(delay_s * 1000))
         self._timers.add(now + delay_s, case)
