@@ -19,8 +19,8 @@ FAULTS = {
     "commit_retry", "commit_unsent", "committed_read_failed", "compaction", "coordinator_frozen", "crash",
     "evicted_fenced", "evicted_session", "event_loop_blocked", "fetch__AUTO_OFFSET_RESET", "forged_retry_headers",
     "halt", "handler_timed_out", "killed_by_a_record", "moved_to_a_retry_topic", "offset_gap", "partitions_added",
-    "rebalance", "records_deleted", "restarted_for_its_health", "send_failed", "send_too_large", "send_written_but_failed",
-    "sigterm", "stop", "topic_recreated",
+    "rebalance", "records_deleted", "restarted_for_its_health", "send_failed", "send_too_large",
+    "send_written_but_failed", "sigterm", "stop", "topic_recreated",
 }  # fmt: skip
 """What has to have happened in so many seeds; else the simulation shows less than it claims."""
 
