@@ -82,7 +82,7 @@ class Assembled:
 
 def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> Assembled:
     """Check everything that can be wrong, then build. Raises ConfigError or StartError."""
-    handlers = _handlers(consumers, settings)
+    handlers = handlers_of(consumers, settings)
     mask_with(settings.masking.rules)
     connection = connection_of(settings.kafka)
     admin = KafkaAdmin(admin_properties(connection))
@@ -99,7 +99,8 @@ def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> As
     return Assembled(Lifecycle(threads, shutdown_timeout_s=settings.shutdown.timeout_s), shared, threads)
 
 
-def _handlers(consumers: list[Consumer], settings: Settings) -> dict[str, Handler | BatchHandler]:
+def handlers_of(consumers: list[Consumer], settings: Settings) -> dict[str, Handler | BatchHandler]:
+    """Each consumer's function, ready to be called. Raises ConfigError with every problem."""
     handlers: dict[str, Handler | BatchHandler] = {}
     problems: list[str] = []
     for consumer in consumers:

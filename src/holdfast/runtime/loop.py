@@ -40,7 +40,7 @@ from holdfast.runtime.starter import Starter
 log = get_logger("holdfast.loop")
 
 IDLE_S = 0.1
-"""Longest wait in the client when nothing is going on."""
+"""Longest wait in the client when nothing is going on, unless the loop is told another (`Loop.idle_s`)."""
 
 BUSY_S = 0.005
 """Longest wait for results while work is out: then the client is swept again."""
@@ -97,6 +97,7 @@ class Loop:
             plan, self.lanes, self.cases, self.guards, executor, probation=self.probation, clock=clock, inline=inline
         )
         self.sizer = self.starter.sizer
+        self.idle_s = IDLE_S
         self._walked = False  # in this turn, on this thread: so there may be more to start
         self.overdue = Overdue(
             plan, executor=executor, lanes=self.lanes, in_flight=self.in_flight, returned=self._returned
@@ -180,7 +181,7 @@ class Loop:
         else:
             due_s = min(self.cases.next_in(now), self.committer.due_in(now))
             due_s = min(due_s, self.intake.due_in(now), self.lanes.due_in(now))
-            self.intake.poll(now, max(0.0, min(IDLE_S, due_s)))
+            self.intake.poll(now, max(0.0, min(self.idle_s, due_s)))
 
     # -- results
 

@@ -9,6 +9,8 @@ kafka   one broker for the whole session, started when the first test asks for i
 topic   makes topics with names of their own, derived from the test's name; they are left to the broker's end, or
         deleted after the test on a broker that is not ours.
 
+`pytest --holdfast-kafka` lets every `holdfast.testing.harness` run on that broker instead of in memory.
+
 Nothing is imported until a fixture is used: the plugin costs other tests nothing.
 """
 
@@ -28,6 +30,25 @@ if TYPE_CHECKING:
 
 BOOTSTRAP_VARIABLE = "HOLDFAST_TEST_BOOTSTRAP"
 _NAME_LENGTH = 80  # Kafka takes 249 characters; what is derived from a topic's name (`.dlq`, `.retry.30s`) must fit too
+
+
+HARNESS_VARIABLE = "HOLDFAST_TEST_KAFKA"  # what `harness` looks at
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("holdfast")
+    group.addoption("--holdfast-kafka", action="store_true", help="Run harnesses on a real broker, not in memory.")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _harness_broker(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With --holdfast-kafka: tells harnesses where the session's broker is."""
+    if not request.config.getoption("--holdfast-kafka"):
+        yield
+        return
+    os.environ[HARNESS_VARIABLE] = request.getfixturevalue("kafka").bootstrap
+    yield
+    del os.environ[HARNESS_VARIABLE]
 
 
 class TopicFactory:

@@ -1,0 +1,176 @@
+"""A user's tests: the harness runs an app in memory at once, and the same test on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import App, Context, Discard, Halt, Reject, RetryLater
+from holdfast.core.policies import RetryPolicy
+from holdfast.core.retry_topics import RetryTopics
+from holdfast.testing.harness import NotSettled, harness
+from holdfast.testing.topics import TopicAdmin
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def address(request: pytest.FixtureRequest) -> str | None:
+    if request.param == "memory":
+        return None
+    broker: TopicAdmin = request.getfixturevalue("kafka")
+    return broker.bootstrap
+
+
+def played(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(story)
+
+
+def test_each_record_is_found_where_it_ended(address: str | None) -> None:
+    topic, out = f"shop.order-{uuid.uuid4().hex[:6]}.v1", f"out-{uuid.uuid4().hex[:6]}"
+    app = App("shop")
+
+    @app.consumer(topic, retry=RetryPolicy(initial_delay_ms=10, max_delay_ms=10))
+    def charge(order: dict[str, Any], ctx: Context) -> None:
+        match order["id"]:
+            case "bad":
+                raise Reject("no such customer", code="NO_CUSTOMER")
+            case "flaky" if ctx.attempt < 3:
+                raise ConnectionError("gateway")
+            case "unwanted":
+                raise Discard("test order")
+            case _:
+                pass
+        ctx.send(out, {"charged": order["id"]}, key=ctx.key)
+
+    async def story() -> None:
+        async with harness(app, topics=[out], kafka=address) as h:
+            sent = {}
+            for name in ("good", "flaky", "bad", "unwanted"):
+                sent[name] = await h.send(topic, {"id": name}, key=name, headers={"trace": "t1"})
+            assert {record.key for record in h.processed} == {b"good", b"flaky"}
+            assert [record.key for record in h.discarded] == [b"unwanted"]
+            [letter] = h.dead
+            assert (letter.error_code, letter.reason, letter.key) == ("NO_CUSTOMER", "no such customer", b"bad")
+            assert (letter.value, letter.offset) == (b'{"id":"bad"}', sent["bad"].offset)
+            assert [h.retries(sent[name]) for name in ("good", "flaky", "bad")] == [0, 2, 0]
+            assert {record.value for record in await h.topic(out)} == {b'{"charged":"good"}', b'{"charged":"flaky"}'}
+
+    played(story())
+
+
+@pytest.mark.parametrize("order", ["partition", "key", "none"])
+def test_async_handlers_and_batches_run_in_memory(order: Any) -> None:
+    app, seen = App("shop"), []
+
+    @app.consumer("a.b.v1", order=order, idempotent=True)
+    async def single(value: dict[str, Any]) -> None:
+        await asyncio.sleep(0.001)
+        seen.append(("single", value["n"]))
+
+    @app.consumer("a.b.v1", order=order, idempotent=True)
+    async def many(values: list[dict[str, Any]]) -> None:
+        await asyncio.sleep(0.001)
+        seen.extend(("many", value["n"]) for value in values)
+
+    async def story() -> None:
+        async with harness(app) as h:
+            for number in range(50):
+                await h.send("a.b.v1", {"n": number}, key=str(number % 5), settle=False)
+            await h.settle()
+            assert len(h.processed) == 50
+
+    played(story())
+    assert sorted(seen) == [(name, number) for name in ("many", "single") for number in range(50)]
+
+
+def test_a_day_in_retry_topics_takes_a_moment() -> None:
+    app, attempts = App("shop"), []
+
+    @app.consumer(
+        "a.b.v1", retry=RetryPolicy(max_retries=1), retry_topics=RetryTopics(delays=("10m", "1d"), allow_reorder=True)
+    )
+    def work(value: bytes, ctx: Context) -> None:
+        attempts.append(ctx.attempt)
+        if ctx.attempt < 4:
+            raise TimeoutError
+
+    async def story() -> None:
+        async with harness(app) as h:
+            record = await h.send("a.b.v1", b"x")
+            assert (h.processed, h.dead) == ([record_of(h, record)], [])
+
+    def record_of(h: Any, sent: Any) -> Any:
+        return next(one for one in h.processed if (one.topic, one.offset) == (sent.topic, sent.offset))
+
+    begun = time.monotonic()
+    played(story())
+    assert attempts == [1, 2, 3, 4]
+    assert time.monotonic() - begun < 30
+
+
+def test_what_never_ends_is_said_and_not_waited_for_for_ever() -> None:
+    app = App("shop")
+
+    @app.consumer("a.b.v1", retry=RetryPolicy(max_retries=None))
+    def work(value: bytes) -> None:
+        raise RetryLater(after_s=3600)
+
+    async def story() -> None:
+        async with harness(app) as h:
+            with pytest.raises(NotSettled, match=r"not finished: 1 of a\.b\.v1\[\d\]"):
+                await h.send("a.b.v1", b"x")
+
+    played(story())
+
+
+def test_a_handler_that_halts_ends_the_test() -> None:
+    app = App("shop")
+
+    @app.consumer("a.b.v1")
+    def work(value: bytes) -> None:
+        raise Halt("wrong database")
+
+    async def story() -> None:
+        async with harness(app) as h:
+            with pytest.raises(Halt, match="wrong database"):
+                await h.send("a.b.v1", b"x")
+
+    played(story())
+
+
+USERS_TEST = """
+import asyncio, os
+from holdfast import App
+from holdfast.testing.harness import harness
+
+app = App("shop")
+
+@app.consumer("users.own.v1")
+def work(value: bytes) -> None: ...
+
+def test_it():
+    async def story():
+        async with harness(app) as h:
+            await h.send("users.own.v1", b"x")
+            assert [record.value for record in h.processed] == [b"x"]
+            print("REAL" if "HOLDFAST_TEST_KAFKA" in os.environ else "MEMORY", type(h._backend).__name__)
+    asyncio.run(story())
+"""
+
+
+@pytest.mark.parametrize(("flags", "said"), [((), "MEMORY Memory"), (("--holdfast-kafka",), "REAL Real")])
+def test_a_flag_of_pytest_takes_the_same_test_to_a_broker(
+    kafka: TopicAdmin, tmp_path: Path, flags: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_mine.py").write_text(USERS_TEST)
+    monkeypatch.setenv("HOLDFAST_TEST_BOOTSTRAP", kafka.bootstrap)
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *flags]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, said in done.stdout) == (0, True), done.stdout + done.stderr
