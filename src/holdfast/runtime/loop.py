@@ -39,9 +39,6 @@ from holdfast.runtime.starter import Starter
 
 log = get_logger("holdfast.loop")
 
-IDLE_S = 0.1
-"""Longest wait in the client when nothing is going on, unless the loop is told another (`Loop.idle_s`)."""
-
 BUSY_S = 0.005
 """Longest wait for results while work is out: then the client is swept again."""
 
@@ -58,6 +55,9 @@ HALT, COMMIT, ABANDONED = "halt", "commit", "abandoned"
 
 class Loop:
     """See the module. Implements `core.ports.Listener`; all of it runs on one thread."""
+
+    idle_s = 0.1
+    """Longest wait in the client when nothing is going on."""
 
     def __init__(
         self,
@@ -97,7 +97,6 @@ class Loop:
             plan, self.lanes, self.cases, self.guards, executor, probation=self.probation, clock=clock, inline=inline
         )
         self.sizer = self.starter.sizer
-        self.idle_s = IDLE_S
         self._walked = False  # in this turn, on this thread: so there may be more to start
         self.overdue = Overdue(
             plan, executor=executor, lanes=self.lanes, in_flight=self.in_flight, returned=self._returned
