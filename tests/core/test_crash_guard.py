@@ -188,6 +188,23 @@ def test_a_lease_that_ran_out_grows_until_it_is_enough() -> None:
     assert lengths == [16, 64, 256, 1024, 4096, WINDOW, WINDOW]
 
 
+@given(st.integers(0, 1000), st.integers(0, 500), st.booleans(), st.booleans(), st.sampled_from([0, 5, 5000]))
+def test_the_short_way_says_the_same_as_the_long_one(
+    base: int, ahead: int, working: bool, leaving: bool, mark: int
+) -> None:
+    short, long = (Watch(Guard(mark=mark or None), lambda: None) for _ in range(2))
+    for _ in range(3):
+        for watch in (short, long):
+            if working:
+                watch.run_out()
+            if leaving:
+                watch.leave()
+        assert short.words(base, base + ahead) == write(long.propose(base, base + ahead), base)
+        assert short.lease == long.lease
+        base += 7
+        assert short.confirmed() == long.confirmed()
+
+
 @dataclass
 class Watched:
     """A watch, and how often it asked for a commit."""

@@ -17,11 +17,11 @@ from tests.simulator.plants import Patch, plant
 
 @plant
 def never_says_that_it_is_at_work(patch: Patch) -> None:
-    def propose(self: Watch, base: int, handed: int) -> Guard:
-        guard: Guard = original(self, base, handed)
-        return replace(guard, lease=None)
+    def words(self: Watch, base: int, handed: int) -> str:
+        said: str = original(self, base, handed)
+        return ",".join(word for word in said.split(",") if not word.startswith("d"))
 
-    original = patch.set(Watch, "propose", propose)
+    original = patch.set(Watch, "words", words)
 
 
 @plant

@@ -58,7 +58,7 @@ class CompletionMap:
 
 def encode(finished: CompletionMap, *, topic_id: str = "", guard: str = "") -> str:
     """The metadata text for a commit at `finished.base`. Always within METADATA_LIMIT while the window is kept."""
-    bits = urlsafe_b64encode(finished.bits).rstrip(b"=").decode("ascii")
+    bits = urlsafe_b64encode(finished.bits).rstrip(b"=").decode("ascii") if finished.bits else ""
     head = f"{_VERSION};{finished.base};{topic_id};{guard};{bits}"
     return f"{head};{zlib.crc32(head.encode('ascii')):08x}"
 

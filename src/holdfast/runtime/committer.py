@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.core import crash_guard
 from holdfast.core.completion import encode
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.lanes import Holder, Lanes
@@ -181,9 +180,9 @@ class Committer:
         watch = partition.watch
         if watch is None:
             return ""
-        guard = watch.propose(base, partition.handed)
-        partition.lease = min(partition.lease, guard.lease or 0)
-        return crash_guard.write(guard, base)
+        words = watch.words(base, partition.handed)
+        partition.lease = min(partition.lease, watch.lease)
+        return words
 
     def on_committed(self, outcome: CommitOutcome, now: float) -> None:
         """The answer to the request under way."""
