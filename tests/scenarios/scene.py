@@ -178,8 +178,11 @@ class Scene:
     # -- what the broker knows ---------------------------------------------------------------------------------------
 
     def committed(self, topic: str | None = None) -> dict[int, int]:
-        """The group's committed offset of each partition that has one."""
-        return {partition: offset for partition, (offset, _) in self.committed_with_metadata(topic).items()}
+        """The group's committed offset of each partition in which something is finished. (A commit at the very first
+        offset only carries the crash guard's mark.)
+        """
+        found = self.committed_with_metadata(topic)
+        return {partition: offset for partition, (offset, _) in found.items() if offset > 0}
 
     def committed_with_metadata(self, topic: str | None = None) -> dict[int, tuple[int, str]]:
         name = topic or self.topic
