@@ -13,6 +13,7 @@ from holdfast import __version__
 COMMANDS: Final = {
     "run": "Run the consumers of an app until a signal ends them.",
     "dlq": "Look at dead letters, and replay them.",
+    "spool": "Look at letters that Kafka did not take, and send them on.",
     "send": "Produce records, to feed a consumer.",
     "broker": "Run a Kafka broker for development.",
     "demo": "See it work, without anything to install.",
