@@ -48,13 +48,14 @@ class Member:
 
     def _beginning_of(self, place: TopicPartition) -> int:
         """A topic that was just made may not have its leader everywhere yet."""
-        for _ in range(20):
+        deadline = self.backend.now() + 10
+        while True:
             try:
                 return self.source.edges(place, 10.0)[0]
             except SourceError as error:
-                if error.fault is not Fault.RETRY:
+                if error.fault is not Fault.RETRY or self.backend.now() > deadline:
                     raise
-        raise AssertionError(f"the edges of {place} cannot be told")
+            self.backend.until(lambda: False, 0.05)
 
     def on_revoked(self, places: Sequence[TopicPartition]) -> None:
         self._heard("revoked", places)
