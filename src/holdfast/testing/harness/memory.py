@@ -226,7 +226,8 @@ class Memory:
                 clock=self._world.clock,
                 random=Random(0),
             )
-            loop.idle_s = IDLE_S
+            if len(self.groups) == 1:  # with several, the wait of one would hold up the coroutines of another
+                loop.idle_s = IDLE_S
             self._loops.append(loop)
             self._executors.append(executor)
             loop.start()
