@@ -6,6 +6,8 @@ PYTHON ?=
 PYTEST_ARGS ?=
 # Test processes side by side, each with a broker of its own: most tests wait for something. 0: all in one process.
 JOBS ?= 4
+# A file stays together, for its broker; and they are begun in our own order (tests/long_first.py), not by their size.
+DIST := --dist loadfile --no-loadscope-reorder
 BENCH_ARGS  ?=
 
 BIN := $(VENV)/bin
@@ -27,11 +29,11 @@ demo: setup ## see it work, without a broker to install
 	@$(BIN)/holdfast demo
 
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not long and not timing" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing" $(PYTEST_ARGS)
 	$(BIN)/pytest -m "timing and not long" $(PYTEST_ARGS)
 
 test-full: needs setup kafka check ## the long tests too
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not timing" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing" $(PYTEST_ARGS)
 	$(BIN)/pytest -m timing $(PYTEST_ARGS)
 
 check: setup ## format, lint, types, layers; changes nothing

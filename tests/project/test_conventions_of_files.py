@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import stat
 
+from tests.long_first import LONG_FIRST
 from tests.project.files import ROOT, SOURCES, project_texts
 
 # In pieces, so that this file does not name what it looks for.
@@ -58,3 +59,8 @@ def test_decision_records_are_numbered_without_holes_and_listed() -> None:
         assert text.startswith(f"# {path.name[:4]}. "), path.name
         assert "\nStatus: " in text, path.name
         assert f"({path.name})" in index, f"{path.name} is not in the table of docs/decisions/README.md"
+
+
+def test_files_that_are_begun_first_exist() -> None:
+    assert [name for name in LONG_FIRST if not (ROOT / "tests" / name).is_file()] == []
+    assert len(set(LONG_FIRST)) == len(LONG_FIRST)

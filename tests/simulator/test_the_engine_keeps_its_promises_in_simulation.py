@@ -25,6 +25,10 @@ FAULTS = {
 """What has to have happened in so many seeds; else the simulation shows less than it claims."""
 
 
+# Half a minute of computing at a stretch: several of it where others compute beside it.
+pytestmark = pytest.mark.timeout(600)
+
+
 @pytest.fixture(scope="module")
 def outcomes() -> list[Outcome]:
     return [run_seed(seed) for seed in SEEDS]

@@ -71,6 +71,7 @@ class Case:
                 assert_never(other)
 
 
+Known = tuple[str, BaseException]
 _Shelf = Mapping[str, tuple[Rule, ...]]
 
 
@@ -91,8 +92,10 @@ class RuleBook:
         case.left -= 1
         if case.left < 0:
             return None
+        several = len(self._shelves) > 1
+        keys = list(self._seeker.keys(error, case)) if several else self._seeker.keys(error, case)
         for shelf in self._shelves:
-            found = self._search(error, shelf, case)
+            found = self._search(keys, shelf, case)
             if found is not None:
                 return found
         if issubclass(type(error), BaseExceptionGroup):
@@ -132,9 +135,10 @@ class RuleBook:
                     return _made(rule, key, None, case)
         return None
 
-    def _search(self, error: BaseException, shelf: _Shelf, case: Case) -> Classification | None:
-        for key, about in self._seeker.keys(error, case):
-            rule = _fitting(_candidates(shelf, key), about)
+    def _search(self, keys: Iterable[Known], shelf: _Shelf, case: Case) -> Classification | None:
+        for key, about in keys:
+            candidates = _candidates(shelf, key) if ":" in key else shelf.get(key)
+            rule = _fitting(candidates, about) if candidates else None
             if rule is not None:
                 return _made(rule, key, about, case)
         return None
