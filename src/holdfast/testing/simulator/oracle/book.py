@@ -292,7 +292,8 @@ class Book:
         outgoing = self.members[event.member].seat.sink.sent[event.number]
         if outgoing.topic not in self.tiers.topics or event.code != "MSG_SIZE_TOO_LARGE":
             return
-        if ATTEMPTS not in dict(outgoing.headers):
+        own = int(outgoing.headers[-1][1] or b"")  # what was forged may have a header of that name of its own
+        if ATTEMPTS not in dict(outgoing.headers[own:]):
             epoch, entry = self.letters.pop((event.member, event.number))
             if epoch is not None:
                 epoch.letters.discard(entry.number)
