@@ -17,7 +17,7 @@ from holdfast.core.crash_guard import (
     Guard,
     Watch,
     inherited,
-    lease_after,
+    lease_length,
     read,
     write,
 )
@@ -174,18 +174,24 @@ def test_deaths_at_different_places_make_no_suspects(deaths: list[tuple[int, int
 # -- the lease
 
 
-@given(st.integers(0, LARGEST), st.integers(-100, LARGEST))
-def test_a_lease_reaches_beyond_what_was_handed_out_and_never_too_far(handed: int, used: int) -> None:
-    assert handed + LEAST_LEASE <= lease_after(handed, used) <= handed + WINDOW
+@given(st.integers(0, WINDOW), st.integers(-100, LARGEST))
+def test_a_lease_is_never_too_short_and_never_too_long(before: int, used: int) -> None:
+    assert LEAST_LEASE <= lease_length(before, used) <= WINDOW
 
 
-def test_a_lease_that_ran_out_grows_until_it_is_enough() -> None:
-    lengths, handed, used = [], 0, 0
-    for _ in range(7):
-        lease = lease_after(handed, used)
-        lengths.append(lease - handed)
-        handed, used = lease, lease - handed
-    assert lengths == [16, 64, 256, 1024, 4096, WINDOW, WINDOW]
+def test_a_lease_that_runs_out_grows_until_it_is_enough() -> None:
+    lengths = [0]
+    for _ in range(6):
+        lengths.append(lease_length(lengths[-1], lengths[-1]))
+    assert lengths[1:] == [32, 256, 2048, WINDOW, WINDOW, WINDOW]
+
+
+def test_a_lease_that_is_not_used_shrinks_by_halves() -> None:
+    lengths = [WINDOW]
+    for _ in range(10):
+        lengths.append(lease_length(lengths[-1], 1))
+    assert lengths[1:4] == [8192, 4096, 2048]
+    assert lengths[-1] == LEAST_LEASE
 
 
 @given(st.integers(0, 1000), st.integers(0, 500), st.booleans(), st.booleans(), st.sampled_from([0, 5, 5000]))
@@ -232,16 +238,23 @@ def test_a_partition_is_not_at_work_before_something_wants_to_start() -> None:
     assert one.pressed == 1
     guard = one.watch.propose(10, 12)
     assert guard == Guard(lease=12 + LEAST_LEASE, mark=50)
-    assert one.watch.confirmed() == guard.lease
+    assert one.watch.confirmed() == (guard.lease, 12 + LEAST_LEASE // 2)
 
 
 def test_every_commit_moves_the_lease_until_the_end_takes_it_back() -> None:
     one = Watched()
     one.watch.run_out()
-    assert [one.commit(base, base + 1).lease for base in range(3)] == [17, 18, 19]
+    assert [one.commit(base, base + 1).lease for base in range(3)] == [33, 34, 35]
     assert one.watch.leave()
     assert one.commit(3, 4) == Guard()
     assert not one.watch.leave(), "it is taken back already"
+
+
+def test_the_first_lease_may_be_a_longer_one() -> None:
+    watch = Watch(Guard(), lambda: None, first_lease=1_000)
+    watch.run_out()
+    assert watch.propose(0, 0).lease == 1_000
+    assert watch.confirmed() == (1_000, 500)
 
 
 def test_who_never_began_has_nothing_to_take_back() -> None:

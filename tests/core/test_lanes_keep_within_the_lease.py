@@ -27,7 +27,7 @@ class Leased:
         self.lanes: Lanes = lanes_for(order)
         self.partition = Partition(PLACE, epoch=1, start=0, resumed=resumed)
         self.partition.watch = Watch(Guard(), self._ask)
-        self.partition.lease = lease
+        self.partition.lease_until(lease, lease)
         self.partition.feed([message(offset, b"k%d" % offset) for offset in offsets])
         self.lanes.ready(self.partition)
 
@@ -38,7 +38,7 @@ class Leased:
         return [record.offset() for run in self.lanes.take(limit, size) for record in run.messages]
 
     def move(self, lease: int) -> None:
-        self.partition.lease = lease
+        self.partition.lease_until(lease, lease)
         self.lanes.ready(self.partition)
 
     def finish(self, run: Run) -> None:
@@ -68,6 +68,17 @@ def test_within_the_lease_nobody_asks(order: Order) -> None:
     one = Leased(order, range(100), lease=40)
     assert one.take(1, size=39) == list(range(39))
     assert one.asked == 0
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_when_the_lease_gets_short_more_is_asked_for_and_nothing_waits(order: Order) -> None:
+    one = Leased(order, range(100), lease=90)
+    one.partition.lease_until(90, 30)
+    [run] = one.lanes.take(1, 30)
+    assert one.asked == 0
+    one.finish(run)
+    assert one.take(1, size=30) == list(range(30, 60))
+    assert one.asked == 1
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -33,7 +33,7 @@ def never_takes_its_lease_back(patch: Patch) -> None:
 def takes_its_lease_for_endless(patch: Patch) -> None:
     def stored(self: Committer, partition: Partition) -> None:
         original(self, partition)
-        partition.lease = NO_LEASE_NEEDED
+        partition.lease_until(NO_LEASE_NEEDED, NO_LEASE_NEEDED)
 
     original = patch.set(Committer, "_stored", stored)
 
@@ -76,8 +76,8 @@ def runs_suspects_beside_others(patch: Patch) -> None:
 
 @plant
 def suspects_for_ever(patch: Patch) -> None:
-    def begin(self: Watch, found: Guard, press: Any) -> None:
-        original(self, replace(found, until=found.until and found.until + 10_000), press)
+    def begin(self: Watch, found: Guard, press: Any, **more: Any) -> None:
+        original(self, replace(found, until=found.until and found.until + 10_000), press, **more)
 
     original = patch.set(Watch, "__init__", begin)
 

@@ -21,11 +21,14 @@ from dataclasses import dataclass, field
 
 from holdfast.core.completion import GUARD_LIMIT, WINDOW
 
-LEAST_LEASE = 16
+LEAST_LEASE = 32
 """Offsets that may be started without asking, at least: few, because after two deaths each of them runs alone."""
 
-LEASE_GROWTH = 4
-"""A lease is so many times what was started since the last commit: a consumer that runs out of it soon has enough."""
+FIRST_LEASE_BETWEEN_INTERVALS = 2_048
+"""The first lease of a consumer that commits now and then: it has no commit at hand for every few records."""
+
+LEASE_GROWTH = 8
+"""A lease is so many times what was started since the last commit: a consumer that speeds up soon has enough."""
 
 MOST_COUNTED = 12
 """Records whose starts are remembered at the same time, so that the text keeps within its limit."""
@@ -102,11 +105,12 @@ def inherited(found: Guard, base: int) -> Guard:
     return Guard(None, reach, until, starts)
 
 
-def lease_after(handed: int, used: int) -> int:
-    """How far records may start until the next commit: `used` offsets were handed out since the last one, up to
-    `handed`.
+def lease_length(before: int, used: int) -> int:
+    """How many offsets may be started until the next commit: `used` of them were since the last one, out of `before`.
+
+    It grows at once and shrinks by halves, so that a partition that is fetched in bursts need not wait for every one.
     """
-    return handed + min(WINDOW, max(LEAST_LEASE, LEASE_GROWTH * used))
+    return min(WINDOW, max(LEAST_LEASE, LEASE_GROWTH * used, before // 2))
 
 
 class Watch:
@@ -118,15 +122,16 @@ class Watch:
     """
 
     __slots__ = (
-        "_awaited", "_handed", "_leaving", "_mark", "_press", "_proposed", "_starts", "_working",
+        "_awaited", "_handed", "_leaving", "_length", "_mark", "_press", "_proposed", "_starts", "_working",
         "charged", "exposed", "known", "lease", "until",
     )  # fmt: skip
 
-    def __init__(self, found: Guard, press: Callable[[], None]) -> None:
+    def __init__(self, found: Guard, press: Callable[[], None], *, first_lease: int = LEAST_LEASE) -> None:
         self._press = press
         self._mark = found.mark or 0
         self._starts = dict(found.starts)
         self._handed: int | None = None
+        self._length = 2 * first_lease
         self.lease = 0  # as proposed last; 0: nobody is at work
         self._awaited = False  # a lease was proposed, and is not confirmed yet
         self._working = False
@@ -140,7 +145,7 @@ class Watch:
     # -- the lease
 
     def run_out(self) -> None:
-        """The next record lies beyond the lease: nothing starts before a commit moves it."""
+        """The lease ends here, or soon: nothing beyond it starts before a commit moves it."""
         self._working = True
         if not self._awaited:
             self._press()
@@ -210,17 +215,20 @@ class Watch:
     def _extend(self, handed: int) -> None:
         self.lease = 0
         if self._working and not self._leaving:
-            self.lease = lease_after(handed, 0 if self._handed is None else handed - self._handed)
+            self._length = lease_length(self._length, 0 if self._handed is None else handed - self._handed)
+            self.lease = handed + self._length
             self._handed = handed
             self._awaited = True
 
-    def confirmed(self) -> int:
-        """The broker holds what was proposed last. Returns how far records may start now."""
+    def confirmed(self) -> tuple[int, int]:
+        """The broker holds what was proposed last. Returns how far records may start now, and from where on it is time
+        to ask for more: half of it is left for as long as the answer takes.
+        """
         self._awaited = False
         self.known = self._proposed
         if self._proposed is None:
             self.exposed = False
-        return self.lease
+        return self.lease, max(0, self.lease - self._length // 2)
 
 
 def _with(offset: int, count: int, starts: Mapping[int, int]) -> Mapping[int, int]:

@@ -32,7 +32,7 @@ def _front(partition: Partition, size: int) -> tuple[list[Message], Sequence[int
         messages, seqs = buffer[:count], range(first, first + count)
         del buffer[:count]
     ended = bool(buffer) and buffer[0].offset() >= end
-    if ended and end == partition.lease:
+    if (ended and end == partition.lease) or (messages and messages[-1].offset() >= partition.lease_low):
         partition.run_out()
     return messages, seqs, ended
 

@@ -30,6 +30,7 @@ class Partition:
         "held_bytes",
         "holds",
         "lease",
+        "lease_low",
         "ledger",
         "live",
         "pauses",
@@ -59,7 +60,8 @@ class Partition:
         self.awaiting: list[Run | Case] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed: tuple[int, str] = (start, "")  # what the broker is known to have
         self.watch: Watch | None = None  # the crash guard's; None where it is switched off
-        self.lease = NO_LEASE_NEEDED  # offsets from here on may not start before a commit moves it
+        self.lease = NO_LEASE_NEEDED  # offsets from here on may not start before a commit moves it,
+        self.lease_low = NO_LEASE_NEEDED  # and from here on it is time to ask for that
 
     def feed(self, messages: list[Message]) -> None:
         """Enter received records, in offset order. What was received before is not entered again."""
@@ -94,14 +96,17 @@ class Partition:
         return self.buffer[0].offset() if self.buffer else self.ledger.last + 1
 
     def within_lease(self, count: int) -> int:
-        """How many of the first `count` buffered records may start by the lease. Asks for more if it ends there."""
-        if not count or self.buffer[count - 1].offset() < self.lease:
+        """How many of the first `count` buffered records may start by the lease. Asks for more when it gets short."""
+        if not count or self.buffer[count - 1].offset() < self.lease_low:
             return count
         self.run_out()
         return bisect_left(self.buffer, self.lease, hi=count, key=type(self.buffer[0]).offset)
 
+    def lease_until(self, lease: int, low: int) -> None:
+        self.lease, self.lease_low = lease, min(lease, low)
+
     def run_out(self) -> None:
-        """The lease is used up: only a commit moves it."""
+        """The lease is used up, or will be soon: only a commit moves it."""
         if self.watch is not None:
             self.watch.run_out()
 

@@ -181,7 +181,7 @@ class Committer:
         if watch is None:
             return ""
         words = watch.words(base, partition.handed)
-        partition.lease = min(partition.lease, watch.lease)
+        partition.lease_until(min(partition.lease, watch.lease), partition.lease_low)
         return words
 
     def on_committed(self, outcome: CommitOutcome, now: float) -> None:
@@ -205,7 +205,7 @@ class Committer:
     def _stored(self, partition: Partition) -> None:
         """The broker holds what this partition has to say: more of it may start."""
         if partition.watch is not None:
-            partition.lease = partition.watch.confirmed()
+            partition.lease_until(*partition.watch.confirmed())
         self._lanes.ready(partition)
 
     def _failed(self, sent: dict[TopicPartition, _Sent], outcome: CommitOutcome, now: float) -> None:

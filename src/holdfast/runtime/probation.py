@@ -10,7 +10,7 @@ from functools import partial
 
 from holdfast.core import crash_guard
 from holdfast.core.batches import Batch
-from holdfast.core.crash_guard import Watch
+from holdfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, Watch
 from holdfast.core.lanes import Lanes
 from holdfast.core.partitions import Partition
 from holdfast.core.records import TopicPartition
@@ -42,6 +42,7 @@ class Probation:
         self, plan: Plan, lanes: Lanes, *, cases: Cases, committer: Committer, guards: Guards, floor: Floor
     ) -> None:
         self._max_deliveries = plan.max_deliveries
+        self._first_lease = LEAST_LEASE if plan.commit.mode == "each" else FIRST_LEASE_BETWEEN_INTERVALS
         self._lanes = lanes
         self._cases = cases
         self._committer = committer
@@ -60,8 +61,8 @@ class Probation:
             return
         found = crash_guard.read(said, offset)
         guard = crash_guard.inherited(found, offset)
-        partition.watch = Watch(guard, partial(self._committer.press, partition))
-        partition.lease = 0
+        partition.watch = Watch(guard, partial(self._committer.press, partition), first_lease=self._first_lease)
+        partition.lease_until(0, 0)
         if found.lease is not None:
             log.warning(
                 "owner_died",
