@@ -54,6 +54,7 @@ from tests.simulator import (  # noqa: E402
     plants_of_order,
     plants_of_ownership,
     plants_of_retry_topics,
+    plants_of_spools,
     plants_of_timeouts,
 )
 
@@ -65,5 +66,6 @@ __all__ = [
     "plants_of_order",
     "plants_of_ownership",
     "plants_of_retry_topics",
+    "plants_of_spools",
     "plants_of_timeouts",
 ]

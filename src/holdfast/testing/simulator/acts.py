@@ -109,3 +109,35 @@ class Ended(Event):
 
     member: str
     kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class LetterHanded(Event):
+    """The loop gave a letter to its spool; `number` is the spool's count."""
+
+    member: str
+    number: int
+    letter: str
+
+
+@dataclass(frozen=True, slots=True)
+class LetterKept(Event):
+    """The loop was told that its spool has the letter; `known`: it had a copy of it already."""
+
+    member: str
+    number: int
+    known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSentOn(Event):
+    """The spool handed a letter to the sink; `number` is the sink's count of sends."""
+
+    member: str
+    number: int
+    letter: str
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCut(Event):
+    """The machine went down with all its processes; the disk is as it will be found."""

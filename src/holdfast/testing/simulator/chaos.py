@@ -201,7 +201,7 @@ class Chaos:
         self._world.broker.faults.committed_reads.order(ReadFault.RETRY, count=self._rng.randint(1, 3), duration_s=4.0)
 
     def _fail_sends(self) -> None:
-        kind = self._rng.choice(list(SendFault))
+        kind = self._rng.choice((SendFault.RETRY, SendFault.WRITTEN, SendFault.TOO_LARGE))
         self._world.broker.faults.sends.order(kind, count=self._rng.randint(1, 4), duration_s=4.0)
 
     def _join(self) -> None:

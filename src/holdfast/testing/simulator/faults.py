@@ -43,6 +43,8 @@ class SendFault(StrEnum):
     """Written, but reported as failed: sending again makes a duplicate."""
     TOO_LARGE = "send_too_large"
     """Refused for its size, whatever its size is."""
+    REFUSED = "send_refused"
+    """The topic may not be written to: only with seeds that have a spool."""
 
 
 K = TypeVar("K", bound=StrEnum)

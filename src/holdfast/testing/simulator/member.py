@@ -17,8 +17,10 @@ from holdfast.runtime.plan import Plan
 from holdfast.testing.simulator.acts import Ended, Released, StopAsked, StopTaken
 from holdfast.testing.simulator.clock import SimClock
 from holdfast.testing.simulator.executor import SimExecutor
+from holdfast.testing.simulator.process import SimulationError
 from holdfast.testing.simulator.setup import GROUP, Setup
 from holdfast.testing.simulator.source import FakeSource
+from holdfast.testing.simulator.spool import SimSpool
 from holdfast.testing.simulator.workload import Workload
 from holdfast.testing.simulator.world import FINISHED, Seat, World
 
@@ -151,6 +153,10 @@ class Member:
             lambda messages: watcher.given(self, messages) if messages else watcher.polls(self),
         )
         self.plan = self._plan(world)
+        self.spool: SimSpool | None = None
+        if setup.spool:
+            self.spool = SimSpool(seat.process, world.disk, seat.sink, world.trace, Random(rng.getrandbits(32)))
+            self.spool.open()
         self.loop = Loop(
             self.plan,
             source=self.source,
@@ -163,6 +169,7 @@ class Member:
                 group=GROUP,
                 handler="handler",
                 app_version="0",
+                spool=self.spool,
             ),
             clock=_Clock(world.clock),
             random=rng,
@@ -202,6 +209,13 @@ class Member:
         self._world.trace.fault("halt" if self.loop.halted else "sigterm")
         self.seat.mailbox.post(Stop(deadline - min(FINISH_MARGIN_S, timeout_s / 4)))
         self.process.later(timeout_s, self._time_is_up)
+
+    @property
+    def spools(self) -> SimSpool:
+        """Its spool, in a seed that has one."""
+        if self.spool is None:
+            raise SimulationError(f"{self.name} has no spool")
+        return self.spool
 
     def release(self, hold: str) -> None:
         """As the control of a running app does it."""

@@ -11,6 +11,7 @@ from math import inf
 from random import Random
 
 from holdfast.core import partitions
+from holdfast.deadletter.spool import files, keeper
 from holdfast.runtime import loop, probation
 from holdfast.testing.simulator.chaos import Chaos
 from holdfast.testing.simulator.guarded import guarded
@@ -19,6 +20,7 @@ from holdfast.testing.simulator.oracle import Oracle, Violation
 from holdfast.testing.simulator.oracle.crashes import DEATHS_BEFORE
 from holdfast.testing.simulator.setup import Setup, setup_for
 from holdfast.testing.simulator.spells import Spells
+from holdfast.testing.simulator.spooled import BadDisks, spooled
 from holdfast.testing.simulator.trace import Event
 from holdfast.testing.simulator.workload import Workload
 from holdfast.testing.simulator.world import World
@@ -67,17 +69,19 @@ class Scenario:
 
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
-        self.setup = setup or guarded(hanging(setup_for(seed), seed), seed)
+        self.setup = setup or spooled(guarded(hanging(setup_for(seed), seed), seed), seed)
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))
         self.oracle = Oracle(self.world, self.setup, self.workload)
         self.chaos = Chaos(self.world, self.setup, self.workload, self.oracle, Random(seed * 5 + 3))
+        self.disks = BadDisks(self.world, self.setup, self.chaos, Random(seed * 17 + 9))
         self.spells = Spells(self.world, self.setup, self.workload, self.chaos, Random(seed * 13 + 7))
 
     def play(self) -> Outcome:
         with _tuned(self.setup), _quiet():
             self.chaos.begin()
             self.spells.begin()
+            self.disks.begin()
             self._rage()
             self._calm_down()
         return self._outcome()
@@ -100,6 +104,7 @@ class Scenario:
         self.world.broker.faults.clear()
         deaths = (DEATHS_BEFORE + (self.setup.max_deliveries or 0)) if self.setup.killers else 0
         longest_s = STALLED_S + deaths * DEATH_S
+        self.disks.end()
         least, moved_at = inf, self.world.clock.monotonic()
         while self._goes_on():
             left = self.oracle.unfinished()
@@ -151,7 +156,8 @@ def _tuned(setup: Setup) -> Iterator[None]:
     """Constants of the engine as this seed needs them.
 
     Some seeds use a smaller window, so that it is met at all. And while a loop waits, for results or for the answer to
-    a commit, it looks around it more often than a simulation can afford.
+    a commit, it looks around it more often than a simulation can afford. What a spool sets aside for minutes, it looks
+    at again within the time that a seed lasts.
     """
     constants = (
         (partitions, "WINDOW", setup.window),
@@ -159,6 +165,8 @@ def _tuned(setup: Setup) -> Iterator[None]:
         (loop, "SPINS", 2),
         (loop, "LATE_ANSWER_S", 0.01),
         (loop, "BUSY_S", 0.02),
+        (files, "ADOPT_EVERY_S", 2.0),
+        (keeper, "STUCK_S", 4.0),
     )
     before = [(vars(module), name, vars(module)[name]) for module, name, _ in constants]
     for module, name, value in constants:

@@ -79,6 +79,7 @@ class Setup:
     rate: RatePolicy | None = None
     spells: tuple[str, ...] = ()
     """What befalls the service that the handler calls, now and then."""
+    spool: bool = False
     timeout: TimeoutPolicy = field(default_factory=TimeoutPolicy)
     hang: float = 0.0
     """The share of records whose handler takes longer than it may, or never ends."""

@@ -8,7 +8,7 @@ from holdfast.core.errors import Fault, SinkError
 from holdfast.core.ports import Delivery, Outgoing, Receipt
 from holdfast.core.records import TopicPartition
 from holdfast.core.retry_headers import STEP
-from holdfast.testing.simulator.acts import LetterSent
+from holdfast.testing.simulator.acts import LetterSent, LetterSentOn
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.clock import Action
 from holdfast.testing.simulator.faults import SendFault
@@ -34,11 +34,18 @@ class FakeSink:
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
         self._process.enter()
+        self._send(outgoing, delivered, LetterSent)
+
+    def send_on(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        """The same from a background thread: the spool's."""
+        self._send(outgoing, delivered, LetterSentOn)
+
+    def _send(self, outgoing: Outgoing, delivered: Delivery, event: type[LetterSent] | type[LetterSentOn]) -> None:
         number = len(self.sent)
         self.sent.append(outgoing)
         self._waiting[number] = delivered
         letter = next((value or b"" for name, value in outgoing.headers if name == "holdfast-letter-id"), b"")
-        self._broker.trace.add(LetterSent(self._now(), self._process.name, number, letter.decode()))
+        self._broker.trace.add(event(self._now(), self._process.name, number, letter.decode()))
         if self._closed:
             self._fail(number, Fault.FATAL, "_STATE")
         elif self._size(outgoing) > self._broker.settings.max_message_bytes:
@@ -63,6 +70,8 @@ class FakeSink:
             self._answer(lambda: self._fail(number, Fault.MISSING, "UNKNOWN_TOPIC_OR_PART"))
         elif fault is SendFault.RETRY:
             self._answer(lambda: self._fail(number, Fault.RETRY, "_MSG_TIMED_OUT"))
+        elif fault is SendFault.REFUSED:
+            self._answer(lambda: self._fail(number, Fault.REFUSED, "TOPIC_AUTHORIZATION_FAILED"))
         elif fault is SendFault.TOO_LARGE:
             self._answer(lambda: self._fail(number, Fault.TOO_LARGE, "MSG_SIZE_TOO_LARGE"))
         else:

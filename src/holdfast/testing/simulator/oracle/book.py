@@ -96,13 +96,25 @@ class Book:
 
     def letter(self, member: str, number: int) -> tuple[Outgoing, Entry]:
         outgoing = self.members[member].seat.sink.sent[number]
+        return outgoing, self._entry_of(member, outgoing)
+
+    def handed(self, member: str, number: int) -> tuple[Outgoing, Entry]:
+        """The same of a letter that went to the spool."""
+        outgoing = self.members[member].spools.handed[number]
+        return outgoing, self._entry_of(member, outgoing)
+
+    def root_of(self, outgoing: Outgoing) -> Entry:
+        """The record that was produced."""
+        found = next(value for name, value in outgoing.headers if name == NUMBER)
+        return self.entries[int(found or b"")]
+
+    def _entry_of(self, member: str, outgoing: Outgoing) -> Entry:
         settling = self.members[member].loop.cases.settling
         case = next((case for case in settling if case.outgoing is outgoing), None)
         if case is not None:
-            return outgoing, self._workload.of(case.message)
-        found = next(value for name, value in outgoing.headers if name == NUMBER)
-        root = self.entries[int(found or b"")]
-        return outgoing, next(filter(lambda entry: self._is_settling(member, entry), self.copies.get(root, ())), root)
+            return self._workload.of(case.message)
+        root = self.root_of(outgoing)
+        return next(filter(lambda entry: self._is_settling(member, entry), self.copies.get(root, ())), root)
 
     def _is_settling(self, member: str, entry: Entry) -> bool:
         """Whether it was sent already, and is sent again in another form."""
@@ -217,7 +229,7 @@ class Book:
             return
         epoch.running.discard(entry.number)
         if event.outcome in ("ok", "Discard"):
-            self._finish(epoch, entry, event.at)
+            self.finish(epoch, entry, event.at)
         else:
             epoch.outcomes[entry.number] = event.outcome
             failures = epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
@@ -247,7 +259,7 @@ class Book:
             epoch.outcomes[entry.number] = event.outcome
             epoch.timed_out[entry.number] = event.at
 
-    def _finish(self, epoch: Epoch, entry: Entry, at: float) -> None:
+    def finish(self, epoch: Epoch, entry: Entry, at: float) -> None:
         epoch.finished.add(entry.number)
         epoch.finished_at = at
         if epoch.waiting.pop(entry.number, None) is not None:
@@ -301,11 +313,13 @@ class Book:
                 epoch.due[entry.number] = event.at
 
     def _letter_acked(self, event: trace.LetterAcked) -> None:
+        if (event.member, event.number) not in self.letters:
+            return  # from a spool: its record is finished already
         epoch, entry = self.letters.pop((event.member, event.number))
         entry.terminal = entry.terminal or ("moved" if event.place.topic in self.tiers.topics else "buried")
         self.active_at[event.member] = event.at
         if epoch is not None:
-            self._finish(epoch, entry, event.at)
+            self.finish(epoch, entry, event.at)
 
     def _stop_taken(self, event: acts.StopTaken) -> None:
         self.stopping[event.member] = event.at

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 
 from holdfast.core.crash_guard import Guard, read
+from holdfast.core.ports import Outgoing
 from holdfast.core.records import TopicPartition
 from holdfast.core.rules.codes import CRASHED
 from holdfast.testing.simulator import acts, trace
@@ -137,8 +138,13 @@ class CrashRules:
                 self._deaths[entry.number] += 1
 
     def letter_sent(self, event: acts.LetterSent) -> None:
-        outgoing, entry = self._book.letter(event.member, event.number)
-        epoch = self._book.epochs.get((event.member, entry.place))
+        self._given_up(event.member, *self._book.letter(event.member, event.number))
+
+    def letter_handed(self, event: acts.LetterHanded) -> None:
+        self._given_up(event.member, *self._book.handed(event.member, event.number))
+
+    def _given_up(self, member: str, outgoing: Outgoing, entry: Entry) -> None:
+        epoch = self._book.epochs.get((member, entry.place))
         if original(outgoing).error_code != CRASHED or epoch is None:
             return
         found = epoch.suspicion.found

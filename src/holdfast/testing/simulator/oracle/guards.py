@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from math import inf
 
+from holdfast.core.ports import Outgoing
 from holdfast.runtime.guards import BREAKER, STORM
 from holdfast.testing.simulator import acts
 from holdfast.testing.simulator.executor import HAND_OVER_S
@@ -147,7 +148,12 @@ class GuardRules:
     # -- letters
 
     def letter(self, event: acts.LetterSent) -> None:
-        outgoing, entry = self._book.letter(event.member, event.number)
+        self._given_up(event, *self._book.letter(event.member, event.number))
+
+    def handed(self, event: acts.LetterHanded) -> None:
+        self._given_up(event, *self._book.handed(event.member, event.number))
+
+    def _given_up(self, event: acts.LetterSent | acts.LetterHanded, outgoing: Outgoing, entry: Entry) -> None:
         seen = self._seen(event.member)
         if entry.number in seen.buried or outgoing.topic in self._book.tiers.topics:
             return  # sent again, or not buried but moved
@@ -159,7 +165,7 @@ class GuardRules:
         if self._setup.storm_guard is not None:
             self._no_storm(event, entry, seen)
 
-    def _no_storm(self, event: acts.LetterSent, entry: Entry, seen: _Seen) -> None:
+    def _no_storm(self, event: acts.LetterSent | acts.LetterHanded, entry: Entry, seen: _Seen) -> None:
         since = self._book.members[event.member].loop.holds.since.get(STORM)
         if since is not None and event.at > since + 1e-3:
             self._blame("P8", f"{event.member} buries record {entry.number} in a storm it has noticed")

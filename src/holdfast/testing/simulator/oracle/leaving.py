@@ -73,7 +73,7 @@ class LeavingRules:
         thrown = [
             entry.number
             for entry in entries
-            if entry.terminal in ("handled", "buried", "moved")
+            if entry.terminal in ("handled", "buried", "spooled", "moved")
             and entry.conduct != "discard"
             and (cover is None or entry.offset not in cover)
             and entry is self._book.shelf(epoch.place).by_offset.get(entry.offset)

@@ -27,12 +27,17 @@ class LetterRules:
 
     def sent(self, event: acts.LetterSent) -> None:
         outgoing, entry = self._book.letter(event.member, event.number)
-        letter = original(outgoing)
         tier = self._book.tiers.topics.get(outgoing.topic)
         sends = f"sends a letter for record {entry.number} ({event.letter})"
         what = f"{event.member} {sends if tier is None else f'moves record {entry.number} to {tier.topic}'}"
-        epoch = self._book.epochs.get((event.member, entry.place))
-        if epoch is None or (event.member, entry.place) not in self._book.held:
+        self.judge(event.member, outgoing, entry, what)
+
+    def judge(self, member: str, outgoing: Outgoing, entry: Entry, what: str) -> None:
+        """Whether this member may give the record up, by whatever way."""
+        letter = original(outgoing)
+        tier = self._book.tiers.topics.get(outgoing.topic)
+        epoch = self._book.epochs.get((member, entry.place))
+        if epoch is None or (member, entry.place) not in self._book.held:
             self._blame("P5", f"{what} of a partition it does not own")
         elif entry.number not in epoch.given:
             self._blame("P5", f"{what}, which it was not given since it owns the partition")
@@ -53,6 +58,10 @@ class LetterRules:
         if tier is None:
             self._is_of(what, letter, epoch, entry)
         elif (outgoing.key, outgoing.value, tuple(outgoing.headers)[:1]) != (entry.key, entry.value, entry.headers):
+            self._blame("letter", f"{what} with other bytes than the record's")
+
+    def same_bytes(self, letter: Letter, entry: Entry, what: str) -> None:
+        if (letter.key, letter.value, letter.headers) != (entry.key, entry.value, entry.headers):
             self._blame("letter", f"{what} with other bytes than the record's")
 
     def _after_retries(self, what: str, epoch: Epoch, entry: Entry) -> None:
@@ -90,8 +99,7 @@ class LetterRules:
         outcome = epoch.outcomes.get(entry.number) if epoch is not None else letter.error_type
         if (letter.error_type == "HandlerTimeout") != (outcome == "HandlerTimeout"):
             self._blame("letter", f"{what} because of {letter.error_type}")
-        if (letter.key, letter.value, letter.headers) != (entry.key, entry.value, entry.headers):
-            self._blame("letter", f"{what} with other bytes than the record's")
+        self.same_bytes(letter, entry, what)
         copied, root = entry.copied, entry.root
         if entry.forged:
             return  # whoever forged it may have named another place

@@ -17,6 +17,7 @@ from holdfast.testing.simulator.oracle.leaving import LeavingRules
 from holdfast.testing.simulator.oracle.letters import LetterRules
 from holdfast.testing.simulator.oracle.membership import MembershipRules
 from holdfast.testing.simulator.oracle.progress import ProgressRules
+from holdfast.testing.simulator.oracle.spools import SpoolRules
 from holdfast.testing.simulator.oracle.starts import StartRules
 from holdfast.testing.simulator.oracle.timeouts import TimeoutRules
 from holdfast.testing.simulator.oracle.violation import Violation
@@ -44,6 +45,7 @@ class Oracle:
         starts = StartRules(book, self.blame, setup)
         letters = LetterRules(book, self.blame, setup)
         crashes = CrashRules(book, self.blame, health, setup)
+        self._spools = spools = SpoolRules(world, book, self.blame, letters)
         leaving = LeavingRules(book, self.blame, health, setup)
         guards = GuardRules(book, self.blame, health, setup)
         self._membership = MembershipRules(world, book, self.blame, health, setup)
@@ -64,6 +66,12 @@ class Oracle:
             acts.HandlerEnded: (guards.ended,),
             acts.TimedOut: (guards.ended,),
             acts.LetterSent: (letters.sent, guards.letter, crashes.letter_sent),
+            acts.LetterHanded: (spools.handed, guards.handed, crashes.letter_handed),
+            acts.LetterKept: (spools.kept,),
+            acts.LetterSentOn: (spools.sent_on,),
+            acts.PowerCut: (spools.power_cut,),
+            trace.LetterAcked: (spools.acked,),
+            trace.LetterFailed: (spools.failed,),
             acts.Released: (guards.released,),
             acts.StopAsked: (leaving.stop_asked,),
             acts.Ended: (leaving.ended,),
@@ -106,7 +114,7 @@ class Oracle:
             self._membership.polls(member, self._world.clock.monotonic())
 
     def unfinished(self) -> list[str]:
-        return self._progress.unfinished()
+        return self._progress.unfinished() + self._spools.unfinished()
 
     def _listen(self, event: trace.Event) -> None:
         if self.violation is not None:
