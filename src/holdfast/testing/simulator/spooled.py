@@ -39,8 +39,8 @@ def spooled(setup: Setup, seed: int) -> Setup:
         setup,
         trouble=0.7,
         troubles=("reject", "decode"),
-        faults=tuple(fault for fault in ("crash", "commits", "freeze", "stop") if rng.random() < 0.3),
-        churn=rng.choice(((), (), ("join", "leave"))),
+        faults=rng.choice((("gaps",), ("gaps", "gaps", "gaps", "crash"), ("gaps", "gaps", "commits"))),
+        churn=(),
         members=rng.choice((1, 1, 2)),
         static=True,  # who comes back gets its partitions at once
         chaos_s=rng.uniform(8.0, 12.0),
@@ -53,6 +53,8 @@ def spooled(setup: Setup, seed: int) -> Setup:
         records=250,
         timeout=TimeoutPolicy(),
         hang=0.0,
+        killers=0,
+        max_deliveries=None,
         breaker=None,
         storm_guard=None,
         rate=None,
@@ -70,7 +72,7 @@ class BadDisks:
         self._rng = rng
         self._switches: tuple[Callable[[], None], ...] = (
             self._refuse, self._refuse, self._refuse, self._refuse, self._fail, self._fail, self._cut, self._cut_soon,
-            self._kill_soon,
+            self._kill_soon, self._fail_and_cut,
         )  # fmt: skip
 
     def begin(self) -> None:
@@ -109,6 +111,12 @@ class BadDisks:
     def _kill_soon(self) -> None:
         """The same, but only the process dies: what it wrote is there for others, synced or not."""
         self._arm(lambda process: process.crash())
+
+    def _fail_and_cut(self) -> None:
+        """A disk that is about to die: a few letters after it has failed, the power goes."""
+        self._world.disk.faults.clear()
+        self._world.disk.faults.order(self._rng.choice(list(DiskFault)), count=self._rng.randint(1, 2))
+        self._world.disk.arm(self._rng.randint(2, 6), lambda _: self._cut(), writes=True)
 
     def _arm(self, end: Callable[[Process], None]) -> None:
         writes = self._rng.random() < 0.6
