@@ -105,6 +105,26 @@ def test_edges_tell_the_first_offset_and_the_next_one(backend: Backend, place: T
     assert member.source.edges(place, 10.0) == (4, 10)
 
 
+def test_the_ends_of_many_partitions_are_one_question(backend: Backend) -> None:
+    topic = backend.topic(partitions=3)
+    places = [TopicPartition(topic, number) for number in range(3)]
+    for number, place in enumerate(places):
+        fill(backend, place, number)
+    member = member_of(backend, places[0])
+    drive([member], lambda: len(member.owned) == len(places))
+    assert member.source.ends(places, 10.0) == {place: number for number, place in enumerate(places)}
+    assert member.source.ends([], 10.0) == {}
+
+
+def test_the_end_of_a_missing_topic_is_an_error_whatever_else_was_asked_for(
+    backend: Backend, place: TopicPartition
+) -> None:
+    member = member_of(backend, place)
+    drive([member], lambda: member.owned)
+    with pytest.raises(SourceError):
+        member.source.ends([place, TopicPartition(backend.missing_topic(), 0)], 3.0)
+
+
 def test_the_edges_of_a_missing_topic_are_an_error(backend: Backend, place: TopicPartition) -> None:
     member = member_of(backend, place)
     drive([member], lambda: member.owned)

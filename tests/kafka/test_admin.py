@@ -91,7 +91,7 @@ def test_topics_are_described_and_missing_ones_are_none(admin: KafkaAdmin, topic
     assert found is not None
     assert (found.name, found.partitions) == (name, 3)
     assert found.topic_id is not None
-    assert len(found.topic_id) == 22
+    assert [len(part) for part in found.topic_id.split("@")] == [22, 22], "its own, and the cluster's"
 
 
 def test_a_topic_made_again_has_another_id(admin: KafkaAdmin, kafka: KafkaBroker, topic: Topic) -> None:
@@ -134,3 +134,21 @@ def test_no_answer_about_topics_is_an_error_not_a_missing_topic(kafka: KafkaBrok
 def test_properties_that_the_client_does_not_take_are_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.property"):
         KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "no.such.property": 1}).check(1.0)
+
+
+def test_ids_are_told_to_whoever_asked_and_nobody_waits(admin: KafkaAdmin, topic: Topic) -> None:
+    name, told = topic(), list[dict[str, str]]()
+    facts = admin.topics([name], 10.0)[name]
+    assert facts is not None
+    asked_at = time.monotonic()
+    admin.ask([name, "no-such-topic"], lambda ids: told.append(dict(ids)))
+    assert time.monotonic() - asked_at < 1.0
+    deadline = time.monotonic() + 10
+    while not told and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert told == [{name: facts.topic_id}]
+
+
+def test_a_question_for_ids_that_nobody_answers_raises_nothing() -> None:
+    nowhere = KafkaAdmin(admin_properties(connection("127.0.0.1:1")))
+    nowhere.ask(["t"], lambda _: pytest.fail("nobody is there"))

@@ -98,6 +98,9 @@ class Source:
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
         return 0, 0
 
+    def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 0)
+
     def start(self, positions: Sequence[Position]) -> None: ...
     def reset(self, position: Position) -> None: ...
     def pause(self, places: Sequence[TopicPartition]) -> None: ...

@@ -23,11 +23,11 @@ def p01_commits_the_highest_offset_seen(patch: Patch) -> None:
 
 @plant
 def p02_skips_the_first_record_on_resume(patch: Patch) -> None:
-    def begin(self: Assignment, found: Any) -> Position:
-        position: Position = before(self, found)
-        return position if found.offset is None else Position(position.place, position.offset + 1)
+    def resume(self: Assignment, found: Any, offset: int) -> Position:
+        position: Position = before(self, found, offset)
+        return Position(position.place, position.offset + 1)
 
-    before = patch.set(Assignment, "_begin", begin)
+    before = patch.set(Assignment, "_resume", resume)
 
 
 @plant

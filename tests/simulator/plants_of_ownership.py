@@ -7,12 +7,13 @@ from typing import Any
 
 from holdfast.core.errors import SourceError
 from holdfast.core.partitions import Partition
-from holdfast.core.ports import BEGINNING, Committed
+from holdfast.core.ports import BEGINNING
 from holdfast.core.records import TopicPartition
 from holdfast.runtime.assignment import Assignment
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.handover import Handover
+from holdfast.runtime.identities import Identities
 from holdfast.runtime.intake import Intake
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.ownership import Ownership
@@ -127,7 +128,7 @@ def p19_takes_an_error_for_no_offset(patch: Patch) -> None:
         try:
             self._source.committed(places, 5.0)
         except SourceError:
-            self._source.start([self._begin(Committed(place, None)) for place in places])
+            self._source.start(self._by_policy(places))
         else:
             original(self, places, now)
 
@@ -158,3 +159,9 @@ def throws_away_what_is_finished_when_a_revoke_runs_out_of_time(patch: Patch) ->
             original(self, partitions, clock, deadline)
 
     original = patch.set(Handover, "commit_now", commit_now)
+
+
+@plant
+def p23_never_looks_again_which_topic_a_name_stands_for(patch: Patch) -> None:
+    patch.set(Identities, "step", lambda *_: None)
+    patch.set(Identities, "belongs", lambda *_: True)

@@ -50,6 +50,7 @@ CLEAN_UP_S = 1.0
 class Shared:
     """What all consumers of a process use together."""
 
+    admin: KafkaAdmin
     sink: KafkaSink
     events: EventLoopThread
     spool: SpoolService | None
@@ -90,6 +91,7 @@ def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> As
     ground = preflight(admin, chosen, wait=wait)
     sink = KafkaSink(sink_properties(connection))
     shared = Shared(
+        admin=admin,
         sink=sink,
         events=EventLoopThread(_event_loop_factory()),
         spool=open_spool(settings, sink),
@@ -162,6 +164,7 @@ def _loop_thread(
         random=Random(),
         inline=inline,
         floor=shared.floor,
+        topic_ids=shared.admin,
     )
     return LoopThread(loop, mailbox, inline)
 

@@ -63,6 +63,15 @@ def encode(finished: CompletionMap, *, topic_id: str = "", guard: str = "") -> s
     return f"{head};{zlib.crc32(head.encode('ascii')):08x}"
 
 
+def topic_of(metadata: str, *, offset: int) -> str:
+    """The id of the topic that a commit at `offset` was made for; empty where it does not say so, or not credibly."""
+    head, _, crc = metadata.rpartition(";")
+    fields = head.split(";")
+    if not metadata.isascii() or len(fields) != _FIELDS - 1 or fields[:2] != [_VERSION, str(offset)]:
+        return ""
+    return fields[2] if crc == f"{zlib.crc32(head.encode('ascii')):08x}" else ""
+
+
 def decode(metadata: str, *, offset: int, topic_id: str = "") -> CompletionMap:
     """What `metadata`, found with a commit at `offset`, says is finished; an empty map where it cannot be trusted."""
     return read(metadata, offset=offset, topic_id=topic_id)[0]

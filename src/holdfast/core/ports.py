@@ -5,7 +5,7 @@ Each protocol has one conformance suite (`tests/conformance`), run against the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -107,6 +107,9 @@ class Source(Protocol):
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
         """The first offset of the log and the next one to be written. Raises SourceError."""
 
+    def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
+
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call.
 
@@ -167,6 +170,15 @@ class Spool(Protocol):
 
     def has(self, outgoing: Outgoing) -> bool:
         """Whether this letter (or a copy of it) is kept, or was sent on not long ago. Never blocks."""
+
+
+class TopicIds(Protocol):
+    """Says which topic a name stands for: one that is deleted and made anew has another id."""
+
+    def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
+        """Never blocks, never raises. Calls `told` at most once, from any thread, with the ids that could be had: a
+        topic that is not there, or whose id nobody knows, is left out.
+        """
 
 
 class Mailbox(Protocol):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicCollection
@@ -21,6 +23,9 @@ from holdfast.core.errors import Fault, SourceError
 from holdfast.kafka.client_log import LOGGER
 from holdfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, fault_of, source_error
 
+ASK_S = 10.0
+"""For a question that nobody waits for."""
+
 TRY_S = 1.0
 """One attempt to reach the brokers; between attempts the reason of the failure is looked at."""
 
@@ -29,7 +34,9 @@ _CANNOT_TELL = ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE")
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the cluster says about a topic. `topic_id` is None where the broker cannot tell it (the embedded one)."""
+    """What the cluster says about a topic. `topic_id` is None where the broker cannot tell it (the embedded one); it
+    names the cluster, too: `<id>@<cluster>`.
+    """
 
     name: str
     partitions: int
@@ -46,6 +53,7 @@ class KafkaAdmin:
         self._properties = dict(properties)
         self._made: AdminClient | None = None
         self._trouble: KafkaError | None = None
+        self._cluster_id = ""
 
     def check(self, timeout_s: float) -> None:
         """Return when a broker has answered. Raises at once when the login is refused, else after timeout_s."""
@@ -72,7 +80,7 @@ class KafkaAdmin:
         for name, future in futures.items():
             try:
                 described = _wait(future, timeout_s)
-                facts[name] = TopicFacts(name, len(described.partitions), _id_of(described.topic_id))
+                facts[name] = TopicFacts(name, len(described.partitions), self._id_of(described.topic_id))
             except CLIENT_ERRORS as error:
                 inner = error_in(error)
                 if inner is not None and inner.name() in _CANNOT_TELL:
@@ -81,6 +89,26 @@ class KafkaAdmin:
                     raise source_error(f"describe topic {name}", error) from error
                 facts[name] = None
         return facts
+
+    def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
+        """Implements `core.ports.TopicIds`; any thread. The client's own thread answers."""
+        answers: dict[str, str | None] = {}
+        lock = threading.Lock()
+
+        def answered(name: str, future: Future[Any]) -> None:
+            found = None if future.exception() is not None else self._id_of(future.result().topic_id)
+            with lock:
+                answers[name] = found
+                complete = len(answers) == len(futures)
+            if complete:
+                told({name: topic_id for name, topic_id in answers.items() if topic_id})
+
+        try:
+            futures = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=ASK_S)
+        except (*CLIENT_ERRORS, SourceError):
+            return
+        for name, future in futures.items():
+            future.add_done_callback(partial(answered, name))
 
     def names(self, timeout_s: float) -> set[str]:
         """The topics that there are, as far as this login may see them."""
@@ -133,9 +161,14 @@ class KafkaAdmin:
 
     def _cluster(self, timeout_s: float) -> ClusterMetadata:
         try:
-            return self._client.list_topics(timeout=timeout_s)
+            found = self._client.list_topics(timeout=timeout_s)
         except CLIENT_ERRORS as error:
             raise source_error("list the topics", error) from error
+        self._cluster_id = str(getattr(found, "cluster_id", None) or "")
+        return found
+
+    def _id_of(self, topic_id: object) -> str | None:
+        return None if topic_id is None else f"{topic_id}@{self._cluster_id}"
 
     @property
     def _client(self) -> AdminClient:
@@ -171,7 +204,3 @@ def _wait(future: Future[Any], timeout_s: float) -> Any:
         raise SourceError(
             f"The broker gave no answer within {timeout_s:g} s.", fault=Fault.RETRY, code="TIMED_OUT"
         ) from error
-
-
-def _id_of(topic_id: object) -> str | None:
-    return None if topic_id is None else str(topic_id)

@@ -31,6 +31,7 @@ from holdfast.kafka.commits import Requests
 from holdfast.kafka.config import is_incremental
 from holdfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
 from holdfast.kafka.places import ClientPlace, client_position, committed_of, names_of, places_of, translated
+from holdfast.kafka.questions import edges_of, ends_of
 
 _log = logging.getLogger("holdfast.kafka.source")
 _error_of = confluent_kafka.Message.error
@@ -230,13 +231,12 @@ class KafkaSource:
         return committed_of(found)
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
-        """The first offset of the log and the next one to be written. Raises SourceError.
+        """The first offset of the log and the next one to be written. Raises SourceError."""
+        return edges_of(self._open, place, timeout_s)
 
-        Blocks up to `fetch.wait.max.ms` on an idle consumer: the question waits behind the fetch that is under way.
-        """
-        with translated(f"read the first and last offset of {place}"):
-            low, high = self._open.get_watermark_offsets(ClientPlace(*place), timeout=timeout_s, cached=False)
-        return low, high
+    def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
+        return ends_of(self._open, places, timeout_s) if places else {}
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core import completion
-from holdfast.core.errors import SourceError
+from holdfast.core.errors import Fault, SourceError
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import BEGINNING, Committed, Position, Source
 from holdfast.core.records import TopicPartition
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.handover import Handover
+from holdfast.runtime.identities import Identities, TopicsTold
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.probation import Probation
@@ -37,9 +38,17 @@ class Assignment:
     """
 
     def __init__(
-        self, source: Source, ownership: Ownership, committer: Committer, plan: Plan, probation: Probation
+        self,
+        source: Source,
+        ownership: Ownership,
+        committer: Committer,
+        plan: Plan,
+        *,
+        probation: Probation,
+        identities: Identities,
     ) -> None:
         self._source = source
+        self._identities = identities
         self._ownership = ownership
         self._committer = committer
         self._plan = plan
@@ -47,49 +56,75 @@ class Assignment:
         self._reread_at = 0.0
         self.unpositioned: dict[TopicPartition, None] = {}
         self.out_of_range: list[TopicPartition] = []
+        self._made_anew: list[Partition] = []
 
     def assigned(self, places: Sequence[TopicPartition], now: float) -> None:
         """Inside on_assigned. Raises NoPosition."""
-        try:
-            starts = [self._begin(found) for found in self._source.committed(places, READ_TIMEOUT_S)] if places else []
-        except SourceError as error:
-            log.warning("committed_offsets_unknown", partitions=len(places), fault=error.fault, code=error.code)
-            for place in places:
-                self._abandon(place)
-            self._source.start([Position(place, BEGINNING) for place in places])
-            self._source.pause(places)
-            self.unpositioned.update(dict.fromkeys(places))
-            self._reread_at = now + REREAD_TIMEOUT_S
+        if not places:
             return
-        if starts:
-            self._source.start(starts)
-        for place in places:
+        self._identities.suspect(now)
+        starts = self._starts(places, READ_TIMEOUT_S, now)
+        late = [place for place in places if place not in starts]
+        self._source.start([starts.get(place) or Position(place, BEGINNING) for place in places])
+        for place in starts:
             self.unpositioned.pop(place, None)
+        if late:
+            self._source.pause(late)
+            self.unpositioned.update(dict.fromkeys(late))
+            self._reread_at = now + REREAD_TIMEOUT_S
 
     def step(self, now: float, handover: Handover) -> None:
-        """Outside callbacks: position partitions that have no position, or one outside the log. Raises NoPosition."""
+        """Outside callbacks: position partitions that have no position, or one that is none. Raises NoPosition."""
         while self.out_of_range:
             partition = self._ownership.get(self.out_of_range.pop(0))
             if partition is not None and not partition.closing:
-                handover.forget(handover.close_down([partition.place]))
-                self._choose_again(partition)
+                log.error(
+                    "offset_out_of_range",
+                    place=str(partition.place),
+                    offset=partition.ledger.last + 1,
+                    policy=self._plan.reset_of(partition.place.topic),
+                    consequence="records between that offset and the log were deleted before they were processed",
+                )
+                self._choose_again([partition], handover)
+        if self._made_anew:
+            own = [partition for partition in self._made_anew if partition.live and not partition.closing]
+            self._made_anew = []
+            for partition in own:
+                log.error(
+                    "position_in_a_topic_that_is_gone",
+                    place=str(partition.place),
+                    offset=partition.ledger.last + 1,
+                    policy=self._plan.reset_of(partition.place.topic),
+                    consequence="the new topic is read by policy, and some of its records perhaps a second time",
+                )
+            self._choose_again(own, handover)
         if self.unpositioned and now >= self._reread_at:
             self._ask_again(now)
+        self._identities.step(now)
+
+    def minds(self, error: SourceError, place: TopicPartition | None, now: float) -> bool:
+        """The client complains. Whether that is about a position, so that it is seen to at the next step."""
+        if error.fault in (Fault.OUT_OF_RANGE, Fault.MISSING):
+            self._identities.suspect(now)
+        if error.fault is not Fault.OUT_OF_RANGE or place is None:
+            return False
+        self.out_of_range.append(place)
+        return True
+
+    def told(self, word: TopicsTold, now: float) -> None:
+        """The topics' ids have been looked up. Partitions of one that was made anew begin again, at the next step."""
+        changed = self._identities.told(word, now)
+        self._reread_at = now  # somebody may have waited for this
+        self._made_anew += [partition for partition in self._ownership if partition.place.topic in changed]
 
     def _ask_again(self, now: float) -> None:
         self._reread_at = now + REREAD_EVERY_S
-        places = list(self.unpositioned)
-        try:
-            starts = [self._begin(found) for found in self._source.committed(places, REREAD_TIMEOUT_S)]
-        except SourceError as error:
-            log.warning("committed_offsets_unknown", partitions=len(places), fault=error.fault, code=error.code)
-            for place in places:
-                self._abandon(place)
-            return
-        for start in starts:
+        starts = self._starts(list(self.unpositioned), REREAD_TIMEOUT_S, now)
+        for place, start in starts.items():
             self._source.reset(start)
-        self._source.resume(places)
-        self.unpositioned.clear()
+            del self.unpositioned[place]
+        if starts:
+            self._source.resume(list(starts))
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
         for place in places:
@@ -97,55 +132,83 @@ class Assignment:
         # What was said about their position must not be held against the next epoch, which begins somewhere else.
         self.out_of_range = [place for place in self.out_of_range if place not in places]
 
-    def _choose_again(self, partition: Partition) -> None:
-        """The position lies outside the log: choose again, by policy, loudly, as a new epoch without a completion map.
+    def _choose_again(self, partitions: Sequence[Partition], handover: Handover) -> None:
+        """Their position is none any more: choose another, by policy, as a new epoch without a completion map.
 
-        The old epoch must have been ended. Raises NoPosition; SourceError leaves it unpositioned.
+        Raises NoPosition; SourceError leaves them unpositioned.
         """
-        place = partition.place
-        log.error(
-            "offset_out_of_range",
-            place=str(place),
-            offset=partition.ledger.last + 1,
-            policy=self._plan.reset_of(place.topic),
-            consequence="records between that offset and the log were deleted before they were processed",
-        )
+        places = [partition.place for partition in partitions]
+        handover.forget(handover.close_down(places))
         try:
-            position = self._by_policy(place)
+            positions = self._by_policy(places)
         except SourceError:
-            self.unpositioned[place] = None
+            self.unpositioned.update(dict.fromkeys(places))
             return
-        self._source.reset(position)
-        self._source.resume([place])  # the old epoch may have been paused, which the new one knows nothing of
+        for position in positions:
+            self._source.reset(position)
+        self._source.resume(places)  # the old epoch may have been paused, which the new one knows nothing of
 
-    def _begin(self, found: Committed) -> Position:
-        place = found.place
+    def _starts(self, places: Sequence[TopicPartition], timeout_s: float, now: float) -> dict[TopicPartition, Position]:
+        """Where each begins, as a new epoch; those of which that cannot be said yet are left out. Raises NoPosition."""
+        try:
+            committed = self._source.committed(places, timeout_s)
+            valid = {found.place: self._is_valid(found, now) for found in committed}
+            chosen = self._by_policy([place for place, is_valid in valid.items() if is_valid is False])
+        except SourceError as error:
+            log.warning("committed_offsets_unknown", partitions=len(places), fault=error.fault, code=error.code)
+            for place in places:
+                self._abandon(place)
+            return {}
+        found = [self._resume(found, found.offset or 0) for found in committed if valid[found.place]]
+        return {position.place: position for position in (*chosen, *found)}
+
+    def _is_valid(self, found: Committed, now: float) -> bool | None:
+        """Whether this commit says where to go on; None: that must be asked for first."""
         if found.offset is None:
-            return self._by_policy(place)
-        resumed, said = completion.read(
-            found.metadata, offset=found.offset, topic_id=self._plan.topic_ids.get(place.topic, "")
-        )
-        partition = self._ownership.begin(place, start=found.offset, resumed=resumed)
-        partition.committed = (found.offset, found.metadata)
-        self._probation.begin(partition, said, found.offset)
-        return Position(place, found.offset)
-
-    def _by_policy(self, place: TopicPartition) -> Position:
-        reset = self._plan.reset_of(place.topic)
-        if reset == "error":
-            raise NoPosition(
-                f"{place} has no valid committed offset for group {self._plan.group} and auto_offset_reset is 'error';"
-                " commit a starting offset for the group, or choose earliest or latest."
+            return False
+        written = completion.topic_of(found.metadata, offset=found.offset)
+        belongs = self._identities.belongs(found.place.topic, written, now)
+        if belongs is None:
+            log.warning("topic_id_unknown", place=str(found.place), consequence="it waits until the brokers have told")
+        elif not belongs:
+            log.error(
+                "commit_of_a_topic_that_is_gone",
+                place=str(found.place),
+                offset=found.offset,
+                policy=self._plan.reset_of(found.place.topic),
+                consequence="the topic was deleted and made anew: it is read by policy, not from that offset",
             )
-        if reset == "earliest":
-            self._probation.begin(self._ownership.begin(place, start=BEGINNING), "", BEGINNING)
-            return Position(place, BEGINNING)
-        _, high = self._source.edges(place, REREAD_TIMEOUT_S)
-        partition = self._ownership.begin(place, start=high)
-        self._probation.begin(partition, "", high)
-        partition.committed = (BEGINNING, "")  # so that the start is committed: later records must not be skipped again
-        self._committer.touch(partition)
-        return Position(place, high)
+        return belongs
+
+    def _resume(self, found: Committed, offset: int) -> Position:
+        place = found.place
+        topic_id = self._identities.ids.get(place.topic, "")
+        resumed, said = completion.read(found.metadata, offset=offset, topic_id=topic_id)
+        partition = self._ownership.begin(place, start=offset, resumed=resumed)
+        partition.committed = (offset, found.metadata)
+        self._probation.begin(partition, said, offset)
+        return Position(place, offset)
+
+    def _by_policy(self, places: Sequence[TopicPartition]) -> list[Position]:
+        """Raises NoPosition, and SourceError before anything has begun."""
+        resets = {place: self._plan.reset_of(place.topic) for place in places}
+        refused = [place for place, reset in resets.items() if reset == "error"]
+        if refused:
+            raise NoPosition(
+                f"{refused[0]} has no valid committed offset for group {self._plan.group} and auto_offset_reset is"
+                " 'error'; commit a starting offset for the group, or choose earliest or latest."
+            )
+        last = [place for place, reset in resets.items() if reset == "latest"]
+        ends = self._source.ends(last, REREAD_TIMEOUT_S) if last else {}
+        starts = {place: ends.get(place, BEGINNING) for place in places}
+        for place, start in starts.items():
+            partition = self._ownership.begin(place, start=start)
+            self._probation.begin(partition, "", start)
+            if place in ends:
+                # So that the start is committed: later records must not be skipped again.
+                partition.committed = (BEGINNING, "")
+                self._committer.touch(partition)
+        return [Position(place, start) for place, start in starts.items()]
 
     def _abandon(self, place: TopicPartition) -> None:
         partition = self._ownership.get(place)

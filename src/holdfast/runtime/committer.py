@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.core.completion import encode
@@ -46,11 +46,11 @@ class _Sent:
 class Committer:
     """Owner: the loop thread. `tripped` is the breaker for commits; `fatal` is set when no commit can ever succeed."""
 
-    def __init__(self, source: Source, lanes: Lanes, plan: Plan) -> None:
+    def __init__(self, source: Source, lanes: Lanes, plan: Plan, topic_ids: Mapping[str, str]) -> None:
         self._source = source
         self._lanes = lanes
         self._policy: CommitPolicy = plan.commit
-        self._topic_ids = plan.topic_ids
+        self._topic_ids = topic_ids
         self._dirty: dict[TopicPartition, Partition] = {}
         self._sent: dict[TopicPartition, _Sent] = {}
         self._sent_at = 0.0
@@ -166,8 +166,8 @@ class Committer:
         if finished.base < 0:
             return None  # started at the beginning and nothing received: there is no number to commit yet
         guard = self._guard(partition, finished.base)
-        said = bool(finished) or bool(guard)
         topic_id = self._topic_ids.get(partition.place.topic, "")
+        said = finished or guard or topic_id
         metadata = encode(finished, topic_id=topic_id, guard=guard) if said else ""
         if (finished.base, metadata) == partition.committed:
             self._stored(partition)

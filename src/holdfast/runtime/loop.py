@@ -7,13 +7,11 @@ longer than it was told to wait, whatever handlers, letters, commits or the brok
 from __future__ import annotations
 
 from collections.abc import Sequence
-from logging import WARNING
 from random import Random
-from typing import Any
 
 from holdfast.core.batches import Batch
 from holdfast.core.errors import Fault, SourceError
-from holdfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source
+from holdfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source, TopicIds
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Case, Run
 from holdfast.deadletter.publisher import Publisher
@@ -23,12 +21,14 @@ from holdfast.runtime.batch_lanes import lanes_of
 from holdfast.runtime.batches import batches_of
 from holdfast.runtime.burying import Settled
 from holdfast.runtime.cases import Cases
+from holdfast.runtime.client_errors import say_client_error
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.endings import DRAIN, Ending, Release, Stop
 from holdfast.runtime.floor import Floor
 from holdfast.runtime.guards import Guards
 from holdfast.runtime.handover import Handover
 from holdfast.runtime.holds import Holds
+from holdfast.runtime.identities import Identities, TopicsTold
 from holdfast.runtime.inline import Inline
 from holdfast.runtime.intake import Intake
 from holdfast.runtime.overdue import Overdue
@@ -71,6 +71,7 @@ class Loop:
         random: Random,
         inline: Inline | None = None,
         floor: Floor | None = None,
+        topic_ids: TopicIds | None = None,
     ) -> None:
         self.plan = plan
         self._source = source
@@ -78,7 +79,8 @@ class Loop:
         self._clock = clock
         self.lanes = lanes_of(plan, clock)
         self.ownership = Ownership()
-        self.committer = Committer(source, self.lanes, plan)
+        self.identities = Identities(plan, topic_ids, mailbox, clock.monotonic())
+        self.committer = Committer(source, self.lanes, plan, self.identities.ids)
         self.intake = Intake(source, self.ownership, self.lanes, plan, clock)
         self.holds = Holds(plan.name, clock)
         self.guards = Guards(plan, self.lanes, self.holds)
@@ -89,7 +91,9 @@ class Loop:
         self.probation = Probation(
             plan, self.lanes, cases=self.cases, committer=self.committer, guards=self.guards, floor=floor or Floor()
         )
-        self.assignment = Assignment(source, self.ownership, self.committer, plan, self.probation)
+        self.assignment = Assignment(
+            source, self.ownership, self.committer, plan, probation=self.probation, identities=self.identities
+        )
         self.handover = Handover(
             source, self.ownership, self.lanes, cases=self.cases, committer=self.committer, intake=self.intake
         )
@@ -129,9 +133,7 @@ class Loop:
         self._poll(now)
 
     def _turn(self, now: float, wait_s: float, *, keep: bool = False) -> float:
-        """Everything but polling; returns the time it is then. Without `keep` safe inside a rebalance callback, where
-        nobody could take the loop over.
-        """
+        """All but polling; returns the time then. Without `keep` safe in a callback, where nobody could take over."""
         items = self._mailbox.collect(wait_s)
         if items or wait_s > 0:
             now = self._clock.monotonic()
@@ -139,8 +141,7 @@ class Loop:
             self._accept(item, now)
         self.cases.step(now)
         self.intake.step(now)
-        self.overdue.step(now)
-        self.holds.put(ABANDONED, held=self.overdue.choked)
+        self.holds.put(ABANDONED, held=self.overdue.step(now))
         self.holds.put(COMMIT, held=self.committer.tripped(now))
         self._dispatch(now, keep=keep)  # before the commit: lanes that start now may be back in time to share it
         self._walked = self.starter.walk_kept(self._returned)
@@ -190,6 +191,8 @@ class Loop:
                 self._returned(item, now)
             case Settled():
                 self.cases.settled(item, now)
+            case TopicsTold():
+                self.assignment.told(item, now)
             case Stop(deadline=deadline):
                 self._drain(deadline, now)
             case Release(hold=hold):
@@ -287,14 +290,11 @@ class Loop:
         self.committer.on_committed(outcome, self._clock.monotonic())
 
     def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
-        if error.fault is Fault.OUT_OF_RANGE and place is not None:
-            self.assignment.out_of_range.append(place)
-        elif error.fault in (Fault.FENCED, Fault.FATAL):
+        now = self._clock.monotonic()
+        if error.fault in (Fault.FENCED, Fault.FATAL):
             self._client_is_gone(error)
-        else:
-            now, name = self._clock.monotonic(), self.plan.name  # one that is away is reported twenty times a second
-            fields: dict[str, Any] = {"consumer": name, "fault": error.fault, "code": error.code, "error": str(error)}
-            log.sampled(WARNING, "client_error", now=now, key=(name, error.code), **fields)
+        elif not self.assignment.minds(error, place, now):
+            say_client_error(self.plan.name, error, now)
 
     # -- the end
 

@@ -63,12 +63,14 @@ class Overdue:
         self.held: OrderedSet[Run] = OrderedSet()
         self.counts = OverdueCounts()
 
-    def step(self, now: float) -> None:
+    def step(self, now: float) -> bool:
+        """Look, and act. Whether nothing new may start (`choked`)."""
         if now - self._recalled_at >= RECALL_S / 2:
             self._recall(now)
         timeout_s = self._policy.timeout_s
         if timeout_s is not None and now - self._looked_at >= self._policy.look_every_s:
             self._look(now, timeout_s)
+        return self.choked
 
     # -- what the rest of the app may ask
 

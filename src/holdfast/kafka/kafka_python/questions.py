@@ -13,6 +13,7 @@ from holdfast.core.errors import Fault, SourceError
 from holdfast.core.ports import Committed
 from holdfast.core.records import TopicPartition
 from holdfast.kafka.kafka_python.faults import source_error
+from holdfast.kafka.places import names_of
 
 
 def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
@@ -41,6 +42,16 @@ def edges_of(client: Any, place: TopicPartition, timeout_s: float) -> tuple[int,
     except Exception as error:
         raise source_error(f"read the first and last offset of {place}", error) from error
     return low, high
+
+
+def ends_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+    """The next offset to be written of each. Raises SourceError."""
+    asked = [ClientPlace(*place) for place in places]
+    try:
+        found = client.end_offsets(asked, timeout_ms=max(1, int(timeout_s * 1000))) if asked else {}
+        return {place: found[one] for place, one in zip(places, asked, strict=True)}
+    except Exception as error:
+        raise source_error(f"read the ends of {names_of(places)}", error) from error
 
 
 def partitions_of(client: Any, topic: str, timeout_s: float) -> set[int]:

@@ -29,7 +29,7 @@ from holdfast.kafka.commits import Request
 from holdfast.kafka.kafka_python.backlog import Backlog
 from holdfast.kafka.kafka_python.faults import source_error
 from holdfast.kafka.kafka_python.inside import Adopted, adopt
-from holdfast.kafka.kafka_python.questions import committed_of, edges_of, outside_of, partitions_of
+from holdfast.kafka.kafka_python.questions import committed_of, edges_of, ends_of, outside_of, partitions_of
 from holdfast.kafka.kafka_python.records import PythonMessage
 from holdfast.kafka.kafka_python.thread import Answered, ClientThread, Closed, Fetched, Turn, Word
 from holdfast.kafka.places import names_of
@@ -38,14 +38,10 @@ _log = logging.getLogger("holdfast.kafka.source")
 
 BATCH = 500
 """Records asked for when nobody has said how many."""
-NAP_S = 0.5e-3
-"""For whoever polls in a circle for the answer to a commit: the threads that bring it need the interpreter, too."""
-PAUSE_S = 0.1
-"""After a poll that raised, before the next one."""
-LOOK_S = 30.0
-"""How long topics are looked for before the group is joined."""
-LEAVE_S = 5.0
-"""How long leaving the group may take."""
+NAP_S, PAUSE_S = 0.5e-3, 0.1
+"""For whoever polls in a circle for a commit's answer, whose threads need the interpreter; and after a failed poll."""
+LOOK_S, LEAVE_S = 30.0, 5.0
+"""How long topics are looked for before the group is joined, and how long leaving it may take."""
 
 
 class KafkaPythonSource:
@@ -267,6 +263,10 @@ class KafkaPythonSource:
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
         """The first offset of the log and the next one to be written. Raises SourceError."""
         return edges_of(self._client, place, timeout_s)
+
+    def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
+        return ends_of(self._client, places, timeout_s)
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""

@@ -16,6 +16,8 @@ from holdfast.testing.simulator.world import Seat, Step, World
 RESTART_S = (0.05, 2.0)
 PULL_S = (0.1, 1.2)
 PRODUCE_S = (0.05, 0.8)
+REFILLS, MOST_REFILLED = 0.6, 60
+"""How often a topic that is made anew is filled at once, and how far."""
 BURST, BURSTS = 40, 0.02
 """So many records at once for one partition, with this probability."""
 
@@ -237,6 +239,9 @@ class Chaos:
         }
         broker.recreate_topic(topic)
         self._oracle.recreated(topic, ends)
+        for number, end in ends.items() if self._rng.random() < REFILLS else ():
+            for _ in range(min(end, MOST_REFILLED) + 1):  # so that nobody's position lies outside the new log
+                self._oracle.produced(self._workload.produce(TopicPartition(topic, number)))
 
     def _grow(self) -> None:
         topic = self.place().topic

@@ -21,6 +21,7 @@ from holdfast.testing.simulator.process import SimulationError
 from holdfast.testing.simulator.setup import GROUP, Setup
 from holdfast.testing.simulator.source import FakeSource
 from holdfast.testing.simulator.spool import SimSpool
+from holdfast.testing.simulator.topic_ids import SimTopicIds
 from holdfast.testing.simulator.workload import Workload
 from holdfast.testing.simulator.world import FINISHED, Seat, World
 
@@ -80,6 +81,7 @@ class _Source:
         self.pause = source.pause
         self.resume = source.resume
         self.edges = source.edges
+        self.ends = source.ends
         self.commit = source.commit
 
     def poll(self, timeout_s: float) -> Message | None:
@@ -173,6 +175,7 @@ class Member:
             ),
             clock=_Clock(world.clock),
             random=rng,
+            topic_ids=SimTopicIds(seat.process, world.broker),
         )
         watcher.join(self)
         self.loop.start()

@@ -12,7 +12,7 @@ from random import Random
 
 from holdfast.core import partitions
 from holdfast.deadletter.spool import files, keeper
-from holdfast.runtime import loop, probation
+from holdfast.runtime import identities, loop, probation
 from holdfast.testing.simulator.chaos import Chaos
 from holdfast.testing.simulator.guarded import guarded
 from holdfast.testing.simulator.hanging import hanging
@@ -162,6 +162,8 @@ def _tuned(setup: Setup) -> Iterator[None]:
     constants = (
         (partitions, "WINDOW", setup.window),
         (probation, "ALONE_S", setup.alone_s),
+        (identities, "LOOK_EVERY_S", 2.0),
+        (identities, "FRESH_S", 0.5),
         (loop, "SPINS", 2),
         (loop, "LATE_ANSWER_S", 0.01),
         (loop, "BUSY_S", 0.02),

@@ -102,7 +102,8 @@ def setup_for(seed: int) -> Setup:
     """The setup of a seed: always the same for the same seed.
 
     Most seeds take a bit of everything; every fourth moves partitions in order, with little else going wrong, every
-    fourth loses them, and every eighth deletes records that nobody has read yet. About a third has retry topics.
+    fourth loses them, every eighth deletes records that nobody has read yet, and every sixteenth makes topics anew.
+    About a third has retry topics.
     """
     return _with_tiers(seed, _setup_for(seed))
 
@@ -147,6 +148,12 @@ def _setup_for(seed: int) -> Setup:
             slow=rng.choice((0.02, 0.05)),
             trouble=0.4,
             troubles=("flaky", "doomed", rng.choice(TROUBLES)),
+        )
+    if seed % 16 == 12:
+        return replace(
+            setup,
+            faults=("recreate", *(fault for fault in ("gaps", "crash_soon", "commits", "stop") if rng.random() < 0.4)),
+            reset="earliest",
         )
     if seed % 8 == 5:
         return replace(

@@ -147,16 +147,25 @@ class FakeSource:
         return answer
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+        return self._edges_of([place], timeout_s)[place]
+
+    def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        return {place: end for place, (_, end) in self._edges_of(places, timeout_s).items()} if places else {}
+
+    def _edges_of(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, int]]:
         self._enter("edges")
         answers: list[None] = []
         delay_s = self._broker.rng.uniform(*self._broker.settings.edges_delay_s)  # it queues behind a long fetch
         self._broker.data.after(delay_s, lambda: answers.append(None))
         if not self._process.wait(timeout_s, lambda: answers):
-            raise Failure("_TIMED_OUT").error(f"asking for the edges of {place}")
-        log = self._broker.log(place)
-        if log is None:
-            raise Failure("UNKNOWN_TOPIC_OR_PART").error(f"asking for the edges of {place}")
-        return log.start, log.end
+            raise Failure("_TIMED_OUT").error("asking for the edges")
+        found = {}
+        for place in places:
+            log = self._broker.log(place)
+            if log is None:
+                raise Failure("UNKNOWN_TOPIC_OR_PART").error(f"asking for the edges of {place}")
+            found[place] = log.start, log.end
+        return found
 
     def commit(self, positions: Sequence[Position]) -> None:
         self._enter("commit")

@@ -56,6 +56,8 @@ class Entry:
     """What a coroutine does when it is cancelled (`Setup.manners`)."""
     terminal: str = ""
     """The fact that lets a commit pass it: "handled", "buried", "moved", "discarded"; empty while there is none."""
+    shadowed: bool = False
+    """A former topic of this name had a record at its offset, so that a commit may mean that one."""
     excused: str = ""
     """Why nobody has to handle it: it was deleted, or lies where the policy said not to begin."""
     copied: Copied | None = None

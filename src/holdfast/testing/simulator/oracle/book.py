@@ -53,6 +53,7 @@ class Book:
         self.began_at: dict[str, float] = {}
         self.lost_for_policy = 0
         self.copies: dict[Entry, list[Entry]] = {}
+        self.made_anew: set[str] = set()  # topics
         self._updates: dict[type[trace.Event], Callable[[Any], None]] = {
             trace.LogStartMoved: self._log_start_moved,
             trace.Compacted: self._compacted,
@@ -166,7 +167,7 @@ class Book:
         offset, metadata = self.read.get(key, (None, ""))
         covered = None
         if offset is not None and offset == event.offset:
-            topic_id = self.members[event.member].plan.topic_ids.get(event.place.topic, "")
+            topic_id = self.members[event.member].loop.identities.ids.get(event.place.topic, "")
             covered = Cover(offset, metadata, topic_id)
         self.epochs[key] = Epoch(event.member, event.place, event.offset, covered, event.at)
         if covered is None and event.offset != BEGINNING and event.place.topic not in self.tiers.topics:

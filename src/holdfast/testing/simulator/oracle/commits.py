@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.completion import GUARD_LIMIT, METADATA_LIMIT
+from holdfast.core.completion import GUARD_LIMIT, METADATA_LIMIT, topic_of
 from holdfast.testing.simulator import trace
 from holdfast.testing.simulator.oracle.book import Book
 from holdfast.testing.simulator.oracle.cover import Cover
@@ -24,7 +24,7 @@ class CommitRules:
         cover = Cover(event.offset, event.metadata)
         if len(event.metadata) > METADATA_LIMIT or len(cover.guard) > GUARD_LIMIT:
             self._blame("map size", f"{event.member} commits {len(event.metadata)} characters with {event.place}")
-        if event.metadata and not (cover.completion or cover.guard):
+        if event.metadata and not (cover.completion or cover.guard or topic_of(event.metadata, offset=event.offset)):
             self._blame("map", f"{event.member} commits {event.place} with a map that nobody will believe")
         if cover.completion.to_int().bit_length() > self._window:
             self._blame("map size", f"{event.member} names offsets of {event.place} beyond the window: {cover}")
@@ -56,7 +56,7 @@ class CommitRules:
             )
         for offset in cover.named():
             entry = shelf.by_offset.get(offset)
-            if entry is not None and entry.open:
+            if entry is not None and entry.open and not entry.shadowed:
                 self._blame("P1", f"{event.member} commits {event.place} at {cover}; {offset} is not finished")
             elif entry is None and offset >= shelf.floor:
                 self._blame("P1", f"{event.member} commits {event.place} at {cover}; nothing was ever at {offset}")

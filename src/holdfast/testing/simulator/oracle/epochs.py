@@ -31,14 +31,16 @@ class Shelf:
         return offset >= self.start and offset in self.by_offset and offset not in self.gone
 
     def add(self, entry: Entry) -> None:
-        if entry.offset < self.floor:
-            entry.excused = "its offset was used by a former topic"
+        entry.shadowed = entry.offset < self.floor
         self.entries.append(entry)
         self.by_offset[entry.offset] = entry
 
     def first_open(self) -> Entry | None:
-        """The lowest record that nobody has finished and nobody is excused from."""
-        while self._low < len(self.entries) and not self.entries[self._low].open:
+        """The lowest record that nobody has finished and nobody is excused from, and that no commit could mean."""
+        while self._low < len(self.entries):
+            entry = self.entries[self._low]
+            if entry.open and not entry.shadowed:
+                break
             self._low += 1
         return self.entries[self._low] if self._low < len(self.entries) else None
 

@@ -122,7 +122,8 @@ class GuardRules:
         if seen.probe == event.call:
             seen.probe = None
             partition = self._book.members[event.member].loop.ownership.get(event.place)
-            judged = partition is not None and not partition.closing
+            epoch, _ = self._book.calls[event.call]
+            judged = epoch is not None and epoch.alive and partition is not None and not partition.closing
             if outage and judged:
                 seen.breaker_at = event.at
             if event.outcome not in ("ok", "Discard") and judged:

@@ -49,5 +49,6 @@ class MembershipRules:
         if epoch is None or epoch.given or epoch.covered is not None or epoch.start != BEGINNING:
             return
         read = self._book.read.get(key)
-        if key not in self._book.out_of_range and (read is None or read[0] is not None):
+        moved = key in self._book.out_of_range or entry.place.topic in self._book.made_anew
+        if not moved and (read is None or read[0] is not None):
             self._blame("start", f"{member} reads {entry.place} from the beginning; it was told {read} as the commit")

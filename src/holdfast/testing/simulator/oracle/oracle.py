@@ -93,6 +93,7 @@ class Oracle:
 
     def recreated(self, topic: str, ends: dict[int, int]) -> None:
         """The topic was made anew; `ends` are the ends of its former logs."""
+        self._book.made_anew.add(topic)
         for place, shelf in self._book.shelves.items():
             if place.topic == topic:
                 shelf.renew(ends.get(place.partition, 0))
