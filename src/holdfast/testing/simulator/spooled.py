@@ -53,6 +53,7 @@ def spooled(setup: Setup, seed: int) -> Setup:
         records=250,
         timeout=TimeoutPolicy(),
         hang=0.0,
+        tiers=(),
         killers=0,
         max_deliveries=None,
         breaker=None,
