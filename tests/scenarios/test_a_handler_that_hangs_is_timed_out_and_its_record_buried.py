@@ -231,7 +231,7 @@ def test_after_a_drain_a_coroutine_that_returns_because_it_is_cancelled_is_not_f
     with Inside(app, code=5):
         assert begun.wait(20)
     assert returned.is_set()
-    assert client.committed("scenario.work", name) == (None, "")
+    assert client.committed("scenario.work", name)[0] in (None, 0), "its record is not done"
 
 
 @pytest.mark.parametrize("manners", ["thread", "stubborn coroutine"])

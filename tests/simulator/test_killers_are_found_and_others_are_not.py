@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import completion
+from holdfast.core.completion import CompletionMap
 from holdfast.core.crash_guard import read
 from holdfast.core.policies import CommitPolicy, Order, RetryPolicy
 from holdfast.core.records import TopicPartition
@@ -248,7 +250,8 @@ def test_after_an_orderly_stop_the_commit_says_that_nobody_is_at_work() -> None:
     for number in range(2):
         stored = story.world.broker.stored("g", TopicPartition("orders", number))
         assert stored is not None
-        assert (stored.offset > 0, stored.metadata) == (True, "")
+        said = completion.read(stored.metadata, offset=stored.offset)
+        assert (stored.offset > 0, said) == (True, (CompletionMap(stored.offset), ""))
 
 
 def test_a_suspect_that_takes_too_long_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
