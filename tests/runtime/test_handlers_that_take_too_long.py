@@ -15,16 +15,18 @@ import pytest
 from holdfast.core.errors import Abandoned, HandlerTimeout
 from holdfast.core.lanes import Lanes
 from holdfast.core.order import lanes_for
-from holdfast.core.ordered import OrderedSet
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Executor
 from holdfast.core.records import Message, TopicPartition
 from holdfast.core.runs import Run
 from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.decode.signature import inspect_handler
+from holdfast.runtime.clock import RealClock
 from holdfast.runtime.context import Context
 from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
+from holdfast.runtime.guards import Guards
 from holdfast.runtime.handler import Handler
+from holdfast.runtime.holds import Holds
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.overdue import Overdue
 from holdfast.runtime.plan import Plan
@@ -41,11 +43,12 @@ class Bench:
         self.lanes: Lanes = lanes_for("partition")
         self.executor = executor
         self.mailbox = mailbox
-        self.out: OrderedSet[Run] = OrderedSet()
         self.back: list[Run] = []
         plan = Plan(name="c", group="g", topics=("t",), timeout=policy)
+        guards = Guards(plan, self.lanes, Holds(plan.name, RealClock()))
+        self.out = guards.in_flight
         self.overdue = Overdue(
-            plan, executor=executor, lanes=self.lanes, in_flight=self.out, returned=lambda run, _: self.back.append(run)
+            plan, executor=executor, lanes=self.lanes, guards=guards, returned=lambda run, _: self.back.append(run)
         )
         self.late: list[Run] = []
         self._offset = 0

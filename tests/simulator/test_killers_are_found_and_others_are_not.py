@@ -17,6 +17,7 @@ from holdfast.core.completion import CompletionMap
 from holdfast.core.crash_guard import read
 from holdfast.core.policies import CommitPolicy, Order, RetryPolicy
 from holdfast.core.records import TopicPartition
+from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.runtime import probation
 from holdfast.testing.simulator import acts, trace
 from holdfast.testing.simulator.member import Member
@@ -271,3 +272,24 @@ def test_a_suspect_that_takes_too_long_holds_up_nobody(monkeypatch: pytest.Monke
     assert slow.terminal == ""
     story.wait_done()
     assert slow.terminal == "handled"
+
+
+@pytest.mark.parametrize(("takes_s", "waited_s"), [(30.0, 4.0), (2.0, 2.0)])
+def test_a_suspect_that_is_given_up_is_alone_until_its_thread_ends_or_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch, takes_s: float, waited_s: float
+) -> None:
+    monkeypatch.setattr(probation, "ALONE_S", 4.0)
+    story = Story(order="key", threads=True, timeout=TimeoutPolicy(timeout_s=0.5), alone_s=4.0, partitions=2)
+    hangs, *others = [*story.produce(4), *story.produce(4, partition=1)]
+    hangs.takes_s = takes_s
+    story.start()
+    for _ in range(2):
+        before = story.starts()[hangs.number]
+        story.wait(lambda n=before: story.starts()[hangs.number] > n)  # type: ignore[misc]
+        story.kill()
+    story.wait(lambda: all(entry.terminal for entry in others))
+    assert story.suspected()
+    assert story.letters() == {hangs.number: "TIMEOUT"}
+    begun_at = max(start.at for start in story.events(acts.HandlerBegan) if start.number == hangs.number)
+    next_at = min(start.at for start in story.events(acts.HandlerBegan) if start.at > begun_at)
+    assert waited_s <= next_at - begun_at < waited_s + 0.5

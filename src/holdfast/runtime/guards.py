@@ -39,6 +39,7 @@ class Guards:
     """`on` is False when nothing guards this consumer: then nobody need ask.
 
     `in_flight` is every run that was started and has not come back, wherever it is; who starts them keeps it.
+    `given_up` are those that nobody waits for although a worker is still at them, and since when; `Overdue` keeps it.
     """
 
     def __init__(self, plan: Plan, lanes: Lanes, holds: Holds) -> None:
@@ -46,6 +47,7 @@ class Guards:
         self._lanes = lanes
         self._holds = holds
         self.in_flight: OrderedSet[Run] = OrderedSet()
+        self.given_up: dict[Run, float] = {}
         self.breaker = Breaker(plan.breaker) if plan.breaker else None
         self.storm = StormGuard(plan.storm_guard) if plan.storm_guard else None
         self._alone_s = plan.breaker.open_s if plan.breaker else 0.0

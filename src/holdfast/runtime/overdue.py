@@ -17,6 +17,7 @@ from holdfast.core.ports import Executor
 from holdfast.core.runs import Run
 from holdfast.core.timeouts import TimeoutPolicy, Watch
 from holdfast.observe.logs import get_logger
+from holdfast.runtime.guards import Guards
 from holdfast.runtime.plan import Plan
 
 log = get_logger("holdfast.overdue")
@@ -46,20 +47,20 @@ class Overdue:
         *,
         executor: Executor,
         lanes: Lanes,
-        in_flight: OrderedSet[Run],
+        guards: Guards,
         returned: Callable[[Run, float], None],
     ) -> None:
         self._group = plan.group
         self._policy: TimeoutPolicy = plan.timeout
         self._executor = executor
         self._lanes = lanes
-        self._in_flight = in_flight
+        self._in_flight = guards.in_flight
         self._returned = returned
         self._recalled_at = 0.0
         self._looked_at = 0.0
         self._blocked_s = 0.0
         self._watches: dict[Run, Watch] = {}
-        self._given_up: dict[Run, float] = {}
+        self._given_up = guards.given_up
         self.held: OrderedSet[Run] = OrderedSet()
         self.counts = OverdueCounts()
 

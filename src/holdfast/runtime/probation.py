@@ -1,12 +1,14 @@
 """Probation: after the second death in about the same place, the records that may have caused it run one by one, alone.
 
-Nothing else of the process runs beside a suspect, so a death is its doing or nobody's. What nobody suspects goes on
-whenever no suspect is ready: one that waits for its next attempt holds up nobody. Owner: the loop thread.
+Nothing else of the process runs beside a suspect, so a death is its doing or nobody's. A handler that was given up
+after a time-out runs on, and can still kill. What nobody suspects goes on whenever no suspect is ready: one that waits
+for its next attempt holds up nobody. Owner: the loop thread.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 
 from holdfast.core import crash_guard
 from holdfast.core.batches import Batch
@@ -48,6 +50,7 @@ class Probation:
         self._committer = committer
         self._guards = guards
         self._in_flight = guards.in_flight
+        self._given_up = guards.given_up
         self._floor = floor
         self._suspected: dict[TopicPartition, Partition] = {}
         self._next: Run | None = None  # taken from the lanes, and waits until it may start
@@ -138,7 +141,7 @@ class Probation:
         run = self._alone
         if run is None:
             return True
-        out = run in self._in_flight
+        out = run in self._in_flight or run in self._given_up
         if out and now - run.begun_at < ALONE_S:
             return False
         if out:
@@ -186,7 +189,8 @@ class Probation:
         return counted and not self._is_exposed(but=partition)
 
     def _is_still(self, now: float) -> bool:
-        return all(now - run.begun_at >= ALONE_S for run in self._in_flight)
+        at_work = chain(self._in_flight, self._given_up)
+        return all(now - run.begun_at >= ALONE_S for run in at_work)
 
     def _is_exposed(self, *, but: Partition | None = None) -> bool:
         """Whether the broker may hold a count for a record that is not running."""

@@ -9,6 +9,9 @@ from holdfast.core.policies import BufferPolicy
 from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.testing.simulator.setup import Setup
 
+ALONE_S = 20.0
+"""A suspect that hangs for ever stops its process for as long as it is waited for: not as long as a stall takes."""
+
 
 def hanging(setup: Setup, seed: int) -> Setup:
     """The setup with a time limit in a third of the seeds. In every eighth, handlers of bundles hang while the process
@@ -28,6 +31,7 @@ def hanging(setup: Setup, seed: int) -> Setup:
         ),
         hang=rng.choice((0.02, 0.06)),
         manners=rng.choice((("polite",), ("polite", "swallows"), ("refuses",), ("polite", "blocks"))),
+        alone_s=min(setup.alone_s, ALONE_S),
     )
     if seed % 8 != 1:
         return setup
