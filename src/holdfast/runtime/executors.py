@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections import deque
@@ -17,7 +16,7 @@ from holdfast.core.runs import Run
 from holdfast.observe.tally import Tally
 from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from holdfast.runtime.walk import AsyncCall, Call, walk, walk_async
-from holdfast.runtime.whereabouts import awaits_of, stack_of, trace_of
+from holdfast.runtime.whereabouts import awaits_of, stack_of, threads_now, trace_of
 
 WALKS = (walk.__code__, walk_batch.__code__)
 """Where a thread that has a run in hand can be found."""
@@ -76,7 +75,7 @@ class ThreadExecutor:
 
     def where(self, run: Run) -> TracebackType | None:
         """Wherever that is: it may hang in a thread that drove the loop."""
-        stacks = (stack_of(frame) for frame in sys._current_frames().values())  # noqa: SLF001 - it has no other name
+        stacks = map(stack_of, threads_now())
         return next((trace_of(stack) for stack in stacks if any(_walks(frame, run) for frame in stack)), None)
 
     def give_up(self, run: Run) -> None:

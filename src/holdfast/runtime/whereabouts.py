@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from types import FrameType, TracebackType
+
+
+def threads_now() -> list[FrameType]:
+    """Where each thread of the process is.
+
+    Without the garbage collector: Python 3.11 makes the answer under a lock that every thread needs that starts or
+    ends, and a collection in the middle of it that lets another thread run stops the process for ever.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return list(sys._current_frames().values())  # noqa: SLF001 - it has no other name
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def stack_of(frame: FrameType | None) -> list[FrameType]:
