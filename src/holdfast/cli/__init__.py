@@ -12,6 +12,7 @@ from holdfast import __version__
 
 COMMANDS: Final = {
     "run": "Run the consumers of an app until a signal ends them.",
+    "dev": "Run your app on a broker of its own, started anew when the code changes.",
     "dlq": "Look at dead letters, and replay them.",
     "spool": "Look at letters that Kafka did not take, and send them on.",
     "send": "Produce records, to feed a consumer.",
@@ -53,7 +54,9 @@ def main(ctx: click.Context) -> None:
 
     \b
     Begin with:
-      holdfast run app:app
+      holdfast demo          see what it does
+      holdfast dev app:app   your own app, without a broker to install
+      holdfast run app:app   the same app on your brokers
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False

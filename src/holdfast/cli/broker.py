@@ -9,11 +9,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from holdfast.core.errors import ConfigError, StartError
+
+if TYPE_CHECKING:
+    from holdfast.testing.broker import KafkaBroker
 
 MOST_PARTITIONS = 10_000
 
@@ -47,7 +50,7 @@ def broker(
     """
     if embedded and (port is not None or data is not None):
         raise click.UsageError("--embedded chooses its own port and keeps no data: leave out --port and --data.")
-    _stop_on_signals()
+    stop_on_signals()
     try:
         with ExitStack() as stack:
             if embedded:
@@ -55,16 +58,17 @@ def broker(
             else:
                 died = _run_kafka(stack, int(nodes), port, data, topics)
             _wait(died)
-    except _Stopped:
+    except Stopped:
         click.echo("Stopped.", err=True)
     except (StartError, ConfigError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 3)
 
 
-def _run_kafka(
-    stack: ExitStack, nodes: int, port: int | None, data: Path | None, topics: tuple[tuple[str, int], ...]
-) -> Callable[[], str]:
+def started_kafka(
+    stack: ExitStack, *, nodes: int = 1, port: int | None = None, data: Path | None = None
+) -> tuple[KafkaBroker, Callable[[], str]]:
+    """A broker that ends with the stack, and what tells when a node of it has ended by itself. Raises StartError."""
     # Java and the client load only now: `holdfast --help` stays quick.
     from holdfast.testing.broker import KafkaBroker
     from holdfast.testing.jars import KAFKA_VERSION, is_cached
@@ -72,6 +76,20 @@ def _run_kafka(
     if not is_cached():
         click.echo(f"Fetching Apache Kafka {KAFKA_VERSION} through Maven, once (45 MB) …", err=True)
     running = stack.enter_context(KafkaBroker(nodes=nodes, port=port, data_dir=data))
+
+    def died() -> str:
+        gone = [node for node in running.nodes if not node.running]
+        return "\n".join(f"Kafka node {n.number} ended by itself. The end of its log:\n{n.last_words()}" for n in gone)
+
+    return running, died
+
+
+def _run_kafka(
+    stack: ExitStack, nodes: int, port: int | None, data: Path | None, topics: tuple[tuple[str, int], ...]
+) -> Callable[[], str]:
+    from holdfast.testing.jars import KAFKA_VERSION
+
+    running, died = started_kafka(stack, nodes=nodes, port=port, data=data)
     there = set(running.admin.list_topics(timeout=10).topics) if topics else set()
     for name, partitions in topics:
         if name not in there:
@@ -79,11 +97,6 @@ def _run_kafka(
     click.echo(f"Apache Kafka {KAFKA_VERSION}, {nodes} node(s), logs and data in {running.folder}.", err=True)
     click.echo("Ctrl-C ends it" + (" and deletes the data." if data is None else "; the data stays."), err=True)
     click.echo(running.bootstrap)  # last, so that whoever waits for it has been told everything
-
-    def died() -> str:
-        gone = [node for node in running.nodes if not node.running]
-        return "\n".join(f"Kafka node {n.number} ended by itself. The end of its log:\n{n.last_words()}" for n in gone)
-
     return died
 
 
@@ -101,22 +114,22 @@ def _run_embedded(stack: ExitStack, nodes: int, topics: tuple[tuple[str, int], .
     return str  # nothing of it can die before this process does
 
 
-class _Stopped(BaseException):
+class Stopped(BaseException):
     """A signal came. Not an Exception, so that nothing on the way takes it for a failure."""
 
 
-def _stop_on_signals() -> None:
-    """From now on SIGINT or SIGTERM raises _Stopped, once; later ones do not disturb the cleaning up."""
+def stop_on_signals() -> None:
+    """From now on SIGINT or SIGTERM raises Stopped, once; later ones do not disturb the cleaning up."""
 
     def came(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal.signal wants it
-        _ignore_signals()
-        raise _Stopped
+        ignore_signals()
+        raise Stopped
 
     signal.signal(signal.SIGINT, came)
     signal.signal(signal.SIGTERM, came)
 
 
-def _ignore_signals() -> None:
+def ignore_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
+import importlib.machinery
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +43,17 @@ class Target(NamedTuple):
             hint = f"Did you mean {dotted}:{attribute} or {module}.py:{attribute}?" if "/" in module else EXAMPLE
             raise LoadError(f"{clean_text(module)!r} is not a module's name. {hint}")
         return cls(module, attribute)
+
+
+def must_be_there(text: str, *, cwd: Path) -> None:
+    """Raises LoadError if there is no such file or module. Nothing is imported, so all else may still be wrong."""
+    target = Target.parse(text)
+    if target.file is not None:
+        _module_of(cwd / target.file)
+        return
+    top = target.module.partition(".")[0]
+    if importlib.machinery.PathFinder.find_spec(top, [str(cwd), *sys.path]) is None:
+        raise LoadError(_no_module(target.module, top, target, cwd))
 
 
 def load_app(text: str, *, cwd: Path) -> App:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 
+from holdfast.core.errors import StartError
 from holdfast.supervisor import ChildProcess, ShutdownPolicy, Signals
 from holdfast.supervisor.process import Command, ending
 
@@ -55,16 +56,24 @@ class Reloader:
     """Runs one child of `command`, ends and starts it anew on changes below `root`. Owner: the main thread.
 
     A child that ends by itself, such as over a syntax error, has said why: the next change starts it again. The first
-    signal is passed on and ends the reloader with the child's exit code; a second one ends both now.
+    signal is passed on and ends the reloader with the child's exit code; a second one ends both now. As soon as `died`
+    has something to say about what the child depends on, it is raised as StartError.
     """
 
     def __init__(
-        self, command: Command, *, root: Path, poll_s: float = POLL_S, shutdown: ShutdownPolicy | None = None
+        self,
+        command: Command,
+        *,
+        root: Path,
+        poll_s: float = POLL_S,
+        shutdown: ShutdownPolicy | None = None,
+        died: Callable[[], str] = str,
     ) -> None:
         self._command = command
         self._root = root
         self._poll_s = poll_s
         self._shutdown = shutdown or ShutdownPolicy()
+        self._died = died
         self._child: ChildProcess | None = None
         self._seen: Snapshot = {}
         self._changed: list[Path] = []
@@ -73,7 +82,7 @@ class Reloader:
         self._code = 0
 
     def run(self) -> int:
-        """Blocks until a signal has ended it; returns the exit code."""
+        """Blocks until a signal has ended it; returns the exit code. Raises StartError, see `died`."""
         with Signals() as signals:
             try:
                 self._seen = snapshot(self._root)
@@ -84,6 +93,8 @@ class Reloader:
                         self._signalled(number)
                     self._look_at_child()
                     if not self._signals:
+                        if why := self._died():
+                            raise StartError(why)
                         self._look_at_files()
                 return 128 + self._signals[1] if len(self._signals) > 1 else self._code
             finally:

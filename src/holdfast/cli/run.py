@@ -10,14 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from holdfast.cli.errors import said_plainly
 
 if TYPE_CHECKING:
+    from holdfast.cli.dev_child import Bench
     from holdfast.supervisor import Place, Report, Tether
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_PROCESSES = 256
 LogFormat = Literal["auto", "console", "json"]
@@ -49,9 +52,24 @@ class RunOptions:
         return words + ["--wait"] * (self.wait or wait) + ["--debug"] * self.debug
 
 
+def consumer_options(command: F) -> F:
+    """--consumer, --log-level, --log-format, --debug."""
+    levels = click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False)
+    formats = click.Choice(["auto", "console", "json"])
+    for option in (
+        click.option("--debug", is_flag=True, help="Show tracebacks."),
+        click.option("--log-format", type=formats, help="auto: console on a terminal, else json."),
+        click.option("--log-level", type=levels, help="The lowest level that is written."),
+        click.option(
+            "--consumer", "consumers", metavar="NAME", multiple=True, help="Run only this one; may be repeated."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command(short_help="Run the consumers of an app until a signal ends them.")
 @click.argument("target", metavar="MODULE:APP")
-@click.option("--consumer", "consumers", metavar="NAME", multiple=True, help="Run only this one; may be repeated.")
 @click.option(
     "--processes",
     type=click.IntRange(1, MOST_PROCESSES),
@@ -61,13 +79,12 @@ class RunOptions:
     "--reload", is_flag=True, help="For development: start anew whenever a .py file below this folder changes."
 )
 @click.option("--wait", is_flag=True, help="Wait for a broker that is away as long as it takes, instead of 30 s.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False))
-@click.option(
-    "--log-format", type=click.Choice(["auto", "console", "json"]), help="auto: console on a terminal, else json."
-)
-@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@consumer_options
 @click.option("--child", type=int, hidden=True, help="The number of this process under its supervisor.")
 @click.option("--tether", type=int, hidden=True, help="The file descriptor that ties this process to its parent.")
+@click.option("--dev-at", hidden=True, help="The address of the broker that `holdfast dev` has started for this app.")
+@click.option("--dev-embedded", is_flag=True, hidden=True, help="It is the embedded one.")
+@click.option("--dev-partitions", type=int, default=4, hidden=True, help="Of the topics that are made there.")
 def run(
     target: str,
     consumers: tuple[str, ...],
@@ -80,6 +97,9 @@ def run(
     debug: bool,
     child: int | None,
     tether: int | None,
+    dev_at: str | None,
+    dev_embedded: bool,
+    dev_partitions: int,
 ) -> None:
     """Run the consumers of an app until Ctrl-C or SIGTERM.
 
@@ -116,22 +136,31 @@ def run(
         elif reload:
             code = _reload(options)
         else:
-            code = _run_here(options, index=child, tether_fd=tether)
+            bench = _bench(dev_at, embedded=dev_embedded, partitions=dev_partitions)
+            code = _run_here(options, index=child, tether_fd=tether, bench=bench)
     sys.exit(code)
 
 
-def _run_here(options: RunOptions, *, index: int | None, tether_fd: int | None) -> int:
+def _bench(address: str | None, *, embedded: bool, partitions: int) -> Bench | None:
+    if address is None:
+        return None
+    from holdfast.cli.dev_child import Bench
+
+    return Bench(address=address, embedded=embedded, partitions=partitions)
+
+
+def _run_here(options: RunOptions, *, index: int | None, tether_fd: int | None, bench: Bench | None) -> int:
     stop_before_start = _StopBeforeStart()
     stop_before_start.listen()
     tether = _hold_on(tether_fd)
     try:
-        return _load_and_run(options, index, tether)
+        return _load_and_run(options, index, tether, bench)
     except _Stopped:
         click.echo("Stopped before it had started.", err=True)
         return 0
 
 
-def _load_and_run(options: RunOptions, index: int | None, tether: Tether | None) -> int:
+def _load_and_run(options: RunOptions, index: int | None, tether: Tether | None, bench: Bench | None) -> int:
     from holdfast.cli.loading import load_app
     from holdfast.observe.logs import get_logger
     from holdfast.supervisor import Report, with_static_members
@@ -149,6 +178,10 @@ def _load_and_run(options: RunOptions, index: int | None, tether: Tether | None)
     if tether is not None:
         timeout_s = settings.shutdown.timeout_s
         tether.report(Report(shutdown_timeout_s=timeout_s, log_level=level, log_format=log_format))
+    if bench is not None:
+        settings = bench.prepared(settings)
+        bench.make_topics(settings)
+        bench.say(settings, options.consumers)
     return app.run(only=options.consumers, settings=settings, wait=options.wait)
 
 

@@ -16,6 +16,7 @@ from holdfast.kafka.config import Connection
 from holdfast.observe.clean import mask_with
 
 if TYPE_CHECKING:
+    from holdfast.cli.announced import DevBroker
     from holdfast.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,7 +29,11 @@ def where_options(command: F) -> F:
     """--app, --brokers, --debug."""
     for option in (
         click.option("--debug", is_flag=True, help="Show tracebacks."),
-        click.option("--brokers", metavar="HOST:PORT,…", help="Instead of KAFKA_BROKERS or the app's."),
+        click.option(
+            "--brokers",
+            metavar="HOST:PORT,…",
+            help="Instead of KAFKA_BROKERS, of a `holdfast dev` that runs, or of the app's.",
+        ),
         click.option("--app", "target", metavar="MODULE:APP", help="Take brokers and topics from this app."),
     ):
         command = option(command)
@@ -47,8 +52,29 @@ def connection_for(target: str | None, brokers: str | None) -> tuple[Connection,
         if not addresses:
             raise ConfigError("--brokers is empty; write HOST:PORT, or several with commas.")
         connection = replace(connection, brokers=addresses)
+    elif (near := _dev_broker(target, settings.origins.get("kafka.brokers", ""))) is not None:
+        click.echo(f"On the broker of `holdfast dev {near.app}`, {near.address}.", err=True)
+        connection = Connection(brokers=(near.address,), client_id=connection.client_id)
     # The client's own words on standard error would come between ours, and say less.
     return replace(connection, properties={"log_level": 0, **connection.properties}), settings
+
+
+def _dev_broker(target: str | None, told: str) -> DevBroker | None:
+    """The broker of a `holdfast dev` that runs, unless the environment names brokers. One of this folder goes before
+    what files and code say, as it does for the app itself; one of another folder is taken where nobody says anything.
+    """
+    from holdfast.cli.announced import running
+
+    if told.startswith("environment"):
+        return None
+    found = running()
+    near = [one for one in found if one.is_near(Path.cwd())] or ([] if told else found)
+    of_this_app = [one for one in near if one.app == target]
+    near = of_this_app or near
+    if len(near) > 1:
+        names = " and ".join(map(str, near))
+        raise ConfigError(f"Several brokers of `holdfast dev` run: {names}. Choose one with --brokers.")
+    return near[0] if near else None
 
 
 @contextmanager

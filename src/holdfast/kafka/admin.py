@@ -54,6 +54,8 @@ class KafkaAdmin:
         self._made: AdminClient | None = None
         self._trouble: KafkaError | None = None
         self._cluster_id = ""
+        self._led: bool | None = None
+        """There is a controller, who could describe a topic; the embedded broker has none. None: not asked yet."""
 
     def check(self, timeout_s: float) -> None:
         """Return when a broker has answered. Raises at once when the login is refused, else after timeout_s."""
@@ -73,7 +75,7 @@ class KafkaAdmin:
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:
         """Each topic's facts, or None if there is no such topic."""
         listed = self._cluster(timeout_s)
-        if listed.controller_id not in listed.brokers:  # the embedded broker: nobody there who could describe a topic
+        if not self._led:
             return _from_list(listed, names)
         futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
         facts: dict[str, TopicFacts | None] = {}
@@ -118,6 +120,10 @@ class KafkaAdmin:
         """What was set for a topic, and what holds by default. Empty where nobody can tell: the embedded broker, or a
         login that may not ask.
         """
+        if self._led is None:
+            self._cluster(timeout_s)
+        if not self._led:
+            return {}
         resource = ConfigResource(ResourceType.TOPIC, name)
         try:
             [future] = self._client.describe_configs([resource], request_timeout=timeout_s).values()
@@ -165,6 +171,7 @@ class KafkaAdmin:
         except CLIENT_ERRORS as error:
             raise source_error("list the topics", error) from error
         self._cluster_id = str(getattr(found, "cluster_id", None) or "")
+        self._led = found.controller_id in found.brokers
         return found
 
     def _id_of(self, topic_id: object) -> str | None:

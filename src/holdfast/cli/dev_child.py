@@ -1,0 +1,108 @@
+"""The consumer of `holdfast dev`: the user's app with the settings of a broker that was made for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import click
+
+from holdfast.core.errors import SourceError, StartError
+from holdfast.core.policies import TimingPolicy
+from holdfast.kafka import KafkaAdmin, admin_properties
+from holdfast.observe.clean import clean_text
+from holdfast.runtime.clients import connection_of
+from holdfast.runtime.preflight import LETTER_TOPIC_CONFIG
+from holdfast.settings import ConsumerSettings, Settings
+
+ASK_TIMEOUT_S = 15.0
+BROKER_VARIABLES = ("HOLDFAST_KAFKA_BROKERS", "KAFKA_BROKERS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """The broker that was started for this app."""
+
+    address: str
+    embedded: bool
+    partitions: int
+
+    def prepared(self, settings: Settings) -> Settings:
+        """The same app on this broker: reached plainly, whatever the settings say about another, and with short
+        sessions, because the next version of the code is waiting.
+        """
+        kafka = replace(
+            settings.kafka,
+            brokers=(self.address,),
+            security_protocol="PLAINTEXT",
+            sasl_mechanism=None,
+            sasl_username=None,
+            sasl_password=None,
+            ssl_ca_location=None,
+            ssl_certificate_location=None,
+            ssl_key_location=None,
+            ssl_key_password=None,
+            librdkafka=MappingProxyType({}),
+        )
+        consumers = {name: self._quick(own) for name, own in settings.consumers.items()}
+        return replace(settings, kafka=kafka, consumers=MappingProxyType(consumers))
+
+    def _quick(self, own: ConsumerSettings) -> ConsumerSettings:
+        # The embedded broker keeps a new member waiting for the session of the one that has left, less a second; below
+        # 3 s, which the first member waits, no session begins. Apache Kafka takes no shorter one than 6 s.
+        session_ms, heartbeat_ms = (4_500, 500) if self.embedded else (6_000, 1_500)
+        if own.timings.session_timeout_ms is None and not self.embedded:
+            return own
+        timings = TimingPolicy(
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=heartbeat_ms,
+            max_poll_interval_ms=max(own.timings.max_poll_interval_ms, session_ms),
+            revoke_timeout_s=own.timings.revoke_timeout_s,
+            unsafe=True,
+        )
+        return replace(own, timings=timings, group_protocol="classic", assignor=own.assignor or "cooperative-sticky")
+
+    def make_topics(self, settings: Settings) -> None:
+        """Everything that the app reads or writes by itself. Raises StartError."""
+        sources = sorted({topic for own in settings.consumers.values() for topic in own.topics})
+        letters = sorted({topic for own in settings.consumers.values() for topic in own.dead_letter_topics.values()})
+        if self.embedded:
+            from holdfast.testing.embedded import make_topics
+
+            retries = {
+                retry
+                for own in settings.consumers.values()
+                for topic in own.topics
+                for retry in own.retry_topics.topics(topic, own.group)
+            }
+            make_topics(self.address, [*sources, *letters, *sorted(retries)])
+            return
+        admin = KafkaAdmin(admin_properties(connection_of(settings.kafka)))
+        try:
+            there = admin.names(ASK_TIMEOUT_S)
+            for topic in sources + letters:  # the start makes retry topics, with the times that they need
+                if topic not in there:
+                    config = LETTER_TOPIC_CONFIG if topic in letters else {}
+                    admin.create_topic(topic, partitions=self.partitions, timeout_s=ASK_TIMEOUT_S, config=config)
+        except SourceError as error:
+            raise StartError(str(error)) from error
+
+    def say(self, settings: Settings, only: Sequence[str]) -> None:
+        """What runs, and how to feed it."""
+        chosen = [own for name, own in settings.consumers.items() if not only or name in only]
+        for own in chosen:
+            letters = ", ".join(sorted(set(own.dead_letter_topics.values())))
+            click.echo(
+                f"  {', '.join(own.topics)} → {click.style(clean_text(own.name), bold=True)}"
+                f"   group {own.group}, dead letters {letters}",
+                err=True,
+            )
+        topic = chosen[0].topics[0]
+        click.echo(f"Feed it from another terminal: holdfast send {topic} '{{\"…\": 1}}'{self._told()}", err=True)
+
+    def _told(self) -> str:
+        """What commands need that would look elsewhere."""
+        named = any(os.environ.get(name) for name in BROKER_VARIABLES)
+        return f" --brokers {self.address}" if named else ""

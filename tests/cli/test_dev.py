@@ -1,0 +1,184 @@
+"""`holdfast dev`: an app of one's own on a broker that is made for it, found by commands in another terminal."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import announced
+from holdfast.cli.announced import DevBroker
+from holdfast.cli.where import connection_for
+from holdfast.core.errors import ConfigError
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.cli.command import holdfast, running, until
+
+APP = """
+from holdfast import App, Reject, RetryPolicy, RetryTopics
+
+app = App("payments")
+
+@app.consumer(
+    "orders.payment.v1",
+    retry=RetryPolicy(max_retries=0),
+    retry_topics=RetryTopics(delays=("1s",), allow_reorder=True),
+)
+def charge(payment: dict) -> None:
+    if payment["amount"] < 0:
+        raise Reject("negative amount")
+    if payment["amount"] == 0:
+        raise ConnectionError("the gateway is away")
+    print(f"charged {payment['amount']} in version one", flush=True)
+"""
+
+
+@pytest.mark.timeout(180)
+def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
+    """A record is sent, the code is broken and mended, the broker and its records stay, and Ctrl-C ends all of it."""
+    (tmp_path / "app.py").write_text(APP)
+    # What another environment needs does not matter here.
+    (tmp_path / ".env").write_text("KAFKA_BROKERS=kafka.example:9092\n")
+    said = tmp_path / "said"
+    here = {"XDG_RUNTIME_DIR": str(tmp_path)}
+
+    def send(amount: int) -> None:
+        done = holdfast("send", "orders.payment.v1", f'{{"amount": {amount}}}', cwd=tmp_path, **here)
+        assert done.returncode == 0, done.stderr
+        assert "On the broker of `holdfast dev app:app`" in done.stderr
+
+    with running("dev", "app:app", cwd=tmp_path, said=said, **here) as process:
+        until(lambda: "Feed it from another terminal" in said.read_text(), "the start")
+        for amount in (1, -1, 0):
+            send(amount)
+        until(lambda: "charged 1 in version one" in said.read_text(), "the first record")
+        (tmp_path / "app.py").write_text(APP + "def broken(:\n")
+        until(lambda: "Ended with code 2; waiting for the next change." in said.read_text(), "the broken code")
+        assert "Importing 'app' failed at app.py:" in said.read_text()
+        send(2)
+        (tmp_path / "app.py").write_text(APP.replace("version one", "version two"))
+        until(lambda: "charged 2 in version two" in said.read_text(), "what was sent meanwhile")
+        until(lambda: said.read_text().count('"buried"') == 2, "both letters, one by the retry topic")
+        listed = holdfast("dlq", "list", "orders.payment.dlq", cwd=tmp_path, **here)
+        assert (listed.returncode, "2 letters" in listed.stdout) == (0, True), listed.stderr
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert "charged 1 in version two" not in said.read_text(), "what was committed is not repeated"
+    assert list((tmp_path / "holdfast").iterdir()) == []
+    assert "Traceback" not in said.read_text()
+
+
+def test_topics_are_made_on_a_real_broker(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
+    """The child of `dev --kafka`; the settings of another environment do not reach it."""
+    stem = topic()
+    (tmp_path / "app.py").write_text(APP.replace("orders.payment.v1", f"{stem}.payment.v1"))
+    said = tmp_path / "said"
+    elsewhere = {
+        "HOLDFAST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "HOLDFAST_KAFKA_SASL_MECHANISM": "PLAIN",
+        "HOLDFAST_KAFKA_SASL_USERNAME": "app",
+        "HOLDFAST_KAFKA_SASL_PASSWORD": "secret",
+        "KAFKA_BROKERS": "kafka.example:9092",
+    }
+    arguments = ("run", "app:app", "--dev-at", kafka.bootstrap, "--dev-partitions", "3")
+    with running(*arguments, cwd=tmp_path, said=said, **elsewhere) as process:
+        until(lambda: '"assigned"' in said.read_text(), "the start")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    there = {name: len(one.partitions) for name, one in kafka.admin.list_topics(timeout=10).topics.items()}
+    made = {name: count for name, count in there.items() if name.startswith(f"{stem}.payment")}
+    letters = next(name for name in there if name.endswith("payment.dlq") and stem.partition(".")[0] in name)
+    retries = f"{stem}.payment.v1.payments.charge.retry.1s"
+    assert made | {letters: there[letters]} == {f"{stem}.payment.v1": 3, letters: 3, retries: 3}
+    # Where the environment names other brokers, commands have to be told.
+    assert f"--brokers {kafka.bootstrap}" in said.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("ap:app",), "There is no module 'ap' here"),
+        (("ap.py:app",), "There is no file"),
+        (("app:app", "--partitions", "8"), "The embedded broker has 4 partitions a topic"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_a_broker_starts(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    done = holdfast("dev", *arguments, cwd=tmp_path)
+    assert (done.returncode, sentence in done.stderr, "broker," in done.stderr) == (2, True, False), done.stderr
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a user whom nothing is told."""
+    for name in ("HOLDFAST_KAFKA_BROKERS", "KAFKA_BROKERS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    return project
+
+
+@contextmanager
+def dev(address: str, folder: Path, app: str = "app:app") -> Iterator[None]:
+    with announced.announced(DevBroker(address=address, app=app, folder=str(folder))):
+        yield
+
+
+def chosen(target: str | None = None, brokers: str | None = None) -> tuple[str, ...]:
+    return tuple(connection_for(target, brokers)[0].brokers)
+
+
+def test_the_broker_of_this_folder_goes_before_files_but_not_before_the_environment(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (nowhere / ".env").write_text("KAFKA_BROKERS=file:1\nHOLDFAST_KAFKA_SECURITY_PROTOCOL=SSL\n")
+    assert chosen() == ("file:1",)
+    with dev("here:1", nowhere):
+        connection, _ = connection_for(None, None)
+        assert (tuple(connection.brokers), connection.security_protocol) == (("here:1",), "PLAINTEXT")
+        assert chosen(brokers="told:1") == ("told:1",)
+        monkeypatch.chdir(nowhere.parent)
+        assert chosen() == ("here:1",)
+        monkeypatch.setenv("KAFKA_BROKERS", "environment:1")
+        assert chosen() == ("environment:1",)
+    monkeypatch.delenv("KAFKA_BROKERS")
+    assert chosen() == ("localhost:9092",)
+
+
+def test_the_broker_of_another_folder_is_taken_where_nobody_says_anything(nowhere: Path, tmp_path: Path) -> None:
+    with dev("there:1", tmp_path / "other"):
+        assert chosen() == ("there:1",)
+        with dev("here:1", nowhere):
+            assert chosen() == ("here:1",)
+        (nowhere / ".env").write_text("KAFKA_BROKERS=file:1\n")
+        assert chosen() == ("file:1",)
+
+
+def test_of_several_one_must_be_chosen(nowhere: Path) -> None:
+    with dev("first:1", nowhere, "a:app"), dev("second:1", nowhere, "b:app"):
+        with pytest.raises(ConfigError, match=r"Several brokers .* --brokers"):
+            chosen()
+        (nowhere / "b.py").write_text(
+            'from holdfast import App\napp = App("b")\n@app.consumer("t")\ndef f(x: dict): ...\n'
+        )
+        assert chosen("b:app") == ("second:1",)
+
+
+def test_what_a_killed_one_has_left_is_removed(nowhere: Path) -> None:
+    with dev("here:1", nowhere):
+        [file] = announced.place().iterdir()
+        left = file.read_text()
+        assert [one.address for one in announced.running()] == ["here:1"]
+        assert file.exists()
+    assert not file.exists()
+    file.write_text(left)
+    file.with_name("odd.dev.json").write_text("{")
+    assert announced.running() == []
+    assert list(announced.place().iterdir()) == []
