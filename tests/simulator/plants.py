@@ -51,6 +51,7 @@ def plant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
 from tests.simulator import (  # noqa: E402
     plants_of_commits,
     plants_of_crashes,
+    plants_of_guards,
     plants_of_order,
     plants_of_ownership,
     plants_of_retry_topics,
@@ -63,6 +64,7 @@ __all__ = [
     "planted",
     "plants_of_commits",
     "plants_of_crashes",
+    "plants_of_guards",
     "plants_of_order",
     "plants_of_ownership",
     "plants_of_retry_topics",

@@ -34,6 +34,7 @@ class Stage:
                 "partitions": {"orders": partitions},
                 "members": 1,
                 "static": False,
+                "threads": False,
                 "reset": "earliest",
                 "pace": (0.001, 0.001),
                 "slow": 0.0,

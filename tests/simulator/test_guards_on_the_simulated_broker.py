@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from email.message import Message
 from itertools import pairwise
+from urllib.error import HTTPError
 
 import pytest
 
 from holdfast.core.breaker import BreakerPolicy, BreakerState
-from holdfast.core.errors import Reject
+from holdfast.core.errors import Reject, RetryLater
 from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import CommitPolicy, RetryPolicy
 from holdfast.core.storm import StormPolicy
+from holdfast.testing.simulator import executor
+from holdfast.testing.simulator.oracle import guards as oracle_guards
 from tests.simulator.stage import Stage
 
 BREAKER = BreakerPolicy(failures=3, window_s=5, open_s=2, longest_open_s=8)
@@ -100,6 +104,16 @@ def test_an_outage_that_only_one_record_meets_does_not_stop_the_others() -> None
     stage.until(stage.done)
 
 
+def test_the_time_of_a_retry_policy_stands_still_for_a_record_that_waits_on_its_own() -> None:
+    retry = RetryPolicy(max_retries=9, initial_delay_ms=300, multiplier=1, jitter=False, max_elapsed_s=1.0)
+    stage = Stage(partitions=4, records=400, breaker=replace(BREAKER, open_s=3), retry=retry, pace=(0.05, 0.05))
+    failures = iter([*[ConnectionRefusedError("only this one")] * 3, RetryLater(after_s=0.0)])
+    stage.error = lambda number: next(failures, None) if number == 5 else None
+    stage.until(stage.done)
+    assert set(stage.terminals()) == {"handled"}
+    assert stage.member.loop.guards.status().breaker_opened == 0
+
+
 def test_a_probe_that_fails_by_itself_says_nothing_about_the_service() -> None:
     stage = Stage(partitions=2, records=40, breaker=BREAKER)
     stage.error = away
@@ -138,6 +152,70 @@ def test_a_probe_whose_partition_goes_is_followed_by_another() -> None:
     stage.world.broker.freeze(silent_s, data=False, expire_first=True)  # so all its partitions are lost
     assert stage.until(lambda: stage.member.loop.guards.status().breaker is BreakerState.CLOSED) < 20
     stage.until(stage.done)
+
+
+def test_a_run_that_is_out_stops_after_its_record_when_the_breaker_opens() -> None:
+    """The oracle notices a record that starts under the hold and is no probe that is due."""
+    quick = BreakerPolicy(failures=1, window_s=0.01, open_s=2, longest_open_s=2)
+    stage = Stage(partitions=2, records=400, commit=CommitPolicy(mode="interval"), breaker=quick, pace=(0.002, 0.002))
+    stage.until(lambda: stage.terminals().count("handled") >= 100)
+    assert max(len(run.messages) for run in stage.member.executor.out) > 2
+    bad = next(entry.number for entry in stage.workload.entries if not entry.terminal and entry.place.partition == 0)
+    stage.error = lambda number: away(number) if number == bad + 10 else None
+    stage.until(lambda: stage.member.loop.guards.status().breaker is BreakerState.OPEN)
+    stage.run(1)
+    assert stage.member.executor.out == []
+    stage.error = fine
+    stage.until(stage.done)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_retry_that_was_stopped_before_it_began_is_made_later(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(executor, "HAND_OVER_S", (0.0, 0.3))  # workers are slow to begin
+    monkeypatch.setattr(oracle_guards, "LATE_S", 0.31)
+    stage = Stage(partitions=8, records=8, breaker=replace(BREAKER, failures=seed + 9, window_s=60))
+    stage.error = away
+    stage.until(lambda: stage.chaos.members and stage.member.loop.guards.status().breaker is BreakerState.OPEN)
+    stage.error = fine
+    stage.until(stage.done)
+    assert set(stage.terminals()) == {"handled"}
+
+
+def test_one_bad_record_is_not_every_probe() -> None:
+    stage = Stage(partitions=2, records=1, breaker=BREAKER, retry=RetryPolicy(max_retries=0))
+    stage.error = lambda number: away(number) if number == 0 else None
+    stage.until(lambda: stage.chaos.members and stage.member.loop.guards.status().breaker is BreakerState.OPEN)
+    stage.produce(20)
+    stage.until(lambda: stage.terminals().count("handled") == 10, 30)
+    assert stage.letters() == 0
+    stage.error = fine
+    stage.until(stage.done)
+
+
+def test_a_probe_is_one_record_of_what_is_left_of_a_bundle() -> None:
+    """The oracle notices a second record that starts under the hold."""
+    commit, retry = CommitPolicy(mode="interval"), RetryPolicy(initial_delay_ms=60_000, max_delay_ms=60_000)
+    stage = Stage(records=2000, order="key", commit=commit, retry=retry, breaker=BREAKER, pace=(2e-5, 2e-5))
+    stage.until(lambda: stage.chaos.members and stage.member.loop.sizer.size > 20)
+    stage.error = away
+    stage.until(lambda: stage.member.loop.guards.status().breaker is BreakerState.OPEN)
+    assert any(len(run.messages) > 1 for run in stage.member.loop.lanes._resumed)  # type: ignore[attr-defined]
+    stage.member.loop.cases.ready.clear()  # so that the bundle is what a probe is taken from
+    stage.error = fine
+    stage.until(lambda: stage.member.loop.guards.status().breaker is BreakerState.CLOSED)
+
+
+def test_nothing_spins_when_there_is_nothing_to_probe() -> None:
+    stage = Stage(records=1, breaker=BREAKER, retry=RetryPolicy(max_retries=0))
+    headers = Message()
+    headers["Retry-After"] = "100"
+    stage.error = lambda _: HTTPError("http://service", 503, "busy", headers, None)
+    stage.until(lambda: stage.chaos.members and stage.member.loop.guards.status().breaker is BreakerState.OPEN)
+    stage.run(10)
+    steps = stage.chaos.steps
+    stage.run(30)
+    assert stage.chaos.steps - steps <= 30 / 0.09
+    assert len(stage.starts()) == 1, "the service asked for 100 s"
 
 
 def test_a_drain_does_not_wait_for_the_breaker() -> None:
@@ -208,6 +286,17 @@ def test_a_rate_for_the_consumer_is_kept_and_used(order: str, mode: str) -> None
     stage.until(stage.done)
     times = [start.at for start in stage.starts()]
     assert 400 / 50 - 0.2 <= times[-1] - times[0] <= 400 / 50 * 1.1
+
+
+def test_runs_that_are_out_do_not_grow_beyond_the_rate() -> None:
+    """The oracle notices starts that come too early."""
+    commit, rate = CommitPolicy(mode="interval"), RatePolicy(per_s=200, burst=1)
+    stage = Stage(partitions=3, commit=commit, rate=rate, pace=(0.007, 0.007))
+    for _ in range(100):
+        stage.produce(3)
+        stage.run(0.01)
+    stage.until(stage.done)
+    assert min(after.at - one.at for one, after in pairwise(stage.starts())) >= 0.0045
 
 
 def test_each_partition_has_its_rate() -> None:

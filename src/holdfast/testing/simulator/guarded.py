@@ -7,19 +7,22 @@ from random import Random
 
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.pace import RatePolicy
+from holdfast.core.policies import RetryPolicy
 from holdfast.core.storm import StormPolicy
 from holdfast.testing.simulator.setup import Setup
 
-SPELLS = ("outage", "bad")
-"""The service is away; or it answers, and a bad deploy of the handler rejects whatever comes."""
+SPELLS = ("outage", "partial", "bad")
+"""The service is away; or only for every second record; or it is there, and a bad deploy of the handler rejects all."""
 
 
 def guarded(setup: Setup, seed: int) -> Setup:
-    """The setup with guards in half of the seeds, and with spells in those and some others.
+    """The setup with guards in half of the seeds, and every eighth of them about guards before all else.
 
     Drawn apart from the rest of the setup, so that the other half of the seeds is what it was without guards.
     """
     rng = Random(seed * 11 + 5)
+    if seed % 8 == 4:
+        return _mostly_guards(setup, rng)
     if rng.random() < 0.5:
         return setup
     return replace(
@@ -27,7 +30,34 @@ def guarded(setup: Setup, seed: int) -> Setup:
         breaker=_breaker(rng) if rng.random() < 0.6 else None,
         storm_guard=_storm(rng) if rng.random() < 0.5 else None,
         rate=_rate(rng) if rng.random() < 0.3 else None,
-        spells=rng.choice((("outage",), ("outage",), ("bad",), SPELLS)),
+        spells=rng.choice((("outage",), ("outage", "partial"), ("bad",), SPELLS)),
+    )
+
+
+def _mostly_guards(setup: Setup, rng: Random) -> Setup:
+    """Little else goes wrong, several records are at work at once, and some of them for long."""
+    return replace(
+        setup,
+        faults=("sends",),
+        churn=("join", "leave"),
+        members=rng.choice((1, 2)),
+        commit=replace(setup.commit, mode=rng.choice(("each", "interval", "interval"))),
+        order=rng.choice(("partition", "partition", "key", "none")),
+        threads=False,
+        capacity=rng.choice((4, 16)),
+        retry=RetryPolicy(
+            max_retries=rng.choice((None, None, 1)), initial_delay_ms=rng.choice((20, 600)), max_delay_ms=1000
+        ),
+        pace=rng.choice(((0.0005, 0.002), (0.0005, 0.01), (0.005, 0.1))),
+        slow=0.05,
+        trouble=rng.choice((0.1, 0.5)),
+        troubles=("reject", "flaky"),
+        chaos_s=rng.uniform(12.0, 18.0),
+        records=500,
+        breaker=replace(_breaker(rng), failures=rng.choice((2, 3, 4)), share=rng.choice((0.3, 0.5))),
+        storm_guard=_storm(rng) if rng.random() < 0.7 else None,
+        rate=_rate(rng) if rng.random() < 0.2 else None,
+        spells=SPELLS,
     )
 
 

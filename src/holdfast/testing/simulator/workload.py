@@ -194,8 +194,10 @@ class Workload:
         )
 
     def _error(self, entry: Entry) -> BaseException | None:
-        if self.spell and entry.conduct != "decode":
-            return ConnectionRefusedError("nobody is there") if self.spell == "outage" else Reject("nothing is liked")
+        if self.spell == "bad" and entry.conduct != "decode":
+            return Reject("nothing is liked")
+        if self.spell and entry.conduct != "decode" and (self.spell == "outage" or entry.number % 2):
+            return ConnectionRefusedError("nobody is there")
         if self.calm and self._setup.storm_guard is not None and entry.conduct in ("reject", "decode", "doomed"):
             return None  # somebody has repaired the handler: a storm of its own would never end
         return self._own_error(entry)

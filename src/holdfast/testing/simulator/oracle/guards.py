@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from math import inf
 
+from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.ports import Outgoing
 from holdfast.runtime.guards import BREAKER, STORM
 from holdfast.testing.simulator import acts
@@ -23,18 +24,23 @@ LATE_S = HAND_OVER_S[1] + 1e-4
 SLACK = 1.1
 """The breaker forgets in steps, and hears of results a little later than they happen."""
 
+HEARD_S = 0.3
+"""So old a result is known to the loop, if nothing holds it up."""
+
 
 @dataclass(slots=True)
 class _Seen:
     """What was seen of one process."""
 
     probe: int | None = None  # the call that was begun under a hold
+    holds: dict[str, float] = field(default_factory=dict)  # since when
+    freed_at: float = -inf  # when a probe went through, or a person said so
     breaker_at: float = -inf  # when a probe last met an outage
     storm_at: float = -inf  # when a probe last failed
     began: list[float] = field(default_factory=list)
     by_place: dict[object, list[float]] = field(default_factory=dict)
     ended: deque[tuple[float, bool]] = field(default_factory=deque)  # when, whether it met an outage
-    outages: int = 0  # in a row, none of them a probe
+    enough_at: float = inf  # when the breaker should have opened
     letters: int = 0  # in a row, with nothing that went through between them
     buried: set[int] = field(default_factory=set)
 
@@ -63,17 +69,33 @@ class GuardRules:
     def began(self, event: acts.HandlerBegan) -> None:
         what = f"{event.member} starts record {event.number} ({event.place} offset {event.offset})"
         seen = self._seen(event.member)
+        self._ended_rightly(event.member, seen)
         if self._holds(event.member):
             self._is_probe(what, event, seen)
         else:
-            self._does_not_hammer(what, seen)
+            self._does_not_hammer(what, event, seen)
         if self._setup.rate is not None:
             self._in_time(what, event, seen)
+
+    def _ended_rightly(self, member: str, seen: _Seen) -> None:
+        """A hold that is gone, or is a new one, was ended by a probe or by hand."""
+        since = {
+            hold: at for hold, at in self._book.members[member].loop.holds.since.items() if hold in (BREAKER, STORM)
+        }
+        if BREAKER in since:
+            seen.ended.clear()
+            seen.enough_at = inf
+        for hold, at in seen.holds.items():
+            if since.get(hold) != at and seen.freed_at < at:
+                self._blame("P8", f"{member} goes on although no probe has ended its hold {hold}")
+        seen.holds = since
 
     def _is_probe(self, what: str, event: acts.HandlerBegan, seen: _Seen) -> None:
         other = self._book.calls.get(seen.probe) if seen.probe is not None else None
         if other is not None and other[0] is not None and other[0].alive:
             self._blame("P8", f"{what} as a probe while record {other[1].number} is one already")
+        if seen.freed_at > max(seen.holds.values()):
+            self._blame("P8", f"{what} with a probe that has gone through already")
         seen.probe = event.call
         since = self._book.members[event.member].loop.holds.since
         breaker, storm = self._setup.breaker, self._setup.storm_guard
@@ -86,16 +108,11 @@ class GuardRules:
         if event.at < due - 1e-6:
             self._blame("P8", f"{what} {due - event.at:.3f} s before a probe is due")
 
-    def _does_not_hammer(self, what: str, seen: _Seen) -> None:
-        breaker = self._setup.breaker
-        if breaker is None or not seen.ended:
-            return
-        out = self._setup.capacity + 1  # results of what was out when it opened
-        last = seen.ended[-1][0]
-        recent = [outage for at, outage in seen.ended if at > last - breaker.window_s / SLACK]
-        enough = sum(recent) - out >= max(breaker.failures, breaker.share * len(seen.ended))
-        if enough and seen.outages - out >= breaker.failures:
-            self._blame("P8", f"{what} after {seen.outages} outages in a row; the breaker opens at {breaker.failures}")
+    def _does_not_hammer(self, what: str, event: acts.HandlerBegan, seen: _Seen) -> None:
+        member = self._book.members[event.member]
+        disturbed = member.source.inside or self._health.process_disturbed_at(event.member) > event.at - 1.0
+        if not disturbed and event.at - HEARD_S > seen.enough_at:
+            self._blame("P8", f"{what} although enough attempts met an outage {event.at - seen.enough_at:.2f} s ago")
 
     def _in_time(self, what: str, event: acts.HandlerBegan, seen: _Seen) -> None:
         rate = self._setup.rate
@@ -119,8 +136,11 @@ class GuardRules:
         if event.call in self._book.given_up:
             return  # too late
         seen, outage = self._seen(event.member), event.outcome == OUTAGE
+        self._ended_rightly(event.member, seen)
         if seen.probe == event.call:
             seen.probe = None
+            if event.outcome == "ok":
+                seen.freed_at = event.at
             partition = self._book.members[event.member].loop.ownership.get(event.place)
             epoch, _ = self._book.calls[event.call]
             judged = epoch is not None and epoch.alive and partition is not None and not partition.closing
@@ -128,23 +148,29 @@ class GuardRules:
                 seen.breaker_at = event.at
             if event.outcome not in ("ok", "Discard") and judged:
                 seen.storm_at = event.at
-        elif outage:
-            seen.outages += 1
-        if not outage:
-            seen.outages = 0
         if event.outcome in ("ok", "Discard"):
             seen.letters = 0
-        if self._setup.breaker is not None:
-            seen.ended.append((event.at, outage))
-            while seen.ended[0][0] < event.at - self._setup.breaker.window_s * SLACK:
-                seen.ended.popleft()
+        if self._setup.breaker is not None and BREAKER not in seen.holds:
+            self._count(self._setup.breaker, seen, event.at, outage=outage)
+
+    @staticmethod
+    def _count(breaker: BreakerPolicy, seen: _Seen, now: float, *, outage: bool) -> None:
+        seen.ended.append((now, outage))
+        while seen.ended[0][0] < now - breaker.window_s * SLACK:
+            seen.ended.popleft()
+        recent = sum(outage for at, outage in seen.ended if at > now - breaker.window_s / SLACK)
+        if outage and recent >= max(breaker.failures, breaker.share * len(seen.ended)):
+            seen.enough_at = min(seen.enough_at, now)
 
     def released(self, event: acts.Released) -> None:
         """By hand: what was counted until then does not count any more."""
         seen = self._seen(event.member)
-        seen.outages = seen.letters = 0
+        seen.letters = 0
         seen.breaker_at = seen.storm_at = -inf
         seen.probe = None
+        seen.freed_at = event.at
+        seen.enough_at = inf
+        seen.ended.clear()
 
     # -- letters
 

@@ -60,6 +60,9 @@ class StartRules:
         if failures and event.attempt == before + failures and uncounted(self._setup, epoch.outcomes[entry.number]):
             self._book.take_back(epoch, entry)
             return
+        most = self._setup.retry.max_retries
+        if copied is None and most is not None and event.attempt > most + 1:
+            self._blame("retry", f"{what} as attempt {event.attempt}; the policy allows {most} retries")
         if event.attempt != before + failures + 1 and not entry.forged:
             self._blame("retry", f"{what} as attempt {event.attempt}; it failed {failures} times since it owns it")
         due = epoch.due.get(entry.number)
