@@ -86,6 +86,23 @@ def test_it_knows_whether_others_are_served() -> None:
     assert not breaker.serves_others(10.0), "what lies further back than the window says nothing any more"
 
 
+def test_a_probe_that_went_through_is_proof_that_others_are_served() -> None:
+    breaker = opened()
+    assert breaker.may_probe(10.0)
+    breaker.succeeded(10.0)
+    breaker.failed(10.1)
+    assert breaker.serves_others(10.1)
+
+
+def test_a_success_beside_them_does_not_reset_the_outages() -> None:
+    breaker = Breaker(BreakerPolicy())
+    for _ in range(5):
+        assert breaker.state is BreakerState.CLOSED
+        breaker.succeeded(0.0)
+        breaker.failed(0.0)
+    assert breaker.state is BreakerState.OPEN
+
+
 def test_a_person_can_close_it() -> None:
     breaker = opened()
     breaker.close()

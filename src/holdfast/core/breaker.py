@@ -66,6 +66,7 @@ class Breaker:
             self._count(now, count, 0)
         elif self.state is BreakerState.HALF_OPEN:
             self.close()
+            self._count(now, count, 0)
 
     def failed(self, now: float) -> None:
         """An attempt met an outage."""
@@ -83,9 +84,11 @@ class Breaker:
             self._open(now)
 
     def serves_others(self, now: float) -> bool:
-        """Whether other attempts go well: then an outage is one record's own, however it looks."""
+        """Whether something has gone well within the window: then an outage may be one record's own, however it looks,
+        and enough of them would have opened it.
+        """
         self._forget(now)
-        return self.outages < self._policy.share * self.attempts
+        return self.attempts > self.outages
 
     def may_probe(self, now: float) -> bool:
         """Whether it is time to try one record. Whoever gets True must try one, and report what came of it."""

@@ -128,6 +128,7 @@ class Guards:
             self._lanes.relieve(run)
             run.current = -1
         self._probe, self._probe_place = run.messages[0], run.partition
+        self._fresh_first = run.case is not None  # next time: one bad record must not be every probe
         if self._pacing is not None:
             self._pacing.started(run, now)
         if self.breaker is not None:
@@ -140,7 +141,9 @@ class Guards:
     def _take_paced(self, cases: Ready, pacing: Pacing, room: int, now: float) -> list[Run]:
         runs: list[Run] = []
         while len(runs) < room and pacing.wait_s(now) == 0:
-            taken = _cases(cases, 1) or self._lanes.take(1, 1)
+            self._cases_turn = not self._cases_turn
+            taken = self._lanes.take(1, 1) if self._cases_turn else _cases(cases, 1)
+            taken = taken or _cases(cases, 1) or self._lanes.take(1, 1)
             if not taken:
                 break
             pacing.started(taken[0], now)
@@ -207,7 +210,6 @@ class Guards:
         probe = self._probe is not None and case.message is self._probe
         if probe:
             self._probe, self._probe_place, self._back = None, None, False
-            self._fresh_first = not self._fresh_first  # one bad record must not be every probe
         wait_s = self._ask_breaker(self.breaker, found, verdict, now, probe=probe) if self.breaker else None
         if self.storm is not None:
             judged = verdicts.RetryAfter(0.0) if several and isinstance(verdict, verdicts.Bury) else verdict
