@@ -72,8 +72,8 @@ def never_opens_the_breaker_unless_a_record_is_lost(patch: Patch) -> None:
 
 @plant
 def buries_a_record_whose_last_attempt_met_an_outage(patch: Patch) -> None:
-    def holds_back(self: Guards, case: Case, found: Any, verdict: Any, now: float) -> Any:
-        wait_s = original(self, case, found, verdict, now)
+    def holds_back(self: Guards, case: Case, found: Any, verdict: Any, now: float, **how: Any) -> Any:
+        wait_s = original(self, case, found, verdict, now, **how)
         return None if isinstance(verdict, verdicts.Bury) else wait_s
 
     original = patch.set(Guards, "holds_back", holds_back)

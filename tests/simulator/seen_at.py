@@ -43,6 +43,20 @@ SEEN_AT: Final = {
     "counts_time_in_which_the_process_stood_still": 9,
     "never_gives_up": 4,
     "gives_up_what_it_should_wait_for": 10,
+    "p45_lets_a_success_elsewhere_reset_the_failures": 24,
+    "p45_lets_a_success_of_what_was_out_close_the_breaker": 52,
+    "p45_lets_a_success_of_what_was_out_release_the_storm": 36,
+    "p47_buries_a_failed_probe_and_goes_on_to_the_next": 36,
+    "never_notices_a_storm": 36,
+    "never_opens_the_breaker_unless_a_record_is_lost": 23,
+    "buries_a_record_whose_last_attempt_met_an_outage": 54,
+    "burns_attempts_while_the_breaker_is_open": 54,
+    "lets_several_probes_out_at_once": 23,
+    "probes_without_waiting": 54,
+    "stops_polling_while_the_breaker_is_open": 4,
+    "lets_every_run_start_at_once_whatever_the_rate": 31,
+    "forgets_the_rate_of_a_partition": 43,
+    "retries_sooner_than_the_rate_allows": 11,
 }
 
 

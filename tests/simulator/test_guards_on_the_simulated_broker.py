@@ -196,7 +196,7 @@ def test_a_probe_is_one_record_of_what_is_left_of_a_bundle() -> None:
     """The oracle notices a second record that starts under the hold."""
     commit, retry = CommitPolicy(mode="interval"), RetryPolicy(initial_delay_ms=60_000, max_delay_ms=60_000)
     stage = Stage(records=2000, order="key", commit=commit, retry=retry, breaker=BREAKER, pace=(2e-5, 2e-5))
-    stage.until(lambda: stage.chaos.members and stage.member.loop.sizer.size > 20)
+    stage.until(lambda: stage.terminals().count("handled") >= 20)
     stage.error = away
     stage.until(lambda: stage.member.loop.guards.status().breaker is BreakerState.OPEN)
     assert any(len(run.messages) > 1 for run in stage.member.loop.lanes._resumed)  # type: ignore[attr-defined]
