@@ -25,15 +25,20 @@ REACH_S = 10.0
 EXIT_INTERRUPTED = 130
 
 
+brokers_option = click.option(
+    "--brokers",
+    "--bootstrap",
+    "brokers",
+    metavar="HOST:PORT,…",
+    help="Instead of KAFKA_BROKERS, of a `holdfast dev` that runs, or of the app's.",
+)
+
+
 def where_options(command: F) -> F:
     """--app, --brokers, --debug."""
     for option in (
         click.option("--debug", is_flag=True, help="Show tracebacks."),
-        click.option(
-            "--brokers",
-            metavar="HOST:PORT,…",
-            help="Instead of KAFKA_BROKERS, of a `holdfast dev` that runs, or of the app's.",
-        ),
+        brokers_option,
         click.option("--app", "target", metavar="MODULE:APP", help="Take brokers and topics from this app."),
     ):
         command = option(command)

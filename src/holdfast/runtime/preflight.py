@@ -62,7 +62,11 @@ def _look(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Ground:
     sources = sorted({topic for own in consumers for topic in own.topics})
     letters = sorted({letter for own in consumers for letter in own.dead_letter_topics.values()})
     facts = admin.topics(sources + letters, ASK_TIMEOUT_S)
-    missing = [_missing(topic) for topic in sources if facts[topic] is None]
+    missing = [
+        f"Topic {topic} does not exist, or this login may not see it. Create it: {create_command(topic)}"
+        for topic in sources
+        if facts[topic] is None
+    ]
     if missing:
         raise StartError("\n".join(missing))
     letter_partitions = {letter: _letter_topic(admin, letter, consumers, facts) for letter in letters}
@@ -73,11 +77,10 @@ def _look(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Ground:
     return Ground(known | retries.topic_ids, letter_partitions, tiers)
 
 
-def _missing(topic: str) -> str:
-    return (
-        f"Topic {topic} does not exist, or this login may not see it."
-        f" Create it: kafka-topics.sh --create --topic {topic} --partitions 4 --bootstrap-server …"
-    )
+def create_command(topic: str, partitions: int = 4, *, letters: bool = False) -> str:
+    """The command that makes a topic, or a dead-letter topic."""
+    config = " --config retention.ms=-1" if letters else ""
+    return f"kafka-topics.sh --create --topic {topic} --partitions {partitions}{config} --bootstrap-server …"
 
 
 def _letter_topic(
@@ -90,10 +93,7 @@ def _letter_topic(
     users = [own for own in consumers if letter in own.dead_letter_topics.values()]
     sources = {topic for own in users for topic, target in own.dead_letter_topics.items() if target == letter}
     partitions = max(fact.partitions for topic in sources if (fact := facts[topic]) is not None)
-    by_hand = (
-        f" Create it: kafka-topics.sh --create --topic {letter} --partitions {partitions}"
-        " --config retention.ms=-1 --bootstrap-server …"
-    )
+    by_hand = f" Create it: {create_command(letter, partitions, letters=True)}"
     if not all(own.dead_letter.create_topic for own in users):
         raise StartError(f"The dead-letter topic {letter} does not exist and dead_letter.create_topic is off.{by_hand}")
     try:

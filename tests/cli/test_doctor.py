@@ -1,0 +1,289 @@
+"""`holdfast doctor` finds what an app would stumble over, and says what to do."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from holdfast import App
+from holdfast.cli.doctor_environment import client_finding, python_finding, settings_findings
+from holdfast.cli.doctor_findings import Finding, exit_code, summary
+from holdfast.cli.doctor_topics import Seen, findings
+from holdfast.core.errors import Fault, SourceError
+from holdfast.kafka.probe import GroupFacts, Held, TopicProbe
+from holdfast.settings import Settings
+from holdfast.testing import EmbeddedBroker, KafkaBroker
+from holdfast.testing.loopback import free_ports
+from tests.cli.command import holdfast
+
+APP = """
+from holdfast import App, RetryTopics
+
+app = App("payments")
+
+@app.consumer("orders.payment.v1", retry_topics=RetryTopics(delays=("5s",), allow_reorder=True))
+def charge(payment: dict) -> None: ...
+
+@app.consumer("orders.refund.v1")
+def refund(payment: dict) -> None: ...
+"""
+SOURCE, LETTERS, RETRIES = "orders.payment.v1", "orders.payment.dlq", "orders.payment.v1.payments.charge.retry.5s"
+NOW_MS = 1_800_000_000_000
+MISSING = SourceError("no such topic", fault=Fault.MISSING)
+REFUSED = SourceError("not for you", fault=Fault.REFUSED)
+
+
+def asked(*arguments: str, cwd: Path, **variables: str) -> tuple[int, list[dict[str, str]]]:
+    done = holdfast("doctor", *arguments, "--json", cwd=cwd, **variables)
+    assert "Traceback" not in done.stderr
+    told = json.loads(done.stdout)
+    assert told["exit_code"] == done.returncode
+    return done.returncode, told["findings"]
+
+
+def texts(found: list[dict[str, str]], status: str) -> list[str]:
+    return [f"{one['section']}: {one['text']} → {one['fix']}" for one in found if one["status"] == status]
+
+
+# -- on a broker with rights ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[KafkaBroker]:
+    """A broker on which nobody may do anything but what is allowed here."""
+    strict = {"allow.everyone.if.no.acl.found": "false"}
+    with KafkaBroker(sasl_users={"app": "secret"}, authorize=True, config=strict) as broker:
+        broker.create_topic(SOURCE, partitions=3)
+        broker.create_topic(LETTERS, partitions=2, config={"retention.ms": "3600000"})
+        for operation in (AclOperation.READ, AclOperation.DESCRIBE_CONFIGS):
+            allow(broker, ResourceType.TOPIC, SOURCE, operation)
+        for operation in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS):
+            allow(broker, ResourceType.TOPIC, LETTERS, operation)
+        allow(broker, ResourceType.GROUP, "payments.refund", AclOperation.READ)
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce(SOURCE, b"{}", timestamp=int((time.time() + 600) * 1000))
+        assert producer.flush(10) == 0
+        yield broker
+
+
+def allow(broker: KafkaBroker, kind: ResourceType, name: str, operation: AclOperation) -> None:
+    rule = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:app", "*", operation, AclPermissionType.ALLOW)
+    for future in broker.admin.create_acls([rule]).values():
+        future.result(10)
+
+
+def login(broker: KafkaBroker, password: str = "secret") -> dict[str, str]:
+    return {
+        "KAFKA_BROKERS": broker.bootstrap_sasl,
+        "HOLDFAST_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "HOLDFAST_KAFKA_SASL_MECHANISM": "PLAIN",
+        "HOLDFAST_KAFKA_SASL_USERNAME": "app",
+        "HOLDFAST_KAFKA_SASL_PASSWORD": password,
+    }
+
+
+def test_rights_topics_letters_and_clock_are_told_on_a_broker_with_rights(guarded: KafkaBroker, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    code, found = asked("app:app", cwd=tmp_path, **login(guarded))
+    problems, warnings, fine = (
+        "\n".join(texts(found, "problem")),
+        "\n".join(texts(found, "warning")),
+        texts(found, "ok"),
+    )
+    assert code == 3
+    assert "rights: This login may not write to orders.payment.dlq" in problems
+    assert "--allow-principal User:app --operation Write --topic orders.payment.dlq" in problems
+    assert "rights: This login may not use the group payments.charge" in problems
+    assert "This login may not see orders.refund.v1" in problems
+    assert f"This login may not see {RETRIES}" in problems, "a broker does not tell strangers what does not exist"
+    assert "forgets its letters after 1 hours" in warnings
+    assert "fewer partitions than orders.payment.v1 (3)" in warnings
+    assert "clock: The newest record of orders.payment.v1 is" in warnings
+    assert f"broker: {guarded.bootstrap_sasl} answers, by SASL_PLAINTEXT as app → " in fine
+    assert "topics: orders.payment.v1 has 3 partitions, 1 copy → " in fine
+    assert "rights: This login may read from orders.payment.v1 → " in fine
+    assert "secret" not in json.dumps(found)
+
+
+def test_a_wrong_password_is_told_as_such(guarded: KafkaBroker, tmp_path: Path) -> None:
+    code, found = asked(cwd=tmp_path, **login(guarded, "wrong"))
+    [problem] = texts(found, "problem")
+    assert (code, "does not let us in" in problem, "password" in problem) == (3, True, True), problem
+
+
+def test_with_all_rights_nothing_is_wrong_but_the_size_of_letters(guarded: KafkaBroker, tmp_path: Path) -> None:
+    """By the plain listener, which may do everything; an address beside it that is away is only a warning."""
+    [port] = free_ports(1)
+    (tmp_path / "app.py").write_text(APP.partition('@app.consumer("orders.refund')[0])
+    code, found = asked("app:app", "--brokers", f"{guarded.bootstrap},127.0.0.1:{port}", cwd=tmp_path)
+    assert (code, texts(found, "problem")) == (0, [])
+    assert any(f"127.0.0.1:{port} cannot be connected to" in text for text in texts(found, "warning"))
+    assert any(f"The retry topic {RETRIES} does not exist yet" in text for text in texts(found, "ok"))
+
+
+# -- without one ------------------------------------------------------------------------------------------------------
+
+
+def test_brokers_that_do_not_answer_are_told_each_within_bounds(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    begun = time.monotonic()
+    code, found = asked("--bootstrap", f"127.0.0.1:{port},no-such-host.invalid:9092", "--timeout", "1", cwd=tmp_path)
+    assert time.monotonic() - begun < 10
+    refused, unresolved = texts(found, "problem")
+    assert code == 3
+    assert f"127.0.0.1:{port} cannot be connected to" in refused
+    assert "holdfast dev" in refused
+    assert "no-such-host.invalid:9092 cannot be resolved" in unresolved
+
+
+def test_the_embedded_broker_is_looked_at_as_far_as_it_can_tell(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    with EmbeddedBroker() as broker:
+        for topic in (SOURCE, LETTERS):
+            broker.create_topic(topic)
+        code, found = asked("app:app", "--brokers", broker.bootstrap, cwd=tmp_path)
+    assert code == 3
+    assert [text.partition(" →")[0] for text in texts(found, "problem")] == [
+        "topics: orders.refund.v1 does not exist, or this login may not see it"
+    ]
+    assert "topics: orders.payment.v1 has 4 partitions, 1 copy → " in texts(found, "ok")
+
+
+def test_all_problems_of_settings_and_of_the_app_are_told_with_code_2(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    wrong = {"HOLDFAST_SHUTDOWN_TIMEOUT_S": "soon", "HOLDFAST_LOG_LEVEL": "loud"}
+    code, found = asked("app:app", cwd=tmp_path, **wrong)
+    assert (code, len(texts(found, "problem"))) == (2, 3), "both, and that they may belong to an app"
+    code, found = asked("ap:app", "--brokers", "127.0.0.1:1", cwd=tmp_path)
+    assert code == 2
+    assert "Did you mean app:app?" in texts(found, "problem")[0]
+    assert "127.0.0.1:1 cannot be connected to" in texts(found, "problem")[1], "the rest is looked at all the same"
+
+
+def test_people_get_words_and_a_summary(tmp_path: Path) -> None:
+    done = holdfast("doctor", "--brokers", "127.0.0.1:1", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "  PROBLEM  127.0.0.1:1 cannot be connected to" in done.stdout
+    assert done.stdout.endswith("\n1 problem.\n")
+
+
+# -- pure -------------------------------------------------------------------------------------------------------------
+
+
+def settings_of(**options: Any) -> Settings:
+    app = App("payments")
+
+    @app.consumer(SOURCE, **options)
+    def charge(payment: dict[str, Any]) -> None: ...
+
+    return app.settings(environ={}, cwd=Path("/nonexistent"))
+
+
+ALL = frozenset({"READ", "WRITE", "CREATE", "DESCRIBE"})
+FINE = Seen(
+    topics={SOURCE: TopicProbe(SOURCE, 4, 3, ALL), LETTERS: TopicProbe(LETTERS, 4, 3, ALL)},
+    configs={SOURCE: {"max.message.bytes": "900"}, LETTERS: {"max.message.bytes": "1000000", "retention.ms": "-1"}},
+    groups={"payments.charge": GroupFacts("stable", 2, ALL)},
+    held={SOURCE: Held(10, NOW_MS - 1000), LETTERS: Held(0, None)},
+    cluster=ALL,
+    brokers=3,
+)
+
+
+def wrong(seen: Seen, **options: Any) -> list[str]:
+    own = settings_of(**options).consumers["charge"]
+    return [f"{one.status}: {one.text}" for one in findings(own, seen, NOW_MS) if one.status != "ok"]
+
+
+def test_where_all_is_well_nothing_is_said() -> None:
+    assert wrong(FINE) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (replace(FINE, topics={**FINE.topics, SOURCE: MISSING}), "problem: orders.payment.v1 does not exist"),
+        (replace(FINE, topics={**FINE.topics, SOURCE: REFUSED}), "problem: This login may not see orders.payment.v1"),
+        (
+            replace(FINE, topics={**FINE.topics, SOURCE: TopicProbe(SOURCE, 4, 1, ALL)}),
+            "warning: orders.payment.v1 has one copy",
+        ),
+        (
+            replace(FINE, topics={**FINE.topics, SOURCE: TopicProbe(SOURCE, 4, 3, frozenset({"DESCRIBE"}))}),
+            "problem: This login may not read from orders.payment.v1",
+        ),
+        (
+            replace(FINE, topics={**FINE.topics, LETTERS: MISSING}, cluster=frozenset({"DESCRIBE"})),
+            "problem: orders.payment.dlq does not exist, and this login has no right to make topics",
+        ),
+        (
+            replace(FINE, configs={LETTERS: {"cleanup.policy": "compact,delete"}}),
+            "problem: orders.payment.dlq is compacted",
+        ),
+        (
+            replace(FINE, configs={**FINE.configs, LETTERS: {"max.message.bytes": "1000"}}),
+            "warning: orders.payment.dlq takes up to 1,000 bytes, but a letter of the largest record of orders.payment",
+        ),
+        (
+            replace(FINE, groups={"payments.charge": GroupFacts("dead", 0, frozenset({"DESCRIBE"}))}),
+            "problem: This login may not join the group payments.charge",
+        ),
+        (
+            replace(FINE, held={SOURCE: Held(1, NOW_MS + 60_000)}),
+            "warning: The newest record of orders.payment.v1 is 60 s from the future",
+        ),
+    ],
+)
+def test_each_thing_that_is_wrong_is_said_alone(seen: Seen, said: str) -> None:
+    [text] = wrong(seen)
+    assert text.startswith(said)
+
+
+def test_a_missing_letter_topic_is_made_by_the_start_unless_that_is_off() -> None:
+    seen = replace(FINE, topics={**FINE.topics, LETTERS: MISSING})
+    assert wrong(seen) == []
+    [text] = wrong(seen, dead_letter={"create_topic": False})
+    assert text.startswith("problem: orders.payment.dlq does not exist, and create_topic is off")
+
+
+def test_versions_are_compared_with_what_is_tested() -> None:
+    assert [python_finding(one).status for one in ((3, 11), (3, 13), (3, 14))] == ["ok", "ok", "warning"]
+    assert [client_finding(one, "2.0.0").status for one in ("2.16.1", "3.0.0", "2.15.9")] == ["ok", "ok", "problem"]
+
+
+def test_a_spool_that_may_not_serve_is_told(tmp_path: Path) -> None:
+    def told(url: str) -> Finding:
+        app = App("payments", spool=url)
+
+        @app.consumer(SOURCE)
+        def charge(payment: dict[str, Any]) -> None: ...
+
+        *_, last = settings_findings(app.settings(environ={}, cwd=tmp_path))
+        return last
+
+    assert [told(url).status for url in ("memory://", "file:///dev/shm/spool")] == ["warning", "warning"]
+    assert "lies on tmpfs" in told("file:///dev/shm/spool").fix
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.access", lambda *_: False)  # the tests may run as root, who may write everywhere
+        assert told(f"file://{tmp_path}").status == "problem"
+
+
+def test_the_exit_code_is_that_of_a_start() -> None:
+    ok, doubt = Finding("topics", "ok", ""), Finding("clock", "warning", "")
+    here, outside = Finding("settings", "problem", ""), Finding("rights", "problem", "")
+    assert [exit_code(one) for one in ([ok, doubt], [ok, outside], [outside, here])] == [0, 3, 2]
+    assert [summary(one) for one in ([ok], [outside, doubt, doubt])] == ["Nothing is wrong.", "1 problem, 2 warnings."]
