@@ -9,12 +9,14 @@ JOBS ?= 4
 # A file stays together, for its broker; and they are begun in our own order (tests/long_first.py), not by their size.
 DIST := --dist loadfile --no-loadscope-reorder
 BENCH_ARGS  ?=
+# More for the demo, e.g. DEMO_ARGS=--kafka.
+DEMO_ARGS   ?=
 
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-full check format bench kafka needs lock clean always
+.PHONY: help setup demo picture test test-full check format bench kafka needs lock clean always
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -26,7 +28,11 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml tools/setup $(if $(PYTH
 	@tools/setup $(VENV) $(PYTHON)
 
 demo: setup ## see it work, without a broker to install
-	@$(BIN)/holdfast demo
+	@$(BIN)/holdfast demo $(DEMO_ARGS)
+
+picture: setup ## take the picture of the demo in the README anew
+	@mkdir -p docs/pictures
+	$(BIN)/holdfast demo --svg docs/pictures/demo.svg
 
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
 	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing" $(PYTEST_ARGS)

@@ -17,6 +17,7 @@ LONG_FIRST: Final = (
     "scenarios/test_a_record_that_kills_its_process_is_buried_and_nobody_else_is.py",
     "scenarios/test_a_broker_away_for_20_s_while_burying_loses_no_letter.py",
     "cli/test_run_says_what_is_missing.py",
+    "cli/test_demo.py",
     "cli/test_dlq_replay.py",
     "scenarios/test_a_frozen_broker_for_20_s_under_load_stalls_and_goes_on.py",
     "scenarios/test_sigterm_while_the_broker_is_frozen_is_over_by_the_deadline.py",

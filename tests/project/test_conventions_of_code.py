@@ -18,7 +18,11 @@ FUNCTION_LINES = 60
 CORE_DEPENDENCIES = {"click", "confluent_kafka", "msgspec"}
 # The pytest plugin is loaded by pytest only.
 # Files, or folders of files, that are imported only where their package is there.
-ALSO_ALLOWED = {"testing/pytest_plugin.py": {"pytest"}, "kafka/kafka_python": {"kafka"}}
+ALSO_ALLOWED = {
+    "testing/pytest_plugin.py": {"pytest"},
+    "kafka/kafka_python": {"kafka"},
+    "testing/demo/screen.py": {"rich"},
+}
 
 NOT_RUN = {"skip", "skipif", "xfail", "importorskip"}
 

@@ -2,39 +2,171 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.errors import said_plainly
+from holdfast.cli.where import EXIT_INTERRUPTED
 
-@click.command()
-@click.option("--orders", default=3000, show_default=True, help="How many orders the shop gets.")
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.testing.demo.books import Account
+    from holdfast.testing.demo.picture import View
+
+EXIT_NOT_RIGHT = 1
+
+
+@click.command(short_help="See it work, without anything to install.")
+@click.option("--records", type=click.IntRange(100, 50_000), default=4_000, show_default=True, help="Orders to send.")
+@click.option("--seed", type=int, default=7, show_default=True, help="The same orders for the same seed.")
 @click.option("--kafka", is_flag=True, help="On a real Kafka (needs Java and Maven) instead of the embedded broker.")
-def demo(orders: int, kafka: bool) -> None:  # noqa: FBT001 - click passes flags by name
-    """A shop's orders through a real consumer, with failures and a kill -9 on the way.
+@click.option("--stay", is_flag=True, help="Keep broker and consumer up at the end, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="The account as JSON on standard output, all else on the other.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.option("--svg", type=click.Path(dir_okay=False), hidden=True, help="Save what is on the screen as a picture.")
+@click.option("--shop", metavar="MODULE:APP", hidden=True, help="Another shop, for tests of the demo.")
+@click.option("--calm", is_flag=True, hidden=True, help="No outage and no killer, for tests of the demo.")
+def demo(*, debug: bool, **options: Any) -> None:
+    """A small shop's orders through a real consumer, and everything that goes wrong on the way.
 
-    Ends by itself with the books: every order accounted for by identity, lost 0 (exit code 0) or not (1).
+    Some orders fail for a while, some can never be shipped, the carrier has an outage, and one order kills the process
+    that handles it. Then it shows why orders were dead-lettered, deploys a fix and replays them. At the end, another
+    process reads the topics and accounts for every order by its identity.
+
+    \b
+      holdfast demo
+      holdfast demo --kafka --records 20000
+      holdfast demo --stay     then, elsewhere: holdfast dlq list shop.order.dlq --brokers …
+
+    \b
+    Exit codes: 0 every order is accounted for and none is lost, 1 not so, 3 the broker did not start,
+    130 Ctrl-C.
     """
+    with said_plainly(debug=debug), _ended_by_signals():
+        account = _play(options)
+        if options["as_json"]:
+            click.echo(json.dumps(asdict(account), indent=2))
+    sys.exit(0 if account.is_right else EXIT_NOT_RIGHT)
+
+
+def _play(options: dict[str, Any]) -> Account:
+    from holdfast.testing.demo.orders import Plan
+    from holdfast.testing.demo.story import SHOP, Stage, play
+
+    begun_at = time.monotonic()
+    view = _view(options)
+    temporary = tempfile.TemporaryDirectory(prefix="holdfast-demo-")
+    with temporary as folder, view, _broker(kafka=options["kafka"]) as (brokers, kind, settings):
+        stage = Stage(
+            brokers=brokers,
+            kind=kind,
+            plan=Plan(options["records"], options["seed"], calm=options["calm"]),
+            view=view,
+            folder=Path(folder),
+            begun_at=begun_at,
+            settings=settings,
+            target=options["shop"] or SHOP,
+        )
+
+        def then(account: Account) -> None:
+            view.account(account)
+            if options["stay"]:
+                _stay(brokers, as_json=options["as_json"])
+
+        return play(stage, then)
+
+
+@contextmanager
+def _broker(*, kafka: bool) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """Its address, what it is, and what the consumer has to be told there. Raises StartError."""
     from holdfast.testing import EmbeddedBroker, KafkaBroker
-    from holdfast.testing.demo.story import Stage, make_topics, play
-
-    begun = time.monotonic()
-
-    def say(text: str) -> None:
-        click.echo(f"{time.monotonic() - begun:6.1f} s  {text}")
+    from holdfast.testing.demo.story import EMBEDDED, topics
+    from holdfast.testing.embedded import PARTITIONS
+    from holdfast.testing.jars import KAFKA_VERSION
 
     if kafka:
         with KafkaBroker() as broker:
-            stage = Stage(broker.bootstrap, orders, say)
-            make_topics(partial(broker.create_topic, partitions=4), stage)
-            books = play(stage)
-    else:
-        with EmbeddedBroker() as embedded:
-            stage = Stage(embedded.bootstrap, orders, say)
-            make_topics(embedded.create_topic, stage)
-            books = play(stage)
-    shown = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in books.items() if name != "lost")
-    click.echo(f"\nThe books, read from the topics: {shown}")
-    click.secho(f"lost {books['lost']:,}", fg="green" if books["lost"] == 0 else "red", bold=True)
-    raise SystemExit(0 if books["lost"] == 0 else 1)
+            for topic in topics():
+                broker.create_topic(topic, partitions=PARTITIONS)
+            yield broker.bootstrap, f"a real Apache Kafka {KAFKA_VERSION}", {}
+        return
+    with EmbeddedBroker() as embedded:
+        for topic in topics():
+            embedded.create_topic(topic)
+        yield embedded.bootstrap, "embedded in this process: no Java, no Docker", EMBEDDED
+
+
+def _view(options: dict[str, Any]) -> View:
+    from holdfast.testing.demo.plain import PlainView
+
+    stream = sys.stderr if options["as_json"] else sys.stdout
+    live = wants_screen(os.environ, terminal=stream.isatty()) and find_spec("rich") is not None
+    if options["svg"] is None and not live:
+        return PlainView(partial(click.echo, err=options["as_json"]))
+    from rich.console import Console
+
+    from holdfast.testing.demo.screen import ScreenView
+
+    return ScreenView(Console(file=stream), picture=options["svg"])
+
+
+def wants_screen(environ: Mapping[str, str], *, terminal: bool) -> bool:
+    """Whether it may be told with colours and cursor movements, or has to be told in lines."""
+    return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def _stay(brokers: str, *, as_json: bool) -> None:
+    """Until Ctrl-C or SIGTERM; that is the end that was asked for."""
+    say = partial(click.echo, err=as_json)
+    say(f"\nBroker and consumer stay up at {brokers} until Ctrl-C. Elsewhere:")
+    say(f"  holdfast dlq list shop.order.dlq --brokers {brokers}")
+    order = '{"id": "mine", "name": "Ada", "city": "Oslo"}'
+    say(f"  holdfast send shop.order.v1 '{order}' --key me --brokers {brokers}")
+    try:
+        while True:
+            signal.pause()
+    except _Ended:
+        say("Stopping.")
+
+
+class _Ended(BaseException):
+    """A signal says stop. No Exception, so that nobody takes it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.code = EXIT_INTERRUPTED if number == signal.SIGINT else 128 + number
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """The first SIGINT or SIGTERM unwinds everything, so that nothing is left behind; more of them change nothing."""
+
+    def came(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's shape
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)
+        raise _Ended(number)
+
+    before = {number: signal.signal(number, came) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except _Ended as ended:
+        click.echo("Stopped.", err=True)
+        sys.exit(ended.code)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

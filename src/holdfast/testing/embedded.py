@@ -17,6 +17,7 @@ LIMITS: tuple[str, ...] = (
     "A partition keeps about its last 5 MB and drops what is older, read or not.",
     "Everything is in memory and ends with the process that started it.",
     "The first member of a group waits about 3 s for its partitions; further members may get none.",
+    "A static member that comes back is a new one to it, and waits for the session of its old self.",
     "Topics have no id, records cannot be deleted, and nothing is compacted or retained by age.",
     "No login, no rights, no TLS.",
 )

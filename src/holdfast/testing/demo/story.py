@@ -1,131 +1,245 @@
-"""What happens in the demo, in order. Nothing of its result is scripted: the books are read from the topics."""
+"""What happens in the demo, in order. Nothing of its result is scripted: the account is read from the topics."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from types import MappingProxyType
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from holdfast.core.errors import StartError
+from holdfast.core.errors import HoldfastError
+from holdfast.desk.causes import Cause, by_cause
+from holdfast.desk.shelf import Shelf
+from holdfast.kafka.browser import KafkaBrowser, browser_properties
+from holdfast.kafka.config import Connection
+from holdfast.testing.demo.books import Account
+from holdfast.testing.demo.carrier import Carrier
+from holdfast.testing.demo.crew import Crew, environment
+from holdfast.testing.demo.orders import CUSTOMERS, Plan
+from holdfast.testing.demo.picture import Note, Picture, View
 from holdfast.testing.demo.shop import ORDERS, SHIPMENTS, app
+from holdfast.testing.embedded import PARTITIONS
 
-CUSTOMERS = 200
-PATIENCE_S = 60.0
-Say = Callable[[str], None]
+SHOP = "holdfast.testing.demo.shop:app"
+OUTAGE_AT, OUTAGE_S = 0.3, 1.5
+PATIENCE_S, LOOK_S, READ_S = 90.0, 0.1, 60.0
+FIXED_TYPES = frozenset({"ValueError", "Crashed"})
+"""What release 1.1 of the shop repairs: coupons with a per cent sign, and the label printer."""
+
+EMBEDDED: Mapping[str, str] = MappingProxyType(
+    {
+        # It does not know static members: whoever comes back waits for the session of the dead one, less a second. The
+        # first member waits 3 s whatever it says, so a shorter session would end before it begins.
+        "HOLDFAST_CONSUMERS_SHIP_CONSUMER_SESSION_TIMEOUT_MS": "3600",
+        "HOLDFAST_CONSUMERS_SHIP_CONSUMER_HEARTBEAT_INTERVAL_MS": "500",
+    }
+)
+"""Settings of the consumer on the embedded broker."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Where the demo plays."""
+    """Where the demo plays, and before whom."""
 
     brokers: str
-    orders: int
-    say: Say
-
-    @property
-    def letters(self) -> str:
-        [topic] = app.settings(environ={}).consumers["ship"].dead_letter_topics.values()
-        return topic
-
-
-def play(stage: Stage) -> dict[str, Any]:
-    """Send, consume, kill, consume on, close the books. Raises StartError if the consumer does not get through."""
-    stage.say(f"sending {stage.orders:,} orders of {CUSTOMERS} customers: good, flaky, not to be shipped, and garbage")
-    _send(stage)
-    member = _start(stage)
-    try:
-        _wait_for(stage, member, share=0.3)
-        stage.say("kill -9 in the middle of the work")
-        member.kill()
-        member.wait()
-        stage.say("a new member takes over as soon as the group notices (6 s here)")
-        member = _start(stage)
-        _wait_for(stage, member, share=1.0)
-        member.send_signal(signal.SIGTERM)
-        stage.say(f"SIGTERM: drained, exit code {member.wait(30)}")
-    finally:
-        if member.poll() is None:
-            member.kill()
-            member.wait()
-    return _books(stage)
+    kind: str
+    """What kind of broker that is, in words."""
+    plan: Plan
+    view: View
+    folder: Path
+    begun_at: float
+    settings: Mapping[str, str]
+    target: str = SHOP
 
 
-def orders(count: int) -> Iterator[tuple[bytes, bytes]]:
-    """Key and value of each order; the same every time."""
-    rng = random.Random(7)
-    for number in range(count):
-        customer = f"customer-{rng.randrange(CUSTOMERS)}".encode()
-        if rng.random() < 0.005:
-            yield customer, f"\x00 not an order {number}".encode()
-            continue
-        kind = rng.choices(("good", "flaky", "unshippable"), (0.95, 0.04, 0.01))[0]
-        order = {"id": f"order-{number}", "kind": kind, "failures": rng.randint(1, 2), "city": "Zürich"}
-        yield customer, json.dumps(order, ensure_ascii=False, separators=(",", ":")).encode()
+def letter_topic() -> str:
+    [topic] = app.settings(environ={}).consumers["ship"].dead_letter_topics.values()
+    return topic
 
 
-def _send(stage: Stage) -> None:
-    producer = Producer({"bootstrap.servers": stage.brokers, "linger.ms": 5})
-    for key, value in orders(stage.orders):
-        producer.produce(ORDERS, value, key)
-        producer.poll(0)
-    producer.flush(30)
-
-
-def _start(stage: Stage) -> subprocess.Popen[bytes]:
-    environ = {
-        **os.environ,
-        "KAFKA_BROKERS": stage.brokers,
-        "HOLDFAST_LOG_LEVEL": "ERROR",
-        "HOLDFAST_HEALTH_ENABLED": "false",
-    }
-    return subprocess.Popen([sys.executable, "-m", "holdfast", "run", "holdfast.testing.demo.shop:app"], env=environ)
-
-
-def _wait_for(stage: Stage, member: subprocess.Popen[bytes], *, share: float) -> None:
-    """Until the group has committed this share of all orders."""
-    group = app.settings(environ={}).consumers["ship"].group
-    client = Consumer({"bootstrap.servers": stage.brokers, "group.id": group, "enable.auto.commit": False})
-    places = [
-        TopicPartition(ORDERS, number) for number in client.list_topics(ORDERS, timeout=10).topics[ORDERS].partitions
-    ]
-    deadline, told_at, told = time.monotonic() + PATIENCE_S, 0.0, 0
-    try:
-        while True:
-            done = sum(max(0, one.offset) for one in client.committed(places, timeout=10))
-            if done >= share * stage.orders:
-                stage.say(f"{done:,} of {stage.orders:,} orders finished and committed")
-                return
-            if member.poll() is not None:
-                raise StartError(f"The consumer of the demo ended by itself, with exit code {member.returncode}.")
-            if time.monotonic() > deadline:
-                raise StartError(f"The consumer finished only {done} of {stage.orders} orders in {PATIENCE_S:g} s.")
-            if time.monotonic() - told_at > 1.0 and done > told:
-                told_at, told = time.monotonic(), done
-                stage.say(f"{done:,} of {stage.orders:,}")
-            time.sleep(0.05)
-    finally:
-        client.close()
-
-
-def _books(stage: Stage) -> dict[str, Any]:
-    command = [sys.executable, "-m", "holdfast.testing.demo.books", stage.brokers, stage.letters]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode != 0:
-        raise StartError(f"The books could not be read: {done.stderr.strip()}")
-    books: dict[str, Any] = json.loads(done.stdout)
-    return books
-
-
-def make_topics(create: Callable[[str], object], stage: Stage) -> None:
+def topics() -> tuple[str, ...]:
     """Everything the demo needs, on a broker that makes topics only when asked."""
-    for topic in (ORDERS, SHIPMENTS, stage.letters):
-        create(topic)
+    return ORDERS, SHIPMENTS, letter_topic()
+
+
+class Story:
+    """One run of the demo. Owner: the main thread."""
+
+    def __init__(self, stage: Stage, carrier: Carrier) -> None:
+        self._stage = stage
+        self._carrier = carrier
+        self._picture = Picture(sent=stage.plan.records)
+        self._log = stage.folder / "consumer.log"
+        self.crew = Crew(
+            target=stage.target,
+            brokers=stage.brokers,
+            carrier=carrier.address,
+            log=self._log,
+            settings=stage.settings,
+        )
+        group = app.settings(environ={}).consumers["ship"].group
+        self._client = Consumer(
+            {"bootstrap.servers": stage.brokers, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+        )
+        self._outage_ends_at: float | None = None
+        self._outages = 0 if stage.plan.calm else 1
+
+    def play(self) -> Account:
+        """From the first order to the account; the consumer is left running. Raises HoldfastError."""
+        self._send()
+        self.crew.start("1.0")
+        self._act("consuming")
+        self._until_all_is_committed()
+        causes = self._causes()
+        fixed = [cause for cause in causes if cause.error_type in FIXED_TYPES]
+        self._stage.view.causes(letter_topic(), causes, {cause.fingerprint for cause in fixed})
+        self._act("deploying the fix")
+        code = self.crew.stop()
+        self._tell("fix", f"release 1.0 drained (exit code {code}); 1.1 reads new coupons and prints any name", "good")
+        self.crew.start("1.1")
+        if fixed:
+            self._act("replaying")
+            self._replay(fixed)
+        self._until_all_is_committed()
+        self._act("reading the topics")
+        return self._books()
+
+    def close(self) -> None:
+        """End the consumer. Harmless when repeated."""
+        self.crew.stop()
+        self._client.close()
+
+    # -- acts
+
+    def _send(self) -> None:
+        plan = self._stage.plan
+        failed: list[str] = []
+
+        def delivered(error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                failed.append(str(error))
+
+        producer = Producer({"bootstrap.servers": self._stage.brokers, "linger.ms": 5, "log_level": 0})
+        for key, value in plan.orders():
+            producer.produce(ORDERS, value, key, on_delivery=delivered)
+            producer.poll(0)
+        if producer.flush(30) or failed:
+            raise HoldfastError(f"The broker of the demo did not take the orders: {failed[:1] or 'no answer in 30 s'}.")
+        self._tell("broker", f"{self._stage.kind}, at {self._stage.brokers}", "plain")
+        self._tell("shop", f"{plan.records:,} orders of {CUSTOMERS} customers sent to {ORDERS}", "plain")
+
+    def _causes(self) -> list[Cause]:
+        connection = Connection(brokers=self._stage.brokers.split(","), properties={"log_level": 0})
+        browser = KafkaBrowser(browser_properties(connection))
+        try:
+            return by_cause(Shelf(browser, letter_topic()).letters())
+        finally:
+            browser.close()
+
+    def _replay(self, causes: list[Cause]) -> None:
+        words = ["holdfast", "dlq", "replay", letter_topic()]
+        for cause in causes:
+            words += ["--fingerprint", cause.fingerprint[:6]]  # how it begins is enough
+        self._tell("replay", " ".join(words), "plain")
+        said = self._run(["-m", *words, "--yes", "--brokers", self._stage.brokers])
+        self._tell("replay", said.splitlines()[-1], "good")
+
+    def _books(self) -> Account:
+        plan = self._stage.plan
+        words = [self._stage.brokers, letter_topic(), str(self._log)]
+        numbers = [str(plan.records), str(plan.seed), str(int(plan.calm))]
+        return Account(**json.loads(self._run(["-m", "holdfast.testing.demo.books", *words, *numbers])))
+
+    def _run(self, words: list[str]) -> str:
+        """A program of ours, to its end; returns what it says. Raises HoldfastError if it fails."""
+        # In a group of its own: Ctrl-C reaches the demo alone, which ends it.
+        with subprocess.Popen(
+            [sys.executable, *words],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        ) as process:
+            deadline = time.monotonic() + READ_S
+            try:
+                while True:
+                    try:
+                        said, warned = process.communicate(timeout=LOOK_S)
+                        break
+                    except subprocess.TimeoutExpired:
+                        if time.monotonic() > deadline:
+                            raise
+                        self._look()
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode != 0:
+            raise HoldfastError(f"`{' '.join(words[1:3])}` failed with {process.returncode}: {warned.strip()}")
+        return said.strip()
+
+    # -- looking
+
+    def _until_all_is_committed(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._look():
+            self.crew.check()
+            if time.monotonic() > deadline:
+                done, sent = self._picture.committed, self._picture.sent
+                self._tell(
+                    "consumer", f"has committed {done:,} of {sent:,} in {PATIENCE_S:g} s: no more patience", "bad"
+                )
+                return  # the books will say what that means
+            time.sleep(LOOK_S)
+
+    def _look(self) -> bool:
+        """Take everything in, and show it. Whether all records of the topic are committed."""
+        picture = self._picture
+        for entry in self.crew.happened():
+            picture.heard(entry, self._tell)
+        places = [TopicPartition(ORDERS, number) for number in range(PARTITIONS)]
+        ends = [self._client.get_watermark_offsets(place, timeout=10)[1] for place in places]
+        committed = self._client.committed(places, timeout=10)
+        picture.sent = sum(ends)
+        picture.committed = sum(max(0, one.offset) for one in committed)
+        picture.lanes = self._carrier.at_work
+        picture.at_s = time.monotonic() - self._stage.begun_at
+        self._outage(time.monotonic())
+        self._stage.view.show(picture)
+        return all(one.offset >= end for one, end in zip(committed, ends, strict=True))
+
+    def _outage(self, now: float) -> None:
+        """The carrier goes away in the middle of the work, once."""
+        if self._outages and self._picture.committed >= OUTAGE_AT * self._stage.plan.records:
+            self._outages = 0
+            self._tell("carrier", "is away: it hangs up on everybody", "bad")
+            self._carrier.away = True
+            self._outage_ends_at = now + OUTAGE_S
+        elif self._outage_ends_at is not None and now >= self._outage_ends_at:
+            self._outage_ends_at = None
+            self._carrier.away = False
+            self._tell("carrier", "is back", "good")
+
+    def _act(self, name: str) -> None:
+        self._picture.act = name
+
+    def _tell(self, about: str, text: str, mood: str) -> None:
+        self._stage.view.note(Note(time.monotonic() - self._stage.begun_at, about, text, mood))
+
+
+def play(stage: Stage, then: Callable[[Account], None]) -> Account:
+    """Play it; `then` is called with the account while the consumer still runs. Nothing is left behind."""
+    with Carrier() as carrier:
+        story = Story(stage, carrier)
+        try:
+            account = story.play()
+            then(account)
+        finally:
+            story.close()
+    return account

@@ -1,0 +1,35 @@
+"""Keeps the shop's consumer running, as `holdfast run --processes 1` does, only with a demo's patience: a child that
+died is started again at once, not after a second or two.
+
+`python -m holdfast.testing.demo.keeper TETHER_FD LOG_FILE MODULE:APP`; the logs of all go to the file.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Sequence
+
+from holdfast.observe import logs
+from holdfast.supervisor import Place, RestartPolicy, Supervisor, Tether
+
+
+def main(tether_fd: str, log_file: str, target: str) -> int:
+    Tether(int(tether_fd)).hold()
+    # A process that is meant to die must not leave its memory on the newcomer's disk.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    log = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    logs.configure(level="info", format="json")
+
+    def command(place: Place) -> Sequence[str]:
+        here = ["--child", str(place.index), "--tether", str(place.tether_fd)]
+        return [sys.executable, "-m", "holdfast", "run", target, "--log-format", "json", "--log-level", "info", *here]
+
+    return Supervisor(command, processes=1, restart=RestartPolicy(first_delay_s=0.2, most_delay_s=0.2)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,117 @@
+"""`holdfast demo`, from end to end: on the embedded broker; once on a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import HOLDFAST, environment, running, until
+
+LOSING_SHOP = Path(__file__).parents[1] / "testing" / "losing_shop.py"
+DEADLINE_S = 100.0
+
+
+def demo(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HOLDFAST, "demo", *arguments],
+        cwd=cwd,
+        # What a user has set for apps of their own is not for the demo.
+        env=environment(KAFKA_BROKERS="127.0.0.1:1", HOLDFAST_CONSUMER_ORDER="none"),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, records: int) -> None:
+    assert done.returncode == 0, done.stderr
+    account: dict[str, Any] = json.loads(done.stdout)
+    assert account["sent"] == records == account["processed"] + account["buried"] + account["discarded"]
+    assert account["lost"] == account["out_of_order"] == account["strangers"] == 0
+    assert account["buried"] > 0
+    assert account["discarded"] > 0
+    assert account["replayed"] == account["processed_after_replay"] > 1
+    assert account["deaths"] == 3
+    assert sum(account["repeated_because"].values()) == account["repeated"]
+    assert "not explained" not in account["repeated_because"]
+    story = [line.split("  ", 2)[-1] for line in done.stderr.splitlines()]
+    told = iter(story)
+    for words in (
+        "embedded in this process" if "embedded" in done.stderr else "a real Apache Kafka",
+        f"{records:,} orders of 120 customers sent",
+        "is away",
+        "open: orders wait",
+        "closed after",
+        "died of SIGSEGV",
+        "runs alone now",
+        "died of SIGSEGV",
+        "kills its process whenever it is tried: buried",
+        "Why orders are in shop.order.dlq:",
+        "ValueError: invalid literal",
+        "release 1.0 drained (exit code 0)",
+        "holdfast dlq replay shop.order.dlq --fingerprint",
+        f"Replayed {account['replayed']} records; all are confirmed.",
+        "The account, read from the topics by another process:",
+        f"lost 0: all {records:,} orders are accounted for",
+    ):
+        assert any(words in line for line in told), f"{words!r} is missing, or not in its place, in:\n{done.stderr}"
+    assert "ConnectionResetError" not in done.stderr, "nobody is buried for an outage"
+    assert "\x1b" not in done.stderr, "no terminal: no codes for one"
+
+
+def test_it_shows_everything_and_loses_nothing(tmp_path: Path) -> None:
+    assert_it_shows_everything(demo("--json", "--records", "2000", "--seed", "11", cwd=tmp_path), records=2000)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+def test_it_does_so_on_a_real_broker(tmp_path: Path) -> None:
+    assert_it_shows_everything(demo("--json", "--kafka", cwd=tmp_path), records=4000)
+
+
+def test_an_engine_that_loses_a_record_is_found_out_and_it_stays_up_to_be_looked_at(tmp_path: Path) -> None:
+    """By the same account, with exit code 1; outage and killer are left out."""
+    said, shop = tmp_path / "said", f"{LOSING_SHOP}:app"
+    with running("demo", "--stay", "--calm", "--records", "200", "--shop", shop, cwd=tmp_path, said=said) as process:
+        until(lambda: "until Ctrl-C" in said.read_text(), "all is told, and it stays up", deadline_s=DEADLINE_S)
+        assert "lost 1: this must not happen" in said.read_text()
+        command = next(line for line in said.read_text().splitlines() if "holdfast dlq list" in line).split()
+        listed = subprocess.run(
+            [*HOLDFAST, *command[1:]], capture_output=True, text=True, timeout=60, check=True, env=environment()
+        )
+        assert "shop.order.dlq: " in listed.stdout
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 1, "the account decides: Ctrl-C is the end that was asked for"
+
+
+def test_ctrl_c_ends_it_and_everything_it_started(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    mark = f"DEMO_OF_A_TEST={os.getpid()}"
+    with running("demo", cwd=tmp_path, said=said, **dict([mark.split("=")])) as process:
+        until(lambda: "is at work" in said.read_text(), "the consumer is at work", deadline_s=DEADLINE_S)
+        assert len(marked(mark)) >= 3, "the demo, the keeper, the consumer"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    until(lambda: not marked(mark), "all of its processes are gone", deadline_s=10)
+    assert said.read_text().endswith("Stopped.\n")
+    assert "Traceback" not in said.read_text()
+
+
+def marked(mark: str) -> Sequence[int]:
+    """Processes that have this variable in their environment."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            continue  # gone meanwhile, or somebody else's
+    return found

@@ -1,0 +1,142 @@
+"""The account at the end of the demo: right when all is well, and it sees everything that can be wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.core.records import Record
+from holdfast.deadletter import ours
+from holdfast.testing.demo.books import PARTITIONS_LOST, PROCESS_DIED, UNEXPLAINED, Account, reconcile
+from holdfast.testing.demo.orders import Plan
+from holdfast.testing.demo.shop import ORDERS
+
+DEATH = json.dumps({"event": "child_ended"})
+LOST = json.dumps({"event": "lost"})
+DISCARD = json.dumps({"event": "discard", "topic": ORDERS, "partition": 1, "offset": 0})
+
+
+def order(number: int) -> bytes:
+    return json.dumps({"id": f"order-{number}"}, separators=(",", ":")).encode()
+
+
+def record(partition: int, offset: int, value: object, *, key: bytes = b"ada", replays: int = 0) -> Record:
+    content = value if isinstance(value, bytes) else json.dumps(value).encode()
+    headers = ((ours.REPLAY_COUNT, str(replays).encode()),) if replays else ()
+    return Record(ORDERS, partition, offset, key, content, headers, None)
+
+
+def shipment(number: int, partition: int, offset: int, *, pid: int = 1) -> Record:
+    return record(0, 0, {"id": f"order-{number}", "of": [partition, offset], "pid": pid})
+
+
+def letter(number: int, partition: int, offset: int, **other: Any) -> Record:
+    told = {"original_topic": ORDERS, "original_partition": partition, "original_offset": offset}
+    return record(0, 0, {**told, "original_encoding": "json", "original_message": {"id": f"order-{number}"}, **other})
+
+
+SENT = [order(number) for number in range(5)]
+ORDERED = [
+    record(0, 0, order(0)),
+    record(0, 1, order(1)),
+    record(0, 2, order(2)),
+    record(1, 0, order(3), key=b"bob"),
+    record(1, 1, order(4), key=b"bob"),
+    record(0, 3, order(2), replays=1),
+]
+"""Order 2 was replayed."""
+SHIPPED = [shipment(0, 0, 0), shipment(1, 0, 1), shipment(2, 0, 3)]
+BURIED = [letter(2, 0, 2), letter(4, 1, 1)]
+
+WELL = Account(
+    sent=5,
+    processed=3,
+    buried=1,
+    discarded=1,
+    lost=0,
+    lost_orders=[],
+    replayed=1,
+    processed_after_replay=1,
+    repeated=0,
+    repeated_because={},
+    deaths=0,
+    out_of_order=0,
+    strangers=0,
+)
+
+
+def test_every_order_ends_in_exactly_one_place() -> None:
+    assert reconcile(SENT, ORDERED, SHIPPED, BURIED, [DISCARD, "no JSON"]) == WELL
+    assert WELL.is_right
+
+
+@pytest.mark.parametrize(
+    ("ordered", "shipped", "buried", "log", "name"),
+    [
+        (ORDERED, SHIPPED[:1] + SHIPPED[2:], BURIED, [DISCARD], "order-1"),
+        (ORDERED, SHIPPED, BURIED[:1], [DISCARD], "order-4"),
+        (ORDERED, SHIPPED, BURIED, [], "order-3"),
+        (ORDERED[1:], SHIPPED[1:], BURIED, [DISCARD], "order-0"),
+        (ORDERED, SHIPPED[:2], BURIED, [DISCARD], "order-2"),
+    ],
+    ids=["not shipped", "no letter", "not discarded", "removed from the topic", "lost when it was replayed"],
+)
+def test_what_came_to_no_end_is_lost(
+    ordered: list[Record], shipped: list[Record], buried: list[Record], log: list[str], name: str
+) -> None:
+    account = reconcile(SENT, ordered, shipped, buried, log)
+    assert account.lost == 1
+    assert name in account.lost_orders[0]
+    assert account.sent == account.processed + account.buried + account.discarded + account.lost
+    assert not account.is_right
+
+
+@pytest.mark.parametrize(
+    ("pid", "log", "reason"),
+    [
+        (2, [DEATH], PROCESS_DIED),
+        (1, [DEATH], UNEXPLAINED),
+        (2, [], UNEXPLAINED),
+        (1, [DEATH, LOST], PARTITIONS_LOST),
+        (2, [LOST], PARTITIONS_LOST),
+    ],
+)
+def test_a_repetition_needs_a_process_that_died_or_was_not_heard(pid: int, log: list[str], reason: str) -> None:
+    again = [*SHIPPED, shipment(0, 0, 0, pid=pid)]
+    account = reconcile(SENT, ORDERED, again, BURIED, [DISCARD, *log])
+    assert (account.repeated, account.repeated_because) == (1, {reason: 1})
+    assert account.is_right == (reason != UNEXPLAINED)
+
+
+def test_orders_of_a_customer_that_change_places_are_seen() -> None:
+    account = reconcile(SENT, ORDERED, [SHIPPED[1], SHIPPED[0], SHIPPED[2]], BURIED, [DISCARD])
+    assert (account.lost, account.out_of_order, account.is_right) == (0, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("ordered", "shipped", "buried"),
+    [
+        ([*ORDERED, record(3, 0, b"never sent")], SHIPPED, BURIED),
+        (ORDERED, [*SHIPPED, shipment(9, 0, 0)], BURIED),
+        (ORDERED, SHIPPED, [*BURIED, letter(9, 0, 0)]),
+        (ORDERED, SHIPPED, [*BURIED, letter(2, 0, 2, original_topic="another")]),
+    ],
+    ids=["a record", "a shipment", "a letter with other bytes", "a letter of another topic"],
+)
+def test_what_belongs_to_nobody_is_seen(ordered: list[Record], shipped: list[Record], buried: list[Record]) -> None:
+    account = reconcile(SENT, ordered, shipped, buried, [DISCARD])
+    assert replace(account, strangers=0) == WELL
+    assert (account.strangers, account.is_right) == (1, False)
+
+
+def test_the_same_seed_gives_the_same_orders_and_every_one_is_unique() -> None:
+    plan = Plan(records=2_000, seed=3)
+    values = [value for _, value in plan.orders()]
+    assert values == [value for _, value in plan.orders()]
+    assert len(set(values)) == 2_000
+    assert values != [value for _, value in replace(plan, seed=4).orders()]
+    assert sum("🦊".encode() in value for value in values) == 1
+    assert not any("🦊".encode() in value for _, value in replace(plan, calm=True).orders())
