@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from holdfast.core.errors import ConfigError, Fenced, Halt, HoldfastError, StartError
+from holdfast.core.exit_codes import EXIT_FENCED, EXIT_HALTED, EXIT_NOT_STARTED, EXIT_UNEXPECTED, EXIT_USAGE
 from holdfast.observe.clean import clean_error, clean_text
 
-EXIT_UNEXPECTED, EXIT_USAGE, EXIT_NOT_STARTED, EXIT_HALTED, EXIT_FENCED = 1, 2, 3, 4, 6
 _LONGEST_LINE = 2000
 
 

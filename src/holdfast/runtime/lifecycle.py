@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from holdfast.core.exit_codes import EXIT_DEADLINE, EXIT_FENCED, EXIT_HALTED, EXIT_OK, EXIT_UNEXPECTED
 from holdfast.core.ports import Mailbox
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.collector import collecting_seldom
@@ -18,7 +19,6 @@ from holdfast.runtime.loop import Loop
 
 log = get_logger("holdfast.lifecycle")
 
-EXIT_OK, EXIT_UNEXPECTED, EXIT_HALTED, EXIT_DEADLINE, EXIT_FENCED = 0, 1, 4, 5, 6
 FINISH_MARGIN_S = 1.0
 """Loops aim at this much before the deadline, so that the last commit and the leaving of the group fit in."""
 

@@ -6,12 +6,8 @@ import signal
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from holdfast.core import exit_codes
 from holdfast.core.errors import ConfigError
-
-OK, UNEXPECTED, USAGE, NOT_STARTED, HALTED, DEADLINE, FENCED = 0, 1, 2, 3, 4, 5, 6
-
-FINAL = frozenset({USAGE, NOT_STARTED, HALTED, FENCED})
-"""A restart would meet the same wall (2, 3), or was forbidden by a verdict (4) or by another member (6)."""
 
 _MOST_DOUBLINGS = 32
 
@@ -57,7 +53,7 @@ def is_final(code: int) -> bool:
     All else is restarted: unexpected errors, deaths by signal, codes of nobody's, and also 0 and 5, which
     mean that somebody stopped this one child: the supervisor's task is to keep all of them running.
     """
-    return code in FINAL
+    return code in exit_codes.NOT_RESTARTED
 
 
 def exit_code(codes: Collection[int], *, second_signal: int | None, cause: int | None, killed: bool) -> int:
@@ -70,12 +66,12 @@ def exit_code(codes: Collection[int], *, second_signal: int | None, cause: int |
     if cause is not None:
         return cause
     # A child that a signal ended before it listened to signals had not started anything: clean.
-    worse = {code for code in codes if code not in {OK, -signal.SIGTERM, -signal.SIGINT}}
-    for code in (FENCED, HALTED, NOT_STARTED, USAGE):
+    worse = {code for code in codes if code not in {exit_codes.EXIT_OK, -signal.SIGTERM, -signal.SIGINT}}
+    for code in (exit_codes.EXIT_FENCED, exit_codes.EXIT_HALTED, exit_codes.EXIT_NOT_STARTED, exit_codes.EXIT_USAGE):
         if code in worse:
             return code
     if killed:
-        return DEADLINE
-    if worse - {DEADLINE}:
-        return UNEXPECTED
-    return DEADLINE if worse else OK
+        return exit_codes.EXIT_DEADLINE
+    if worse - {exit_codes.EXIT_DEADLINE}:
+        return exit_codes.EXIT_UNEXPECTED
+    return exit_codes.EXIT_DEADLINE if worse else exit_codes.EXIT_OK

@@ -1,0 +1,118 @@
+"""The settings, from their catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.settings import catalogue, passthrough
+from holdfast.settings.secret import Secret
+from holdfast.settings.shape import Section, Setting, variable
+from tools.reference.markdown import MADE, code, codes, table
+
+INTRODUCTION = """# Settings
+
+Every setting has one name and may be said in five places. The first that says it decides:
+
+1. environment variables
+2. `.env` in the working folder
+3. `holdfast.toml` in the working folder
+4. code: arguments of `App(…)` and `@app.consumer(…)`
+5. the default
+
+All of them are read once, at the start, and checked whole: `holdfast run` lists every problem, with what to do, and
+starts nothing (exit code 2). A name that no setting has is a problem, too, with the nearest one that exists.
+
+A section marked **per consumer** may be set for all consumers or for one of them. Of one consumer, here `charge`:
+
+| where | for all | for `charge` |
+|---|---|---|
+| environment | `HOLDFAST_RETRY_MAX_RETRIES=5` | `HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES=5` |
+| `holdfast.toml` | `[retry]` `max_retries = 5` | `[consumers.charge.retry]` `max_retries = 5` |
+| code | – | `@app.consumer(…, retry=RetryPolicy(max_retries=5))` |
+
+What stands in the section `consumer` is, in code and in `[consumers.charge]`, an option of its own: `order = "key"`.
+What is said for one consumer goes before what the same place says for all (and the environment for all before
+`holdfast.toml` for one). App-wide sections are arguments of the app in code: `App("payments", kafka={"brokers":
+"kafka-1:9092"})`.
+
+In variables, lists are separated by commas, and true and false may be written as `true`, `1`, `yes`, `on` and
+`false`, `0`, `no`, `off`. A blank variable counts as not set.
+"""
+
+
+def page() -> str:
+    parts = [MADE + INTRODUCTION]
+    parts += [section_text(section) for section in catalogue.SECTIONS]
+    parts += [profiles(), client_properties(), others()]
+    return "\n".join(parts)
+
+
+def section_text(section: Section) -> str:
+    where = "Per consumer." if section.per_consumer else "For the whole app."
+    lines = [f"## {section.name}", "", f"{section.doc} {where}", ""]
+    lines += [f"{sentence}\n" for sentence in _ways(section)]
+    rows = [_row(section, setting) for setting in section.settings]
+    lines.append(table(("setting", "default", "takes", "what it is for", "environment"), rows))
+    return "\n".join(lines)
+
+
+def _ways(section: Section) -> Iterator[str]:
+    if section.policy is not None:
+        yield f"In code: `{section.name}={section.policy.__name__}(…)`."
+    if section.shorthand is not None:
+        yield f'A text alone means `{section.shorthand}`: `{section.name} = "…"`.'
+    if section.switch is not None:
+        yield f"True or false alone means `{section.switch}`: `{section.name}=True`. A policy in code switches it on."
+
+
+def _row(section: Section, setting: Setting) -> tuple[str, ...]:
+    doc = setting.doc
+    if setting.one_consumer:
+        doc += " Set for the whole app, it needs an app with one consumer."
+    if setting.merged:
+        doc += " What all places say holds together, the nearest asked first."
+    names = "only in code" if setting.code_only else codes((variable(section.name, setting.name), *setting.aliases))
+    return code(setting.name), shown(setting.default), setting.kind.expects, doc, names
+
+
+def shown(value: object) -> str:
+    match value:
+        case None | ():
+            return "–"
+        case bool():
+            return code(str(value).lower())
+        case tuple():
+            return code(", ".join(map(str, value)))
+        case float() if value == int(value):
+            return code(str(int(value)))
+        case Secret():
+            return "–"
+        case _:
+            return code(str(value))
+
+
+def profiles() -> str:
+    rows = [(code(name), codes(f"{key} = {value}" for key, value in said.items()) or "the defaults above")
+            for name, said in catalogue.PROFILES.items()]  # fmt: skip
+    return (
+        '## Retry profiles\n\nNamed sets of retry settings: `retry = "financial"`. Tables `[retry.profiles.<name>]` in'
+        " `holdfast.toml`\nadd more, or change these.\n\n" + table(("profile", "says"), rows)
+    )
+
+
+def client_properties() -> str:
+    own = [(code(name), f"use {code(setting)}") for name, setting in passthrough.OWN_SETTING.items()]
+    forbidden = [(code(name), why) for name, why in passthrough.FORBIDDEN.items()]
+    return (
+        "## Properties of the client\n\nAny other property of librdkafka goes into `[kafka.librdkafka]` by its own name"
+        ' (`"socket.keepalive.enable" = true`), or into\na variable `HOLDFAST_KAFKA_LIBRDKAFKA_<NAME>`.'
+        " These are refused:\n\n" + table(("property", "why"), [*own, *forbidden])
+    )
+
+
+def others() -> str:
+    return (
+        "## Variables that are no settings\n\n"
+        f"{codes(sorted(catalogue.OTHER_VARIABLES))}: the folder for what `holdfast broker` and the test fixtures"
+        f" download. Those that begin with {codes(catalogue.OTHER_PREFIXES)} are for tests.\n"
+    )
