@@ -110,6 +110,8 @@ def _run_embedded(stack: ExitStack, nodes: int, topics: tuple[tuple[str, int], .
         click.echo(f"  - {limit}", err=True)
     if wrong:
         click.echo(f"So these topics get {PARTITIONS} partitions: {', '.join(wrong)}.", err=True)
+    for name, _ in topics:
+        running.create_topic(name)
     click.echo(running.bootstrap)
     return str  # nothing of it can die before this process does
 

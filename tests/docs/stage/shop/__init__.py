@@ -1,0 +1,1 @@
+"""What the examples of the documentation call: a shop's own code, which does nothing."""

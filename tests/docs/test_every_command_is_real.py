@@ -1,0 +1,75 @@
+"""Commands in README and docs: options exist and take what they are given; what costs nothing is run and compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import main
+from tests.docs.blocks import ROOT, Block, blocks, of
+from tests.docs.commands import Command, commands
+
+NOT_OURS = {"cd", "curl", "docker", "git", "kubectl", "pip", "python", "pytest", "uv"}
+"""Commands that readers have from elsewhere."""
+CHEAP = ("explain",)
+MOST_NOT_RUN = 6
+
+
+def shell_blocks() -> list[Block]:
+    return of("sh", "console")
+
+
+@pytest.mark.parametrize("block", shell_blocks(), ids=lambda block: block.name)
+def test_it_could_be_typed(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "payments.jsonl").write_text('{"id": "a1"}\n')
+    for command in commands(block):
+        match command.words:
+            case ("holdfast", *words):
+                _parsed(main, "holdfast", list(words))
+                _compared(command)
+            case ("make", *targets):
+                known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+                assert {target for target in targets if "=" not in target} <= known
+            case ("python", "-m", module, *_):
+                assert importlib.util.find_spec(module), command
+            case (name, *_):
+                assert Path(name).name in NOT_OURS, command
+
+
+def _parsed(command: click.Command, name: str, words: list[str]) -> None:
+    """As click would, down to the command that would run; raises UsageError."""
+    if {"--help", "-h", "--version"} & set(words):
+        words = [word for word in words if not word.startswith("-")]
+    with click.Context(command, info_name=name) as context:
+        if not isinstance(command, click.Group):
+            command.parse_args(context, words)
+        elif words:
+            found = command.get_command(context, words[0])
+            assert found is not None, f"{name} has no command {words[0]}"
+            _parsed(found, f"{name} {words[0]}", words[1:])
+
+
+def _compared(command: Command) -> None:
+    if command.words[1] not in CHEAP or not command.prints:
+        return
+    done = CliRunner().invoke(main, list(command.words[1:]))
+    assert done.exit_code == 0, done.output
+    assert [line.rstrip() for line in done.output.splitlines()] == command.prints.rstrip("\n").splitlines()
+
+
+def test_few_blocks_cannot_run_and_each_says_why() -> None:
+    marked = [block for block in blocks() if not block.runs]
+    assert all(re.fullmatch(r"not run, \w.*", block.word) for block in marked), marked
+    assert len(marked) <= MOST_NOT_RUN, [block.name for block in marked]
+
+
+def test_every_block_has_a_language_that_a_test_knows() -> None:
+    known = {"python", "sh", "console", "toml", "ini", "yaml", "json", "text", "markdown"}
+    strange = [block.name for block in blocks() if block.runs and block.language not in known]
+    assert [name for name in strange if not name.startswith("CONTRIBUTING.md")] == []

@@ -1,0 +1,61 @@
+"""The reference is made from the code, so it is current; here it is looked at whether it is all of the code."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import pytest
+
+from holdfast.core.classification import RULES
+from holdfast.core.exit_codes import EXIT_CODES
+from holdfast.core.policies import LETTER_FORMATS
+from holdfast.core.rules.codes import CODES
+from holdfast.settings.variables import targets
+from tests.docs.blocks import ROOT
+from tools.reference import api, commands, errors, letters, settings
+from tools.reference.pages import PAGES
+
+
+def test_every_setting_and_every_variable_is_there() -> None:
+    page = settings.page()
+    for target in targets(()):
+        row = next(line for line in page.splitlines() if line.startswith("| ") and f"`{target.names[0]}`" in line) \
+            if not target.setting.code_only else ""  # fmt: skip
+        if row:
+            assert row.startswith(f"| `{target.setting.name}` |")
+            assert all(f"`{name}`" in row for name in target.names)
+        assert f"| `{target.setting.name}` |" in page
+
+
+def test_every_command_and_every_option_is_there() -> None:
+    page = commands.page()
+    for path, command in commands.commands():
+        heading = re.search(rf"^#+ {' '.join(path)}$", page, re.MULTILINE)
+        assert heading, path
+        text = page[heading.end() :].split("\n```\n")[0]
+        shown = [option for option in command.params if not getattr(option, "hidden", False)]
+        for option in shown:
+            assert any(name in text for name in (*option.opts, option.human_readable_name)), (path, option.opts)
+    assert all(f"| `{code}` |" in page for code in EXIT_CODES)
+
+
+@pytest.mark.parametrize("module", api.MODULES)
+def test_every_public_name_is_there(module: str) -> None:
+    page = api.page()
+    for name in importlib.import_module(module).__all__:
+        assert f"### {name} {{ #{api.anchor(module, name)} }}" in page
+
+
+def test_every_code_rule_and_letter_format_is_there() -> None:
+    page = errors.page()
+    assert all(f"`{code}`" in page for code in CODES)
+    assert all(f"`{key}`" in page for rule in RULES for key in rule.keys)
+    assert all(f"## {name}\n" in letters.page() for name in LETTER_FORMATS)
+
+
+def test_nothing_of_it_is_committed_and_all_of_it_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for name in PAGES:
+        assert not (ROOT / "docs" / name).exists()
+        assert name in navigation
