@@ -6,6 +6,8 @@ PYTHON ?=
 PYTEST_ARGS ?=
 # Test processes side by side, each with a broker of its own: most tests wait for something. 0: all in one process.
 JOBS ?= 4
+# Its makers' notice to readers of the build's output, about the version after next.
+export NO_MKDOCS_2_WARNING := 1
 # A file stays together, for its broker; and they are begun in our own order (tests/long_first.py), not by their size.
 DIST := --dist loadfile --no-loadscope-reorder
 BENCH_ARGS  ?=
@@ -16,7 +18,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo picture test test-full check format bench kafka needs lock clean always
+.PHONY: help setup demo picture test test-full check docs docs-serve format bench kafka needs lock clean always
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,11 +44,18 @@ test-full: needs setup kafka check ## the long tests too
 	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing" $(PYTEST_ARGS)
 	$(BIN)/pytest -m timing $(PYTEST_ARGS)
 
-check: setup ## format, lint, types, layers; changes nothing
+check: setup ## format, lint, types, layers, documentation; changes nothing
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/mkdocs build --strict --quiet
+
+docs: setup ## build the documentation into build/site
+	$(BIN)/mkdocs build --strict
+
+docs-serve: setup ## show the documentation while you write it
+	$(BIN)/mkdocs serve --strict
 
 format: setup ## put the format right and fix what can be fixed safely
 	$(BIN)/ruff format

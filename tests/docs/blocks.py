@@ -3,6 +3,7 @@
     <!-- test: more -->              goes on where the Python block before it on the page ended
     <!-- test: buried CODE -->       its handlers bury the example with this code, instead of processing it
     <!-- test: discarded -->         its handlers discard it
+    <!-- test: loses a message -->   the loop that holdfast is there for; its loss is shown by a test
     <!-- test: refused -->           the settings are wrong on purpose: the loader must say so
     <!-- test: not run, why -->      cannot run here; counted
 
@@ -22,6 +23,7 @@ _FENCE = re.compile(
     r"^(?P<indent>[ ]*)```(?P<language>[\w-]*)(?P<options>[^\n]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$",
     re.DOTALL | re.MULTILINE,
 )
+LOSES = "loses a message"
 _TITLE = re.compile(r'title="([^"]*)"')
 
 
@@ -94,11 +96,25 @@ def units() -> list[Unit]:
     made: list[Unit] = []
     before: Block | None = None
     text = ""
+    files: dict[str, str] = {}
     for block in of("python"):
-        if block.word == "more" and before is not None and before.page == block.page:
+        if block.word == LOSES:
+            continue
+        if before is not None and before.page != block.page:
+            before, files = None, {}
+        if block.word == "more" and before is not None:
             text += "\n\n" + block.text
         else:
-            text = "\n" * block.line + block.text
+            text = "\n" * block.line + _with_imports(block.text, files)
+        if block.title:
+            files[block.title.removesuffix(".py")] = block.text
         made.append(Unit(block.name, "" if block.word == "more" else block.word, text))
         before = block
     return made
+
+
+def _with_imports(text: str, files: dict[str, str]) -> str:
+    """A file that was shown before on the page stands in place of its import."""
+    for name, content in files.items():
+        text = re.sub(rf"^from {name} import [^\n]*\n", lambda _, content=content: content, text, flags=re.MULTILINE)  # type: ignore[misc]
+    return text

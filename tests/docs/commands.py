@@ -1,4 +1,4 @@
-"""The commands in shell blocks: `console` blocks have them after a `$`, and what they print below; `sh` blocks alone."""
+"""The commands in shell blocks: in `console` after a `$`, with what they print; in `sh` alone."""
 
 from __future__ import annotations
 

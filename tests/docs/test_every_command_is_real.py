@@ -11,11 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
-from tests.docs.blocks import ROOT, Block, blocks, of
+from tests.docs.blocks import ROOT, Block, blocks, of, pages
 from tests.docs.commands import Command, commands
 
-NOT_OURS = {"cd", "curl", "docker", "git", "kubectl", "pip", "python", "pytest", "uv"}
+NOT_OURS = {"cd", "git", "kafka-consumer-groups.sh", "kafka-topics.sh", "pre-commit", "pytest"}
 """Commands that readers have from elsewhere."""
+FOREIGN = {"ack_policy", "max_workers", "neotool_common", "value_deserializer"}
+"""Names of other libraries, in tables of what they are called here."""
 CHEAP = ("explain",)
 MOST_NOT_RUN = 6
 
@@ -38,8 +40,8 @@ def test_it_could_be_typed(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
                 assert {target for target in targets if "=" not in target} <= known
             case ("python", "-m", module, *_):
                 assert importlib.util.find_spec(module), command
-            case (name, *_):
-                assert Path(name).name in NOT_OURS, command
+            case words:
+                assert Path(words[0]).name in NOT_OURS, command
 
 
 def _parsed(command: click.Command, name: str, words: list[str]) -> None:
@@ -73,3 +75,22 @@ def test_every_block_has_a_language_that_a_test_knows() -> None:
     known = {"python", "sh", "console", "toml", "ini", "yaml", "json", "text", "markdown"}
     strange = [block.name for block in blocks() if block.runs and block.language not in known]
     assert [name for name in strange if not name.startswith("CONTRIBUTING.md")] == []
+
+
+def test_names_in_the_text_are_names_in_the_code() -> None:
+    """Settings, options, events of the log: every `name_like_this` of the documentation is in the sources."""
+    code = "\n".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
+    known = set(re.findall(r"\w+", code))
+    for page in pages():
+        if "decisions" in page.parts:
+            continue
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        spans = re.findall(r"`(?!test_)([a-z]+(?:_[a-z]+)+)\b[^`]*`", text)
+        assert set(spans) - known - FOREIGN == set(), page.name
+
+
+def test_pages_exist_that_are_linked_to() -> None:
+    """In README and CONTRIBUTING; MkDocs looks after the links of the docs."""
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+        assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 
 from holdfast import App
 from holdfast.testing.harness import Harness, harness
-from tests.docs.blocks import ROOT, Unit, units
+from tests.docs.blocks import LOSES, ROOT, Unit, of, units
 
 STAGE = Path(__file__).parent / "stage"
 EXAMPLE = {"id": "a1", "amount": 12, "customer": "c7", "code": "17", "name": "First Bank"}
@@ -80,3 +79,39 @@ def test_all_of_it_is_typed(tmp_path: Path) -> None:
 def test_blocks_are_found() -> None:
     assert len(units()) >= 20
     assert {unit.name.partition(":")[0] for unit in units()} >= {"README.md", "docs/tutorial.md", "docs/runner.md"}
+
+
+class Polled:
+    """A client that hands out messages one by one, keeps what is committed, and stops the loop at the end."""
+
+    def __init__(self, values: list[str]) -> None:
+        self._left = list(enumerate(values))
+        self.committed = 0
+
+    def poll(self, timeout_s: float) -> Polled:
+        if not self._left:
+            raise EOFError
+        self.offset, self._value = self._left.pop(0)
+        return self
+
+    def value(self) -> str:
+        return self._value
+
+    def commit(self, message: Polled) -> None:
+        self.committed = message.offset + 1
+
+
+def test_the_loop_that_everybody_writes_loses_a_message() -> None:
+    [block] = [block for block in of("python") if block.word == LOSES]
+    consumer, saved, down = Polled(["first", "second", "third"]), [], type("DatabaseDown", (Exception,), {})
+
+    def save(value: str) -> None:
+        if value == "second":
+            raise down
+        saved.append(value)
+
+    world: dict[str, Any] = {"consumer": consumer, "save": save, "DatabaseDown": down}
+    with pytest.raises(EOFError):
+        exec(compile(block.text, block.page, "exec", dont_inherit=True), world)
+    assert saved == ["first", "third"]
+    assert consumer.committed == 3, "past the one that was not saved: nobody will ever see it again"

@@ -84,6 +84,6 @@ def _environment(tree: Any) -> Iterator[tuple[str, str]]:
         if name == "environment" and isinstance(value, dict):
             yield from ((key, str(said)) for key, said in value.items())
         elif name == "env" and isinstance(value, list):
-            yield from ((one["name"], str(one["value"])) for one in value if "value" in one)
+            yield from ((one["name"], str(one.get("value", "from elsewhere"))) for one in value)
         else:
             yield from _environment(value)

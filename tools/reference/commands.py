@@ -64,7 +64,7 @@ def exit_codes() -> str:
         (code(str(number)), says, "no" if number in NOT_RESTARTED else "yes") for number, says in EXIT_CODES.items()
     ]
     return (
-        "## Exit codes\n\nOf `holdfast run`; the other commands use 0, 1, 2, 3 and 130 in the same sense. The last column"
-        " is what `--processes` does,\nand what a restart policy of yours should: where it says no, starting again meets"
-        " the same wall.\n\n" + table(("code", "says", "start again?"), rows)
+        "## Exit codes\n\nOf `holdfast run`; the other commands use 0, 1, 2, 3 and 130 in the same sense. The last"
+        " column is what `--processes` does,\nand what a restart policy of yours should: where it says no, starting"
+        " again meets the same wall.\n\n" + table(("code", "says", "start again?"), rows)
     )

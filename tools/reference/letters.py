@@ -34,7 +34,7 @@ The same letter below, in every format: what the code writes, not what somebody 
 """
 ABOUT: dict[LetterFormat, str] = {
     "envelope": "One flat JSON object, with all fields of the consumer standard. `original_message` is the value: as"
-    " JSON if that gives back the same bytes (`original_encoding: json`), else base64 (`base64`); a tombstone is `null`.",
+    " JSON if that gives back the same bytes (`original_encoding` is `json`), else in base64; a tombstone is `null`.",
     "nested": "The same content in groups, as the fraud service's decision shapes it.",
     "headers": "The value is the original's; everything else is in headers, named as Spring Kafka names them.",
 }

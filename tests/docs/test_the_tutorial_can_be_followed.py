@@ -1,0 +1,105 @@
+"""The tutorial, done by a machine: the same files, the same commands in the same order, the same output."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT, blocks_of
+from tests.docs.commands import Command, commands
+
+PATIENCE_S = 60.0
+_VARIES = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z|\b[0-9a-f]{12}\b|(?<=partition )\d|127\.0\.0\.1:\d+|(?<=Watching )\S+")
+
+
+def alike(text: str) -> list[str]:
+    """Without times, fingerprints of paths, partitions and addresses; spaces between columns do not count."""
+    return [" ".join(_VARIES.sub("*", line).split()) for line in text.strip().splitlines()]
+
+
+class Terminal:
+    """Where `holdfast dev` runs, and where the other commands are typed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environ = {
+            name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "HOLDFAST_"))
+        }
+        self._output = folder / "dev.log"
+        self._dev: subprocess.Popen[bytes] | None = None
+
+    def start(self, command: Command) -> None:
+        with self._output.open("wb") as output:
+            self._dev = subprocess.Popen(
+                [sys.executable, "-u", "-m", *command.words],
+                cwd=self.folder,
+                env=self.environ,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def run(self, command: Command) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", *command.words],
+            cwd=self.folder,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def see(self, text: str, times: int = 1) -> str:
+        """Wait until `holdfast dev` has printed this."""
+        self._until(lambda: self._said().count(text) >= times, text)
+        return self._said()
+
+    def _said(self) -> str:
+        return self._output.read_text() if self._output.exists() else ""
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what!r} was not printed:\n{self._said()}"
+            time.sleep(0.05)
+
+    def close(self) -> int:
+        assert self._dev is not None
+        self._dev.terminate()
+        return self._dev.wait(PATIENCE_S)
+
+
+@pytest.mark.timeout(240)
+def test_every_step_does_what_it_says(tmp_path: Path) -> None:
+    page = blocks_of(ROOT / "docs" / "tutorial.md")
+    first, repaired = [block.text for block in page if block.title == "app.py"]
+    steps = [command for block in page if block.language == "console" for command in commands(block)]
+    dev, send, reject, garbage, fine, listed, replay, _ = steps
+    terminal = Terminal(tmp_path)
+    (tmp_path / "app.py").write_text(first)
+    terminal.start(dev)
+    try:
+        said = terminal.see("assigned")
+        assert alike(dev.prints) == alike(said)[: len(alike(dev.prints))]
+        assert alike(terminal.run(send)) == alike(send.prints)
+        terminal.see("charged a1: 12")
+        for command in (reject, garbage, fine):
+            terminal.run(command)
+        terminal.see("charged a4: 7")
+        terminal.see("buried", times=2)
+        assert sorted(alike(terminal.run(listed))) == sorted(alike(listed.prints))
+        (tmp_path / "app.py").write_text(repaired)
+        terminal.see("assigned", times=2)
+        assert alike(terminal.run(replay)) == alike(replay.prints)
+        terminal.see("refunded a2: -5")
+    finally:
+        assert terminal.close() == 0
