@@ -10,6 +10,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.long_first import LONG_FIRST
 
+# Apps under test run side by side, and none of them is to have the port that users' apps have. What tests health and
+# metrics says so itself.
+os.environ["HEALTH_CHECK_ENABLED"] = "false"
+
 # Deadlines per example measure how busy the machine is, not the code.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # In CI a failure must be the change's fault: the same examples every time.

@@ -101,6 +101,9 @@ class Source:
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, 0)
 
+    def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
     def start(self, positions: Sequence[Position]) -> None: ...
     def reset(self, position: Position) -> None: ...
     def pause(self, places: Sequence[TopicPartition]) -> None: ...
@@ -132,6 +135,8 @@ class Sink:
 
 class Workers:
     """Implements `core.ports.Executor`: what is handed over waits until the test lets it be done."""
+
+    grace_s = 0.0
 
     def __init__(self) -> None:
         self.out: list[Run] = []

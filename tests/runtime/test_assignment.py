@@ -35,6 +35,9 @@ class Positions:
         self.asked.append(len(places))
         return {place: 100 + place.partition for place in places}
 
+    def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
     def start(self, positions: Sequence[Position]) -> None:
         self.started += positions
 

@@ -366,9 +366,9 @@ def test_a_batch_in_flight_over_a_revoked_and_a_kept_partition_counts_for_the_ke
     world.step()
     run = world.workers.out[0]
     world.clock.now += 10  # the drain inside the callback has no time left
-    world.loop._deadline = world.clock.now
+    world.loop.draining.deadline = world.clock.now
     world.revoke(0)
-    world.loop._deadline = float("inf")
+    world.loop.draining.deadline = float("inf")
     run.stop = False
     for part in world.batches[0].parts:
         part.stop = False
@@ -385,9 +385,9 @@ def test_a_batch_that_has_not_begun_when_a_partition_goes_comes_back_for_the_oth
     world.feed("aa", partition=1)
     world.step()
     world.step()
-    world.loop._deadline = world.clock.now
+    world.loop.draining.deadline = world.clock.now
     world.revoke(0)
-    world.loop._deadline = float("inf")
+    world.loop.draining.deadline = float("inf")
     world.work()
     assert world.calls == []
     world.play(steps=3)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
-from holdfast.observe.tally import Tally
+from holdfast.observe.tally import Tallies
 from holdfast.runtime.inline import HANG_S, QUIET_LOOKS, WATCH_S, Inline, Superseded
 from holdfast.runtime.mailbox import QueueMailbox
 from tests.runtime.test_executors import collect, run_of
@@ -21,7 +21,7 @@ class Driven:
 
     def __init__(self) -> None:
         self.mailbox = QueueMailbox()
-        self.tallies: list[Tally] = []
+        self.tallies: list[Tallies] = []
         self.let_go = threading.Event()
         self.taken = threading.Event()
         self.seen: list[int] = []
@@ -40,7 +40,7 @@ def test_a_run_that_is_quick_is_walked_here_and_nobody_takes_over() -> None:
     run = run_of(5)
     driven.inline.walk(run)
     assert (run.done, run.failure, driven.seen) == (5, None, [0, 1, 2, 3, 4])
-    assert sum(sum(tally.counts) for tally in driven.tallies) == 5
+    assert sum(sum(tally.counts) for own in driven.tallies for tally in own.values()) == 5
     assert not driven.taken.wait(5 * HANG_S)
     assert driven.mailbox.collect(0) == []
 

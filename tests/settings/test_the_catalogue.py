@@ -12,6 +12,7 @@ from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.storm import StormPolicy
 from holdfast.settings import (
     AppSettings,
+    ControlSettings,
     HealthSettings,
     KafkaSettings,
     LogSettings,
@@ -50,6 +51,7 @@ def test_no_variable_means_two_things() -> None:
         ("shutdown", ShutdownSettings),
         ("spool", SpoolSettings),
         ("health", HealthSettings),
+        ("control", ControlSettings),
         ("log", LogSettings),
         ("masking", MaskingSettings),
         ("app", AppSettings),

@@ -11,6 +11,7 @@ from holdfast.core.partition_lanes import PartitionLanes
 from holdfast.core.runs import Run
 from holdfast.runtime.burying import Burying
 from holdfast.runtime.cases import Cases
+from holdfast.runtime.draining import Draining
 from holdfast.runtime.intake import Intake
 from holdfast.runtime.loop import Loop
 from tests.simulator.plants import Patch, plant
@@ -104,10 +105,10 @@ def runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
 
 @plant
 def starts_new_work_while_it_drains(patch: Patch) -> None:
-    def drain(self: Loop, deadline: float, now: float) -> None:
-        self._deadline = min(self._deadline, deadline)
-        self.holds.add("drain")
-        self.intake.close()
+    def begin(self: Draining, deadline: float, now: float) -> None:
+        self.deadline = min(self.deadline, deadline)
+        self._loop.holds.add("drain")
+        self._loop.intake.close()
 
     def dispatch(self: Loop, now: float, *, keep: bool) -> None:
         held: Any = self.holds
@@ -115,7 +116,7 @@ def starts_new_work_while_it_drains(patch: Patch) -> None:
         original(self, now, keep=keep)
         self.holds = held
 
-    patch.set(Loop, "_drain", drain)
+    patch.set(Draining, "begin", begin)
     original = patch.set(Loop, "_dispatch", dispatch)
 
 

@@ -143,11 +143,11 @@ def p32_sends_a_letter_after_the_revoke(patch: Patch) -> None:
 @plant
 def p35_rounds_a_short_drain_to_nothing(patch: Patch) -> None:
     def on_revoked(self: Loop, places: Sequence[TopicPartition]) -> None:
-        deadline = self._deadline
+        deadline = self.draining.deadline
         if self.plan.revoke_timeout_s < 1:
-            self._deadline = self._clock.monotonic()
+            self.draining.deadline = self._clock.monotonic()
         original(self, places)
-        self._deadline = deadline
+        self.draining.deadline = deadline
 
     original = patch.set(Loop, "on_revoked", on_revoked)
 

@@ -96,5 +96,11 @@ class App:
         away.
         """
         from holdfast.app.assembly import assemble
+        from holdfast.web.serving import Serving
 
-        return assemble(self.chosen(only), settings or self.settings(), wait=wait).run()
+        settings = settings or self.settings()
+        consumers = self.chosen(only)
+        with Serving(settings) as serving:
+            assembled = assemble(consumers, settings, wait=wait)
+            serving.show(assembled.parts)
+            return assembled.run()

@@ -12,7 +12,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import ConfigError
-from holdfast.core.ports import Executor
 from holdfast.deadletter.publisher import Publisher
 from holdfast.deadletter.spool.service import SpoolService
 from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
@@ -35,6 +34,7 @@ from holdfast.runtime.restoring import LetterTopics, letter_topics
 from holdfast.runtime.returning import returning, returning_async
 from holdfast.runtime.spooling import open_spool
 from holdfast.settings import ConsumerSettings, Settings
+from holdfast.web.running import Parts
 
 if TYPE_CHECKING:
     from holdfast.app.application import Consumer
@@ -65,6 +65,11 @@ class Assembled:
         self.lifecycle = lifecycle
         self.shared = shared
         self.threads = threads
+
+    @property
+    def parts(self) -> Parts:
+        """What there is to see."""
+        return Parts(self.threads, self.lifecycle, self.shared.spool)
 
     def run(self) -> int:
         """Until the end; returns the exit code."""
@@ -130,7 +135,7 @@ def _loop_thread(
     own = settings.consumers[consumer.name]
     plan = plan_of(consumer, own, settings, ground)
     mailbox = QueueMailbox()
-    executor: Executor
+    executor: ThreadExecutor | CoroutineExecutor
     inline: Inline | None = None
     if consumer.shape.is_async:
         plain_async = handler.call_async(sink)
@@ -166,7 +171,7 @@ def _loop_thread(
         floor=shared.floor,
         topic_ids=shared.admin,
     )
-    return LoopThread(loop, mailbox, inline)
+    return LoopThread(loop, mailbox, inline, tallies=executor.tallies)
 
 
 def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, ground: Ground) -> Plan:

@@ -110,6 +110,11 @@ class Source(Protocol):
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
 
+    def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The same as the client knows them from its last fetches: asks nobody and never waits, also in callbacks.
+        Those it knows nothing of are left out. Raises SourceError.
+        """
+
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call.
 

@@ -1,14 +1,16 @@
-"""Questions about offsets, to the consuming client: each blocks, within a time, and raises our errors."""
+"""Questions about offsets, to the consuming client: all but one block, within a time, and raise our errors."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from confluent_kafka import Consumer
 
+from holdfast.core.ports import Committed
 from holdfast.core.records import TopicPartition
 from holdfast.kafka.faults import source_error
-from holdfast.kafka.places import ClientPlace, names_of, translated
+from holdfast.kafka.places import ClientPlace, committed_of, names_of, translated
 
 LATEST = -1
 """As a time, in a question for offsets: the end of the log."""
@@ -30,3 +32,45 @@ def ends_of(client: Consumer, places: Sequence[TopicPartition], timeout_s: float
         if one.error is not None:
             raise source_error(what, one.error)
     return {TopicPartition(one.topic, one.partition): one.offset for one in found}
+
+
+def seen_ends_of(client: Consumer, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """As the last fetch of each told; asks nobody, waits for nobody, and is allowed in callbacks. A partition that was
+    not fetched yet is left out.
+    """
+    ends = {}
+    with translated(f"tell the ends of {names_of(places)}"):
+        for place in places:
+            _, end = client.get_watermark_offsets(ClientPlace(*place), cached=True)
+            if end >= 0:  # else nothing of it was fetched yet
+                ends[place] = end
+    return ends
+
+
+class Questions(ABC):
+    """The part of `core.ports.Source` that asks about offsets. Owner: the loop's thread."""
+
+    @property
+    @abstractmethod
+    def _open(self) -> Consumer:
+        """The client. Raises SourceError if there is none."""
+
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+        """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
+        if not places:
+            return []
+        with translated(f"read the committed offsets of {names_of(places)}"):
+            found = self._open.committed([ClientPlace(*place) for place in places], timeout_s)
+        return committed_of(found)
+
+    def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+        """The first offset of the log and the next one to be written. Raises SourceError."""
+        return edges_of(self._open, place, timeout_s)
+
+    def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
+        return ends_of(self._open, places, timeout_s) if places else {}
+
+    def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """What the client knows of them without asking; never waits. Raises SourceError."""
+        return seen_ends_of(self._open, places)

@@ -24,14 +24,14 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError
 
 from holdfast.core.errors import Fault, SourceError
-from holdfast.core.ports import CommitOutcome, Committed, Listener, Position
+from holdfast.core.ports import CommitOutcome, Listener, Position
 from holdfast.core.records import Message, TopicPartition
 from holdfast.kafka.client_log import LOGGER
 from holdfast.kafka.commits import Requests
 from holdfast.kafka.config import is_incremental
 from holdfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
-from holdfast.kafka.places import ClientPlace, client_position, committed_of, names_of, places_of, translated
-from holdfast.kafka.questions import edges_of, ends_of
+from holdfast.kafka.places import ClientPlace, client_position, names_of, places_of, translated
+from holdfast.kafka.questions import Questions
 
 _log = logging.getLogger("holdfast.kafka.source")
 _error_of = confluent_kafka.Message.error
@@ -44,7 +44,7 @@ READ_BACK_AGAIN_S = 0.005
 """After a read-back that found something else than was sent."""
 
 
-class KafkaSource:
+class KafkaSource(Questions):
     """One member of a consumer group. Owner: the loop's thread, from `subscribe` to `close`.
 
     `properties` are the client's (see `config.source_properties`).
@@ -221,22 +221,6 @@ class KafkaSource:
                 self._open.unassign()
 
     # -- offsets -----------------------------------------------------------------------------------------------------
-
-    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
-        """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
-        if not places:
-            return []
-        with translated(f"read the committed offsets of {names_of(places)}"):
-            found = self._open.committed([ClientPlace(*place) for place in places], timeout_s)
-        return committed_of(found)
-
-    def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
-        """The first offset of the log and the next one to be written. Raises SourceError."""
-        return edges_of(self._open, place, timeout_s)
-
-    def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-        """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
-        return ends_of(self._open, places, timeout_s) if places else {}
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""

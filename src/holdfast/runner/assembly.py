@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -32,6 +33,8 @@ from holdfast.runtime.restoring import letter_topics
 from holdfast.runtime.returning import returning
 from holdfast.runtime.spooling import open_spool
 from holdfast.settings import AppSpec, ConsumerSettings, Settings, load
+from holdfast.web.running import Parts
+from holdfast.web.serving import Serving
 
 log = get_logger("holdfast.start")
 
@@ -54,32 +57,40 @@ class Blueprint:
     """Settings of the consumer that were told as arguments."""
     settings: Mapping[str, Any]
     """Other settings in code, by section."""
+    serves: bool = True
+    """Whether health and metrics are served by us; not where the user has a health server."""
 
 
 class Assembled:
     """Put together and not yet started."""
 
-    def __init__(self, lifecycle: Lifecycle, thread: LoopThread, end: Callable[[float], None]) -> None:
+    def __init__(
+        self, lifecycle: Lifecycle, thread: LoopThread, end: Callable[[float], None], server: ExitStack
+    ) -> None:
         self.lifecycle = lifecycle
         self.thread = thread
         self._end = end
+        self._server = server
 
     def run(self) -> int:
-        return self.lifecycle.run(self._end)
+        with self._server:
+            return self.lifecycle.run(self._end)
 
 
 def assemble(blueprint: Blueprint, leave: Callable[[int], None]) -> Assembled:
     """Call the factories, check everything that can be wrong, then build. Raises ConfigError or StartError."""
     client = blueprint.consumer_factory()
     try:
-        return _assemble(blueprint, made_consumer(client), leave)
+        with ExitStack() as server:
+            return _assemble(blueprint, made_consumer(client), leave, server)
     except BaseException:
         close_consumer(client)
         raise
 
 
-def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], None]) -> Assembled:
+def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], None], server: ExitStack) -> Assembled:
     settings = _settings(blueprint, made)
+    serving = server.enter_context(Serving(settings)) if blueprint.serves else None
     own = settings.consumers[blueprint.name]
     mask_with(settings.masking.rules)
     blueprint.hooks.deserialise = made.deserialise
@@ -104,7 +115,10 @@ def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], N
         if producer is not None and blueprint.dlq_publisher is not None:
             end_producer(producer, max(0.1, until - time.monotonic()))
 
-    return Assembled(Lifecycle([thread], shutdown_timeout_s=settings.shutdown.timeout_s, leave=leave), thread, end)
+    lifecycle = Lifecycle([thread], shutdown_timeout_s=settings.shutdown.timeout_s, leave=leave)
+    if serving is not None:
+        serving.show(Parts([thread], lifecycle, spool))
+    return Assembled(lifecycle, thread, end, server.pop_all())
 
 
 def _settings(blueprint: Blueprint, made: MadeConsumer) -> Settings:
@@ -200,13 +214,14 @@ def _loop_thread(
     plan = plan_from(own, settings, ground, capacity=1, handler=blueprint.handler, retry_floor_s=hooks.retry_floor_s)
     mailbox = QueueMailbox()
     call = returning(hooks.call) if plan.tiers else hooks.call
+    executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name)
     loop = Loop(
         plan,
         source=made.source or KafkaSource(source_properties(connection_of(settings.kafka), consuming_of(own))),
-        executor=ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name),
+        executor=executor,
         mailbox=mailbox,
         publisher=publisher,
         clock=RealClock(),
         random=Random(),
     )
-    return LoopThread(loop, mailbox)
+    return LoopThread(loop, mailbox, tallies=executor.tallies)

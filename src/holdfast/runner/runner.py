@@ -35,7 +35,8 @@ class KafkaConsumerRunner:
     dlq_publisher             (message, error, retry_count=n) → None or True; False or an exception: not published, and
                               called again. Without it, letters of ours go to `<domain>.<entity>.dlq`
     rate_limit_min_delay_ms   → no retry waits less
-    health_server_start       called once before the first record; health_server_stop when all is over
+    health_server_start       called once before the first record; health_server_stop when all is over. Without it,
+                              holdfast serves health and metrics (HEALTH_CHECK_PORT, HEALTH_CHECK_ENABLED)
     running_flag_setter       called with True before the first record, with False after the last
     cleanup_callback          called at the very end, whatever happened before
     message_context           your message → a text about it for the log
@@ -107,6 +108,7 @@ class KafkaConsumerRunner:
                 "dead_letter": dead_letter,
             },
             settings=settings or {},
+            serves=health_server_start is None,
         )
         self._health = health_server_start, health_server_stop
         self._running_flag_setter = running_flag_setter

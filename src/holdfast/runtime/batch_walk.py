@@ -108,8 +108,10 @@ def _without_bad(batch: Batch, decode: Decode, lane_of: LaneOf) -> tuple[list[An
 
 
 def _note(batch: Batch, tally: Tally, elapsed_s: float) -> None:
-    """Each record of a call took its share of it."""
+    """Each record of a call took its share of it; a call that failed counts once."""
     batch.elapsed_s = elapsed_s
-    tally.total_s += elapsed_s
     if batch.done:
+        tally.total_s += elapsed_s
         tally.counts[bisect_left(BOUNDS_S, elapsed_s / batch.done)] += batch.done
+    elif batch.failure is not None:
+        tally.add(elapsed_s, BOUNDS_S)

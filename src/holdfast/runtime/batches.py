@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Final, assert_never
 
@@ -78,8 +79,8 @@ class Batches:
         self._guards = guards
         self._holds = holds
 
-    def returned(self, batch: Batch, now: float) -> int:
-        """A worker handed back a batch. Returns how many of its records it did."""
+    def returned(self, batch: Batch, now: float) -> None:
+        """A worker handed back a batch."""
         failure, batch.failure = batch.failure, None
         bad: Bad = {}
         verdict: Verdict = verdicts.Done()
@@ -94,9 +95,12 @@ class Batches:
             self._go_on(batch, verdict, bad, now)
         if failure is not None and batch.found is not None and discarded:
             labels = Labels.of_error(failure, batch.found)
-            for _ in range(done):
-                self._cases.counts.was_discarded(labels, sensitive=False)
-        return 0 if discarded else done
+            for topic, count in done.items():
+                for _ in range(count):
+                    self._cases.by_topic[topic].was_discarded(labels, sensitive=False)
+        elif not discarded:
+            for topic, count in done.items():
+                self._cases.by_topic[topic].processed += count
 
     def _judged(self, batch: Batch, failure: BaseException | None, bad: Bad, now: float) -> Verdict:
         """What becomes of all that was handed over; in `bad`, what is to be judged on its own."""
@@ -139,9 +143,12 @@ class Batches:
             case other:
                 assert_never(other)
 
-    def _finish(self, batch: Batch) -> int:
-        """What is done of partitions that are ours is finished and need not wait for the rest."""
-        first = done = 0
+    def _finish(self, batch: Batch) -> Counter[str]:
+        """What is done of partitions that are ours is finished and need not wait for the rest. Returns how much, by
+        topic.
+        """
+        first = 0
+        done: Counter[str] = Counter()
         left: list[Run] = []
         for part in batch.parts:
             partition = part.partition
@@ -151,7 +158,7 @@ class Batches:
             if not self._ownership.is_current(partition):
                 self._lanes.release(part)  # stale: nothing of it counts, but its lanes are free again
                 continue
-            done += len(finished)
+            done[partition.place.topic] += len(finished)
             if len(finished) == len(part.messages):
                 part.done = len(finished)
                 partition.finish(part)
@@ -180,7 +187,8 @@ class Batches:
         tiers_s = self._plan.tiers.delays_s if self._plan.tiers else ()
         found, verdict = self._cases.weigh(error, attempt=batch.failures, elapsed_s=elapsed_s, tiers_s=tiers_s)
         batch.found = found
-        self._cases.counts.failed(Labels.of_error(error, found))
+        counts = self._cases.counts_of(batch.parts[0].partition)
+        counts.failed(Labels.of_error(error, found))
         wait_s = guards.holds_back(trial, found, verdict, now, several=True) if guards.on else None
         if wait_s is not None:  # a guard has it: the attempt does not count
             batch.failures -= 1
@@ -188,7 +196,7 @@ class Batches:
         fields: dict[str, object] = {}
         match verdict:
             case verdicts.RetryAfter(delay_s=delay_s):
-                self._cases.counts.retried(batch.failures)
+                counts.retried(batch.failures, delay_s)
                 fields = {"backoff_delay_ms": round(delay_s * 1000)}
             case verdicts.Done():
                 raise RuntimeError("the judge called a failure done")

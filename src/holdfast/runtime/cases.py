@@ -9,7 +9,7 @@ from typing import assert_never
 
 from holdfast.core import verdicts
 from holdfast.core.classification import Classification, classify
-from holdfast.core.errors import Crashed
+from holdfast.core.errors import Crashed, SinkError
 from holdfast.core.judge import judge
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Clock, Mailbox
@@ -21,7 +21,7 @@ from holdfast.core.verdicts import Verdict
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.burying import Burying, Settled, Where, told
-from holdfast.runtime.counts import CaseCounts, Labels
+from holdfast.runtime.counts import CaseCounts, Counts, Labels, TopicCounts, exemplar_of
 from holdfast.runtime.guards import Guards
 from holdfast.runtime.moving import Moving
 from holdfast.runtime.plan import Plan
@@ -65,7 +65,15 @@ class Cases:
         self.burying = Burying(publisher, mailbox, group=plan.group, finished=self._buried)
         self.settling = self.burying.settling
         self.moving = Moving(plan.tiers, publisher, mailbox, self.settling, finished=self._moved, stay=self._stays)
-        self.counts = CaseCounts()
+        self.by_topic = Counts(plan.topics, plan.tiers)
+
+    @property
+    def counts(self) -> CaseCounts:
+        """Of all topics together, as they are now."""
+        return self.by_topic.total()
+
+    def counts_of(self, partition: Partition) -> TopicCounts:
+        return self.by_topic[partition.place.topic]
 
     def failed(self, case: Case, error: BaseException, now: float) -> None:
         """An attempt failed: decide, and begin what was decided."""
@@ -80,7 +88,8 @@ class Cases:
             moved=self.moving.behind(case),
         )
         case.found = found
-        self.counts.failed(Labels.of(case))
+        counts = self.counts_of(case.partition)
+        counts.failed(Labels.of(case), exemplar_of(case.message, 1.0, wall))
         wait_s = guards.holds_back(case, found, verdict, now) if guards.on else None
         if wait_s is not None:
             self._wait(case, max(wait_s, found.retry_after_s or 0.0), now)
@@ -88,7 +97,7 @@ class Cases:
         case.verdict = verdict
         match verdict:
             case verdicts.RetryAfter(delay_s=delay_s):
-                self.counts.retried(case.failures)
+                counts.retried(case.failures, delay_s)
                 self._say(log.warning, "retry", case, retry_count=case.failures, backoff_delay_ms=round(delay_s * 1000))
                 self._timers.add(now + delay_s, case)
             case verdicts.Bury(reason=reason):
@@ -97,7 +106,7 @@ class Cases:
                 case.outgoing = self._publisher.letter(case, error, verdict, classification=found.kind)
                 self.burying.begin(case, now)
             case verdicts.Move(delay_s=delay_s, reason=reason):
-                self.counts.retried(case.failures)
+                counts.retried(case.failures, delay_s)
                 self._say(log.warning, "move", case, reason=reason, delay_s=delay_s)
                 self.moving.begin(case, verdict, wall)
             case verdicts.Discard(reason=reason):
@@ -159,7 +168,7 @@ class Cases:
 
     def _discard(self, case: Case, error: BaseException, reason: str) -> None:
         sensitive = isinstance(error, SensitiveData)
-        self.counts.was_discarded(Labels.of(case), sensitive=sensitive)
+        self.counts_of(case.partition).was_discarded(Labels.of(case), sensitive=sensitive)
         if isinstance(error, SensitiveData):  # what was found is named by its place and kind, never shown
             found = error.finding
             place = {} if found is None else {"part": found.part, "place": found.place, "digits": found.digits}
@@ -169,13 +178,14 @@ class Cases:
         self._finished(case)
 
     def _buried(self, case: Case, where: Where) -> None:
-        self.counts.was_buried(Labels.of(case))
+        example = exemplar_of(case.message, 1.0, self._clock.wall())
+        self.counts_of(case.partition).was_buried(Labels.of(case), example)
         level = log.info if where == "topic" else log.warning
         self._say(level, "buried", case, where=where, dead_letter_topic=case.outgoing.topic if case.outgoing else None)
         self._finished(case)
 
     def _moved(self, case: Case) -> None:
-        self.counts.was_moved(Labels.of(case))
+        self.counts_of(case.partition).was_moved(Labels.of(case))
         self._say(log.info, "moved", case, to=case.outgoing.topic if case.outgoing else None)
         self._finished(case)
 
@@ -187,7 +197,10 @@ class Cases:
 
     def settled(self, word: Settled, now: float) -> None:
         """Word from the sink."""
-        (self.moving if isinstance(word.case.verdict, verdicts.Move) else self.burying).settled(word, now)
+        moves = isinstance(word.case.verdict, verdicts.Move)
+        if isinstance(word.outcome, SinkError) and not moves and not word.case.dropped:
+            self.counts_of(word.case.partition).unpublished += 1
+        (self.moving if moves else self.burying).settled(word, now)
 
     def step(self, now: float) -> None:
         """Cases whose wait is over: run again, or publish again."""

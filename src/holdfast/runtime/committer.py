@@ -62,6 +62,7 @@ class Committer:
         self._pressed = False  # somebody cannot go on before the next commit
         self.fatal: SourceError | None = None
         self.commits = 0
+        self.confirmed = 0
         self.failed = 0
 
     @property
@@ -187,6 +188,7 @@ class Committer:
     def on_committed(self, outcome: CommitOutcome, now: float) -> None:
         """The answer to the request under way."""
         sent, self._sent = self._sent, {}
+        self.confirmed += bool(outcome.confirmed)
         for position in outcome.confirmed:
             part = sent.pop(position.place, None)
             if part is not None and part.partition.live:

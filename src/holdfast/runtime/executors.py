@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.core.ports import Mailbox
 from holdfast.core.runs import Run
-from holdfast.observe.tally import Tally
+from holdfast.observe.tally import Tallies
 from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from holdfast.runtime.walk import AsyncCall, Call, walk, walk_async
 from holdfast.runtime.whereabouts import awaits_of, stack_of, threads_now, trace_of
@@ -44,7 +44,7 @@ class ThreadExecutor:
         self._threads: list[threading.Thread] = []
         self._at: list[Run | None] = []  # what each thread took last
         self._given_up: set[Run] = set()  # and not back yet
-        self.tallies: list[Tally] = []
+        self.tallies: list[Tallies] = []
 
     def submit(self, runs: list[Run], out: int) -> None:
         for run in runs:
@@ -53,7 +53,7 @@ class ThreadExecutor:
             self._start()
 
     def _start(self) -> None:
-        tally, number = Tally(), len(self._threads)
+        tally, number = Tallies(), len(self._threads)
         self.tallies.append(tally)
         self._at.append(None)
         thread = threading.Thread(
@@ -62,12 +62,12 @@ class ThreadExecutor:
         self._threads.append(thread)
         thread.start()
 
-    def _work(self, tally: Tally, number: int) -> None:
+    def _work(self, tally: Tallies, number: int) -> None:
         take, post, call, clock, at = self._queue.get, self._mailbox.post, self._call, time.perf_counter, self._at
         walk = self._walk
         while True:
             at[number] = run = take()
-            walk(run, call, tally, clock)
+            walk(run, call, tally[run.partition.place.topic], clock)
             post(run)
 
     def lively(self) -> bool:
@@ -174,7 +174,7 @@ class CoroutineExecutor:
         self._cancelled: set[Run] = set()  # and not over yet
         self._asked = self._answered = 0
         self._done: list[Run] = []
-        self.tallies: list[Tally] = []
+        self.tallies: list[Tallies] = []
 
     def submit(self, runs: list[Run], out: int) -> None:  # noqa: ARG002 - workers are started by what waits
         if self._loop is None:
@@ -187,14 +187,14 @@ class CoroutineExecutor:
             if self._idle:
                 self._idle.popleft().set_result(None)
             elif len(self._workers) - len(self._cancelled) < self._capacity:
-                tally, number = Tally(), len(self._workers)
+                tally, number = Tallies(), len(self._workers)
                 self.tallies.append(tally)
                 self._at.append(None)
                 self._workers.append(asyncio.get_running_loop().create_task(self._work(tally, number)))
             else:
                 return
 
-    async def _work(self, tally: Tally, number: int) -> None:
+    async def _work(self, tally: Tallies, number: int) -> None:
         loop, runs, clock, at = asyncio.get_running_loop(), self._runs, time.perf_counter, self._at
         while not self._events.stopping:
             while not runs:
@@ -202,7 +202,7 @@ class CoroutineExecutor:
                 self._idle.append(waiter)
                 await waiter
             at[number] = run = runs.popleft()
-            await self._walk(run, self._call, tally, clock)
+            await self._walk(run, self._call, tally[run.partition.place.topic], clock)
             at[number] = None
             if run in self._cancelled:
                 self._cancelled.discard(run)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from holdfast.core.ports import Mailbox
 from holdfast.core.runs import Run
-from holdfast.observe.tally import Tally
+from holdfast.observe.tally import Tallies
 from holdfast.runtime.walk import Call, walk
 
 HANG_S = 0.02
@@ -36,7 +36,7 @@ class Inline:
     `_turn` counts the threads that have driven; it changes hands under the lock. `walk` is the driver's.
     """
 
-    def __init__(self, call: Call, mailbox: Mailbox, tallies: list[Tally], *, name: str) -> None:
+    def __init__(self, call: Call, mailbox: Mailbox, tallies: list[Tallies], *, name: str) -> None:
         self._call = call
         self._mailbox = mailbox
         self._tallies = tallies
@@ -60,7 +60,7 @@ class Inline:
         self._since = time.monotonic()
         if not self._awake.is_set():
             self._awake.set()
-        walk(run, self._call, self._tally, time.perf_counter)
+        walk(run, self._call, self._tally[run.partition.place.topic], time.perf_counter)
         with self._lock:
             if self._turn == turn:
                 self._since = None
@@ -68,8 +68,8 @@ class Inline:
         self._mailbox.post(run)
         raise Superseded
 
-    def _new_tally(self) -> Tally:
-        tally = Tally()
+    def _new_tally(self) -> Tallies:
+        tally = Tallies()
         self._tallies.append(tally)
         return tally
 

@@ -45,6 +45,8 @@ class Intake:
         self._full: dict[TopicPartition, Partition] = {}
         self._polled_at = float("-inf")
         self._more = False  # the last sweep did not take all that the client had
+        self.received: dict[str, int] = dict.fromkeys(plan.subscription, 0)
+        """Records taken in, by topic. Anybody may read."""
         self.closed = False  # draining: whatever still arrives is left to the next owner
 
     def step(self, now: float) -> None:
@@ -132,6 +134,8 @@ class Intake:
 
     def _enter(self, partition: Partition, messages: list[Message]) -> None:
         partition.feed(messages)
+        topic = partition.place.topic
+        self.received[topic] = self.received.get(topic, 0) + len(messages)
         self._lanes.ready(partition)
         if self._is_full(partition):
             self._full.setdefault(partition.place, partition)

@@ -12,6 +12,7 @@ from types import FrameType
 from holdfast.core.exit_codes import EXIT_DEADLINE, EXIT_FENCED, EXIT_HALTED, EXIT_OK, EXIT_UNEXPECTED
 from holdfast.core.ports import Mailbox
 from holdfast.observe.logs import get_logger
+from holdfast.observe.tally import Tallies
 from holdfast.runtime.collector import collecting_seldom
 from holdfast.runtime.endings import Ending, Release, Stop
 from holdfast.runtime.inline import Inline, Superseded
@@ -28,11 +29,14 @@ TICK_S = 0.05
 class LoopThread:
     """One consumer's loop in a thread of its own: one at a time, though not always the same.
 
-    When it is over, by whatever way, `ending` says how and `over` is set.
+    When it is over, by whatever way, `ending` says how and `over` is set. `tallies` are its workers'.
     """
 
-    def __init__(self, loop: Loop, mailbox: Mailbox, inline: Inline | None = None) -> None:
+    def __init__(
+        self, loop: Loop, mailbox: Mailbox, inline: Inline | None = None, *, tallies: Sequence[Tallies] = ()
+    ) -> None:
         self.loop = loop
+        self.tallies = tallies
         self.mailbox = mailbox
         self.ending: Ending | None = None
         self.over = threading.Event()
@@ -86,6 +90,7 @@ class Lifecycle:
         self._timeout_s = shutdown_timeout_s
         self._leave = leave
         self._deadline: float | None = None
+        self.draining_since: float | None = None
         self._signals: list[int] = []
         self._asked = threading.Event()
 
@@ -140,6 +145,7 @@ class Lifecycle:
     def _drain(self, now: float) -> None:
         self._asked.clear()
         self._deadline = now + self._timeout_s
+        self.draining_since = now
         margin_s = min(FINISH_MARGIN_S, self._timeout_s / 4)
         for thread in self._threads:
             thread.mailbox.post(Stop(self._deadline - margin_s))

@@ -23,6 +23,7 @@ from holdfast.runtime.burying import Settled
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.client_errors import say_client_error
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.draining import Draining
 from holdfast.runtime.endings import DRAIN, Ending, Release, Stop
 from holdfast.runtime.floor import Floor
 from holdfast.runtime.guards import Guards
@@ -31,11 +32,13 @@ from holdfast.runtime.holds import Holds
 from holdfast.runtime.identities import Identities, TopicsTold
 from holdfast.runtime.inline import Inline
 from holdfast.runtime.intake import Intake
+from holdfast.runtime.operator import Operator, Order
 from holdfast.runtime.overdue import Overdue
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.probation import Probation
 from holdfast.runtime.starter import Starter
+from holdfast.runtime.vitals import ASSIGNED, LOST, REVOKED, Vitals
 
 log = get_logger("holdfast.loop")
 
@@ -49,7 +52,6 @@ While handlers run, with a poll now and then, because polling without a pause ke
 in so many polls without a pause. When it is late, with a poll every millisecond.
 """
 
-DRAIN_REPORT_S = 5.0
 HALT, COMMIT, ABANDONED = "halt", "commit", "abandoned"
 
 
@@ -106,11 +108,17 @@ class Loop:
         self.batches = batches_of(
             plan, self.lanes, self.ownership, self.committer, self.cases, guards=self.guards, holds=self.holds
         )
-        self.processed = 0
+        self.draining = Draining(self)
         self.halted: str | None = None
         self.ending: Ending | None = None
-        self._deadline, self._reported_at = float("inf"), 0.0
+        self.vitals = Vitals(self, source, clock)
+        self.operator = Operator(self)
         self._trouble: Ending | None = None
+
+    @property
+    def processed(self) -> int:
+        """Records that succeeded. Any thread may ask."""
+        return self.cases.by_topic.processed
 
     # -- one turn
 
@@ -126,7 +134,8 @@ class Loop:
         if self._trouble is not None:
             self._end(self._trouble)
             return
-        if DRAIN in self.holds and self._drained(now):
+        if DRAIN in self.holds and (unfinished := self.draining.over(now)) is not None:
+            self._end(Ending("stopped", unfinished=unfinished))
             return
         self._poll(now)
 
@@ -137,6 +146,7 @@ class Loop:
             now = self._clock.monotonic()
         for item in items:
             self._accept(item, now)
+        self.vitals.turn(now)
         self.cases.step(now)
         self.intake.step(now)
         self.holds.put(ABANDONED, held=self.overdue.step(now))
@@ -192,9 +202,11 @@ class Loop:
             case TopicsTold():
                 self.assignment.told(item, now)
             case Stop(deadline=deadline):
-                self._drain(deadline, now)
+                self.draining.begin(deadline, now)
             case Release(hold=hold):
                 self.guards.release(hold, now)
+            case Order():
+                self.operator.obey(item, now)
             case _:
                 raise TypeError(f"nobody knows what to do with {item!r}")
 
@@ -208,12 +220,12 @@ class Loop:
         if self.guards.on:
             self.guards.returned(run, now)
         if self.batches is not None and isinstance(run, Batch):
-            self.processed += self.batches.returned(run, now)
+            self.batches.returned(run, now)
             return
         if not self.ownership.is_current(partition):
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
             return
-        self.processed += run.done
+        self.vitals.done(run, now)
         if run.case is not None:
             self._case_returned(run, run.case, now)
             return
@@ -256,6 +268,8 @@ class Loop:
         except NoPosition as error:
             self._trouble = Ending("halted", str(error))
         self.committer.membership_settled(self.ownership)
+        self.vitals.rebalanced(ASSIGNED)
+        self.operator.assigned()
         if self.intake.closed and places:
             self._source.pause(places)
         log.info("assigned", consumer=self.plan.name, partitions=[str(place) for place in places])
@@ -263,7 +277,7 @@ class Loop:
     def on_revoked(self, places: Sequence[TopicPartition]) -> None:
         """Drain inside: what is out finishes its record, what is finished is committed; the others go on meanwhile."""
         now = self._clock.monotonic()
-        deadline = min(now + self.plan.revoke_timeout_s, self._deadline)
+        deadline = min(now + self.plan.revoke_timeout_s, self.draining.deadline)
         self.assignment.lost(places)
         leaving = self.handover.close_down(places)
         log.info("revoking", consumer=self.plan.name, partitions=[str(place) for place in places])
@@ -272,16 +286,18 @@ class Loop:
             if self.committer.under_way:
                 self._source.serve(min(BUSY_S, max(0.0, deadline - self._clock.monotonic())))
             now = self._clock.monotonic()
-            deadline = min(deadline, self._deadline)  # a signal may have come meanwhile
+            deadline = min(deadline, self.draining.deadline)  # a signal may have come meanwhile
         self.handover.commit_now(leaving, self._clock, deadline)
         self.handover.forget(leaving)
         self.committer.membership_settled(self.ownership)
+        self.vitals.rebalanced(REVOKED)
         log.info("revoked", consumer=self.plan.name, partitions=[str(place) for place in places])
 
     def on_lost(self, places: Sequence[TopicPartition]) -> None:
         self.assignment.lost(places)
         self.handover.forget(self.handover.close_down(places))
         self.committer.membership_settled(self.ownership)
+        self.vitals.rebalanced(LOST)
         log.warning("lost", consumer=self.plan.name, partitions=[str(place) for place in places])
 
     def on_committed(self, outcome: CommitOutcome) -> None:
@@ -292,6 +308,7 @@ class Loop:
         if error.fault in (Fault.FENCED, Fault.FATAL):
             self._client_is_gone(error)
         elif not self.assignment.minds(error, place, now):
+            self.vitals.heard(error, now)
             say_client_error(self.plan.name, error, now)
 
     # -- the end
@@ -304,45 +321,15 @@ class Loop:
     def _client_is_gone(self, error: SourceError) -> None:
         self._trouble = self._trouble or Ending("fenced" if error.fault is Fault.FENCED else "failed", str(error))
 
-    def _drain(self, deadline: float, now: float) -> None:
-        self._deadline = min(self._deadline, deadline)
-        if DRAIN in self.holds:
-            return
-        self.holds.add(DRAIN)
-        self._reported_at = now
-        log.info("drain_started", consumer=self.plan.name, in_flight=len(self.in_flight))
-        for run in self.in_flight:
-            run.stop = True
-        self.intake.close()
-        for partition in self.ownership:
-            self.lanes.drop(partition)
-            self.handover.drop_waiting(partition)
-
-    def _drained(self, now: float) -> bool:
-        """Whether the drain is over, and then the end with it."""
-        waiting = len(self.in_flight) + len(self.cases.settling)
-        if waiting and now < self._deadline:
-            if now - self._reported_at >= DRAIN_REPORT_S:
-                self._reported_at = now
-                log.info("drain_waits", consumer=self.plan.name, records=waiting, letters=len(self.cases.settling))
-            return False
-        self.handover.sign_off(self.ownership)
-        self.committer.drain(now)
-        if now < self._deadline and any(self.committer.owes(partition) for partition in self.ownership):
-            return False
-        owing = sum(self.committer.owes(partition) for partition in self.ownership)
-        self._end(Ending("stopped", unfinished=waiting + owing))
-        return True
-
     def _end(self, ending: Ending) -> None:
-        self._deadline = min(self._deadline, self._clock.monotonic() + 1.0)
+        self.draining.deadline = min(self.draining.deadline, self._clock.monotonic() + 1.0)
         self.ending = ending
         self.probation.leave()
         self._source.close()
 
     def abandon(self) -> None:
         """The loop itself has failed: leave the group, so that others need not wait for the session to end."""
-        self._deadline = self._clock.monotonic()
+        self.draining.deadline = self._clock.monotonic()
         self.handover.orderly = False
         self.probation.leave()
         self._source.close()

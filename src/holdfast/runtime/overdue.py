@@ -83,7 +83,7 @@ class Overdue:
     @property
     def stuck(self) -> bool:
         """Something is wrong that does not mend itself: records are overdue and nothing ends them."""
-        return bool(self.held) or self._is_blocked
+        return bool(self.held) or self.blocked
 
     def abandoned(self, now: float) -> int:
         """Workers that are lost: given up, and not back when they could have been."""
@@ -132,9 +132,9 @@ class Overdue:
         """
         since_s, self._looked_at = now - self._looked_at, now
         if self._in_flight and not self._executor.lively():
-            was_blocked = self._is_blocked
+            was_blocked = self.blocked
             self._blocked_s += since_s
-            if self._is_blocked and not was_blocked:
+            if self.blocked and not was_blocked:
                 log.error(
                     "event_loop_blocked",
                     consumer_group=self._group,
@@ -146,7 +146,8 @@ class Overdue:
         return min(since_s, 2 * self._policy.look_every_s)
 
     @property
-    def _is_blocked(self) -> bool:
+    def blocked(self) -> bool:
+        """The event loop of an async handler has not turned for as long as a record may take."""
         return self._policy.timeout_s is not None and self._blocked_s >= self._policy.timeout_s
 
     # -- acting

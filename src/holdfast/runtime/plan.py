@@ -8,6 +8,7 @@ from typing import Literal
 
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.classification import BUILT_IN, NotFound, RuleBook, Unknown
+from holdfast.core.names import TopicParts
 from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, Order, RetryPolicy
 from holdfast.core.retry_topics import Tiers
@@ -54,6 +55,8 @@ class Plan:
     """Source topic → where its letters go."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Source topic → its id, where the broker tells it."""
+    names: Mapping[str, TopicParts] = field(default_factory=dict)
+    """Source topic → domain and entity, which its metrics are named by."""
     tiers: Tiers | None = None
     """Its retry topics, if it has any."""
     handler: str = ""

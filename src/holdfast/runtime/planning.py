@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.classification import BUILT_IN, RuleBook
+from holdfast.core.names import TopicParts
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.preflight import Ground
 from holdfast.settings import ConsumerSettings, Settings
@@ -46,6 +47,7 @@ def plan_from(
         max_deliveries=own.max_deliveries or None,
         dead_letter_topics=own.dead_letter_topics,
         topic_ids=ground.topic_ids,
+        names={topic: TopicParts(names.domain, names.entity) for topic, names in own.names.items()},
         tiers=ground.tiers.get(own.name),
         handler=handler,
         app_version=settings.app.version,

@@ -42,6 +42,7 @@ def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float]) -> None
             last = now
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
+        tally.add(clock() - last, BOUNDS_S)
     counts[0] += quick
     run.elapsed_s = last - begun
     tally.total_s += last - begun
@@ -67,6 +68,7 @@ async def walk_async(run: Run, call: AsyncCall, tally: Tally, clock: Callable[[]
             last = now
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
+        tally.add(clock() - last, BOUNDS_S)
     counts[0] += quick
     run.elapsed_s = last - begun
     tally.total_s += last - begun

@@ -7,6 +7,7 @@ from holdfast.settings.loading import AppSpec, load
 from holdfast.settings.model import (
     AppSettings,
     ConsumerSettings,
+    ControlSettings,
     HealthSettings,
     KafkaSettings,
     LogSettings,
@@ -22,6 +23,7 @@ __all__ = [
     "AppSettings",
     "AppSpec",
     "ConsumerSettings",
+    "ControlSettings",
     "HealthSettings",
     "KafkaSettings",
     "LogSettings",

@@ -89,9 +89,28 @@ APP_WIDE: Final = (
         "Health and metrics over HTTP.",
         (
             Setting("enabled", Flag(), True, "Whether they are served.", ("HEALTH_CHECK_ENABLED",)),
-            Setting("host", Text(), "0.0.0.0", "The address to listen on."),
+            Setting("host", Text(), "0.0.0.0", "The address to listen on, or `unix:/…`, a socket in the file system."),
             Setting("port", Whole(0, 65_535), 8080, "The port; 0 takes any free one.", ("HEALTH_CHECK_PORT",)),
+            Setting(
+                "required",
+                Flag(),
+                None,
+                "Whether the app does not start when that port is taken. Default: only if the port was told.",
+            ),
         ),
+    ),
+    Section(
+        "control",
+        "The control API, on the port of health and metrics, for this host alone.",
+        (
+            Setting(
+                "token",
+                Hidden(),
+                None,
+                "What a request must bring to change something (pause, resume, release). Without it none may.",
+            ),
+        ),
+        shorthand="token",
     ),
     Section(
         "log",

@@ -17,6 +17,7 @@ from holdfast.settings.gathered import Gathered, Given, Source
 from holdfast.settings.model import (
     AppSettings,
     ConsumerSettings,
+    ControlSettings,
     HealthSettings,
     KafkaSettings,
     LogSettings,
@@ -89,6 +90,7 @@ def _resolve(spec: AppSpec, gathered: Gathered, cwd: Path) -> Settings:
         spool=SpoolSettings(**_values(sections["spool"])),
         shutdown=ShutdownSettings(**_values(sections["shutdown"])),
         health=HealthSettings(**_values(sections["health"])),
+        control=ControlSettings(**_values(sections["control"])),
         log=LogSettings(**_values(sections["log"])),
         masking=MaskingSettings(**_values(sections["masking"])),
         consumers=MappingProxyType(built),

@@ -142,11 +142,19 @@ class ShutdownSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSettings:
-    """Health and metrics over HTTP. Port 0: any free one."""
+    """Health and metrics over HTTP. Port 0: any free one. `required` None: if the port was told."""
 
     enabled: bool
     host: str
     port: int
+    required: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    """The control API. `token` None: nothing may be changed by it."""
+
+    token: Secret | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +174,7 @@ class Settings:
     spool: SpoolSettings
     shutdown: ShutdownSettings
     health: HealthSettings
+    control: ControlSettings
     log: LogSettings
     masking: MaskingSettings
     consumers: Mapping[str, ConsumerSettings]

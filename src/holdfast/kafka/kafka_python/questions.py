@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -52,6 +53,17 @@ def ends_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> 
         return {place: found[one] for place, one in zip(places, asked, strict=True)}
     except Exception as error:
         raise source_error(f"read the ends of {names_of(places)}", error) from error
+
+
+def seen_ends_of(client: Any, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """As the last fetch of each told, without asking; those that are not known, or not assigned, are left out."""
+    ends = {}
+    for place in places:
+        with contextlib.suppress(Exception):  # what the library raises for a partition that has just gone
+            end = client.highwater(ClientPlace(*place))
+            if end is not None:
+                ends[place] = end
+    return ends
 
 
 def partitions_of(client: Any, topic: str, timeout_s: float) -> set[int]:

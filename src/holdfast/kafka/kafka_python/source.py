@@ -26,10 +26,10 @@ from holdfast.core.errors import Fault, SourceError
 from holdfast.core.ports import BEGINNING, CommitOutcome, Committed, Listener, Position
 from holdfast.core.records import Message, TopicPartition
 from holdfast.kafka.commits import Request
+from holdfast.kafka.kafka_python import questions
 from holdfast.kafka.kafka_python.backlog import Backlog
 from holdfast.kafka.kafka_python.faults import source_error
 from holdfast.kafka.kafka_python.inside import Adopted, adopt
-from holdfast.kafka.kafka_python.questions import committed_of, edges_of, ends_of, outside_of, partitions_of
 from holdfast.kafka.kafka_python.records import PythonMessage
 from holdfast.kafka.kafka_python.thread import Answered, ClientThread, Closed, Fetched, Turn, Word
 from holdfast.kafka.places import names_of
@@ -61,9 +61,8 @@ class KafkaPythonSource:
         self._limit = BATCH
         self._not_before = float("-inf")
         self._moved: dict[TopicPartition, Position] = {}  # reset while a poll was under way: what that brings is old
-        self._in_turn = False
+        self._in_turn = self._joining_anew = False
         self._member = ""
-        self._joining_anew = False
         self._request: Request | None = None
         self._unsent: CommitOutcome | None = None
         self._kept: BaseException | None = None
@@ -82,7 +81,7 @@ class KafkaPythonSource:
         # A subscription that meets a metadata request under way is not looked up until the next one, five minutes
         # later. This waits for the one under way, and then for one that knows these topics.
         for topic in topics:
-            partitions_of(self._client, topic, LOOK_S)
+            questions.partitions_of(self._client, topic, LOOK_S)
 
     def poll(self, timeout_s: float) -> Message | None:
         """Wait for one record, at most timeout_s; serves callbacks. 0 never waits, but for the wink of NAP_S."""
@@ -151,7 +150,7 @@ class KafkaPythonSource:
 
     def _report(self, error: BaseException) -> None:
         self._not_before = time.monotonic() + PAUSE_S
-        outside = outside_of(error)
+        outside = questions.outside_of(error)
         for place in outside:
             if place in self._started and place not in self._backlog.outside:
                 self._backlog.outside.add(place)
@@ -258,15 +257,16 @@ class KafkaPythonSource:
 
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
         """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
-        return committed_of(self._client, places, timeout_s)
+        return questions.committed_of(self._client, places, timeout_s)
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
-        """The first offset of the log and the next one to be written. Raises SourceError."""
-        return edges_of(self._client, place, timeout_s)
+        return questions.edges_of(self._client, place, timeout_s)
 
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-        """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
-        return ends_of(self._client, places, timeout_s)
+        return questions.ends_of(self._client, places, timeout_s)
+
+    def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return questions.seen_ends_of(self._client, places)
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""

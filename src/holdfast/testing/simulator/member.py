@@ -82,6 +82,7 @@ class _Source:
         self.resume = source.resume
         self.edges = source.edges
         self.ends = source.ends
+        self.seen_ends = source.seen_ends
         self.commit = source.commit
 
     def poll(self, timeout_s: float) -> Message | None:

@@ -152,6 +152,11 @@ class FakeSource:
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         return {place: end for place, (_, end) in self._edges_of(places, timeout_s).items()} if places else {}
 
+    def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Costs no time, unlike every other call: nobody need know whether it was made."""
+        logs = {place: self._broker.log(place) for place in places}
+        return {place: log.end for place, log in logs.items() if log is not None}
+
     def _edges_of(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, int]]:
         self._enter("edges")
         answers: list[None] = []

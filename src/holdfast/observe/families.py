@@ -1,0 +1,140 @@
+"""What metrics are made of: definitions, and their values at one moment, in a form that can be sent and merged.
+
+Nothing here counts: counters are plain integers elsewhere, and become samples only when somebody asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+_NOT_IN_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One entry of the catalogue. `name` is dotted; `{domain}` and `{entity}` in it are those of a topic."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    bounds: tuple[float, ...] = ()
+    """Upper bounds of a histogram's buckets; one more takes what is above."""
+
+    def dotted(self, *, domain: str = "", entity: str = "") -> str:
+        return self.name.replace("{domain}", domain).replace("{entity}", entity)
+
+    def family(self, *, domain: str = "", entity: str = "") -> str:
+        """The name of the family in Prometheus: without `_total`, with its unit."""
+        return exposed(self.dotted(domain=domain, entity=entity), unit=self.unit)
+
+
+def exposed(dotted: str, *, unit: str = "") -> str:
+    """A dotted name as Prometheus allows it: letters, digits and underscores, its unit at the end."""
+    name = _NOT_IN_A_NAME.sub("_", dotted)
+    if name[:1].isdigit():
+        name = f"_{name}"
+    return name if not unit or name.endswith(f"_{unit}") else f"{name}_{unit}"
+
+
+class Exemplar(msgspec.Struct, frozen=True):
+    """One of the things that were counted, by its trace. `at` is wall-clock time."""
+
+    trace_id: str
+    value: float
+    at: float
+
+
+class Buckets(msgspec.Struct, frozen=True):
+    """A histogram: how many fell into each bucket (not cumulated), and the sum of all values."""
+
+    counts: Sequence[int]
+    total: float
+    exemplars: dict[int, Exemplar] = {}
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One series: the values of its labels, in the order of the family's, and its value."""
+
+    labels: tuple[str, ...]
+    value: int | float | Buckets
+    exemplar: Exemplar | None = None
+
+
+class Family(msgspec.Struct):
+    """All series of one name. `dotted` is where the name comes from, by which collisions are found."""
+
+    name: str
+    dotted: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...]
+    unit: str
+    bounds: tuple[float, ...]
+    samples: list[Sample]
+
+    @classmethod
+    def of(cls, metric: Metric, samples: Iterable[Sample], *, domain: str = "", entity: str = "") -> Family:
+        return cls(
+            name=metric.family(domain=domain, entity=entity),
+            dotted=metric.dotted(domain=domain, entity=entity),
+            kind=metric.kind,
+            help=metric.help,
+            labels=metric.labels,
+            unit=metric.unit,
+            bounds=metric.bounds,
+            samples=list(samples),
+        )
+
+
+class Collision(Exception):
+    """Two metrics would have the same name and are not of one kind."""
+
+
+def merged(families: Iterable[Family]) -> list[Family]:
+    """One family a name, in the order of their first appearance. Raises Collision if two of a name cannot be one."""
+    found: dict[str, Family] = {}
+    for family in families:
+        known = found.get(family.name)
+        if known is None:
+            found[family.name] = msgspec.structs.replace(family, samples=list(family.samples))
+            continue
+        if (known.kind, known.labels, known.bounds) != (family.kind, family.labels, family.bounds):
+            raise Collision(
+                f"the metrics {known.dotted} ({known.kind}) and {family.dotted} ({family.kind}) would both be named"
+                f" {family.name}; give one of the topics another domain or entity"
+            )
+        known.samples.extend(family.samples)
+    return list(found.values())
+
+
+def namesakes(families: Iterable[Family]) -> dict[str, list[str]]:
+    """Names that different dotted names have become: `a.b_c.processed` and `a_b.c.processed`."""
+    origins: dict[str, list[str]] = {}
+    for family in families:
+        known = origins.setdefault(family.name, [])
+        if family.dotted not in known:
+            known.append(family.dotted)
+    return {name: dotted for name, dotted in origins.items() if len(dotted) > 1}
+
+
+def labelled(families: Iterable[Family], label: str, value: str) -> list[Family]:
+    """The same series with one more label: for what comes from one of several processes."""
+    return [
+        msgspec.structs.replace(
+            family,
+            labels=(*family.labels, label),
+            samples=[
+                Sample((*sample.labels, value), sample.value, exemplar=sample.exemplar) for sample in family.samples
+            ],
+        )
+        for family in families
+    ]
