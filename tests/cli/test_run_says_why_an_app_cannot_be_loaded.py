@@ -26,6 +26,7 @@ FILES = {
     "odd/signal.py": APP,
     "odd/not-a-name.py": APP,
     "src/inside.py": APP,
+    "app/within.py": APP,
     "package/__init__.py": "",
     "package/main.py": "import package.other\n" + APP,
     "package/other.py": "",
@@ -37,7 +38,8 @@ CASES = [
     ("goood:app", "Did you mean good:app?"),
     ("package.nope:app", "There is no module 'package.nope'"),
     ("nope.deeper:app", "'nope' is missing"),
-    ("inside:app", "but it is in src/. Write src/inside.py:app"),
+    ("within:app", "but it is in app/. Write app/within.py:app"),
+    ("insid:app", "Did you mean inside:app?"),
     ("goood.py:app", "goood.py. Did you mean good.py?"),
     ("package/main:app", "Did you mean package.main:app or package/main.py:app?"),
     ("good:1x", "'1x' is not a name in Python"),
@@ -90,7 +92,7 @@ def test_in_a_sentence(folder: Path, target: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["good", "good:app", "good.py", "package.main:app", "package/main.py:app", "src/inside.py"]
+    "target", ["good", "good:app", "good.py", "package.main:app", "package/main.py:app", "src/inside.py", "inside:app"]
 )
 def test_a_right_target_gets_as_far_as_its_settings(folder: Path, target: str) -> None:
     done = holdfast("run", target, cwd=folder, HOLDFAST_SHUTDOWN_TIMEOUT_S="soon")

@@ -13,6 +13,7 @@ from holdfast import __version__
 COMMANDS: Final = {
     "run": "Run the consumers of an app until a signal ends them.",
     "dev": "Run your app on a broker of its own, started anew when the code changes.",
+    "new": "Make a package for a consumer of your own, with tests and an image.",
     "doctor": "Check the environment, the brokers, the topics and the rights of an app.",
     "dlq": "Look at dead letters, and replay them.",
     "spool": "Look at letters that Kafka did not take, and send them on.",

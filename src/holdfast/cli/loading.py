@@ -52,25 +52,30 @@ def must_be_there(text: str, *, cwd: Path) -> None:
         _module_of(cwd / target.file)
         return
     top = target.module.partition(".")[0]
-    if importlib.machinery.PathFinder.find_spec(top, [str(cwd), *sys.path]) is None:
+    if importlib.machinery.PathFinder.find_spec(top, [*map(str, _roots(cwd)), *sys.path]) is None:
         raise LoadError(_no_module(target.module, top, target, cwd))
 
 
 def load_app(text: str, *, cwd: Path) -> App:
-    """Import the module and return its App. Puts `cwd` (for a file its root folder) first on sys.path.
+    """Import the module and return its App. Puts `cwd` and its `src` (for a file its root folder) first on sys.path.
 
     Raises LoadError, or ConfigError if the module's own use of holdfast is wrong.
     """
     target = Target.parse(text)
     name = target.module
-    root = cwd
+    roots = _roots(cwd)
     if target.file is not None:
         root, name = _module_of(cwd / target.file)
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
+        roots = [root]
+    sys.path[:0] = [str(root) for root in roots if str(root) not in sys.path]
     module = _import(name, target, cwd)
     _must_be_that_file(module, target, cwd)
     return _app_in(module, target)
+
+
+def _roots(cwd: Path) -> list[Path]:
+    """Where modules are looked for first: here, and where a project in the src layout has them."""
+    return [cwd, cwd / "src"] if (cwd / "src").is_dir() else [cwd]
 
 
 def _module_of(file: Path) -> tuple[Path, str]:
@@ -107,11 +112,12 @@ def _no_module(name: str, missing: str, target: Target, cwd: Path) -> str:
     if missing != name:
         said += f": {missing!r} is missing"
     parts = name.split(".")
-    for folder in (path for path in (cwd / "src", cwd / "app") if path.is_dir()):
-        if folder.joinpath(*parts).with_suffix(".py").is_file() or folder.joinpath(*parts, "__init__.py").is_file():
-            file = f"{folder.name}/{'/'.join(parts)}.py"
-            return f"{said}, but it is in {folder.name}/. Write {file}:{target.attribute}, or install the project."
-    known = [path.stem for path in cwd.glob("*.py")] + [path.parent.name for path in cwd.glob("*/__init__.py")]
+    folder = cwd / "app"
+    if folder.joinpath(*parts).with_suffix(".py").is_file() or folder.joinpath(*parts, "__init__.py").is_file():
+        file = f"{folder.name}/{'/'.join(parts)}.py"
+        return f"{said}, but it is in {folder.name}/. Write {file}:{target.attribute}, or install the project."
+    known = [path.stem for root in _roots(cwd) for path in root.glob("*.py")]
+    known += [path.parent.name for root in _roots(cwd) for path in root.glob("*/__init__.py")]
     return f"{said}.{_close(name, known, f':{target.attribute}') or ' Run it from the folder that has it.'}"
 
 

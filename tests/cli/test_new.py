@@ -1,0 +1,170 @@
+"""`holdfast new` makes a package that is whole: its tests pass, its types hold, and `holdfast dev` runs it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from holdfast.core.errors import ConfigError
+from holdfast.scaffold import Names, planned
+from holdfast.testing.jars import KAFKA_VERSION
+from tests.classification.postgres import running as running_postgres
+from tests.cli.command import environment, holdfast, running, until
+
+TOPIC = "orders.payment.v1"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("work")
+    done = holdfast("new", "shop-payments", "--topic", TOPIC, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "holdfast dev shop_payments.app:app" in done.stderr
+    return folder / "shop-payments"
+
+
+def inside(project: Path, *command: str, **variables: str) -> subprocess.Popen[str]:
+    """In the project, as its owner would: nothing of this test session reaches it."""
+    environ = {name: value for name, value in environment(**variables).items() if not name.startswith("PYTEST")}
+    return subprocess.Popen(
+        [sys.executable, *command],
+        cwd=project,
+        env=environ,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def test_its_own_tests_pass_and_its_types_hold(project: Path) -> None:
+    tests = inside(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    types = inside(project, "-m", "mypy", "--strict", "--cache-dir", os.devnull)
+    shape = inside(project, "-m", "ruff", "check", "--isolated", "--no-cache", ".")
+    said = [process.communicate(timeout=100)[0] for process in (tests, types, shape)]
+    assert [process.returncode for process in (tests, types, shape)] == [0, 0, 0], "\n".join(said)
+    assert "11 passed" in said[0]
+
+
+def test_dev_runs_it_as_it_is(project: Path, tmp_path: Path) -> None:
+    said, here = tmp_path / "said", {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with running("dev", "shop_payments.app:app", cwd=project, said=said, **here) as process:
+        until(lambda: "Feed it from another terminal" in said.read_text(), "the start")
+        for amount in (12, -1):
+            done = holdfast("send", TOPIC, f'{{"id": "a1", "amount": {amount}}}', cwd=project, **here)
+            assert done.returncode == 0, done.stderr
+        until(lambda: '"buried"' in said.read_text(), "the letter")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert "NEGATIVE_AMOUNT" in said.read_text()
+
+
+def test_its_store_keeps_each_message_once_in_postgres(project: Path) -> None:
+    script = """
+from shop_payments.app import store
+from shop_payments.tasks.message import Message
+with store._connection() as connection:
+    connection.execute(open("schema.sql").read())
+for amount in (1, 2):
+    store.keep(Message("a1", amount))
+try:
+    store.keep(Message("a2", 2**70))
+except Exception as error:
+    print(type(error).__name__)
+store.keep(Message("a3", 3))
+with store._connection() as connection:
+    print(connection.execute("SELECT id, amount FROM messages ORDER BY id").fetchall())
+store.close()
+"""
+    with running_postgres() as url:
+        parts = urlsplit(url)
+        host = parts.hostname or parse_qs(parts.query)["host"][0]
+        told = {"POSTGRES_HOST": host, "POSTGRES_USER": parts.username or "postgres", "POSTGRES_DB": parts.path[1:]}
+        if parts.port:
+            told["POSTGRES_PORT"] = str(parts.port)
+        process = inside(
+            project, "-c", script, PYTHONPATH=os.pathsep.join(["src", os.environ.get("PYTHONPATH", "")]), **told
+        )
+        said, _ = process.communicate(timeout=60)
+    assert said.splitlines() == ["NumericValueOutOfRange", "[('a1', 1), ('a3', 3)]"]
+
+
+def test_the_image_is_slim_runs_as_nobody_in_particular_and_is_looked_after(project: Path) -> None:
+    dockerfile = (project / "Dockerfile").read_text()
+    assert re.search(r"^FROM python:3\.\d+-slim$", dockerfile, re.MULTILINE)
+    assert "--uid 1000" in dockerfile
+    assert dockerfile.index("USER 1000:1000") < dockerfile.index("ENTRYPOINT")
+    assert "HEALTHCHECK" in dockerfile
+    assert "/health" in dockerfile
+    scripts = tomllib.loads((project / "pyproject.toml").read_text())["project"]["scripts"]
+    assert f'ENTRYPOINT ["{next(iter(scripts))}"]' in dockerfile
+    assert {".env", ".git", "tests"} <= set((project / ".dockerignore").read_text().splitlines())
+
+
+def test_the_compose_file_brings_kafka_and_postgres(project: Path) -> None:
+    yaml: Any = importlib.import_module("yaml")
+    services = yaml.safe_load((project / "compose.yaml").read_text())["services"]
+    assert set(services) == {"kafka", "topics", "postgres", "consumer"}
+    assert services["kafka"]["image"] == f"apache/kafka:{KAFKA_VERSION}"
+    assert services["consumer"]["environment"]["KAFKA_CONSUMER_GROUP"] == "shop-payments.handle"
+    inner = services["consumer"]["environment"]["KAFKA_BROKERS"]
+    assert f"INSIDE://{inner}" in services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert f"--topic={TOPIC}" in services["topics"]["command"]
+
+
+def test_the_readme_names_the_group_the_configuration_and_the_other_layout(project: Path) -> None:
+    readme = (project / "README.md").read_text()
+    named = {"`shop-payments.handle`", "`orders.payment.dlq`", "`POSTGRES_HOST`", "`RETRY_MAX_RETRIES`"}
+    other = {"flows/consumer.py", "tasks/db_connection.py", "tasks/dlq_publisher.py", "retry_utils.py"}
+    assert [text for text in sorted(named | other) if text not in readme] == []
+
+
+def test_nothing_is_overwritten_and_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    done = holdfast("new", "shop", "--dry-run", cwd=tmp_path)
+    assert (done.returncode, "shop/src/shop/app.py" in done.stdout) == (0, True)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "mine").write_text("precious")
+    done = holdfast("new", "shop", cwd=tmp_path)
+    assert (done.returncode, "nothing was written" in done.stderr) == (2, True), done.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["shop", "mine"]
+    done = holdfast("new", "shop", "--into", "deep/er", cwd=tmp_path)
+    assert (done.returncode, (tmp_path / "deep" / "er" / "pyproject.toml").is_file()) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("2pay", "How about pay?"),
+        ("My Shop!", "How about my-shop?"),
+        ("", "begin with a letter"),
+        ("a" * 60, "at most 50 characters"),
+        ("logging", "How about logging-consumer?"),
+        ("class", "How about class-consumer?"),
+        ("holdfast", "which exists already"),
+        ("../away", "How about away?"),
+    ],
+)
+def test_a_name_that_cannot_be_one_is_refused_in_a_sentence(name: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Names.of(name)
+    [problem] = refused.value.problems
+    assert said in problem
+
+
+def test_every_name_of_a_project_fits_and_every_template_is_filled() -> None:
+    names = Names.of("shop")
+    assert (names.topic, names.group, names.dead_letter_topic) == ("shop.event.v1", "shop.handle", "shop.event.dlq")
+    left = [str(path) for path, text in planned(names).files.items() if "{{" in text or "__package__" in str(path)]
+    assert left == []
+    with pytest.raises(ConfigError, match="--topic is 'a b'"):
+        Names.of("shop", "a b")
