@@ -101,7 +101,20 @@ class LanesModel(WatchedLanes):
         run.stop = True
         run.current = run.done if run in self.begun or between else run.done - 1
         self.tell(run.partition)
+        if number % 3:
+            self.take_stock(run)
         self.lanes.relieve(run)
+
+    def take_stock(self, run: Run) -> None:
+        """What it did before the record in hand is finished, and its lanes are free."""
+        done, kept = run.messages[: run.current], run.messages[run.current : run.current + 1]
+        if run.partition.take_stock(run):
+            self.count(run.partition, done)
+            in_hand = {self.lane(record, run.partition) for record in kept}
+            for lane in {self.lane(record, run.partition) for record in done} - in_hand:
+                self.held[lane] = [holder for holder in self.held[lane] if holder is not run]
+                if not self.held[lane]:
+                    del self.held[lane]
 
     def time_out(self, number: int, *, at_once: bool) -> None:
         """A run is given up at a record that does not end: a stand-in comes back, whatever its worker does."""
@@ -115,6 +128,7 @@ class LanesModel(WatchedLanes):
             run.stop = True
             if run.case is None:
                 self.tell(run.partition)
+                self.take_stock(run)
                 self.lanes.relieve(run)
         other = run.stand_in(run.done, TimeoutError(), 0.0)
         if run.case is None:
@@ -176,7 +190,7 @@ class LanesModel(WatchedLanes):
         elif run.case is not None:
             self.give_case(tenure, run, run.case, at_once=at_once)
         else:
-            self.count(partition, run.messages[: run.done])
+            self.count(partition, run.messages[run.taken : run.done])
             partition.finish(run)
             if run.done == len(run.messages):
                 self.finish(tenure, run, at_once=at_once)

@@ -8,7 +8,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -22,6 +23,7 @@ from holdfast.core.runs import Run
 from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.decode.signature import inspect_handler
 from holdfast.runtime.clock import RealClock
+from holdfast.runtime.committer import Committer
 from holdfast.runtime.context import Context
 from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from holdfast.runtime.guards import Guards
@@ -47,8 +49,14 @@ class Bench:
         plan = Plan(name="c", group="g", topics=("t",), timeout=policy)
         guards = Guards(plan, self.lanes, Holds(plan.name, RealClock()))
         self.out = guards.in_flight
+        self.touched: list[Partition] = []
         self.overdue = Overdue(
-            plan, executor=executor, lanes=self.lanes, guards=guards, returned=lambda run, _: self.back.append(run)
+            plan,
+            executor,
+            self.lanes,
+            cast(Committer, SimpleNamespace(touch=self.touched.append)),
+            guards=guards,
+            returned=lambda run, _: self.back.append(run),
         )
         self.late: list[Run] = []
         self._offset = 0
@@ -137,6 +145,7 @@ def test_a_thread_that_hangs_is_given_up_and_its_record_has_timed_out() -> None:
     assert other is not run
     assert isinstance(other.failure, HandlerTimeout)
     assert (other.done, other.messages[other.done].offset()) == (2, 2), "what it did before counts"
+    assert (bench.touched, run.partition.ledger.watermark()) == ([run.partition], 2), "and may be committed"
     assert run.abandoned
     assert not other.abandoned
     assert run not in bench.out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import repeat
 from typing import cast
 
@@ -210,10 +210,10 @@ class KeyLanes:
         at = run.current + 1
         rest = list(zip(run.messages[at:], run.seqs[at:], strict=True))
         self._queue.add(run.partition)  # it may have been passed over because this run was out
-        if not rest or not run.partition.live or run.partition.closing:
+        if not run.partition.live or run.partition.closing:
             return
         run.messages, run.seqs = run.messages[:at], run.seqs[:at]
-        kept = {message.key() for message in run.messages} if self._keyed else set()
+        kept = {message.key() for message in run.messages[run.taken :]} if self._keyed else set()
         relief = Run(run.partition, [], [], {})
         seqs: list[int] = []
         behind: list[tuple[Message, int]] = []
@@ -232,6 +232,7 @@ class KeyLanes:
             self._lane(busy, cast(bytes, message.key())).queue.appendleft((run.partition, seq, message))
         if relief.messages:
             self._resumed.append(relief)
+        self._let_go(run, kept)
 
     def _pass_on(self, run: Run, heir: Holder, key: bytes) -> None:
         run.keys.pop(key, None)
@@ -272,6 +273,11 @@ class KeyLanes:
                         self._waiting.append(owner)
                     else:
                         del busy[key]
+
+    def _let_go(self, run: Run, needed: Collection[bytes | None]) -> None:
+        """The run keeps the lanes that it still needs."""
+        self._free(run, [key for key in run.keys if key not in needed])
+        run.keys = {key: None for key in run.keys if key in needed}
 
     def split(self, run: Run, now: float) -> Case:
         return self.extract(run, (run.done,), now)[0]
@@ -315,9 +321,7 @@ class KeyLanes:
 
     def _resume(self, run: Run, rest: list[tuple[Message, int]]) -> None:
         if rest and run.partition.live and not run.partition.closing:
-            needed = {message.key() for message, _ in rest}
-            self._free(run, [key for key in run.keys if key not in needed])  # lanes of what it did before
-            run.keys = {key: None for key in run.keys if key in needed}
+            self._let_go(run, {message.key() for message, _ in rest})  # lanes of what it did before
             run.rest([message for message, _ in rest], [seq for _, seq in rest])
             self._resumed.append(run)
         else:

@@ -39,7 +39,9 @@ class Lanes(Protocol):
         """The same for one run that is not out yet."""
 
     def relieve(self, run: Run) -> None:
-        """The run was told to stop and hangs in a record: what it cannot start any more goes back at once."""
+        """The run was told to stop and hangs in a record: what it cannot start any more goes back at once, and so do
+        the lanes of what was taken off it as finished (`Partition.take_stock`).
+        """
 
     def replace(self, run: Run, other: Run) -> None:
         """`other` holds from now on what the run held. The two have the same keys."""

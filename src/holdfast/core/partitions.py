@@ -112,9 +112,20 @@ class Partition:
 
     def finish(self, run: Run) -> None:
         """The first `run.done` records of the run are finished."""
-        done = run.done
-        self.ledger.finish(run.seqs if done == len(run.seqs) else run.seqs[:done])
-        self.held_bytes -= sum(map(len, run.messages if done == len(run.messages) else run.messages[:done]))
+        self._finish(run, run.done)
+
+    def take_stock(self, run: Run) -> bool:
+        """A run that was told to stop hangs in a record: what it did before is finished. Whether that is anything."""
+        if run.current <= run.taken or not self.live or self.closing:
+            return False
+        self._finish(run, run.current)
+        return True
+
+    def _finish(self, run: Run, count: int) -> None:
+        first, run.taken = run.taken, count
+        whole = first == 0 and count == len(run.seqs)
+        self.ledger.finish(run.seqs if whole else run.seqs[first:count])
+        self.held_bytes -= sum(map(len, run.messages if whole else run.messages[first:count]))
 
     def finish_case(self, case: Case) -> None:
         self.ledger.finish((case.seq,))

@@ -83,9 +83,10 @@ class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
     While it is out, the worker alone writes `current`, `attempt`, `done`, `failure`, `sending` and `elapsed_s`; the
-    loop alone writes `stop` and `abandoned` and adds to `messages`. The worker writes `current` and *then* reads `stop`
-    before each record, so once the loop has set `stop` and read `current`, nothing behind that record will be started.
-    Otherwise the loop thread owns it. Once `abandoned`, it stays with its worker: the loop goes on with a stand-in.
+    loop alone writes `stop`, `abandoned` and `taken` and adds to `messages`. The worker writes `current` and *then*
+    reads `stop` before each record, so once the loop has set `stop` and read `current`, nothing behind that record will
+    be started. Otherwise the loop thread owns it. Once `abandoned`, it stays with its worker: the loop goes on with a
+    stand-in.
     """
 
     __slots__ = (
@@ -104,6 +105,7 @@ class Run:
         "sending",
         "seqs",
         "stop",
+        "taken",
     )
 
     def __init__(
@@ -129,6 +131,7 @@ class Run:
         self.elapsed_s = 0.0
         self.sending = False  # the handler is over, and what it sent is not acknowledged yet
         self.abandoned = False
+        self.taken = 0  # so many of its first records are finished although it is still out
 
     @classmethod
     def again(cls, case: Case) -> Run:
@@ -154,6 +157,7 @@ class Run:
         other.begun_at = self.begun_at
         other.current = other.done = done
         other.failure = failure
+        other.taken = self.taken
         other.elapsed_s = now - self.begun_at  # so it was no quick one
         return other
 
@@ -165,5 +169,6 @@ class Run:
         self.stop = False
         self.current = -1
         self.done = 0
+        self.taken = 0
         self.failure = None
         self.elapsed_s = 0.0

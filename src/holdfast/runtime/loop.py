@@ -104,7 +104,7 @@ class Loop:
         )
         self.sizer = self.starter.sizer
         self._walked = False  # in this turn, on this thread: so there may be more to start
-        self.overdue = Overdue(plan, executor=executor, lanes=self.lanes, guards=self.guards, returned=self._returned)
+        self.overdue = Overdue(plan, executor, self.lanes, self.committer, guards=self.guards, returned=self._returned)
         self.batches = batches_of(
             plan, self.lanes, self.ownership, self.committer, self.cases, guards=self.guards, holds=self.holds
         )

@@ -17,6 +17,7 @@ from holdfast.core.ports import Executor
 from holdfast.core.runs import Run
 from holdfast.core.timeouts import TimeoutPolicy, Watch
 from holdfast.observe.logs import get_logger
+from holdfast.runtime.committer import Committer
 from holdfast.runtime.guards import Guards
 from holdfast.runtime.plan import Plan
 
@@ -44,9 +45,10 @@ class Overdue:
     def __init__(
         self,
         plan: Plan,
-        *,
         executor: Executor,
         lanes: Lanes,
+        committer: Committer,
+        *,
         guards: Guards,
         returned: Callable[[Run, float], None],
     ) -> None:
@@ -54,6 +56,7 @@ class Overdue:
         self._policy: TimeoutPolicy = plan.timeout
         self._executor = executor
         self._lanes = lanes
+        self._committer = committer
         self._in_flight = guards.in_flight
         self._returned = returned
         self._recalled_at = 0.0
@@ -103,6 +106,8 @@ class Overdue:
         if not run.stop:
             run.stop = True
             if run.case is None:
+                if run.partition.take_stock(run):
+                    self._committer.touch(run.partition)
                 self._lanes.relieve(run)
 
     def _look(self, now: float, timeout_s: float) -> None:
