@@ -90,8 +90,10 @@ class KafkaNode:
         self._paused = False
 
     def pause(self) -> None:
-        """SIGSTOP: the sockets stay open and nobody answers."""
+        """SIGSTOP: the sockets stay open and nobody answers. Returns when each of its threads has stopped."""
         self._send(signal.SIGSTOP)
+        if self._process is not None and self._process.returncode is None:
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._paused = True
 
     def resume(self) -> None:
