@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 MADE = "<!-- Made from the code by tools/reference when the site is built; change the code instead. -->\n\n"
 
@@ -17,7 +17,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    return escaped(re.sub(r"\s+", " ", text).strip()).replace("|", "\\|")
+    """On one line. A bar would end the cell; within a code span it does not, and a backslash would be shown."""
+    return _outside_of_code(escaped(re.sub(r"\s+", " ", text).strip()), lambda part: part.replace("|", "\\|"))
 
 
 def code(text: str) -> str:
@@ -49,7 +50,8 @@ def _paragraph(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Angle brackets outside of code spans would be taken for HTML."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        part if part.startswith("`") else part.replace("<", "&lt;").replace(">", "&gt;") for part in parts
-    ).replace("*args", "\\*args")
+    return _outside_of_code(text, lambda part: part.replace("<", "&lt;").replace(">", "&gt;"))
+
+
+def _outside_of_code(text: str, change: Callable[[str], str]) -> str:
+    return "".join(part if part.startswith("`") else change(part) for part in re.split(r"(`[^`]*`)", text))

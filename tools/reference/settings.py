@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from holdfast.settings import catalogue, passthrough
 from holdfast.settings.secret import Secret
 from holdfast.settings.shape import Section, Setting, variable
-from tools.reference.markdown import MADE, code, codes, table
+from tools.reference.markdown import MADE, code, codes, escaped, table
 
 INTRODUCTION = """# Settings
 
@@ -49,7 +49,7 @@ def page() -> str:
 
 def section_text(section: Section) -> str:
     where = "Per consumer." if section.per_consumer else "For the whole app."
-    lines = [f"## {section.name}", "", f"{section.doc} {where}", ""]
+    lines = [f"## {section.name}", "", f"{escaped(section.doc)} {where}", ""]
     lines += [f"{sentence}\n" for sentence in _ways(section)]
     rows = [_row(section, setting) for setting in section.settings]
     lines.append(table(("setting", "default", "takes", "what it is for", "environment"), rows))
