@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import re
 
+import click
 import pytest
 
+from holdfast.cli import COMMANDS, main
 from holdfast.core.classification import RULES
 from holdfast.core.exit_codes import EXIT_CODES
 from holdfast.core.policies import LETTER_FORMATS
@@ -28,9 +30,21 @@ def test_every_setting_and_every_variable_is_there() -> None:
         assert f"| `{target.setting.name}` |" in page
 
 
+def all_commands() -> list[tuple[tuple[str, ...], click.Command]]:
+    """As the command line finds them, not as the reference does."""
+    found: list[tuple[tuple[str, ...], click.Command]] = []
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        found.append((("holdfast", name), command))
+        if isinstance(command, click.Group):
+            found += [(("holdfast", name, inner), each) for inner, each in command.commands.items()]
+    return found
+
+
 def test_every_command_and_every_option_is_there() -> None:
     page = commands.page()
-    for path, command in commands.commands():
+    for path, command in all_commands():
         heading = re.search(rf"^#+ {' '.join(path)}$", page, re.MULTILINE)
         assert heading, path
         text = page[heading.end() :].split("\n```\n")[0]
