@@ -11,10 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
+from holdfast.observe.catalogue import CATALOGUE
 from tests.docs.blocks import ROOT, Block, blocks, of, pages
 from tests.docs.commands import Command, commands
+from tools.reference.metrics import in_prometheus
 
-NOT_OURS = {"cd", "git", "kafka-consumer-groups.sh", "kafka-topics.sh", "pre-commit", "pytest"}
+NOT_OURS = {"cd", "curl", "git", "kafka-consumer-groups.sh", "kafka-topics.sh", "pre-commit", "pytest"}
 """Commands that readers have from elsewhere."""
 FOREIGN = {"ack_policy", "max_workers", "neotool_common", "value_deserializer"}
 """Names of other libraries, in tables of what they are called here."""
@@ -78,15 +80,18 @@ def test_every_block_has_a_language_that_a_test_knows() -> None:
 
 
 def test_names_in_the_text_are_names_in_the_code() -> None:
-    """Settings, options, events of the log: every `name_like_this` of the documentation is in the sources."""
+    """Settings, options, metrics, events of the log: every `name_like_this` of the documentation is in the sources."""
     code = "\n".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
-    known = set(re.findall(r"\w+", code))
+    metrics = {in_prometheus(metric) for metric in CATALOGUE}
+    known = {*re.findall(r"\w+", code), *metrics}
     for page in pages():
         if "decisions" in page.parts:
             continue
         text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
         spans = re.findall(r"`(?!test_)([a-z]+(?:_[a-z]+)+)\b[^`]*`", text)
         assert set(spans) - known - FOREIGN == set(), page.name
+        named = re.findall(r"\b(?:holdfast|kafka|orders_payment)_[a-z_]+\b", " ".join(re.findall(r"`[^`]*`", text)))
+        assert set(named) - known == set(), page.name
 
 
 def test_pages_exist_that_are_linked_to() -> None:

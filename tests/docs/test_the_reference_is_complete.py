@@ -13,9 +13,10 @@ from holdfast.core.classification import RULES
 from holdfast.core.exit_codes import EXIT_CODES
 from holdfast.core.policies import LETTER_FORMATS
 from holdfast.core.rules.codes import CODES
+from holdfast.observe.catalogue import CATALOGUE
 from holdfast.settings.variables import targets
 from tests.docs.blocks import ROOT
-from tools.reference import api, commands, errors, letters, settings
+from tools.reference import api, commands, errors, health, letters, metrics, settings
 from tools.reference.pages import PAGES
 
 
@@ -66,6 +67,15 @@ def test_every_code_rule_and_letter_format_is_there() -> None:
     assert all(f"`{code}`" in page for code in CODES)
     assert all(f"`{key}`" in page for rule in RULES for key in rule.keys)
     assert all(f"## {name}\n" in letters.page() for name in LETTER_FORMATS)
+
+
+def test_every_metric_and_every_reason_of_health_is_there() -> None:
+    page = metrics.page()
+    assert all(f"| `{metric.name}` | `{metrics.in_prometheus(metric)}` |" in page for metric in CATALOGUE)
+    source = (ROOT / "src" / "holdfast" / "web" / "health.py").read_text()
+    given = set(re.findall(r'(?:_failing\(\s*|code=)"(\w+)"', source))
+    assert {one.code for one in health.reasons()} == given
+    assert all(f"| `{code}` |" in health.page() for code in given)
 
 
 def test_nothing_of_it_is_committed_and_all_of_it_is_in_the_navigation() -> None:

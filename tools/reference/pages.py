@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tools.reference import api, commands, errors, letters, settings
+from tools.reference import api, commands, errors, health, letters, metrics, settings
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/settings.md": settings.page,
@@ -13,4 +13,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/api.md": api.page,
     "reference/errors.md": errors.page,
     "reference/letters.md": letters.page,
+    "reference/metrics.md": metrics.page,
+    "reference/health.md": health.page,
 }

@@ -1,0 +1,93 @@
+"""The reasons that `/health` may give, read from the code that gives them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from holdfast.web import health
+from tools.reference.markdown import MADE, code, table
+
+INTRODUCTION = """# Health
+
+| path | 200 as long as | for |
+|---|---|---|
+| `/health` | nothing is `failing` | people, and container health checks |
+| `/health/live` | a restart would not help | liveness probes |
+| `/health/ready` | it can do its work | readiness probes, alerts |
+| `/health/startup` | every consumer has joined its group once | startup probes |
+
+Otherwise it is 503. The body is JSON, always with all reasons: `code` is constant, `text` is for people, `live` and
+`ready` say whether the reason fails those questions. Lag, brokers that are away, dead letters and guards never fail
+liveness: a restart would not help. What somebody paused by hand is in good order.
+
+Host and port are [settings](settings.md#health): `HEALTH_CHECK_PORT` (8080), `HEALTH_CHECK_ENABLED`.
+
+## Reasons
+"""
+
+
+class Given(NamedTuple):
+    """One reason. `text` has `…` where the code fills in what it found."""
+
+    code: str
+    level: str
+    live: bool
+    ready: bool
+    text: str
+
+
+def page() -> str:
+    rows = [
+        (code(one.code), one.level, "yes" if one.live else "", "yes" if one.ready else "", one.text)
+        for one in reasons()
+    ]
+    return MADE + INTRODUCTION + "\n" + table(("code", "level", "fails live", "fails ready", "text"), rows)
+
+
+def reasons() -> list[Given]:
+    tree = ast.parse(inspect.getsource(health))
+    return [one for part in tree.body if isinstance(part, ast.FunctionDef) for one in _in(part)]
+
+
+def _in(function: ast.FunctionDef) -> Iterator[Given]:
+    for call in sorted((node for node in ast.walk(function) if isinstance(node, ast.Call)), key=lambda one: one.lineno):
+        named = {word.arg: word.value for word in call.keywords}
+        match call.func:
+            case ast.Name(id="_failing"):
+                said, level, ready = call.args, "failing", True
+            case ast.Name(id="Reason") if isinstance(named["code"], ast.Constant):
+                said, level, ready = [named["code"], named["text"]], _text(named["level"]), _is_true(named.get("ready"))
+            case _:
+                continue
+        text = _before(function, call) if isinstance(said[1], ast.Name) else _text(said[1])
+        yield Given(_text(said[0]), level, _is_true(named.get("live")), ready, text)
+
+
+def _before(function: ast.FunctionDef, call: ast.Call) -> str:
+    """What was assigned to `text` last before this call."""
+    lines = {
+        node.lineno: node.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "text" and node.lineno < call.lineno
+    }
+    return _text(lines[max(lines)])
+
+
+def _text(node: ast.expr) -> str:
+    """With `…` for everything that is known only when it happens."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(map(_text, parts))
+        case ast.Call(func=ast.Attribute(value=ast.JoinedStr() as inner)):
+            return _text(inner)
+        case _:
+            return "…"
+
+
+def _is_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
