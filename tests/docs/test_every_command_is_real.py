@@ -18,7 +18,7 @@ from tools.reference.metrics import in_prometheus
 
 NOT_OURS = {"cd", "curl", "git", "kafka-consumer-groups.sh", "kafka-topics.sh", "pre-commit", "pytest"}
 """Commands that readers have from elsewhere."""
-FOREIGN = {"ack_policy", "max_workers", "neotool_common", "value_deserializer"}
+FOREIGN = {"ack_policy", "max_workers", "neotool_common", "retry_utils", "value_deserializer"}
 """Names of other libraries, in tables of what they are called here."""
 CHEAP = ("explain",)
 MOST_NOT_RUN = 6

@@ -29,9 +29,9 @@ def codes(texts: Iterable[str]) -> str:
     return ", ".join(map(code, texts))
 
 
-def fence(text: str, language: str = "text", title: str = "") -> str:
+def fence(text: str, language: str = "text", title: str = "", ticks: int = 3) -> str:
     named = f' title="{title}"' if title else ""
-    return f"```{language}{named}\n{text.rstrip()}\n```\n"
+    return f"{'`' * ticks}{language}{named}\n{text.rstrip()}\n{'`' * ticks}\n"
 
 
 def docstring(thing: object) -> str:

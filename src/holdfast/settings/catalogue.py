@@ -50,7 +50,7 @@ CONSUMER: Final = Section(
             "concurrency",
             Whole(1, 100_000),
             None,
-            "Records at work at once. Default: one per partition, at most 32; by key, 32 threads or 256 coroutines.",
+            "Records at work at once. Default: 32 threads or 256 coroutines; by partition, one for each at most.",
         ),
         Setting("idempotent", Flag(), False, "The handler may see a record twice without harm.", code_only=True),
         Setting("atomic", Flag(), False, "A call of a batch handler that fails has changed nothing.", code_only=True),

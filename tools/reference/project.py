@@ -1,0 +1,27 @@
+"""What `holdfast new` writes, from its templates."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from holdfast.scaffold import Names, planned
+from tools.reference.markdown import MADE, fence
+
+INTRODUCTION = """# A new project
+
+What `holdfast new payments --topic orders.payment.v1` writes. Its tests pass and its types are checked as it stands.
+Every file is yours to change; nothing of holdfast depends on the layout.
+"""
+_LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".sql": "sql", ".md": "markdown"}
+
+
+def page() -> str:
+    parts = [MADE + INTRODUCTION]
+    for path, text in planned(Names.of("payments", "orders.payment.v1")).files.items():
+        if text.strip():
+            parts.append(f"## {path}\n\n{fence(text, _language(path), ticks=4)}")
+    return "\n".join(parts)
+
+
+def _language(path: PurePosixPath) -> str:
+    return "dockerfile" if path.name == "Dockerfile" else _LANGUAGES.get(path.suffix, "text")
