@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 .PHONY: help setup demo picture test test-full check docs docs-serve format bench kafka needs lock clean always
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.installed ## make .venv with the locked versions (PYTHON=… chooses the interpreter)
 

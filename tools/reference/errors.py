@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import click
+
+from holdfast.cli.explained import View, answer, as_text
 from holdfast.core.classification import RULES, Rule
 from holdfast.core.rules.codes import CODES
 from holdfast.core.rules.databases import DATABASE_RULES
 from holdfast.core.rules.http import HTTP_RULES
 from holdfast.core.rules.language import LANGUAGE_RULES
 from holdfast.core.rules.services import SERVICE_RULES
-from tools.reference.markdown import MADE, code, codes, table
+from tools.reference.markdown import MADE, code, codes, fence, table
 
 INTRODUCTION = """# Errors: codes and rules
 
@@ -17,10 +20,7 @@ the code that stands in the dead letter, and whether it means that a downstream 
 [breaker](../concepts/guards.md)). `holdfast explain` answers for one error, with the rules of your app if you name
 it:
 
-```console
-$ holdfast explain http:503
-```
-
+{explained}
 - `retryable`: tried again by the retry policy, then buried
 - `non-retryable`: buried at once
 - `discard`: dropped, counted and logged
@@ -31,6 +31,7 @@ $ holdfast explain http:503
 Rules of your own are asked first: [how](../how-to/retry.md#what-an-error-means).
 """
 
+EXAMPLE = "http:503"
 GROUPS = (
     ("What handlers say, Python's own exceptions, validation", LANGUAGE_RULES),
     ("HTTP clients and statuses", HTTP_RULES),
@@ -43,8 +44,11 @@ def page() -> str:
     known = [rule for _, rules in GROUPS for rule in rules]
     if known != list(RULES):
         raise ValueError("tools/reference/errors.py: the groups are not all rules; add the new one to GROUPS.")
+    example = fence(
+        f"$ holdfast explain {EXAMPLE}\n{click.unstyle(as_text(answer(EXAMPLE, View()), View()))}", "console"
+    )
     parts = [
-        MADE + INTRODUCTION,
+        MADE + INTRODUCTION.replace("{explained}", example),
         "## Codes\n",
         table(("code", "means"), ((code(name), text) for name, text in CODES.items())),
     ]
