@@ -23,13 +23,14 @@ BIN := $(VENV)/bin
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: $(VENV)/.installed ## make .venv with the locked versions (PYTHON=… chooses the interpreter)
+setup: $(VENV)/.ready-dev ## make .venv with the locked versions (PYTHON=… chooses the interpreter)
 
 # With an interpreter named, look every time whether the environment is of that version.
-$(VENV)/.installed: requirements/dev.lock pyproject.toml tools/setup $(if $(PYTHON),always)
-	@tools/setup $(VENV) $(PYTHON)
+$(VENV)/.ready-%: requirements/%.lock pyproject.toml tools/setup $(if $(PYTHON),always)
+	@tools/setup $(VENV) $* $(PYTHON)
 
-demo: setup ## see it work, without a broker to install
+# It needs little: a newcomer does not wait for the tools of the tests.
+demo: $(VENV)/.ready-demo ## see it work, without a broker to install
 	@$(BIN)/holdfast demo $(DEMO_ARGS)
 
 picture: setup ## take the picture of the demo in the README anew

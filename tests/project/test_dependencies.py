@@ -29,7 +29,7 @@ def test_the_core_has_exactly_three_dependencies() -> None:
 
 
 def test_there_are_locks() -> None:
-    assert [lock.name for lock in LOCKS] == ["dev.lock", "java.lock"]
+    assert [lock.name for lock in LOCKS] == ["demo.lock", "dev.lock", "java.lock"]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.name))
@@ -41,6 +41,12 @@ def test_a_lock_pins_everything_with_hashes(lock: Path) -> None:
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.name))
 def test_a_lock_holds_no_addresses(lock: Path) -> None:
     assert re.findall(r"\S*://\S*|file:\S*|--(?:extra-)?index-url|--find-links|--trusted-host", lock.read_text()) == []
+
+
+def test_what_the_demo_needs_is_locked_in_the_same_versions_for_the_tests() -> None:
+    demo, dev = (set(entries(ROOT / "requirements" / name)) for name in ("demo.lock", "dev.lock"))
+    assert {"rich", "hatchling", "confluent-kafka"} <= {entry.partition("==")[0] for entry in demo}
+    assert demo - dev == set()
 
 
 def test_the_locks_hold_everything_that_is_asked_for() -> None:
