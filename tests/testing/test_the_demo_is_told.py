@@ -74,7 +74,11 @@ def on_screen(account: Account = ACCOUNT, *, picture: str | None = None) -> str:
     console = Console(file=paper, force_terminal=True, width=100, color_system="standard", legacy_windows=False)
     with ScreenView(console, picture=picture) as view:
         tell(view, account)
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", paper.getvalue())
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", paper.getvalue())
+    assert re.search(
+        r"orders .*5 of 10 .*lanes .*retries +1 .*breaker .*process .*letters +1 .*CRASHED 1", text, re.DOTALL
+    )
+    return text
 
 
 def in_lines(account: Account = ACCOUNT) -> str:

@@ -95,11 +95,11 @@ class ScreenView:
 
     def _panel(self) -> RenderableType:
         picture = self._picture
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="bold", min_width=8)
-        grid.add_column(width=LANES + 12)
-        grid.add_column(no_wrap=True, overflow="ellipsis")
-        share = ProgressBar(total=max(1, picture.sent), completed=picture.committed, width=LANES + 12)
+        grid = Table.grid(padding=(0, 2), expand=True)
+        grid.add_column(style="bold", width=7)
+        grid.add_column(width=LANES + 4)
+        grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        share = ProgressBar(total=max(1, picture.sent), completed=picture.committed, width=LANES + 4)
         grid.add_row("orders", share, f"{picture.committed:,} of {picture.sent:,} finished and committed")
         lanes = Text.assemble(("■" * picture.lanes, "cyan"), ("□" * max(0, LANES - picture.lanes), "dim"))
         grid.add_row("lanes", lanes, "customers served side by side, each in order")
@@ -129,7 +129,7 @@ class ScreenView:
     def _process(picture: Picture) -> tuple[Text, str]:
         colour = {"running": "green", "dead": "red"}.get(picture.process, "yellow")
         said = f"died {_times(picture.deaths)}, started again" if picture.deaths else ""
-        if picture.suspected:
+        if picture.suspected and picture.committed < picture.sent:
             said += "; suspects run one at a time"
         return Text(f"● {picture.process}", colour), said
 

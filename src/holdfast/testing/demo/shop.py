@@ -49,7 +49,7 @@ def ship(order: Order, ctx: Context) -> None:
     if order.name == "Test":
         raise Discard("an order of our own tests")
     if not order.city:
-        raise Reject("the address is incomplete", code="ADDRESS_INCOMPLETE")
+        raise Reject("the address is incomplete", code="NO_ADDRESS")
     discount = discount_of(order.coupon)
     label = print_label(order.name)
     book(order.id)

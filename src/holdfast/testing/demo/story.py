@@ -96,6 +96,7 @@ class Story:
         self.crew.start("1.0")
         self._act("consuming")
         self._until_all_is_committed()
+        self._act("all through")
         causes = self._causes()
         fixed = [cause for cause in causes if cause.error_type in FIXED_TYPES]
         self._stage.view.causes(letter_topic(), causes, {cause.fingerprint for cause in fixed})
