@@ -23,7 +23,7 @@ def demo(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         [*HOLDFAST, "demo", *arguments],
         cwd=cwd,
         # What a user has set for apps of their own is not for the demo.
-        env=environment(KAFKA_BROKERS="127.0.0.1:1", HOLDFAST_CONSUMER_ORDER="none"),
+        env=environment(KAFKA_BROKERS="127.0.0.1:1", HOLDFAST_CONSUMER_ORDER="none", MAX_RETRIES="nonsense"),
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -68,8 +68,9 @@ def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, record
 
 
 def test_it_shows_everything_and_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text('[consumers.mine]\nconsumer.topics = ["of.my.own"]\n')
     assert_it_shows_everything(demo("--json", "--records", "2000", "--seed", "11", cwd=tmp_path), records=2000)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["holdfast.toml"]
 
 
 @pytest.mark.long

@@ -12,15 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.settings.catalogue import SECTIONS
 from holdfast.supervisor import ChildProcess
 
 DRAIN_S, HURRY_S, LOOK_S = 8.0, 4.0, 0.02
 _NOT_OURS = ("HOLDFAST_", "KAFKA_", "SHOP_")
+_ALIASES = frozenset(alias for section in SECTIONS for setting in section.settings for alias in setting.aliases)
 
 
 def environment() -> dict[str, str]:
     """For processes of the demo. It is the same wherever it runs: what is set for a user's own apps is not for it."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS)}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS) and name not in _ALIASES
+    }
+    # They run in a folder of the demo's; holdfast must be found from there, too.
+    paths = [str(Path(__file__).parents[3]), *filter(None, [kept.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Crew:

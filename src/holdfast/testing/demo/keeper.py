@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from holdfast.observe import logs
 from holdfast.supervisor import Place, RestartPolicy, Supervisor, Tether
@@ -19,6 +20,8 @@ def main(tether_fd: str, log_file: str, target: str) -> int:
     Tether(int(tether_fd)).hold()
     # A process that is meant to die must not leave its memory on the newcomer's disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Neither .env nor holdfast.toml of whoever looks at the demo is meant for it.
+    os.chdir(Path(log_file).parent)
     log = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for stream in (1, 2):
         os.dup2(log, stream)

@@ -18,6 +18,7 @@ from holdfast.desk.causes import Cause, by_cause
 from holdfast.desk.shelf import Shelf
 from holdfast.kafka.browser import KafkaBrowser, browser_properties
 from holdfast.kafka.config import Connection
+from holdfast.settings import ConsumerSettings
 from holdfast.testing.demo.books import Account
 from holdfast.testing.demo.carrier import Carrier
 from holdfast.testing.demo.crew import Crew, environment
@@ -59,8 +60,13 @@ class Stage:
 
 
 def letter_topic() -> str:
-    [topic] = app.settings(environ={}).consumers["ship"].dead_letter_topics.values()
+    [topic] = _consumer().dead_letter_topics.values()
     return topic
+
+
+def _consumer() -> ConsumerSettings:
+    """As its code says: no environment, and no files of the user's folder."""
+    return app.settings(environ={}, cwd=Path(__file__).parent).consumers["ship"]
 
 
 def topics() -> tuple[str, ...]:
@@ -83,9 +89,13 @@ class Story:
             log=self._log,
             settings=stage.settings,
         )
-        group = app.settings(environ={}).consumers["ship"].group
         self._client = Consumer(
-            {"bootstrap.servers": stage.brokers, "group.id": group, "enable.auto.commit": False, "log_level": 0}
+            {
+                "bootstrap.servers": stage.brokers,
+                "group.id": _consumer().group,
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
         )
         self._outage_ends_at: float | None = None
         self._outages = 0 if stage.plan.calm else 1
@@ -163,6 +173,7 @@ class Story:
         with subprocess.Popen(
             [sys.executable, *words],
             env=environment(),
+            cwd=self._stage.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
