@@ -120,9 +120,10 @@ def _view(options: dict[str, Any]) -> View:
         return PlainView(partial(click.echo, err=options["as_json"]))
     from rich.console import Console
 
-    from holdfast.testing.demo.screen import ScreenView
+    from holdfast.testing.demo.screen import WIDTH, ScreenView
 
-    return ScreenView(Console(file=stream), picture=options["svg"])
+    # A picture has its width, whatever the terminal's is.
+    return ScreenView(Console(file=stream, width=WIDTH if options["svg"] else None), picture=options["svg"])
 
 
 def wants_screen(environ: Mapping[str, str], *, terminal: bool) -> bool:

@@ -65,6 +65,8 @@ class Picture:
             case "assigned" if self.process != "running":
                 self.process = "running"
                 tell("consumer", f"has its {len(entry.get('partitions', ()))} partitions and is at work", "plain")
+            case "child_started":
+                self.process = "joining"
             case "child_ended":
                 self.process = "dead"
                 self.deaths += 1
