@@ -96,7 +96,7 @@ class App:
         away.
         """
         from holdfast.app.assembly import assemble
-        from holdfast.web.serving import Serving
+        from holdfast.web.one_app import Serving
 
         settings = settings or self.settings()
         consumers = self.chosen(only)

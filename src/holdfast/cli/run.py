@@ -82,6 +82,7 @@ def consumer_options(command: F) -> F:
 @consumer_options
 @click.option("--child", type=int, hidden=True, help="The number of this process under its supervisor.")
 @click.option("--tether", type=int, hidden=True, help="The file descriptor that ties this process to its parent.")
+@click.option("--door", type=click.Path(path_type=Path), hidden=True, help="Where the parent asks for health.")
 @click.option("--dev-at", hidden=True, help="The address of the broker that `holdfast dev` has started for this app.")
 @click.option("--dev-embedded", is_flag=True, hidden=True, help="It is the embedded one.")
 @click.option("--dev-partitions", type=int, default=4, hidden=True, help="Of the topics that are made there.")
@@ -97,6 +98,7 @@ def run(
     debug: bool,
     child: int | None,
     tether: int | None,
+    door: Path | None,
     dev_at: str | None,
     dev_embedded: bool,
     dev_partitions: int,
@@ -137,7 +139,7 @@ def run(
             code = _reload(options)
         else:
             bench = _bench(dev_at, embedded=dev_embedded, partitions=dev_partitions)
-            code = _run_here(options, index=child, tether_fd=tether, bench=bench)
+            code = _run_here(options, index=child, tether_fd=tether, door=door, bench=bench)
     sys.exit(code)
 
 
@@ -149,21 +151,26 @@ def _bench(address: str | None, *, embedded: bool, partitions: int) -> Bench | N
     return Bench(address=address, embedded=embedded, partitions=partitions)
 
 
-def _run_here(options: RunOptions, *, index: int | None, tether_fd: int | None, bench: Bench | None) -> int:
+def _run_here(
+    options: RunOptions, *, index: int | None, tether_fd: int | None, door: Path | None, bench: Bench | None
+) -> int:
     stop_before_start = _StopBeforeStart()
     stop_before_start.listen()
     tether = _hold_on(tether_fd)
     try:
-        return _load_and_run(options, index, tether, bench)
+        return _load_and_run(options, index, tether, door=door, bench=bench)
     except _Stopped:
         click.echo("Stopped before it had started.", err=True)
         return 0
 
 
-def _load_and_run(options: RunOptions, index: int | None, tether: Tether | None, bench: Bench | None) -> int:
+def _load_and_run(
+    options: RunOptions, index: int | None, tether: Tether | None, *, door: Path | None, bench: Bench | None
+) -> int:
     from holdfast.cli.loading import load_app
     from holdfast.observe.logs import get_logger
     from holdfast.supervisor import Report, with_static_members
+    from holdfast.web.serving import behind_door, is_required
 
     app = load_app(options.target, cwd=Path.cwd())
     app.chosen(options.consumers)  # a wrong name is the nearest mistake, so it is said first
@@ -176,8 +183,19 @@ def _load_and_run(options: RunOptions, index: int | None, tether: Tether | None,
     if index is not None:
         settings = with_static_members(settings, index=index, host=socket.gethostname())
     if tether is not None:
-        timeout_s = settings.shutdown.timeout_s
-        tether.report(Report(shutdown_timeout_s=timeout_s, log_level=level, log_format=log_format))
+        health = settings.health
+        tether.report(
+            Report(
+                shutdown_timeout_s=settings.shutdown.timeout_s,
+                log_level=level,
+                log_format=log_format,
+                app=settings.app.name,
+                health=(health.host, health.port) if health.enabled and door else None,
+                health_required=is_required(settings),
+            )
+        )
+    if door is not None:
+        settings = behind_door(settings, door)
     if bench is not None:
         settings = bench.prepared(settings)
         bench.make_topics(settings)
@@ -187,18 +205,22 @@ def _load_and_run(options: RunOptions, index: int | None, tether: Tether | None,
 
 def _supervise(options: RunOptions, processes: int) -> int:
     from holdfast.supervisor import Supervisor
+    from holdfast.supervisor.for_all import ForAll
 
-    def command(place: Place) -> Sequence[str]:
-        # Whoever is started again saw the broker before: if it is away now, that will pass.
-        mine = ["--child", str(place.index), "--tether", str(place.tether_fd)]
-        return options.command(*mine, wait=place.again)
+    with ForAll(processes) as server:
 
-    def on_report(report: Report) -> None:
-        # What the settings say about logs is known to the children alone: they have the app.
-        _configure_logs(report.log_level or "info", report.log_format or "auto")
+        def command(place: Place) -> Sequence[str]:
+            # Whoever is started again saw the broker before: if it is away now, that will pass.
+            mine = ["--child", str(place.index), "--tether", str(place.tether_fd), "--door", str(server.door(place))]
+            return options.command(*mine, wait=place.again)
 
-    _configure_logs(options.log_level or "info", options.log_format or "auto")
-    return Supervisor(command, processes=processes, on_report=on_report).run()
+        def on_report(report: Report) -> None:
+            # What the settings say is known to the children alone: they have the app.
+            _configure_logs(report.log_level or "info", report.log_format or "auto")
+            server.begin(report)
+
+        _configure_logs(options.log_level or "info", options.log_format or "auto")
+        return Supervisor(command, processes=processes, on_report=on_report).run()
 
 
 def _reload(options: RunOptions) -> int:

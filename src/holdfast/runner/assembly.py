@@ -33,8 +33,8 @@ from holdfast.runtime.restoring import letter_topics
 from holdfast.runtime.returning import returning
 from holdfast.runtime.spooling import open_spool
 from holdfast.settings import AppSpec, ConsumerSettings, Settings, load
+from holdfast.web.one_app import Serving
 from holdfast.web.running import Parts
-from holdfast.web.serving import Serving
 
 log = get_logger("holdfast.start")
 

@@ -22,6 +22,10 @@ class Report:
     shutdown_timeout_s: float | None = None
     log_level: str | None = None
     log_format: str | None = None
+    app: str = ""
+    health: tuple[str, int] | None = None
+    """Where health and metrics of all children are to be served; None: nowhere."""
+    health_required: bool = False
 
     @classmethod
     def parse(cls, line: bytes) -> Report | None:
@@ -33,12 +37,19 @@ class Report:
                 shutdown_timeout_s=None if timeout_s is None else float(timeout_s),
                 log_level=told.get("log_level"),
                 log_format=told.get("log_format"),
+                app=str(told.get("app", "")),
+                health=_address(told.get("health")),
+                health_required=bool(told.get("health_required")),
             )
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, IndexError, KeyError):
             return None
 
     def line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
+
+
+def _address(told: Any) -> tuple[str, int] | None:
+    return None if told is None else (str(told[0]), int(told[1]))
 
 
 class Tether:

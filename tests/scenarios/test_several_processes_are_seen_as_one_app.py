@@ -1,0 +1,92 @@
+"""`--processes 2`: one endpoint, in the supervisor, with the series of both children, their health and controls."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.cli.command import running, until
+from tests.scenarios.inside import Client, Sent
+from tests.scenarios.served import Web
+
+APP = """
+from holdfast import App
+
+app = App("shop")
+
+@app.consumer("{topic}", domain="orders", entity="payment", group="{topic}.group")
+def charge(value: bytes) -> None: ...
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def series(web: Web, name: str, label: str) -> dict[str, float]:
+    return {one.labels[label]: one.value for one in web.samples().get(name, {}).values()}
+
+
+def is_up(web: Web) -> bool:
+    try:
+        return web.get("/health/ready").status == 200
+    except OSError:
+        return False
+
+
+def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor(
+    kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path
+) -> None:
+    name, port = topic(partitions=2), free_port()
+    (tmp_path / "app.py").write_text(APP.format(topic=name))
+    variables = {
+        "KAFKA_BROKERS": kafka.bootstrap,
+        "HEALTH_CHECK_ENABLED": "true",
+        "HEALTH_CHECK_PORT": str(port),
+        "HOLDFAST_CONTROL_TOKEN": "t",
+        "TMPDIR": str(tmp_path),
+    }
+    web, said = Web(f"http://127.0.0.1:{port}", "t"), tmp_path / "said"
+    with running("run", "app:app", "--processes", "2", cwd=tmp_path, said=said, **variables) as parent:
+        until(lambda: is_up(web), "both children are ready")
+        Client(kafka).produce(name, [Sent(b"v", partition=number % 2) for number in range(10)])
+        until(lambda: sum(_success(web).values()) == 10, "all ten are counted")
+        assert series(web, "holdfast_process_up", "process") == {"0": 1, "1": 1}
+        assert set(series(web, "process_resident_memory_bytes", "process")) == {"0", "1", "supervisor"}
+        assert set(web.get("/health").json["consumers"]) == {"charge@0", "charge@1"}
+        state = web.get("/api/state").json
+        assert {key: one["phase"] for key, one in state["consumers"].items()} == {
+            "charge@0": "running",
+            "charge@1": "running",
+        }
+
+        assert Web(web.url).post("/api/consumers/charge/pause").status == 401, "the children look at the token"
+        assert web.post("/api/consumers/charge/pause").json["changed"] == 2
+        assert web.post("/api/consumers/charge@1/resume").json["changed"] == 1
+        until(lambda: _paused(web) == ["charge@0"], "one of them goes on")
+
+        victim = next(iter(_children(parent.pid)))
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: web.get("/health").codes() >= {"process_away"}, "the dead one is missed")
+        assert web.get("/health/live").status == 200
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(40) == 0
+    assert list(tmp_path.glob("holdfast-*")) == [], "nothing is left behind"
+
+
+def _success(web: Web) -> dict[str, float]:
+    found = web.samples().get("orders_payment_processed_total", {}).values()
+    return {one.labels["process"]: one.value for one in found if one.labels["status"] == "success"}
+
+
+def _paused(web: Web) -> list[str]:
+    return [reason["consumer"] for reason in web.get("/health").json["reasons"] if reason["code"] == "paused"]
+
+
+def _children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
