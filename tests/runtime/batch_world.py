@@ -65,6 +65,8 @@ class Source:
         self.found: dict[TopicPartition, str] = {}
         """The metadata of the commit at 0 that a partition is found with."""
         self.answers = True
+        self.seen: dict[TopicPartition, int] = {}
+        """The ends that the client knows of."""
         self._unanswered: list[Position] = []
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
@@ -102,7 +104,7 @@ class Source:
         return dict.fromkeys(places, 0)
 
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return {}
+        return {place: self.seen[place] for place in places if place in self.seen}
 
     def start(self, positions: Sequence[Position]) -> None: ...
     def reset(self, position: Position) -> None: ...

@@ -1,0 +1,159 @@
+"""What a loop shows of itself once a second, and what a person may tell it, on ports that do as they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.errors import Fault, Reject, SourceError
+from holdfast.core.records import TopicPartition
+from holdfast.core.storm import StormPolicy
+from holdfast.observe.shapes import ConsumerState, Done, Problem
+from holdfast.runtime.operator import Answer, Order
+from holdfast.runtime.vitals import AWAY_S, LOOK_S, STUCK_S
+from tests.runtime.batch_world import TOPIC, World
+
+PLACE = TopicPartition(TOPIC, 0)
+
+
+def world_of(handle: Any = lambda _: None, **options: Any) -> World:
+    return World(handle, **{"size": 1, "wait_s": 0.0, "partitions": 2} | options)
+
+
+def told(world: World, verb: Any, **more: Any) -> Any:
+    """Order it, let the loop turn, and return the answer."""
+    answers: list[Answer] = []
+    world.mailbox.post(Order(verb=verb, answer=answers.append, **more))
+    world.step()
+    [answer] = answers
+    return answer
+
+
+def looked(world: World, pass_s: float = LOOK_S) -> ConsumerState:
+    world.step(pass_s=pass_s)
+    return world.loop.vitals.state
+
+
+def test_lag_is_what_is_not_finished_of_what_the_client_has_seen() -> None:
+    world = world_of()
+    world.feed("abc")
+    world.source.seen = {PLACE: 10}
+    assert looked(world).partitions[0].lag == 10, "what is only received counts"
+    world.step()
+    assert looked(world).in_flight == 1
+    world.play(steps=20)
+    state = looked(world)
+    assert [(one.lag, one.position, one.end) for one in state.partitions] == [(7, 3, 10), (None, 0, None)]
+    assert (state.phase, state.member, state.in_flight) == ("running", True, 0)
+    assert world.loop.vitals.rebalances == {"assigned": 1, "revoked": 0, "lost": 0}
+
+
+def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() -> None:
+    world = world_of()
+    world.feed("ab")
+    world.source.seen = {PLACE: 2}
+    world.step()
+    world.step()
+    assert looked(world).in_flight == 1
+    assert not looked(world, STUCK_S + 5).partitions[0].stuck, "nothing new has come: it is only slow"
+    world.source.seen = {PLACE: 3}
+    [own, _] = looked(world).partitions
+    assert (own.stuck, own.still_s >= STUCK_S) == (True, True)
+    world.work()
+    world.step()
+    assert not looked(world).partitions[0].stuck, "one was finished"
+
+
+def test_what_is_held_on_purpose_is_not_stuck() -> None:
+    world = world_of()
+    world.feed("a")
+    assert isinstance(told(world, "pause"), Done)
+    for end in range(2, 200):
+        world.source.seen = {PLACE: end}
+        state = looked(world)
+        assert not state.partitions[0].stuck
+    assert [hold.name for hold in state.holds] == ["operator"]
+
+
+def test_brokers_are_away_until_something_comes_from_them_or_the_complaint_is_old() -> None:
+    world = world_of()
+    complaint = SourceError("All brokers are down.", fault=Fault.RETRY, code="_ALL_BROKERS_DOWN")
+    world.loop.on_error(complaint, None)
+    assert looked(world).brokers == "All brokers are down."
+    world.feed("a")
+    world.step()
+    assert looked(world).brokers == "", "a record came"
+    world.loop.on_error(complaint, None)
+    assert looked(world).brokers
+    assert looked(world, AWAY_S).brokers == ""
+
+
+def test_a_consumer_that_is_paused_starts_nothing_and_goes_on_when_it_is_resumed() -> None:
+    world = world_of(capacity=1)
+    world.feed("abc")
+    world.step()
+    world.step()
+    assert len(world.workers.out) == 1
+    assert told(world, "pause") == Done(text="Paused: what runs finishes its record.", changed=1)
+    assert told(world, "pause").changed == 0
+    world.play(steps=10)
+    assert world.done == ["0:0"], "what ran has finished, and nothing else has started"
+    assert told(world, "resume").changed == 1
+    world.play(steps=20)
+    assert world.done == ["0:0", "0:1", "0:2"]
+    assert told(world, "resume") == Done(text="It was not paused.", changed=0)
+
+
+def test_a_partition_that_is_paused_stays_so_when_it_goes_and_comes_back() -> None:
+    world = world_of()
+    assert told(world, "pause", topic=TOPIC, partition=0).changed == 1
+    world.feed("a")
+    world.feed("b", partition=1)
+    world.play(steps=10)
+    assert world.done == ["1:0"]
+    world.loop.on_revoked([PLACE])
+    world.loop.on_assigned([PLACE])
+    assert looked(world).partitions[-1].holds == ("operator",)
+    assert told(world, "resume", topic=TOPIC).changed == 1
+    world._ends[PLACE] = 0
+    world.feed("a")
+    world.play(steps=10)
+    assert world.done == ["1:0", "0:0"]
+
+
+def test_orders_that_cannot_be_obeyed_say_why() -> None:
+    world = world_of()
+    assert told(world, "pause", topic="other") == Problem(error="Nothing of other is assigned to this process.")
+    assert told(world, "resume", topic=TOPIC, partition=1) == Problem(error=f"Nothing of {TOPIC}[1] is paused here.")
+    assert "only" in told(world, "release", hold="drain").error.lower()
+    assert told(world, "release", hold="storm") == Done(text="There is no hold named storm now.", changed=0)
+
+
+def test_the_storm_guard_is_released_by_hand() -> None:
+    def refuse(values: list[str]) -> None:
+        raise Reject("no")
+
+    world = world_of(refuse, storm_guard=StormPolicy(buried=2, last=4, probe_every_s=1000.0))
+    world.feed("abcd")
+    world.play(steps=20)
+    assert [hold.name for hold in looked(world).holds] == ["storm"]
+    assert told(world, "release", hold="storm") == Done(text="Released: storm.", changed=1)
+    assert looked(world).guards.storm == "watching"
+
+
+def test_work_under_way_is_shown_by_where_it_is_oldest_first() -> None:
+    def fail(values: list[str]) -> None:
+        raise TimeoutError("a secret")
+
+    world = world_of(fail, order="key", capacity=2)
+    world.feed("ab")
+    world.step()
+    world.step(pass_s=0.5)
+    world.work()
+    world.step(pass_s=0.1)
+    state, lanes, left_out = told(world, "show")
+    assert {(one.state, one.offset, one.attempt, one.error_type) for one in lanes} == {
+        ("running", 1, 1, ""),
+        ("waiting", 0, 2, "TimeoutError"),
+    }
+    assert (state.name, left_out) == (world.loop.plan.name, 0)
+    assert "secret" not in repr(lanes)
