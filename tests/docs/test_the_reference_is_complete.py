@@ -16,7 +16,7 @@ from holdfast.core.rules.codes import CODES
 from holdfast.observe.catalogue import CATALOGUE
 from holdfast.settings.variables import targets
 from tests.docs.blocks import ROOT
-from tools.reference import api, commands, errors, health, letters, metrics, settings
+from tools.reference import api, commands, errors, events, health, letters, metrics, settings
 from tools.reference.pages import PAGES
 
 
@@ -76,6 +76,18 @@ def test_every_metric_and_every_reason_of_health_is_there() -> None:
     given = set(re.findall(r'(?:_failing\(\s*|code=)"(\w+)"', source))
     assert {one.code for one in health.reasons()} == given
     assert all(f"| `{code}` |" in health.page() for code in given)
+
+
+def test_the_events_of_the_runbook_are_there_and_more() -> None:
+    known = {event.name: event.level for source in events.sources() for event in source.events}
+    assert len(known) > 70
+    assert {"retry", "bury", "buried", "held", "assigned", "letter_not_published", "spool_waits_for_kafka"} <= set(
+        known
+    )
+    assert {"client_error": "warning", "discard": "warning", "halt": "error"}.items() <= known.items()
+    said = re.findall(r"[Ii]n the log\*{0,2}:? `(\w+)`", (ROOT / "docs" / "runbook.md").read_text())
+    assert len(said) >= 5
+    assert set(said) - set(known) == set()
 
 
 def test_nothing_of_it_is_committed_and_all_of_it_is_in_the_navigation() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tools.reference import api, commands, errors, health, letters, metrics, project, settings
+from tools.reference import api, commands, errors, events, health, letters, metrics, project, settings
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/settings.md": settings.page,
@@ -15,5 +15,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/letters.md": letters.page,
     "reference/metrics.md": metrics.page,
     "reference/health.md": health.page,
+    "reference/events.md": events.page,
     "reference/project.md": project.page,
 }
