@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ def environment(**more: str) -> dict[str, str]:
     """Ours, without what would set holdfast or colours up."""
     dropped = ("HOLDFAST_", "KAFKA_", "RETRY_", "MAX_RETR", "NO_COLOR", "FORCE_COLOR")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**kept, **more}
+    # Somebody's `holdfast dev` that runs on this machine is not for a test to find.
+    return {**kept, "XDG_RUNTIME_DIR": str(Path(tempfile.gettempdir(), f"holdfast-test-{os.getpid()}")), **more}
 
 
 def holdfast(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:

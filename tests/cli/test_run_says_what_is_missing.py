@@ -15,6 +15,13 @@ from holdfast.testing.loopback import free_ports
 from holdfast.testing.pytest_plugin import TopicFactory
 from tests.cli.command import APP, holdfast, running, until
 
+ALICE = {
+    "HOLDFAST_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+    "HOLDFAST_KAFKA_SASL_MECHANISM": "PLAIN",
+    "HOLDFAST_KAFKA_SASL_USERNAME": "alice",
+    "HOLDFAST_KAFKA_SASL_PASSWORD": "secret",
+}
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -59,12 +66,9 @@ def test_a_retry_topic_that_this_login_may_not_make(project: Path, strict: Kafka
         cwd=project,
         KAFKA_BROKERS=strict.bootstrap_sasl,
         KAFKA_CONSUMER_GROUP="g",
-        HOLDFAST_KAFKA_SECURITY_PROTOCOL="SASL_PLAINTEXT",
-        HOLDFAST_KAFKA_SASL_MECHANISM="PLAIN",
-        HOLDFAST_KAFKA_SASL_USERNAME="alice",
-        HOLDFAST_KAFKA_SASL_PASSWORD="secret",
         HOLDFAST_RETRY_TOPICS_DELAYS="5s",
         HOLDFAST_RETRY_TOPICS_ALLOW_REORDER="true",
+        **ALICE,
     )
     assert done.returncode == 3
     assert f"The retry topic {name}.g.retry.5s does not exist and could not be made" in done.stderr
@@ -79,10 +83,7 @@ def test_a_login_that_is_refused(project: Path, strict: KafkaBroker) -> None:
         "app:app",
         cwd=project,
         KAFKA_BROKERS=strict.bootstrap_sasl,
-        HOLDFAST_KAFKA_SECURITY_PROTOCOL="SASL_PLAINTEXT",
-        HOLDFAST_KAFKA_SASL_MECHANISM="PLAIN",
-        HOLDFAST_KAFKA_SASL_USERNAME="alice",
-        HOLDFAST_KAFKA_SASL_PASSWORD="a-wrong-guess",
+        **{**ALICE, "HOLDFAST_KAFKA_SASL_PASSWORD": "a-wrong-guess"},
     )
     assert done.returncode == 3
     assert time.monotonic() - begun < 25  # it is not waited for: a login does not get better
@@ -91,6 +92,17 @@ def test_a_login_that_is_refused(project: Path, strict: KafkaBroker) -> None:
     assert strict.bootstrap_sasl in errors[0]
     assert "a-wrong-guess" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_right_that_is_missing(project: Path, strict: KafkaBroker) -> None:
+    name = strict.create_topic("orders.closed.v1")
+    strict.deny("alice", topic=name)
+    (project / "app.py").write_text(APP.replace("orders.payment.v1", name))
+    done = holdfast("run", "app:app", cwd=project, KAFKA_BROKERS=strict.bootstrap_sasl, **ALICE)
+    assert done.returncode == 3
+    [error] = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
+    assert f"Could not describe topic {name}: Broker: Topic authorization failed" in error
+    assert "Grant this user the right (kafka-acls.sh --add); `holdfast doctor` says which ones" in error
 
 
 def test_a_broker_that_does_not_answer_after_saying_so_meanwhile(project: Path) -> None:

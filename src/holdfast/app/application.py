@@ -59,6 +59,12 @@ class App:
         that cannot be a handler.
         """
 
+        if not all(isinstance(topic, str) for topic in topics):
+            raise ConfigError(
+                "@app.consumer takes the names of topics, one by one, in brackets of its own:"
+                ' @app.consumer("orders.payment.v1"), or @app.consumer("a", "b").'
+            )
+
         def register(function: F) -> F:
             shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
             own = name or shape.name
@@ -95,11 +101,12 @@ class App:
         Raises ConfigError or StartError before anything has started. `wait`: for ever, not 30 s, for a broker that is
         away.
         """
-        from holdfast.app.assembly import assemble
+        from holdfast.app.assembly import assemble, handlers_of
         from holdfast.web.one_app import Serving
 
         settings = settings or self.settings()
         consumers = self.chosen(only)
+        handlers_of(consumers, settings)  # what is wrong in the code is said before anything is served
         with Serving(settings) as serving:
             assembled = assemble(consumers, settings, wait=wait)
             serving.show(assembled.parts)

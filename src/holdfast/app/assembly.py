@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -122,10 +124,16 @@ def handlers_of(consumers: list[Consumer], settings: Settings) -> dict[str, Hand
                 sensitive=consumer.sensitive,
             )
         except ConfigError as error:
-            problems.extend(error.problems)
+            problems.extend(f"{_place(consumer)}{problem}" for problem in error.problems)
     if problems:
         raise ConfigError(*problems)
     return handlers
+
+
+def _place(consumer: Consumer) -> str:
+    """`file:line: ` of the handler, where that is known: instances have none."""
+    code = getattr(inspect.unwrap(consumer.function), "__code__", None)
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}: " if code else ""
 
 
 def _loop_thread(

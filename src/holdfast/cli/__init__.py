@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 from typing import Final
@@ -38,6 +39,17 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"holdfast.cli.{cmd_name}:{cmd_name} must be a click command; it is {command!r}")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if not near or "Did you mean" in error.message:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's shape
         with formatter.section("Commands"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from holdfast.core.errors import ConfigError, StartError
+from holdfast.cli.errors import said_plainly
+from holdfast.core.errors import StartError
 
 if TYPE_CHECKING:
     from holdfast.testing.broker import KafkaBroker
@@ -41,8 +41,9 @@ class TopicSpec(click.ParamType[tuple[str, int]]):
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep the data in this folder.")
 @click.option("--topic", "topics", type=TopicSpec(), multiple=True, help="Make this topic; may be repeated.")
 @click.option("--embedded", is_flag=True, help="The small cluster inside librdkafka: needs no Java, has limits.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
 def broker(
-    port: int | None, nodes: str, data: Path | None, topics: tuple[tuple[str, int], ...], *, embedded: bool
+    port: int | None, nodes: str, data: Path | None, topics: tuple[tuple[str, int], ...], *, embedded: bool, debug: bool
 ) -> None:
     """Run a Kafka broker for development until Ctrl-C.
 
@@ -52,7 +53,7 @@ def broker(
         raise click.UsageError("--embedded chooses its own port and keeps no data: leave out --port and --data.")
     stop_on_signals()
     try:
-        with ExitStack() as stack:
+        with said_plainly(debug=debug), ExitStack() as stack:
             if embedded:
                 died = _run_embedded(stack, int(nodes), topics)
             else:
@@ -60,9 +61,6 @@ def broker(
             _wait(died)
     except Stopped:
         click.echo("Stopped.", err=True)
-    except (StartError, ConfigError) as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2 if isinstance(error, ConfigError) else 3)
 
 
 def started_kafka(

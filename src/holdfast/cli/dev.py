@@ -22,7 +22,7 @@ EMBEDDED_PARTITIONS = 4
 
 
 @click.command(short_help="Your app on a broker of its own, started anew when the code changes.")
-@click.argument("target", metavar="MODULE:APP", default="app:app")
+@click.argument("target", metavar="[MODULE:APP]", default="app:app")
 @click.option("--kafka", is_flag=True, help="On a real Kafka (needs Java and Maven) instead of the embedded broker.")
 @click.option(
     "--partitions",

@@ -15,7 +15,8 @@ from holdfast.kafka import KafkaAdmin, admin_properties
 from holdfast.observe.clean import clean_text
 from holdfast.runtime.clients import connection_of
 from holdfast.runtime.preflight import LETTER_TOPIC_CONFIG
-from holdfast.settings import ConsumerSettings, Settings
+from holdfast.settings import ConsumerSettings, HealthSettings, Settings
+from holdfast.testing.loopback import is_free
 
 ASK_TIMEOUT_S = 15.0
 BROKER_VARIABLES = ("HOLDFAST_KAFKA_BROKERS", "KAFKA_BROKERS")
@@ -47,7 +48,7 @@ class Bench:
             librdkafka=MappingProxyType({}),
         )
         consumers = {name: self._quick(own) for name, own in settings.consumers.items()}
-        return replace(settings, kafka=kafka, consumers=MappingProxyType(consumers))
+        return replace(settings, kafka=kafka, consumers=MappingProxyType(consumers), health=_health(settings))
 
     def _quick(self, own: ConsumerSettings) -> ConsumerSettings:
         # The embedded broker keeps a new member waiting for the session of the one that has left, less a second; below
@@ -106,3 +107,11 @@ class Bench:
         """What commands need that would look elsewhere."""
         named = any(os.environ.get(name) for name in BROKER_VARIABLES)
         return f" --brokers {self.address}" if named else ""
+
+
+def _health(settings: Settings) -> HealthSettings:
+    """Where nothing was told: for this machine alone, and on any port if another app has the usual one."""
+    health = settings.health
+    host = health.host if "health.host" in settings.origins else "127.0.0.1"
+    free = "health.port" in settings.origins or is_free(health.port)
+    return replace(health, host=host, port=health.port if free else 0)

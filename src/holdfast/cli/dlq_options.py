@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.where import REACH_S, connection_for, told_as_start_error
+from holdfast.cli.where import REACH_S, connection_for, reached
 from holdfast.core.errors import ConfigError
 from holdfast.deadletter import checked
 from holdfast.deadletter.checked import iso
 from holdfast.desk.selection import Offsets, Selection
 from holdfast.kafka.admin import KafkaAdmin
 from holdfast.kafka.browser import KafkaBrowser, browser_properties
-from holdfast.kafka.config import Connection, admin_properties
+from holdfast.kafka.config import Connection
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -143,7 +143,4 @@ def open_office(topic: str | None, target: str | None, brokers: str | None) -> O
     topics = (topic,) if topic is not None else tuple(sorted(letters))
     if not topics:
         raise ConfigError("Which topic? Name the dead-letter topic, or the app with --app MODULE:APP.")
-    admin = KafkaAdmin(admin_properties(connection))
-    with told_as_start_error():
-        admin.check(REACH_S)
-    return Office(connection, topics, admin)
+    return Office(connection, topics, reached(connection))

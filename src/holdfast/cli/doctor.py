@@ -32,6 +32,7 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
 
 @click.command(short_help="Check the environment, the brokers, the topics and the rights of an app.")
 @click.argument("target", metavar="[MODULE:APP]", required=False)
+@click.option("--app", "named", hidden=True, help="As other commands have it.")
 @brokers_option
 @click.option(
     "--timeout",
@@ -43,7 +44,9 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
-def doctor(target: str | None, brokers: str | None, *, timeout_s: float, as_json: bool, debug: bool) -> None:
+def doctor(
+    target: str | None, named: str | None, brokers: str | None, *, timeout_s: float, as_json: bool, debug: bool
+) -> None:
     """Look at everything that an app needs, and say what to do where something is wrong. Nothing is changed.
 
     Without an app: the environment and the way to the brokers. With one: its settings, its topics, what this login may
@@ -62,7 +65,7 @@ def doctor(target: str | None, brokers: str | None, *, timeout_s: float, as_json
         from holdfast.cli.doctor_findings import exit_code, summary
 
         found: list[Finding] = []
-        for finding in _examine(target, brokers, timeout_s):
+        for finding in _examine(target or named, brokers, timeout_s):
             if not as_json:
                 _say(finding, first=not found or found[-1].section != finding.section)
             found.append(finding)
@@ -117,8 +120,7 @@ def _opened(target: str | None, brokers: str | None) -> tuple[list[str], tuple[C
         try:
             return problems, connection_for(one, brokers)
         except (ConfigError, LoadError) as error:
-            fresh = list(error.problems) if isinstance(error, ConfigError) else [str(error)]
-            problems += [problem for problem in fresh if problem not in problems]
+            problems = problems or (list(error.problems) if isinstance(error, ConfigError) else [str(error)])
     return problems, None
 
 

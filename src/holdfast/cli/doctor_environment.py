@@ -13,6 +13,7 @@ from holdfast.cli.doctor_findings import Finding
 from holdfast.core.errors import ConfigError
 from holdfast.deadletter.spool.places import doubts_about, folder_of, scheme_of, shown, store_at
 from holdfast.kafka.probe import client_versions
+from holdfast.testing.loopback import is_free
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -69,6 +70,10 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
     yield Finding("settings", "ok", f"The settings are complete and fit together{told}")
     for warning in settings.warnings:
         yield Finding("settings", "warning", warning)
+    if settings.health.enabled and not is_free(settings.health.port):
+        port = settings.health.port
+        text = f"Port {port} for health and metrics is taken, by this app itself if it runs here"
+        yield Finding("settings", "warning", text, "Else set HEALTH_CHECK_PORT to another one; 0 is any free one.")
     if settings.spool.url is not None:
         yield _spool(settings.spool.url.reveal(), settings)
 

@@ -14,11 +14,17 @@ import click
 
 from holdfast.cli.errors import said_plainly
 from holdfast.cli.progress import Progress
-from holdfast.cli.where import EXIT_INTERRUPTED, REACH_S, connection_for, told_as_start_error, where_options
+from holdfast.cli.where import (
+    EXIT_INTERRUPTED,
+    REACH_S,
+    connection_for,
+    reached,
+    told_as_start_error,
+    where_options,
+)
 from holdfast.core.errors import ConfigError, SinkError, StartError
 from holdfast.core.ports import Outgoing, Receipt
-from holdfast.kafka.admin import KafkaAdmin
-from holdfast.kafka.config import admin_properties, sink_properties
+from holdfast.kafka.config import sink_properties
 from holdfast.kafka.sink import KafkaSink
 
 EXIT_PARTIAL = 1
@@ -58,9 +64,8 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
         records = _records(topic, value, lines, options)
         total = None if lines is not None else options["count"]
         connection, _ = connection_for(options["target"], options["brokers"])
-        admin = KafkaAdmin(admin_properties(connection))
+        admin = reached(connection)
         with told_as_start_error():
-            admin.check(REACH_S)
             facts = admin.topics([topic], REACH_S)[topic]
         if facts is None:
             raise StartError(f"There is no topic {topic}. `holdfast dev` makes the topics of an app; so does a broker.")

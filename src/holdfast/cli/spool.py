@@ -12,15 +12,14 @@ import click
 
 from holdfast.cli.errors import said_plainly
 from holdfast.cli.progress import Progress
-from holdfast.cli.where import REACH_S, connection_for, interrupted_quietly, told_as_start_error, where_options
+from holdfast.cli.where import connection_for, interrupted_quietly, reached, where_options
 from holdfast.core.errors import ConfigError, SpoolError, StartError
 from holdfast.deadletter.checked import iso
 from holdfast.deadletter.spool.letters import Spooled
 from holdfast.deadletter.spool.places import scheme_of, shown, store_at
 from holdfast.deadletter.spool.service import SpoolService
 from holdfast.deadletter.spool.store import Head, Store
-from holdfast.kafka.admin import KafkaAdmin
-from holdfast.kafka.config import admin_properties, sink_properties
+from holdfast.kafka.config import sink_properties
 from holdfast.kafka.sink import KafkaSink
 from holdfast.observe.clean import clean_text
 from holdfast.runtime.clock import RealClock
@@ -109,8 +108,7 @@ def drain_command(*, dry_run: bool, timeout_s: float, as_json: bool, **options: 
 
 def _drain(options: dict[str, Any], waiting: int, timeout_s: float) -> tuple[int, int, str]:
     connection, settings = connection_for(options["target"], options["brokers"])
-    with told_as_start_error():
-        KafkaAdmin(admin_properties(connection)).check(REACH_S)
+    reached(connection)
     sink = KafkaSink(sink_properties(connection))
     store, _ = _store(settings)
     service = SpoolService(store, sink, RealClock())

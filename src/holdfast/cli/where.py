@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.core.errors import ConfigError, Fault, SourceError, StartError
-from holdfast.kafka.config import Connection
+from holdfast.kafka.admin import KafkaAdmin
+from holdfast.kafka.config import Connection, admin_properties
 from holdfast.observe.clean import mask_with
 
 if TYPE_CHECKING:
@@ -82,6 +83,14 @@ def _dev_broker(target: str | None, told: str) -> DevBroker | None:
     return near[0] if near else None
 
 
+def reached(connection: Connection) -> KafkaAdmin:
+    """A cluster that answers. Raises StartError, sooner where nobody listens."""
+    admin = KafkaAdmin(admin_properties(connection), hurried=True)
+    with told_as_start_error():
+        admin.check(REACH_S)
+    return admin
+
+
 @contextmanager
 def told_as_start_error(hint: str = "") -> Iterator[None]:
     """The cluster is needed and does not serve: exit code 3."""
@@ -113,4 +122,5 @@ def _settings(target: str | None) -> Settings:
     try:
         return load(AppSpec(name="holdfast"), environ=environ, cwd=Path.cwd())
     except ConfigError as error:
-        raise ConfigError(*error.problems, "If these settings belong to an app, name it with --app.") from error
+        *others, last = error.problems
+        raise ConfigError(*others, f"{last} (If these settings belong to an app, name it with --app.)") from error

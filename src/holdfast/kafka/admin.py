@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,11 @@ ASK_S = 10.0
 TRY_S = 1.0
 """One attempt to reach the brokers; between attempts the reason of the failure is looked at."""
 
+PLAIN_S = 2.0
+"""How long a broker that is plainly not there is tried by the hurried."""
+
+_LOCAL = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?):\d+\Z")
+_SILENT = ("_TIMED_OUT", "_TRANSPORT")
 _CANNOT_TELL = ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE")
 
 
@@ -46,11 +52,13 @@ class TopicFacts:
 class KafkaAdmin:
     """One thread at a time. Every method blocks for at most its timeout_s (plus a moment) and raises SourceError.
 
-    `properties`: see `config.admin_properties`.
+    `properties`: see `config.admin_properties`. `hurried`: for somebody who waits; a broker that is plainly not there
+    is not tried for long.
     """
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, hurried: bool = False) -> None:
         self._properties = dict(properties)
+        self._hurried = hurried
         self._made: AdminClient | None = None
         self._trouble: KafkaError | None = None
         self._cluster_id = ""
@@ -59,7 +67,8 @@ class KafkaAdmin:
 
     def check(self, timeout_s: float) -> None:
         """Return when a broker has answered. Raises at once when the login is refused, else after timeout_s."""
-        deadline = time.monotonic() + timeout_s
+        begun = time.monotonic()
+        deadline = begun + timeout_s
         while True:
             try:
                 self._client.list_topics(timeout=max(0.01, min(TRY_S, deadline - time.monotonic())))
@@ -69,7 +78,8 @@ class KafkaAdmin:
                 trouble = self._trouble
                 if trouble is not None and fault_of(trouble) is Fault.REFUSED:
                     raise self._unreachable(trouble) from error
-                if time.monotonic() >= deadline:
+                plain = self._hurried and trouble is not None and self._is_plain(trouble)
+                if time.monotonic() >= (begun + PLAIN_S if plain else deadline):
                     raise self._unreachable(trouble or error) from error
 
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:
@@ -190,12 +200,22 @@ class KafkaAdmin:
         if error.name() != "_ALL_BROKERS_DOWN":  # follows each reason, and says less than it
             self._trouble = error
 
+    def _is_plain(self, trouble: KafkaError) -> bool:
+        """Nobody listens there, or there is no such name; and there is no other address that may still answer."""
+        alone = "," not in str(self._properties.get("bootstrap.servers"))
+        return alone and (trouble.name() == "_RESOLVE" or "refused" in trouble.str())
+
     def _unreachable(self, trouble: KafkaError | BaseException) -> SourceError:
-        error = source_error(f"reach Kafka at {self._properties.get('bootstrap.servers')}", trouble)
-        if error.fault is Fault.RETRY:
-            text = f"{error} Check the address, and that the broker runs and can be reached from here."
-            return SourceError(text, fault=error.fault, code=error.code)
-        return error
+        addresses = str(self._properties.get("bootstrap.servers"))
+        error = source_error(f"reach Kafka at {addresses}", trouble)
+        if error.fault is not Fault.RETRY:
+            return error
+        hint = "Check the address, and that the broker runs and can be reached from here."
+        if all(_LOCAL.match(address) for address in addresses.split(",")):
+            hint = "Check the address, and that a broker runs there; `holdfast dev` brings one of its own."
+        if error.code in _SILENT and "refused" not in str(error):  # somebody listens, and hangs up or says nothing
+            hint += f" Does that port speak {self._properties.get('security.protocol', 'PLAINTEXT')}?"
+        return SourceError(f"{error} {hint}", fault=error.fault, code=error.code)
 
 
 def _from_list(listed: ClusterMetadata, names: Sequence[str]) -> dict[str, TopicFacts | None]:

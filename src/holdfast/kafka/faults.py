@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -69,6 +70,11 @@ REMEDIES: Final = {
     Fault.MISSING: "Check the name, or create the topic.",
 }
 
+NO_RIGHT: Final = "Grant this user the right (kafka-acls.sh --add); `holdfast doctor` says which ones an app needs."
+
+# Which thread, which connection, how long in which state: for whoever debugs the client.
+_INNER: Final = re.compile(r"^\S+/\S+: (?=\w+ )|\s*\(after \d+ms in state \w+\)")
+
 # A fenced static member is told "_FATAL", without the reason as a code: only the text has it.
 _FENCED_TEXT: Final = KafkaError(KafkaError.FENCED_INSTANCE_ID).str().removeprefix("Broker: ")
 
@@ -107,13 +113,17 @@ def config_error(who: str, exception: Exception) -> ConfigError:
     return ConfigError(f"The Kafka {who} does not take its configuration: {error.str() if error else exception}")
 
 
+def _plainly(text: str) -> str:
+    return _INNER.sub("", text)
+
+
 def _read(what: str, trouble: KafkaError | BaseException) -> tuple[str, Fault, str]:
     error = trouble if isinstance(trouble, KafkaError) else error_in(trouble)
     if error is None:  # RuntimeError of a closed client, ValueError and TypeError of an argument it cannot take
         return f"Could not {what}: {trouble}", Fault.FATAL, type(trouble).__name__
     fault = fault_of(error)
-    text = f"Could not {what}: {error.str()} ({error.name()})."
-    remedy = REMEDIES.get(fault)
+    text = f"Could not {what}: {_plainly(error.str())} ({error.name()})."
+    remedy = NO_RIGHT if error.name().endswith("_AUTHORIZATION_FAILED") else REMEDIES.get(fault)
     return f"{text} {remedy}" if remedy else text, fault, error.name()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.errors import Fault, SourceError, StartError
@@ -62,19 +63,25 @@ def _look(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Ground:
     sources = sorted({topic for own in consumers for topic in own.topics})
     letters = sorted({letter for own in consumers for letter in own.dead_letter_topics.values()})
     facts = admin.topics(sources + letters, ASK_TIMEOUT_S)
-    missing = [
-        f"Topic {topic} does not exist, or this login may not see it. Create it: {create_command(topic)}"
-        for topic in sources
-        if facts[topic] is None
-    ]
+    missing = [topic for topic in sources if facts[topic] is None]
     if missing:
-        raise StartError("\n".join(missing))
+        there = admin.names(ASK_TIMEOUT_S)
+        raise StartError("\n".join(_missing(topic, there) for topic in missing))
     letter_partitions = {letter: _letter_topic(admin, letter, consumers, facts) for letter in letters}
     retries = RetryTopicsGround(admin, facts)
     tiers = retries.lay(consumers)
     ids = {fact.name: fact.topic_id for fact in facts.values() if fact is not None and fact.topic_id}
     known = {topic: ids[topic] for topic in sources if topic in ids}
     return Ground(known | retries.topic_ids, letter_partitions, tiers)
+
+
+def _missing(topic: str, there: Iterable[str]) -> str:
+    near = difflib.get_close_matches(topic, list(there), n=1, cutoff=0.8)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return (
+        f"Topic {topic} does not exist, or this login may not see it.{hint} Create it: {create_command(topic)}; to try"
+        " things out, `holdfast dev` makes the topics of an app."
+    )
 
 
 def create_command(topic: str, partitions: int = 4, *, letters: bool = False) -> str:

@@ -1,0 +1,113 @@
+"""What goes wrong in the first minutes: one sentence, what to do, the exit code of its kind, and no traceback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing import ExistingBroker, KafkaBroker
+from holdfast.testing.pytest_plugin import TopicFactory
+from tests.cli.command import holdfast
+
+HEAD = 'from holdfast import App\napp = App("payments")\n'
+FILES = {
+    "app.py": f'{HEAD}@app.consumer("orders.payment.v1")\ndef charge(payment: dict) -> None: ...\n',
+    "nothing.py": HEAD,
+    "bare.py": f"{HEAD}@app.consumer\ndef charge(payment: dict) -> None: ...\n",
+    "listed.py": f'{HEAD}@app.consumer(["a", "b"])\ndef charge(payment: dict) -> None: ...\n',
+    "topicless.py": f"{HEAD}@app.consumer()\ndef charge(payment: dict) -> None: ...\n",
+    "spaced.py": f'{HEAD}@app.consumer("a b")\ndef charge(payment: dict) -> None: ...\n',
+    "untyped.py": f'{HEAD}@app.consumer("t")\ndef charge(payment) -> None: ...\n',
+    "mistyped.py": f'import socket\n{HEAD}@app.consumer("t")\ndef charge(payment: socket.socket) -> None: ...\n',
+    "valueless.py": f'{HEAD}@app.consumer("t")\ndef charge() -> None: ...\n',
+    "twice.py": f'{HEAD}@app.consumer("t")\n@app.consumer("u")\ndef charge(payment: dict) -> None: ...\n',
+    "slip.py": f'{HEAD}@app.consumer("t", oder="key")\ndef charge(payment: dict) -> None: ...\n',
+    "nameless.py": "from holdfast import App\napp = App()\n",
+}
+
+CASES = [
+    # what was typed, the exit code, what is said, and what to do
+    ("", 2, "Usage: holdfast", "holdfast dev app:app"),
+    ("rnu app:app", 2, "No such command 'rnu'.", "Did you mean 'run'?"),
+    ("run", 2, "Missing argument 'MODULE:APP'", "Try 'holdfast run --help'"),
+    ("run ap:app", 2, "There is no module 'ap'", "Did you mean app:app?"),
+    ("run app:ap", 2, "app has no 'ap'", "Did you mean app:app?"),
+    ("run nothing:app", 2, "has no consumers", '@app.consumer("topic")'),
+    ("run bare:app", 2, "bare.py:3: @app.consumer takes the names of topics", '@app.consumer("orders.payment.v1")'),
+    ("run listed:app", 2, "listed.py:3: @app.consumer takes the names of topics", '@app.consumer("a", "b")'),
+    ("run topicless:app", 2, "there is no topic to consume", "Name one in code"),
+    ("run spaced:app", 2, "is 'a b'", "only letters, digits, dots, underscores and hyphens"),
+    ("run untyped:app", 2, "untyped.py:3: handler charge(), parameter 'payment': has no annotation", "write `bytes`"),
+    ("run mistyped:app", 2, "mistyped.py:4: handler charge(), parameter 'payment': cannot decode", "a dataclass"),
+    ("run valueless:app", 2, "handler charge() takes no value", "such as `value: bytes`"),
+    ("run twice:app", 2, "two consumers named 'charge'", "give one of them name="),
+    ("run slip:app", 2, "oder: there is no setting", "Did you mean order?"),
+    ("run nameless:app", 2, "nameless.py:2: TypeError", "missing 1 required positional argument: 'name'"),
+    ("dev ap:app", 2, "There is no module 'ap'", "Did you mean app:app?"),
+    ("send", 2, "Missing argument 'TOPIC'", "Try 'holdfast send --help'"),
+    ("send orders", 2, "Say what to send", "a VALUE, --file"),
+    ("send orders x --brokers 127.0.0.1:1", 3, "Could not reach Kafka at 127.0.0.1:1: Connect", "`holdfast dev`"),
+    ("send orders x --brokers nowhere.invalid:1", 3, "Failed to resolve 'nowhere.invalid:1'", "Check the address"),
+    ("dlq list", 2, "Which topic?", "--app MODULE:APP"),
+    ("doctor --brokers 127.0.0.1:1", 3, "cannot be connected to (Connection refused)", "holdfast broker --port 1"),
+    ("new 1st", 2, "'1st' cannot be the name of a project", "begin with a letter"),
+    ("explain", 2, "Name an exception", "--list"),
+]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def said(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
+    done = holdfast(*arguments, cwd=project, **variables)
+    text = done.stdout + done.stderr
+    assert "Traceback" not in text
+    assert len([line for line in text.splitlines() if line.startswith("Error:")]) <= 1
+    return done.returncode, text
+
+
+@pytest.mark.parametrize(("typed", "code", "what", "fix"), CASES, ids=[case[0] or "nothing" for case in CASES])
+def test_is_said_in_a_sentence_with_what_to_do(project: Path, typed: str, code: int, what: str, fix: str) -> None:
+    ended, text = said(project, *typed.split())
+    assert (ended, what in text, fix in text) == (code, True, True), text
+
+
+def test_a_topic_that_is_spelled_in_another_way(
+    project: Path, kafka: KafkaBroker | ExistingBroker, topic: TopicFactory
+) -> None:
+    """The broker is there; the topic is not, but one like it."""
+    name = topic(suffix=".payment.v1")
+    code, text = said(project, "run", "app:app", KAFKA_BROKERS=kafka.bootstrap, KAFKA_INPUT_TOPIC=f"{name[:-1]}2")
+    assert (code, f"Topic {name[:-1]}2 does not exist" in text, f"Did you mean {name}?" in text) == (3, True, True), (
+        text
+    )
+    assert "kafka-topics.sh --create" in text
+    assert "`holdfast dev` makes the topics" in text
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+def test_a_port_that_is_taken(project: Path, taken: int) -> None:
+    code, text = said(project, "broker", "--port", str(taken))
+    assert (code, f"Port {taken} on 127.0.0.1 is taken" in text, "choose another port" in text) == (3, True, True), text
+    told = {"HEALTH_CHECK_PORT": str(taken), "HOLDFAST_HEALTH_HOST": "127.0.0.1", "HEALTH_CHECK_ENABLED": "true"}
+    code, text = said(project, "run", "app:app", **told)
+    assert (code, "Address already in use" in text, "Set HEALTH_CHECK_PORT" in text) == (2, True, True), text
+
+
+def test_a_port_that_does_not_speak_kafka_as_we_do(project: Path, taken: int) -> None:
+    """Somebody listens and says nothing, as a port for TLS would."""
+    code, text = said(project, "send", "t", "x", "--brokers", f"127.0.0.1:{taken}")
+    assert (code, "Does that port speak PLAINTEXT?" in text) == (3, True), text
