@@ -179,6 +179,7 @@ def _loop_thread(
         floor=shared.floor,
         topic_ids=shared.admin,
     )
+    loop.vitals.asks = shared.admin.ask_ends
     return LoopThread(loop, mailbox, inline, tallies=executor.tallies)
 
 

@@ -16,13 +16,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
     AdminClient,
     ClusterMetadata,
     ConfigResource,
+    OffsetSpec,
     ResourceType,
 )
 from confluent_kafka.cimpl import NewTopic
 
 from holdfast.core.errors import Fault, SourceError
+from holdfast.core.records import TopicPartition
 from holdfast.kafka.client_log import LOGGER
 from holdfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, fault_of, source_error
+from holdfast.kafka.places import ClientPlace
 
 ASK_S = 10.0
 """For a question that nobody waits for."""
@@ -104,23 +107,29 @@ class KafkaAdmin:
 
     def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
         """Implements `core.ports.TopicIds`; any thread. The client's own thread answers."""
-        answers: dict[str, str | None] = {}
-        lock = threading.Lock()
 
-        def answered(name: str, future: Future[Any]) -> None:
-            found = None if future.exception() is not None else self._id_of(future.result().topic_id)
-            with lock:
-                answers[name] = found
-                complete = len(answers) == len(futures)
-            if complete:
-                told({name: topic_id for name, topic_id in answers.items() if topic_id})
+        def answered(found: Mapping[str, Any]) -> None:
+            ids = {name: self._id_of(facts.topic_id) for name, facts in found.items()}
+            told({name: topic_id for name, topic_id in ids.items() if topic_id})
 
         try:
-            futures = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=ASK_S)
+            _gather(self._client.describe_topics(TopicCollection(list(topics)), request_timeout=ASK_S), answered)
         except (*CLIENT_ERRORS, SourceError):
             return
-        for name, future in futures.items():
-            future.add_done_callback(partial(answered, name))
+
+    def ask_ends(self, places: Sequence[TopicPartition], told: Callable[[Mapping[TopicPartition, int]], None]) -> None:
+        """Implements `runtime.vitals.AskEnds`; any thread. Never blocks, never raises; the client's own thread answers,
+        at most once, with the ends that could be had.
+        """
+
+        def answered(found: Mapping[ClientPlace, Any]) -> None:
+            told({TopicPartition(place.topic, place.partition): facts.offset for place, facts in found.items()})
+
+        try:
+            asked = {ClientPlace(*place): OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]
+            _gather(self._client.list_offsets(asked, request_timeout=ASK_S), answered)
+        except (*CLIENT_ERRORS, SourceError):
+            return
 
     def names(self, timeout_s: float) -> set[str]:
         """The topics that there are, as far as this login may see them."""
@@ -231,3 +240,19 @@ def _wait(future: Future[Any], timeout_s: float) -> Any:
         raise SourceError(
             f"The broker gave no answer within {timeout_s:g} s.", fault=Fault.RETRY, code="TIMED_OUT"
         ) from error
+
+
+def _gather(futures: Mapping[Any, Future[Any]], told: Callable[[Mapping[Any, Any]], None]) -> None:
+    """Call `told` once all have answered, with the answers that are no errors."""
+    answers: dict[Any, Any] = {}
+    lock = threading.Lock()
+
+    def answered(key: Any, future: Future[Any]) -> None:
+        with lock:
+            answers[key] = future
+            complete = len(answers) == len(futures)
+        if complete:
+            told({one: found.result() for one, found in answers.items() if found.exception() is None})
+
+    for key, future in futures.items():
+        future.add_done_callback(partial(answered, key))

@@ -104,6 +104,8 @@ def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], N
     if admin is not None:
         publisher.missing = letter_topics(admin, ground.letter_partitions, [own]).missing
     thread = _loop_thread(blueprint, made, settings, ground, publisher)
+    if admin is not None:
+        thread.loop.vitals.asks = admin.ask_ends
 
     def end(left_s: float) -> None:
         until = time.monotonic() + min(FLUSH_S, left_s)

@@ -8,6 +8,7 @@ for it.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,9 @@ AWAY_S: Final = 45.0
 """So long after the client's last complaint the brokers count as away, unless something came from them since: it
 repeats a complaint that still holds within this time.
 """
+ASK_ENDS_S: Final = 10.0
+AskEnds = Callable[[Sequence[TopicPartition], Callable[[Mapping[TopicPartition, int]], None]], None]
+"""Asks for the next offset to be written of each: returns at once, and answers at most once, from any thread."""
 ASSIGNED, REVOKED, LOST = "assigned", "revoked", "lost"
 
 
@@ -62,6 +66,10 @@ class Vitals:
         self._brokers = ""
         self._away_at = float("-inf")
         self._reached = 0
+        self._ask_ends_at = float("-inf")
+        self._told_ends: Mapping[TopicPartition, int] = {}
+        self.asks: AskEnds | None = None
+        """Who knows the ends of partitions that are not fetched."""
         self.turned_at = clock.monotonic()
         self.looked_at = self.turned_at
         self.member = self.lost = False
@@ -169,11 +177,29 @@ class Vitals:
         before, self._progress = self._progress, {}
         if not owned:
             return ()
+        ends = self._ends(owned, now)
+        return tuple(self._partition(partition, ends.get(partition.place), before, now) for partition in owned)
+
+    def _ends(self, owned: list[Partition], now: float) -> dict[TopicPartition, int]:
+        """As the last fetch of each saw it. Of those that are not fetched nobody would see how they grow: others are
+        asked, and the answer is there at a later look.
+        """
         try:
             ends = self._source.seen_ends([partition.place for partition in owned])
         except SourceError:
             ends = {}
-        return tuple(self._partition(partition, ends.get(partition.place), before, now) for partition in owned)
+        paused = [partition.place for partition in owned if partition.pauses]
+        if not paused:
+            return ends
+        if self.asks is not None and now >= self._ask_ends_at:
+            self._ask_ends_at = now + ASK_ENDS_S
+            self.asks(paused, self._told)
+        told = self._told_ends
+        return ends | {place: max(told[place], ends.get(place, 0)) for place in paused if place in told}
+
+    def _told(self, ends: Mapping[TopicPartition, int]) -> None:
+        """From any thread: replaced as a whole."""
+        self._told_ends = ends
 
     def _partition(
         self, partition: Partition, end: int | None, before: dict[TopicPartition, _Progress], now: float

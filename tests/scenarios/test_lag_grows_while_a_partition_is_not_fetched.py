@@ -1,0 +1,41 @@
+"""A handler that does not end fills the buffer, so the client stops fetching: the lag that is shown grows all the same,
+and the partition is called stuck.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from holdfast.core.policies import BufferPolicy
+from holdfast.runtime import vitals
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, app_for, until
+from tests.scenarios.served import web_of
+
+
+def test_the_ends_of_paused_partitions_are_asked_for(
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vitals, "ASK_ENDS_S", 0.5)
+    monkeypatch.setattr(vitals, "STUCK_S", 4.0)
+    monkeypatch.setattr(vitals, "LOOK_S", 0.2)
+    name, client, app, gate = topic(), Client(kafka), app_for(kafka), threading.Event()
+
+    @app.consumer(name, buffer=BufferPolicy(records=10))
+    def work(value: bytes) -> None:
+        gate.wait(60)
+
+    with Inside(app) as running, web_of(running) as web:
+        client.produce(name, [b"v"] * 100)
+        until(lambda: any(one.pauses for one in running.loop.vitals.state.partitions), 20, "the buffer is full")
+        client.produce(name, [b"v"] * 100)
+        until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 200, 10, "the lag is true")
+        client.produce(name, [b"v"] * 100)
+        until(lambda: web.get("/health").codes() == {"stuck_partitions"}, 15, "nothing finishes and the lag grows")
+        assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 503)
+        gate.set()
+        until(lambda: web.get("/health").codes() == set(), 20, "it goes on")
+        until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 0, 20, "and catches up")
