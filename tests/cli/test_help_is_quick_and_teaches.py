@@ -44,6 +44,45 @@ print([name for name in {HEAVY!r} if name in sys.modules and name != "asyncio"])
     assert done.stdout.strip() == "[]"
 
 
+OF_OTHERS = (
+    "confluent_kafka",
+    "pydantic",
+    "rich",
+    "fsspec",
+    "opentelemetry",
+    "psycopg",
+    "kafka",
+    "uvloop",
+    "jinja2",
+    "yaml",
+)
+
+
+@pytest.mark.parametrize(
+    ("statement", "heavy", "limit_s"),
+    [
+        ("import holdfast", (*OF_OTHERS, "msgspec", "click", "asyncio", "holdfast.core", "holdfast.app"), 0.15),
+        (
+            "from holdfast import App; App('x')",
+            (*OF_OTHERS, "click", "holdfast.kafka", "holdfast.settings.loading"),
+            0.6,
+        ),
+    ],
+    ids=["holdfast", "App"],
+)
+def test_an_import_is_quick_and_loads_only_what_it_needs(
+    statement: str, heavy: tuple[str, ...], limit_s: float
+) -> None:
+    script = f"import sys\n{statement}\nprint([name for name in {heavy!r} if name in sys.modules])"
+    taken = []
+    for _ in range(3):
+        before = cpu_s()
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        taken.append(cpu_s() - before)
+        assert done.stdout.strip() == "[]"
+    assert min(taken) < limit_s
+
+
 def test_help_names_every_command() -> None:
     shown = CliRunner().invoke(main, ["--help"]).output
     assert all(f"  {name} " in shown for name in COMMANDS)

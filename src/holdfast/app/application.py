@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from holdfast.app.options import ConsumerOptions
 from holdfast.core.errors import ConfigError
@@ -14,7 +14,9 @@ from holdfast.core.sensitive import CardNumbers
 from holdfast.decode.signature import HandlerShape, inspect_handler
 from holdfast.runtime.batch_handler import BatchContext
 from holdfast.runtime.context import Context
-from holdfast.settings import AppSpec, Settings, load
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,6 +79,8 @@ class App:
 
     def settings(self, *, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Settings:
         """The settings that hold for this app here and now. Raises ConfigError with every problem."""
+        from holdfast.settings import AppSpec, load  # a third of what importing App would cost
+
         consumers = {
             consumer.name: {**consumer.options, **({"topics": list(consumer.topics)} if consumer.topics else {})}
             for consumer in self.chosen()
