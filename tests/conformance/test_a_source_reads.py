@@ -250,3 +250,12 @@ def test_a_sweep_takes_no_more_than_its_limit(backend: Backend, place: TopicPart
         assert len(batch) <= 7
         got += [m.offset() for m in ([first] if first is not None else []) + batch]
     assert got == list(range(100))
+
+
+def test_the_end_of_what_was_fetched_is_known_without_asking(backend: Backend, place: TopicPartition) -> None:
+    fill(backend, place, 30)
+    member = member_of(backend, place)
+    drive_until_records(member, 30)
+    other = TopicPartition(place.topic, 99)
+    drive([member], lambda: member.source.seen_ends([place]) == {place: 30})
+    assert member.source.seen_ends([place, other]) == {place: 30}, "of others it knows nothing"

@@ -100,6 +100,19 @@ APP_WIDE: Final = (
         ),
     ),
     Section(
+        "metrics",
+        "How metrics leave the process besides /metrics.",
+        (
+            Setting(
+                "otel",
+                Flag(),
+                False,
+                "Whether they are exported through OpenTelemetry (extra `tracing`, and an exporter), as OTEL_* say.",
+            ),
+            Setting("interval_s", Number(0, 3600, above=True), 60.0, "How often they are exported."),
+        ),
+    ),
+    Section(
         "control",
         "The control API, on the port of health and metrics, for this host alone.",
         (

@@ -151,6 +151,14 @@ class HealthSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """How metrics leave the process besides /metrics."""
+
+    otel: bool
+    interval_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
     """The control API. `token` None: nothing may be changed by it."""
 
@@ -174,6 +182,7 @@ class Settings:
     spool: SpoolSettings
     shutdown: ShutdownSettings
     health: HealthSettings
+    metrics: MetricsSettings
     control: ControlSettings
     log: LogSettings
     masking: MaskingSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from http import HTTPStatus
 from types import TracebackType
@@ -13,6 +14,7 @@ import msgspec
 from holdfast.core.errors import ConfigError
 from holdfast.observe import logs
 from holdfast.observe.families import Collision, Family
+from holdfast.observe.otel import Exporting, exporter_from
 from holdfast.observe.shapes import Done, HealthReport, Problem
 from holdfast.runtime.lifecycle import LoopThread
 from holdfast.runtime.operator import Verb
@@ -120,7 +122,8 @@ def _set_level(level: str) -> Done | Problem:
 
 
 class Serving:
-    """Use it as a context manager around the assembly and the run of an app; off by `health.enabled`.
+    """Use it as a context manager around the assembly and the run of an app; off by `health.enabled`. Metrics are
+    exported as well, if `metrics.otel` says so.
 
     Entering raises ConfigError if the port is taken and that matters (`health.required`).
     """
@@ -128,6 +131,7 @@ class Serving:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._server: Server | None = None
+        self._exporting: Exporting | None = None
         self.running = Running(
             app=settings.app.name,
             version=settings.app.version,
@@ -142,14 +146,28 @@ class Serving:
     def __enter__(self) -> Self:
         token = self._settings.control.token
         pages = Pages(OneApp(self.running), token=token.reveal() if token else None)
+        if self._settings.metrics.otel:
+            self._exporting = self._exported()
+            self._exporting.start()
         self._server = served(pages, self._settings.health, required=is_required(self._settings))
         return self
+
+    def _exported(self) -> Exporting:
+        return Exporting(
+            self.running.families,
+            app=self.running.app,
+            version=self.running.version,
+            interval_s=self._settings.metrics.interval_s,
+            exporter=exporter_from(dict(os.environ)),
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._server is not None:
             self._server.stop()
+        if self._exporting is not None:
+            self._exporting.stop()
 
     def show(self, parts: Parts) -> None:
         """The app is put together. Raises ConfigError if two of its metrics would have one name."""
