@@ -231,6 +231,19 @@ def test_a_named_record_with_a_retryable_error_is_tried_again_alone() -> None:
     assert world.committed() == 3
 
 
+def test_an_error_that_names_the_only_record_is_its_own() -> None:
+    errors: list[BaseException] = [Discard("at last"), OSError("busy"), OSError("busy")]
+
+    def handle(values: list[str]) -> None:
+        raise BatchError({0: errors.pop()})
+
+    world = World(handle, size=1, partitions=1)
+    world.feed("a")
+    world.play(steps=12)
+    assert (len(world.calls), world.buried, world.committed()) == (3, [], 1)
+    assert world.loop.cases.counts.discarded == 1
+
+
 def test_naming_a_record_that_was_not_given_is_a_failure_of_all() -> None:
     world = World(refusing("0:0", error=lambda: Reject("no", index=7)), size=2, order="none")
     world.feed("..")

@@ -49,6 +49,7 @@ def plant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
 
 # Importing the modules fills the table.
 from tests.simulator import (  # noqa: E402
+    plants_of_batches,
     plants_of_commits,
     plants_of_crashes,
     plants_of_guards,
@@ -62,6 +63,7 @@ from tests.simulator import (  # noqa: E402
 __all__ = [
     "PLANTS",
     "planted",
+    "plants_of_batches",
     "plants_of_commits",
     "plants_of_crashes",
     "plants_of_guards",

@@ -14,14 +14,14 @@ SEEDS = range(150)
 pytestmark = pytest.mark.timeout(400)  # the first test plays all of them
 
 FAULTS = {
-    "broker_frozen", "client_session_timeout", "commit_applied_but_failed", "commit_partial", "commit_rebalancing",
-    "commit_refused_ILLEGAL_GENERATION", "commit_refused_REBALANCE_IN_PROGRESS", "commit_refused_UNKNOWN_MEMBER_ID",
-    "commit_retry", "commit_unsent", "committed_read_failed", "compaction", "coordinator_frozen", "crash",
-    "disk_full", "disk_sync_failed", "event_loop_blocked", "evicted_fenced", "evicted_session",
-    "fetch__AUTO_OFFSET_RESET", "forged_retry_headers", "halt", "handler_timed_out", "killed_by_a_record",
-    "moved_to_a_retry_topic", "offset_gap", "partitions_added", "power_cut", "rebalance", "records_deleted",
-    "restarted_for_its_health", "send_failed", "send_refused", "send_too_large", "send_written_but_failed",
-    "sigterm", "stop", "topic_recreated",
+    "batch_failed", "batch_failed_by_name", "broker_frozen", "client_session_timeout", "commit_applied_but_failed",
+    "commit_partial", "commit_rebalancing", "commit_refused_ILLEGAL_GENERATION", "commit_refused_REBALANCE_IN_PROGRESS",
+    "commit_refused_UNKNOWN_MEMBER_ID", "commit_retry", "commit_unsent", "committed_read_failed", "compaction",
+    "coordinator_frozen", "crash", "disk_full", "disk_sync_failed", "event_loop_blocked", "evicted_fenced",
+    "evicted_session", "fetch__AUTO_OFFSET_RESET", "forged_retry_headers", "halt", "handler_timed_out",
+    "killed_by_a_record", "moved_to_a_retry_topic", "offset_gap", "partitions_added", "power_cut", "rebalance",
+    "record_not_decoded", "records_deleted", "restarted_for_its_health", "send_failed", "send_refused",
+    "send_too_large", "send_written_but_failed", "sigterm", "stop", "topic_recreated",
 }  # fmt: skip
 """What has to have happened in so many seeds; else the simulation shows less than it claims."""
 
@@ -64,3 +64,5 @@ def test_every_way_of_working_occurred(outcomes: list[Outcome]) -> None:
         (True, "none"),
     }
     assert {setup.spool for setup in setups} == {True, False}
+    batches = {(setup.order, setup.atomic) for setup in setups if setup.batch is not None}
+    assert len(batches) == 3 * 2

@@ -84,13 +84,15 @@ class Batch(Run):
     worker alone writes what it writes of a run, and `bad`, `given` and the `done` of the parts.
     """
 
-    __slots__ = ("bad", "failures", "found", "given", "named", "parts", "search", "trial")
+    __slots__ = ("bad", "failures", "found", "given", "heads", "named", "parts", "search", "trial")
 
     def __init__(self, parts: list[Run]) -> None:
         super().__init__(parts[0].partition, [], (), {})
         self.parts = parts
         for part in parts:
             part.batch = self
+        self.heads: list[Run] = []
+        """What was done of parts that are not, and is not committed yet: the lanes of both are the same."""
         self.failures = 0
         self.trial: Trial | None = None
         self.found: Classification | None = None  # what the rules say of its last failure
@@ -120,6 +122,9 @@ class Batch(Run):
         other = Batch(parts)
         heirs = dict(zip(self.parts, parts, strict=True))
         other.messages = list(self.messages)
+        other.heads = self.heads
+        for head in other.heads:
+            head.batch = other
         other.named = {(heirs[part], seq): error for (part, seq), error in self.named.items() if part in heirs}
         other.failures, other.trial, other.search, other.found = self.failures, self.trial, self.search, self.found
         other.bad, other.given = dict(self.bad), None if self.given is None else list(self.given)

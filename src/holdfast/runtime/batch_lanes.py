@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast.core.batches import Batch
 from holdfast.core.lanes import Holder, Lanes
@@ -42,12 +42,15 @@ class BatchLanes:
         self._again: deque[Batch] = deque()
         self._kept: OrderedSet[Batch] = OrderedSet()  # waiting, or about to run again
         self.singly = False  # batches of one record, at once: one of them may be a killer
+        self._owing: dict[Batch, Callable[[float], None]] = {}  # what happens when all that is done is committed
 
     # -- what is handed out
 
     def take(self, limit: int, size: int) -> list[Run]:  # noqa: ARG002 - the policy says how many
         """Up to `limit` batches: first those that run again."""
         now = self._clock.monotonic()
+        for owing in [owing for owing in self._owing if not owing.heads]:
+            self._owing.pop(owing)(now)
         self._again.extend(batch for batch in self._timers.due(now) if batch in self._kept)
         batches: list[Run] = list(self._take_again(limit, now))
         while len(batches) < limit:
@@ -140,6 +143,15 @@ class BatchLanes:
         if batch.parts:
             self.again(batch)
 
+    def when_committed(self, batch: Batch, then: Callable[[float], None], now: float) -> None:
+        """Its records are about to go different ways. Under commit="each" a lane must not go on before what was done of
+        it is committed; so they keep their lanes until then.
+        """
+        if batch.heads:
+            self._owing[batch] = then
+        else:
+            then(now)
+
     def put_back(self, parts: Sequence[Run]) -> None:
         """These records are to be gathered anew. They have waited already."""
         for part in parts:
@@ -152,10 +164,11 @@ class BatchLanes:
         self._parts = self._without(self._parts, partition)
         if self._surplus is not None and not self._without([self._surplus], partition):
             self._surplus = None
-        for batch in list(self._kept):
+        for batch in [*self._kept, *self._owing]:
             batch.parts = self._without(batch.parts, partition)
             if not batch.parts:
                 self._kept.discard(batch)
+                self._owing.pop(batch, None)
 
     def _without(self, parts: list[Run], partition: Partition) -> list[Run]:
         for part in parts:
@@ -186,6 +199,8 @@ class BatchLanes:
 
     def release(self, holder: Holder) -> None:
         self._lanes.release(holder)
+        if isinstance(holder, Run) and holder.batch is not None and holder in holder.batch.heads:
+            holder.batch.heads.remove(holder)
 
     def split(self, run: Run, now: float) -> Case:
         return self._lanes.split(run, now)

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.batches import Batch, LaneOf
+from holdfast.core.batches import Batch, LaneOf, named_in
+from holdfast.core.errors import BatchError
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
 from holdfast.observe.tally import BOUNDS_S, Tally
@@ -28,8 +29,12 @@ class BatchCall:
     lane_of: LaneOf
 
     def one(self, message: Message, run: Run) -> None:
-        """A record on its own is a list of one."""
-        self.call([self.decode(message)], (message,), run)
+        """A record on its own is a list of one, and an error about the first of it is its own."""
+        try:
+            self.call([self.decode(message)], (message,), run)
+        except BatchError as error:
+            own = named_in(error, 1).get(0, error)
+            raise own from own.__cause__
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,11 @@ class AsyncBatchCall:
     lane_of: LaneOf
 
     async def one(self, message: Message, run: Run) -> None:
-        await self.call([self.decode(message)], (message,), run)
+        try:
+            await self.call([self.decode(message)], (message,), run)
+        except BatchError as error:
+            own = named_in(error, 1).get(0, error)
+            raise own from own.__cause__
 
 
 def walk_batch(run: Run, batch: BatchCall, tally: Tally, clock: Clock) -> None:

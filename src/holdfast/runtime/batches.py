@@ -110,7 +110,7 @@ class Batches:
         if failure is None or not self._has_a_say(batch):
             return verdicts.Done()
         if len(given) == 1:  # nobody else can be to blame
-            bad[members[given[0]]] = failure
+            bad[members[given[0]]] = named_in(failure, 1).get(0, failure)
             return verdicts.Done()
         named = named_in(failure, len(given))
         if named:
@@ -126,17 +126,17 @@ class Batches:
         match verdict:
             case verdicts.Done() | verdicts.Discard():
                 if bad:
-                    self._isolate(batch, bad, now)
+                    self._lanes.when_committed(batch, lambda now: self._isolate(batch, bad, now), now)
                 elif batch.search is not None and batch.done:
-                    self._search_on(batch, batch.search.succeeded(len(batch.messages)))
+                    self._search_on(batch, batch.search.succeeded(len(batch.messages)), now)
                 else:  # it never began
-                    self._lanes.put_back(batch.parts)
+                    self._lanes.again(batch)
             case verdicts.RetryAfter(delay_s=delay_s):
                 self._lanes.wait(batch, now + delay_s)
             case verdicts.Bury() | verdicts.Move():
                 count = len(batch.messages)
                 before = batch.search or Search(count, count, self._plan.atomic)
-                self._search_on(batch, before.failed(count))
+                self._search_on(batch, before.failed(count), now)
             case verdicts.Halt(reason=reason):
                 self._lanes.put_back(batch.parts)
                 self._cases.halt(reason)
@@ -167,6 +167,8 @@ class Batches:
             left.append(part)
             if finished:
                 head = self._lanes.cut(part, finished)
+                head.batch = batch
+                batch.heads.append(head)
                 partition.finish(head)
                 self._committer.finished(partition, head, head.done)
         batch.parts = left
@@ -215,10 +217,10 @@ class Batches:
         )
         return verdict
 
-    def _search_on(self, batch: Batch, search: Search | None) -> None:
+    def _search_on(self, batch: Batch, search: Search | None, now: float) -> None:
         batch.search = search
         if search is None:
-            self._lanes.put_back(batch.parts)
+            self._lanes.when_committed(batch, lambda _: self._lanes.put_back(batch.parts), now)
         else:
             self._lanes.again(batch)
 

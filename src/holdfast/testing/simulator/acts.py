@@ -61,6 +61,43 @@ class HandlerEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BatchBegan(Event):
+    """A handler that takes lists was called. `batch` is the same for all calls that are about the same batch; the
+    others have an entry for each record that it was given.
+    """
+
+    member: str
+    batch: int
+    attempt: int
+    numbers: tuple[int, ...]
+    calls: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded(Event):
+    """It returned (`error` is empty) or raised the error of that name. Each record went well ("ok"), was named with an
+    error of its own, or (empty) shares the fate of the call.
+    """
+
+    member: str
+    batch: int
+    error: str
+    after_s: float
+    numbers: tuple[int, ...]
+    calls: tuple[int, ...]
+    outcomes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Event):
+    """A record of a batch could not be decoded, so the handler does not get it."""
+
+    member: str
+    place: TopicPartition
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Released(Event):
     """The loop has heard that a person wants this hold to go."""
 

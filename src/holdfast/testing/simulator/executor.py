@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Awaitable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
+from holdfast.core.batches import Batch, lane_of
 from holdfast.core.ports import Mailbox
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
 from holdfast.observe.tally import Tally
+from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from holdfast.runtime.executors import CANCEL_GRACE_S
 from holdfast.runtime.walk import walk, walk_async
 from holdfast.testing.simulator.acts import Blocked, TimedOut
 from holdfast.testing.simulator.process import Process, ProcessDied
 from holdfast.testing.simulator.setup import Setup
-from holdfast.testing.simulator.workload import Attempt, Workload
+from holdfast.testing.simulator.workload import Attempt, Entry, Workload
 
 HAND_OVER_S = (1e-6, 3e-4)
 """From the loop to a worker."""
@@ -64,6 +67,12 @@ class SimExecutor:
         self._rng = rng
         self._threads = setup.threads
         self._at_once = setup.threads and setup.timeout.timeout_s is None
+        self._batch: BatchCall | None = None
+        self._async_batch: AsyncBatchCall | None = None
+        if setup.batch is not None:
+            decode, lanes = partial(workload.decode, process.name), lane_of(setup.order)
+            self._batch = BatchCall(decode, self._call_batch, lanes)
+            self._async_batch = AsyncBatchCall(decode, self._call_batch_async, lanes)
         self._few = few
         self._tally = Tally()
         self._time = 0.0
@@ -123,14 +132,28 @@ class SimExecutor:
 
     def _walk(self, run: Run) -> None:
         begun = self._time = self._process.clock.monotonic()
-        walk(run, self._call, self._tally, lambda: self._time)
+        if self._batch is not None:
+            walk_batch(run, self._batch, self._tally, lambda: self._time)
+        else:
+            walk(run, self._call, self._tally, lambda: self._time)
         self._process.later(self._time - begun, lambda: self._post(run))
 
     def _call(self, message: Message, run: Run) -> None:
         attempt = self._workload.begin(self._process.name, message, run)
         self._time += attempt.takes_s
-        self._perhaps_die(attempt)
+        self._perhaps_die(attempt.entry)
         self._workload.end(attempt)
+        if attempt.error is not None:
+            raise attempt.error
+
+    def _call_batch(self, values: list[Any], messages: Sequence[Message], run: Run) -> None:
+        if not isinstance(run, Batch):
+            self._call(messages[0], run)
+            return
+        attempt = self._workload.begin_batch(self._process.name, values, run)
+        self._time += attempt.takes_s
+        self._perhaps_die(*attempt.entries)
+        self._workload.end_batch(attempt)
         if attempt.error is not None:
             raise attempt.error
 
@@ -144,7 +167,7 @@ class SimExecutor:
             self._process.later(self.blocked_until - now, lambda: self._drive(walk, turn, cancel))
             return
         if walk.coroutine is None:
-            walk.coroutine = walk_async(walk.run, self._call_async, self._tally, self._process.clock.monotonic)
+            walk.coroutine = self._walking(walk.run)
         walk.turn += 1
         try:
             pause_s = walk.coroutine.send(None) if cancel is None else walk.coroutine.throw(cancel)
@@ -155,6 +178,12 @@ class SimExecutor:
             return
         due = self._process.clock.monotonic() + pause_s
         self._process.later(pause_s, lambda turn=walk.turn: self._go_on(walk, turn, due))  # type: ignore[misc]
+
+    def _walking(self, run: Run) -> Coroutine[Any, Any, None]:
+        clock = self._process.clock.monotonic
+        if self._async_batch is not None:
+            return walk_batch_async(run, self._async_batch, self._tally, clock)
+        return walk_async(run, self._call_async, self._tally, clock)
 
     def _go_on(self, walk: _Walk, turn: int, due: float) -> None:
         """The handler's time has passed. After a standstill, a loop may be awake before its workers are."""
@@ -182,8 +211,19 @@ class SimExecutor:
                 raise
             if attempt.entry.manners == "refuses":
                 await _Pause(until - self._process.clock.monotonic())
-        self._perhaps_die(attempt)
+        self._perhaps_die(attempt.entry)
         self._workload.end(attempt)
+        if attempt.error is not None:
+            raise attempt.error
+
+    async def _call_batch_async(self, values: list[Any], messages: Sequence[Message], run: Run) -> None:
+        if not isinstance(run, Batch):
+            await self._call_async(messages[0], run)
+            return
+        attempt = self._workload.begin_batch(self._process.name, values, run)
+        await _Pause(attempt.takes_s)
+        self._perhaps_die(*attempt.entries)
+        self._workload.end_batch(attempt)
         if attempt.error is not None:
             raise attempt.error
 
@@ -193,9 +233,9 @@ class SimExecutor:
         self._process.trace.add(Blocked(now, self._process.name, seconds))
         self._process.trace.fault("event_loop_blocked")
 
-    def _perhaps_die(self, attempt: Attempt) -> None:
+    def _perhaps_die(self, *entries: Entry) -> None:
         """As `os._exit` in a handler: nothing of this process happens any more."""
-        if attempt.entry.conduct == "kill":
+        if any(entry.conduct == "kill" for entry in entries):
             self._process.trace.fault("killed_by_a_record")
             self._process.crash()
             raise ProcessDied(self._process.name)

@@ -241,6 +241,8 @@ class Member:
             capacity=setup.capacity,
             commit=setup.commit,
             retry=setup.retry,
+            batch=setup.batch,
+            atomic=setup.atomic,
             breaker=setup.breaker,
             storm_guard=setup.storm_guard,
             rate=setup.rate,

@@ -13,6 +13,7 @@ from random import Random
 from holdfast.core import partitions
 from holdfast.deadletter.spool import files, keeper
 from holdfast.runtime import identities, loop, probation
+from holdfast.testing.simulator.batched import batched
 from holdfast.testing.simulator.chaos import Chaos
 from holdfast.testing.simulator.guarded import guarded
 from holdfast.testing.simulator.hanging import hanging
@@ -69,7 +70,7 @@ class Scenario:
 
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
-        self.setup = setup or spooled(guarded(hanging(setup_for(seed), seed), seed), seed)
+        self.setup = setup or batched(spooled(guarded(hanging(setup_for(seed), seed), seed), seed), seed)
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))
         self.oracle = Oracle(self.world, self.setup, self.workload)

@@ -9,7 +9,7 @@ from typing import Literal
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.completion import WINDOW
 from holdfast.core.pace import RatePolicy
-from holdfast.core.policies import BufferPolicy, CommitPolicy, Order, RetryPolicy
+from holdfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, Order, RetryPolicy
 from holdfast.core.retry_topics import Tier, Tiers, topic_name
 from holdfast.core.storm import StormPolicy
 from holdfast.core.timeouts import TimeoutPolicy
@@ -80,6 +80,11 @@ class Setup:
     spells: tuple[str, ...] = ()
     """What befalls the service that the handler calls, now and then."""
     spool: bool = False
+    batch: BatchPolicy | None = None
+    """The handler takes lists."""
+    atomic: bool = False
+    names: bool = False
+    """It says which of them are bad."""
     timeout: TimeoutPolicy = field(default_factory=TimeoutPolicy)
     hang: float = 0.0
     """The share of records whose handler takes longer than it may, or never ends."""

@@ -7,12 +7,13 @@ from math import inf
 from random import Random
 
 from holdfast.core import retry_headers
-from holdfast.core.errors import DecodeError, Discard, Halt, Reject, RetryLater
+from holdfast.core.batches import Batch
+from holdfast.core.errors import BatchError, DecodeError, Discard, Halt, Reject, RetryLater
 from holdfast.core.records import Message, TopicPartition
 from holdfast.core.returned import Returned
 from holdfast.core.runs import Run
 from holdfast.runtime.returning import attempt_of
-from holdfast.testing.simulator.acts import HandlerBegan, HandlerEnded
+from holdfast.testing.simulator.acts import BatchBegan, BatchEnded, HandlerBegan, HandlerEnded, Refused
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.setup import Setup
 
@@ -107,6 +108,18 @@ class Attempt:
     error: BaseException | None = None
 
 
+@dataclass(slots=True, eq=False)
+class BatchAttempt:
+    """One call of a handler that takes lists."""
+
+    entries: list[Entry]
+    member: str
+    batch: int
+    calls: tuple[int, ...]
+    takes_s: float
+    error: BaseException | None = None
+
+
 class Workload:
     """Makes records and plays the handler. `calm` takes the slowness out, so that everything comes to an end.
 
@@ -121,6 +134,7 @@ class Workload:
         self._calls = 0
         self._killers_left = setup.killers
         self._copies: dict[tuple[str, int, int], Entry] = {}
+        self._batches: dict[Batch, int] = {}
         self.calm = False
         self.spell = ""
         self.entries: list[Entry] = []
@@ -192,6 +206,55 @@ class Workload:
         self._broker.trace.add(
             HandlerEnded(now, attempt.member, entry.place, entry.offset, entry.number, outcome, attempt.call)
         )
+
+    # -- a handler that takes lists
+
+    def decode(self, member: str, message: Message) -> Entry:
+        entry = self.of(message)
+        if entry.conduct == "decode":
+            now = self._broker.clock.monotonic()
+            self._broker.trace.add(Refused(now, member, entry.place, entry.number))
+            self._broker.trace.fault("record_not_decoded")
+            raise DecodeError("not readable")
+        return entry
+
+    def begin_batch(self, member: str, entries: list[Entry], batch: Batch) -> BatchAttempt:
+        number = self._batches.setdefault(batch, len(self._batches))
+        calls = tuple(range(self._calls + 1, self._calls + 1 + len(entries)))
+        self._calls = calls[-1]
+        now, numbers = self._broker.clock.monotonic(), tuple(entry.number for entry in entries)
+        self._broker.trace.add(BatchBegan(now, member, number, batch.attempt, numbers, calls))
+        takes_s = max(entry.takes_s for entry in entries)
+        return BatchAttempt(entries, member, number, calls, min(takes_s, CALM_S) if self.calm else takes_s)
+
+    def end_batch(self, attempt: BatchAttempt) -> None:
+        """The handler goes through its list and stops at the first bad record, or tells all that are bad."""
+        found = {at: error for at, entry in enumerate(attempt.entries) if (error := self._error(entry)) is not None}
+        first = next(iter(found), None)
+        outcomes = [""] * len(attempt.entries)
+        if first is None:
+            outcomes = ["ok"] * len(attempt.entries)
+        else:
+            named = self._named(found, first)
+            for at in named or (first,):
+                attempt.entries[at].failures_left -= attempt.entries[at].failures_left > 0
+            for at, error in named.items():
+                outcomes[at] = type(error).__name__
+            attempt.error = BatchError(named) if named else found[first]
+            self._broker.trace.fault("batch_failed_by_name" if named else "batch_failed")
+        error, after_s = attempt.error, attempt.entries[first].after_s if first is not None else 0.0
+        now, name = self._broker.clock.monotonic(), "" if error is None else type(error).__name__
+        numbers = tuple(entry.number for entry in attempt.entries)
+        self._broker.trace.add(
+            BatchEnded(now, attempt.member, attempt.batch, name, after_s, numbers, attempt.calls, tuple(outcomes))
+        )
+
+    def _named(self, found: dict[int, BaseException], first: int) -> dict[int, BaseException]:
+        """What the handler says by name. To drop all for the sake of one would be its own fault, so that has a name."""
+        stops = isinstance(found[first], Halt | SystemExit)
+        if self._setup.names and not stops:
+            return {at: error for at, error in found.items() if not isinstance(error, Halt | SystemExit)}
+        return {first: found[first]} if isinstance(found[first], Discard) else {}
 
     def _error(self, entry: Entry) -> BaseException | None:
         if self.spell == "bad" and entry.conduct != "decode":

@@ -104,6 +104,18 @@ class CrashRules:
         if entry.conduct == "kill" and self._deaths[entry.number] >= DEATHS_BEFORE + self._most:
             self._blame("P7", f"{what}, which has killed {self._deaths[entry.number]} processes")
 
+    def batch_began(self, event: acts.BatchBegan) -> None:
+        for number, call in zip(event.numbers, event.calls, strict=True):
+            entry = self._book.entries[number]
+            self.began(
+                acts.HandlerBegan(event.at, event.member, entry.place, entry.offset, number, event.attempt, call)
+            )
+            epoch = self._book.epochs.get((event.member, entry.place))
+            if epoch is not None and entry.offset < epoch.suspicion.until and len(event.numbers) > 1:
+                self._blame(
+                    "guard", f"{event.member} starts a suspect, record {number}, with others in batch {event.batch}"
+                )
+
     def _alone(self, what: str, event: acts.HandlerBegan, epoch: Epoch, entry: Entry) -> None:
         suspicion, counted = epoch.suspicion, entry.offset < epoch.suspicion.until
         if counted and suspicion.confirmed.starts.get(entry.offset, 0) <= suspicion.found.starts.get(entry.offset, 0):

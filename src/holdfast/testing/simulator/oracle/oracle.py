@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.core.records import Message
 from holdfast.testing.simulator import acts, trace
 from holdfast.testing.simulator.member import Member
+from holdfast.testing.simulator.oracle.batches import BatchRules
 from holdfast.testing.simulator.oracle.book import Book
 from holdfast.testing.simulator.oracle.commits import CommitRules
 from holdfast.testing.simulator.oracle.crashes import CrashRules
@@ -42,7 +43,8 @@ class Oracle:
         self._book = book = Book(setup.order, workload)
         self._health = health = Health(world, book)
         commits = CommitRules(book, self.blame, window=setup.window)
-        starts = StartRules(book, self.blame, setup)
+        batches = BatchRules(book, self.blame, health, setup)
+        starts = StartRules(book, self.blame, setup, batches)
         letters = LetterRules(book, self.blame, setup)
         crashes = CrashRules(book, self.blame, health, setup)
         self._spools = spools = SpoolRules(world, book, self.blame, letters)
@@ -50,21 +52,24 @@ class Oracle:
         guards = GuardRules(book, self.blame, health, setup)
         self._membership = MembershipRules(world, book, self.blame, health, setup)
         self._timeouts = TimeoutRules(book, self.blame, health, setup)
-        self._progress = ProgressRules(world.broker, book, self.blame, health, setup)
+        self._progress = ProgressRules(world.broker, book, self.blame, health, setup, batches=batches)
         self._rules: dict[type[trace.Event], tuple[Callable[[Any], None], ...]] = {
             trace.CommitSent: (commits.sent, crashes.sent),
             trace.CommitAccepted: (commits.accepted, crashes.accepted),
             trace.CommitAnswered: (crashes.answered,),
             trace.Started: (crashes.started,),
             trace.Reset: (crashes.started,),
-            trace.RevokedBegin: (leaving.revoke_begins,),
-            trace.RevokedEnd: (leaving.revoke_ends, crashes.revoke_ends),
+            trace.RevokedBegin: (leaving.revoke_begins, batches.revoke_begins),
+            trace.RevokedEnd: (leaving.revoke_ends, crashes.revoke_ends, batches.revoke_ends),
             trace.Lost: (crashes.lost,),
             trace.Crashed: (crashes.crashed,),
             trace.Evicted: (self._membership.evicted,),
             acts.HandlerBegan: (starts.began, guards.began, crashes.began),
             acts.HandlerEnded: (guards.ended,),
             acts.TimedOut: (guards.ended,),
+            acts.BatchBegan: (crashes.batch_began, batches.began),
+            acts.BatchEnded: (batches.ended,),
+            acts.Refused: (batches.refused,),
             acts.LetterSent: (letters.sent, guards.letter, crashes.letter_sent),
             acts.LetterHanded: (spools.handed, guards.handed, crashes.letter_handed),
             acts.LetterKept: (spools.kept,),

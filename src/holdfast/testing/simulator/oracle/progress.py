@@ -6,6 +6,7 @@ from holdfast.core.completion import WINDOW
 from holdfast.core.sizing import LARGEST_RUN
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.member import Member
+from holdfast.testing.simulator.oracle.batches import BatchRules
 from holdfast.testing.simulator.oracle.book import FINAL, OUTAGE, Book
 from holdfast.testing.simulator.oracle.cover import Cover
 from holdfast.testing.simulator.oracle.epochs import Epoch, Lane
@@ -24,17 +25,22 @@ SETTLED_S = 8.0
 class ProgressRules:
     """Looks at what is handed over, at what waits, and at the end."""
 
-    def __init__(self, broker: FakeBroker, book: Book, blame: Blame, health: Health, setup: Setup) -> None:
+    def __init__(
+        self, broker: FakeBroker, book: Book, blame: Blame, health: Health, setup: Setup, *, batches: BatchRules
+    ) -> None:
         self._broker = broker
         self._book = book
         self._blame = blame
         self._health = health
         self._setup = setup
+        self._batches = batches
         self._held_at: dict[str, float] = {}
         self._suspects_at: dict[str, float] = {}
         # Beside the buffer: what lanes hold back, which the window bounds, and the runs that are out.
         held = 0 if setup.order == "partition" else setup.window
         out = setup.capacity if setup.commit.mode == "each" else setup.capacity * LARGEST_RUN
+        if setup.batch is not None:
+            out = (setup.capacity + 2) * setup.batch.size
         self._most = 2 * setup.buffer.records + setup.sweep + 1 + held + out
         self._most_bytes = 2 * setup.buffer.bytes + (setup.sweep + 1) * LONGEST_VALUE
 
@@ -49,6 +55,11 @@ class ProgressRules:
         if member.loop.holds or any(partition.holds for partition in member.loop.ownership):
             self._held_at[member.name] = now
         if not self._is_at_ease(member, now) or self._on_probation(member, now):
+            return
+        if self._setup.batch is not None:
+            starves = self._batches.starves(member, now)
+            if starves is not None:
+                self._blame("starved", starves)
             return
         if self._setup.rate is not None and now - self._book.began_at.get(member.name, 0.0) < PATIENCE_S:
             return  # something starts now and then, and it has to be one after another

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.testing.simulator import acts
+from holdfast.testing.simulator.oracle.batches import BatchRules
 from holdfast.testing.simulator.oracle.book import Book
 from holdfast.testing.simulator.oracle.epochs import Epoch
 from holdfast.testing.simulator.oracle.guards import uncounted
@@ -16,7 +17,8 @@ EARLY_S = 1e-6
 class StartRules:
     """Looks at every call of a handler."""
 
-    def __init__(self, book: Book, blame: Blame, setup: Setup) -> None:
+    def __init__(self, book: Book, blame: Blame, setup: Setup, batches: BatchRules) -> None:
+        self._batches = batches
         self._book = book
         self._blame = blame
         self._setup = setup
@@ -81,7 +83,7 @@ class StartRules:
         if queue and queue[0] is not entry:
             self._blame("P3", f"{what} before record {queue[0].number} at {queue[0].offset} of its lane is finished")
         last = epoch.uncommitted.get(lane)
-        if self._each and last is not None:
+        if self._each and last is not None and not self._batches.together(event.member, entry, last):
             self._blame("each", f"{what} before the commit of record {last.number} of its lane is stored")
 
     def _within_window(self, what: str, epoch: Epoch, entry: Entry) -> None:
