@@ -408,6 +408,27 @@ def test_a_batch_that_has_not_begun_when_a_partition_goes_comes_back_for_the_oth
     assert [world.committed(0), world.committed(1)] == [0, 2]
 
 
+def test_a_named_record_stays_behind_what_is_in_front_of_it_if_the_batch_does_not_begin_again() -> None:
+    def handle(values: list[str]) -> None:
+        if "1:1" in values:
+            raise Reject("no", index=values.index("1:1"))
+
+    world = World(handle, size=4, wait_s=0.1)
+    world.feed("aa", partition=0)
+    world.feed("aa", partition=1)
+    world.step()
+    world.step()
+    world.work()
+    world.step()  # it is known now who is to blame; the others are to run again
+    world.loop._deadline = world.clock.now
+    world.revoke(0)
+    world.loop._deadline = float("inf")
+    world.play(steps=6)
+    assert world.calls == [["0:0", "0:1", "1:0", "1:1"], ["1:0"]]
+    assert world.buried == ["1:1"]
+    assert [world.committed(0), world.committed(1)] == [0, 2]
+
+
 def test_what_is_gathered_of_a_revoked_partition_is_let_go_and_the_rest_goes_out() -> None:
     world = World(fine, size=10, wait_s=1.0)
     world.feed("aa", partition=0)

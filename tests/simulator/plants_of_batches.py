@@ -23,7 +23,13 @@ def counts_what_a_failed_batch_did_before_it_failed(patch: Patch) -> None:
 
 @plant
 def retries_a_batch_in_whatever_company_it_finds(patch: Patch) -> None:
-    patch.set(BatchLanes, "wait", lambda self, batch, _: self.put_back(batch.parts))
+    def wait(self: BatchLanes, batch: Batch, until: float) -> None:
+        if until > self._clock.monotonic():
+            self.put_back(batch.parts)
+        else:
+            before(self, batch, until)
+
+    before = patch.set(BatchLanes, "wait", wait)
 
 
 @plant
@@ -35,8 +41,8 @@ def hands_over_what_is_behind_a_record_that_it_left_out(patch: Patch) -> None:
 
 
 @plant
-def begins_a_batch_although_one_of_its_partitions_has_gone(patch: Patch) -> None:
-    patch.set(Batch, "stopped", property(lambda _: False))
+def forgets_what_lies_behind_the_bad_record(patch: Patch) -> None:
+    patch.set(BatchLanes, "put_back", lambda *_: None)
 
 
 @plant

@@ -64,5 +64,6 @@ def test_every_way_of_working_occurred(outcomes: list[Outcome]) -> None:
         (True, "none"),
     }
     assert {setup.spool for setup in setups} == {True, False}
-    batches = {(setup.order, setup.atomic) for setup in setups if setup.batch is not None}
-    assert len(batches) == 3 * 2
+    batches = [setup for setup in setups if setup.batch is not None]
+    assert {setup.order for setup in batches} == {"partition", "key", "none"}
+    assert {(setup.atomic, setup.names) for setup in batches} == {(a, n) for a in (True, False) for n in (True, False)}

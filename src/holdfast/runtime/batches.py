@@ -84,7 +84,7 @@ class Batches:
         failure, batch.failure = batch.failure, None
         bad: Bad = {}
         verdict: Verdict = verdicts.Done()
-        if failure is not None or batch.bad:
+        if failure is not None or (batch.bad and batch.given is not None):  # else it never began
             verdict = self._judged(batch, failure, bad, now)
         discarded = isinstance(verdict, verdicts.Discard)
         if discarded:

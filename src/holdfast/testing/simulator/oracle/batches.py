@@ -232,8 +232,8 @@ class BatchRules:
             or any(name == member.name for name, _ in self._book.letters)
         ):
             return None
-        if self._each and self._health.commits_disturbed_at(member.name) > now - SETTLED_S:
-            return None  # its lanes may wait for a commit
+        if self._health.commits_disturbed_at(member.name) > now - SETTLED_S:
+            return None  # it may need a commit before it starts: for its lanes, or for a lease
         if any(batch.due is not None and batch.due > now - STARVED_S for batch in self._batches.values()):
             return None
         for (name, _), epoch in self._book.epochs.items():
