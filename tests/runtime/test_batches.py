@@ -420,9 +420,9 @@ def test_a_named_record_stays_behind_what_is_in_front_of_it_if_the_batch_does_no
     world.step()
     world.work()
     world.step()  # it is known now who is to blame; the others are to run again
-    world.loop._deadline = world.clock.now
+    world.loop.draining.deadline = world.clock.now
     world.revoke(0)
-    world.loop._deadline = float("inf")
+    world.loop.draining.deadline = float("inf")
     world.play(steps=6)
     assert world.calls == [["0:0", "0:1", "1:0", "1:1"], ["1:0"]]
     assert world.buried == ["1:1"]
