@@ -51,7 +51,9 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
         assert "On the broker of `holdfast dev app:app`" in done.stderr
 
     with running("dev", "app:app", cwd=tmp_path, said=said, **here) as process:
-        until(lambda: "Feed it from another terminal" in said.read_text(), "the start")
+        until(
+            lambda: "Feed it from another terminal: holdfast send orders.payment.v1 '{" in said.read_text(), "the start"
+        )
         for amount in (1, -1, 0):
             send(amount)
         until(lambda: "charged 1 in version one" in said.read_text(), "the first record")

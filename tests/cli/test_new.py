@@ -58,11 +58,12 @@ def test_its_own_tests_pass_and_its_types_hold(project: Path) -> None:
 def test_dev_runs_it_as_it_is(project: Path, tmp_path: Path) -> None:
     said, here = tmp_path / "said", {"XDG_RUNTIME_DIR": str(tmp_path)}
     with running("dev", "shop_payments.app:app", cwd=project, said=said, **here) as process:
-        until(lambda: "Feed it from another terminal" in said.read_text(), "the start")
+        example = 'holdfast send orders.payment.v1 \'{"id": "id-1", "amount": 1}\''
+        until(lambda: f"Feed it from another terminal: {example}\n" in said.read_text(), "the start")
         for amount in (12, -1):
             done = holdfast("send", TOPIC, f'{{"id": "a1", "amount": {amount}}}', cwd=project, **here)
             assert done.returncode == 0, done.stderr
-        until(lambda: '"buried"' in said.read_text(), "the letter")
+        until(lambda: '"buried"' in said.read_text() and "processed a1" in said.read_text(), "both records")
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
     assert "NEGATIVE_AMOUNT" in said.read_text()

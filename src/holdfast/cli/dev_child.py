@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import click
 
+from holdfast.app import Consumer
 from holdfast.core.errors import SourceError, StartError
 from holdfast.core.policies import TimingPolicy
+from holdfast.decode.sample import sample
 from holdfast.kafka import KafkaAdmin, admin_properties
 from holdfast.observe.clean import clean_text
 from holdfast.runtime.clients import connection_of
@@ -90,18 +93,20 @@ class Bench:
         except SourceError as error:
             raise StartError(str(error)) from error
 
-    def say(self, settings: Settings, only: Sequence[str]) -> None:
+    def say(self, settings: Settings, consumers: Sequence[Consumer]) -> None:
         """What runs, and how to feed it."""
-        chosen = [own for name, own in settings.consumers.items() if not only or name in only]
-        for own in chosen:
+        for consumer in consumers:
+            own = settings.consumers[consumer.name]
             letters = ", ".join(sorted(set(own.dead_letter_topics.values())))
             click.echo(
                 f"  {', '.join(own.topics)} → {click.style(clean_text(own.name), bold=True)}"
                 f"   group {own.group}, dead letters {letters}",
                 err=True,
             )
-        topic = chosen[0].topics[0]
-        click.echo(f"Feed it from another terminal: holdfast send {topic} '{{\"…\": 1}}'{self._told()}", err=True)
+        shape = consumers[0].shape
+        value = sample(shape.annotation, batch=shape.batch) or '{"…": "…"}'
+        words = f"holdfast send {settings.consumers[consumers[0].name].topics[0]} {shlex.quote(value)}{self._told()}"
+        click.echo(f"Feed it from another terminal: {words}", err=True)
 
     def _told(self) -> str:
         """What commands need that would look elsewhere."""

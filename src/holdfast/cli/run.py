@@ -199,7 +199,7 @@ def _load_and_run(
     if bench is not None:
         settings = bench.prepared(settings)
         bench.make_topics(settings)
-        bench.say(settings, options.consumers)
+        bench.say(settings, app.chosen(options.consumers))
     return app.run(only=options.consumers, settings=settings, wait=options.wait)
 
 
