@@ -9,7 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src" / "holdfast"
 
-_MADE = {".git", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".import_linter_cache", ".hypothesis"}
+_CACHES = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".import_linter_cache", ".hypothesis"}
+_MADE = {".git", "build", "dist", *_CACHES}
 
 
 def project_files() -> list[Path]:
