@@ -43,6 +43,7 @@ W1 = Workload(
         Row("raw_consume", "small", 500_000),
         Row("raw_default", "small", 500_000),
         Row("holdfast_partition", "small", 500_000, 0.6),
+        Row("holdfast_scraped", "small", 500_000, 0.57),
         Row("holdfast_key", "small", 500_000, 0.35),
     ),
 )

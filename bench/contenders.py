@@ -5,6 +5,7 @@ RECORDS`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 import time
@@ -18,9 +19,12 @@ from bench.measure import Measured, OrderCheck, Stopwatch
 from holdfast import App, Context
 from holdfast.app.assembly import Assembled, assemble
 from holdfast.core.policies import CommitPolicy
+from holdfast.web.asking import ask
+from holdfast.web.one_app import Serving
 
 HANDLER_S = 0.005
 LOOK_S = 0.005
+SCRAPE_S = 0.2
 
 
 def no_op(value: bytes | None) -> None:
@@ -100,6 +104,13 @@ def holdfast_partition(brokers: str, topic: str, records: int) -> Measured:
     return _holdfast(brokers, topic, records, no_op, commit=CommitPolicy(mode="interval"), idempotent=True)
 
 
+def holdfast_scraped(brokers: str, topic: str, records: int) -> Measured:
+    """As `holdfast_partition`, with its server, which is asked for all metrics as often as no Prometheus would."""
+    return _holdfast(
+        brokers, topic, records, no_op, scraped=True, commit=CommitPolicy(mode="interval"), idempotent=True
+    )
+
+
 def holdfast_key(brokers: str, topic: str, records: int) -> Measured:
     return _holdfast(brokers, topic, records, no_op, order="key", commit=CommitPolicy(mode="interval"), idempotent=True)
 
@@ -139,14 +150,20 @@ def _holdfast(
     handler: Callable[..., Any],
     *,
     check: OrderCheck | None = None,
+    scraped: bool = False,
     **options: Any,
 ) -> Measured:
-    app = App("bench", kafka={"brokers": brokers})
+    app = App("bench", kafka={"brokers": brokers}, health={"port": 0, "enabled": scraped})
     app.consumer(topic, name="bench", group=f"bench-{uuid.uuid4()}", **options)(handler)
-    assembled = assemble(app.chosen(), app.settings(environ={}), wait=False)
+    settings = app.settings(environ={})
+    assembled = assemble(app.chosen(), settings, wait=False)
     measured: list[Measured] = []
     threading.Thread(target=_watch, args=(assembled, records, check, measured), daemon=True).start()
-    code = assembled.run()
+    with Serving(settings) as serving:
+        serving.show(assembled.parts)
+        if serving.url:
+            threading.Thread(target=_scrape, args=(serving.url,), daemon=True).start()
+        code = assembled.run()
     if code != 0 or not measured:
         raise RuntimeError(f"holdfast ended with {code}")
     return measured[0]
@@ -167,6 +184,13 @@ def _watch(assembled: Assembled, records: int, check: OrderCheck | None, measure
     measured.append(watch.stop(records, order_violations=check.violations if check else 0, notes=notes))
 
 
+def _scrape(url: str) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            ask(url, "/metrics", headers={"Accept": "application/openmetrics-text"})
+        time.sleep(SCRAPE_S)
+
+
 CONTENDERS = {
     function.__name__: function
     for function in (
@@ -175,6 +199,7 @@ CONTENDERS = {
         raw_commit_each,
         raw_serial,
         holdfast_partition,
+        holdfast_scraped,
         holdfast_key,
         holdfast_each,
         holdfast_async,
