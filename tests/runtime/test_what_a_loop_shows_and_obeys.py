@@ -157,3 +157,18 @@ def test_work_under_way_is_shown_by_where_it_is_oldest_first() -> None:
     }
     assert (state.name, left_out) == (world.loop.plan.name, 0)
     assert "secret" not in repr(lanes)
+
+
+def test_a_batch_that_waits_for_its_retry_is_shown_as_one() -> None:
+    def fail(values: list[str]) -> None:
+        raise TimeoutError
+
+    world = world_of(fail, size=3)
+    world.feed("abc")
+    world.step()
+    world.step()
+    world.work()
+    world.step()
+    state, [lane], _ = told(world, "show")
+    assert (lane.state, lane.records, lane.offset, lane.attempt, lane.code) == ("waiting", 3, 0, 2, "TIMEOUT")
+    assert state.waiting == 3

@@ -124,6 +124,11 @@ class BatchLanes:
 
     # -- batches that failed
 
+    @property
+    def kept(self) -> list[Batch]:
+        """Batches that failed and wait, or are about to run again."""
+        return list(self._kept)
+
     def wait(self, batch: Batch, until: float) -> None:
         """It runs again then, with the same records, and keeps its lanes until then."""
         self._kept.add(batch)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, Literal
 
+from holdfast.core.batches import Batch
 from holdfast.core.partitions import Partition
 from holdfast.core.records import TopicPartition
 from holdfast.core.returned import original
 from holdfast.core.runs import Case, Run
 from holdfast.observe.logs import get_logger
 from holdfast.observe.shapes import ConsumerState, Done, LaneState, Problem
+from holdfast.runtime.batch_lanes import BatchLanes
 from holdfast.runtime.counts import Labels
 from holdfast.runtime.guards import BREAKER, STORM
 
@@ -138,7 +140,8 @@ class Operator:
         loop = self._loop
         running = {run.case for run in loop.in_flight if run.case is not None}
         cases = [case for partition in loop.ownership for case in partition.cases if case not in running]
-        work: list[Run | Case] = [*loop.in_flight, *cases]
+        batches = loop.lanes.kept if isinstance(loop.lanes, BatchLanes) else []
+        work: list[Run | Case] = [*loop.in_flight, *cases, *(batch for batch in batches if batch.parts)]
         oldest = nsmallest(MOST_LANES, work, key=lambda one: one.begun_at)
         lanes = tuple(self._lane(one, now) for one in oldest)
         return loop.vitals.look(now), lanes, max(0, len(work) - MOST_LANES)
@@ -156,6 +159,18 @@ class Operator:
                 for_s=now - one.begun_at,
                 error_type=labels.error_type,
                 code=labels.code,
+            )
+        if isinstance(one, Batch) and one not in self._loop.in_flight:
+            first = original(one.parts[0].messages[0])
+            return LaneState(
+                state="waiting",
+                topic=first.topic(),
+                partition=first.partition(),
+                offset=first.offset(),
+                records=one.left,
+                attempt=one.failures + 1,
+                for_s=now - one.begun_at,
+                code=one.found.code if one.found else "",
             )
         record = original(one.messages[min(max(0, one.current), len(one.messages) - 1)])
         return LaneState(

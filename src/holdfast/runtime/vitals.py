@@ -19,6 +19,7 @@ from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Run
 from holdfast.observe.shapes import ConsumerState, GuardState, Hold, PartitionState, Phase, Refused
 from holdfast.observe.tally import BOUNDS_S
+from holdfast.runtime.batch_lanes import BatchLanes
 from holdfast.runtime.burying import BuryingStatus
 from holdfast.runtime.counts import exemplar_of
 from holdfast.runtime.endings import DRAIN
@@ -137,7 +138,7 @@ class Vitals:
             holds=tuple(Hold(name=name, for_s=now - since) for name, since in sorted(loop.holds.since.items())),
             in_flight=sum(map(_left, in_flight)),
             oldest_in_flight_s=max((now - run.begun_at for run in in_flight), default=0.0),
-            waiting=max(0, sum(one.cases for one in partitions) - len(cases.settling)),
+            waiting=self._waiting(partitions),
             settling=len(cases.settling),
             letters_refused=_refused(cases.burying.status(), now),
             moves_refused=_refused(cases.moving.status(), now),
@@ -151,6 +152,13 @@ class Vitals:
         )
         self.looked_at = now
         return self.state
+
+    def _waiting(self, partitions: Sequence[PartitionState]) -> int:
+        """Failed records that are not being moved or buried, batches of them included."""
+        loop = self._loop
+        batches = loop.lanes.kept if isinstance(loop.lanes, BatchLanes) else []
+        cases = sum(one.cases for one in partitions) - len(loop.cases.settling)
+        return max(0, cases) + sum(batch.left for batch in batches)
 
     def _phase(self) -> Phase:
         loop = self._loop
