@@ -13,12 +13,14 @@ DIST := --dist loadfile --no-loadscope-reorder
 BENCH_ARGS  ?=
 # More for the demo, e.g. DEMO_ARGS=--kafka.
 DEMO_ARGS   ?=
+# Which examples, e.g. EXAMPLES="card_fraud worker_loop"; all of them if it is empty.
+EXAMPLES    ?=
 
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo picture test test-full check docs docs-serve format bench kafka needs lock clean always
+.PHONY: help setup demo picture examples test test-full check docs docs-serve format bench kafka needs lock clean always
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,13 +39,17 @@ picture: setup ## take the picture of the demo in the README anew
 	@mkdir -p docs/pictures
 	$(BIN)/holdfast demo --svg docs/pictures/demo.svg
 
+examples: needs setup kafka ## every service in examples/ on Kafka and PostgreSQL, with faults; ends with an account each
+	$(BIN)/python -m examples $(EXAMPLES)
+
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
 	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing" $(PYTEST_ARGS)
 	$(BIN)/pytest -m "timing and not long" $(PYTEST_ARGS)
 
-test-full: needs setup kafka check ## the long tests too
+test-full: needs setup kafka check ## the long tests and the examples, too
 	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing" $(PYTEST_ARGS)
 	$(BIN)/pytest -m timing $(PYTEST_ARGS)
+	$(BIN)/python -m examples
 
 check: setup ## format, lint, types, layers, documentation; changes nothing
 	$(BIN)/ruff format --check
@@ -76,4 +82,4 @@ lock: ## resolve the versions anew (needs uv on the PATH)
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools examples -name __pycache__ -type d -prune -exec rm -rf {} +

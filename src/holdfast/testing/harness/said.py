@@ -40,5 +40,5 @@ class Said(logging.Handler):
         place = (str(fields.get("topic")), fields.get("partition"), fields.get("offset"))
         if entry.event == "retry":
             self.retries[place] += 1  # type: ignore[index] # such entries have both numbers
-        elif entry.event == "discard":
+        elif entry.event in ("discard", "sensitive_data_discarded"):
             self.discarded.add(place)  # type: ignore[arg-type]

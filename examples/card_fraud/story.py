@@ -1,0 +1,135 @@
+"""The service with everything that goes wrong in production: bad events, duplicates, card numbers, kill -9, a database
+that goes away, reference data that is missing; and at the end a replay.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from examples.stage.account import Account
+from examples.stage.postgres import change, rows
+from examples.stage.process import until
+from examples.stage.stage import Stage
+
+TOPIC = "fraud.card.decisions.v1"
+LETTERS = "fraud.card.decisions.v1.dlq.local"
+GROUP = "card-fraud-transaction-management.local"
+TRANSACTIONS = 300
+SCHEMA = Path(__file__).with_name("schema.sql")
+FIELDS = ("card_token", "amount", "currency", "decision", "decision_reason")
+
+
+def event(number: int, kind: str = "PREAUTH", **fields: object) -> dict[str, object]:
+    """An event that is right, but for what `fields` say."""
+    decided = {"decision": "APPROVE", "decision_reason": "low risk"} if kind == "PREAUTH" else {}
+    return {
+        "transaction_id": f"tx-{number:04}",
+        "evaluation_type": kind,
+        "transaction_timestamp": f"2026-01-27T10:{number // 60 % 60:02}:{number % 60:02}Z",
+        "card_token": f"tok_{number % 40:04}",
+        "amount": f"{number}.50",
+        "currency": "EUR",
+        **decided,
+        **fields,
+    }
+
+
+POISON: dict[str, tuple[bytes, str]] = {
+    "cut short": (b'{"transaction_id": "tx-', "DECODE_FAILED"),
+    "no card": (
+        json.dumps({k: v for k, v in event(9001).items() if k != "card_token"}).encode(),
+        "MISSING_REQUIRED_FIELD",
+    ),
+    "unknown decision": (json.dumps(event(9002, decision="MAYBE")).encode(), "ENUM_INVALID"),
+    "negative amount": (json.dumps(event(9003, amount="-1.00")).encode(), "SCHEMA_INVALID"),
+    "PREAUTH without decision": (json.dumps(event(9004, decision=None)).encode(), "SCHEMA_INVALID"),
+    "POSTAUTH with decision": (json.dumps(event(9005, "POSTAUTH", decision="APPROVE")).encode(), "SCHEMA_INVALID"),
+}
+
+
+class Sent:
+    """What goes into the topic, and who is who: an event is known by its bytes, or by where it stands."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self.records: list[tuple[str, bytes]] = []
+        self.identities: dict[bytes, str] = {}
+        self.first: dict[str, dict[str, object]] = {}
+
+    def add(self, key: str, value: bytes, identity: str, *ends: str) -> None:
+        self.records.append((key, value))
+        self.identities[value] = identity
+        if ends:
+            self._account.expect(identity, *ends)
+
+    def add_event(self, told: dict[str, object], *ends: str) -> None:
+        identity = f"{told['transaction_id']}/{told['evaluation_type']}"
+        self.first.setdefault(identity, told)
+        self.add(str(told["transaction_id"]), json.dumps(told).encode(), identity, *ends)
+
+
+def everything(account: Account) -> Sent:
+    sent = Sent(account)
+    for number in range(TRANSACTIONS):
+        sent.add_event(event(number), "stored")
+        sent.add_event(event(number, "POSTAUTH"), "stored")
+        if number % 10 == 0:  # the same evaluation again, with another outcome: the first one holds
+            sent.add_event(event(number, decision="DECLINE", decision_reason="sent again"))
+        if number % 50 == 7:
+            card = {"note": "customer read out 4111 1111 1111 1111", "n": number}
+            sent.add("pan", json.dumps(event(number) | card).encode(), f"card number {number}", "discarded")
+    for name, (value, code) in POISON.items():
+        sent.add(name, value, name, f"buried {code}")
+    for number in range(8000, 8005):
+        sent.add_event(event(number, currency="CHF"), "buried DB_CONSTRAINT_VIOLATION", "stored")
+    return sent
+
+
+def story(stage: Stage) -> Account:
+    account = Account("card_fraud")
+    database = stage.postgres.create("card_fraud", SCHEMA.read_text())
+    stage.topics(TOPIC)
+    sent = everything(account)
+    where = dict(zip(stage.send(TOPIC, sent.records), sent.records, strict=True))
+    breaker = {"HOLDFAST_CONSUMERS_INGEST_BREAKER_OPEN_S": "1"}  # so that the run need not wait 10 s for a probe
+    service = stage.app("examples.card_fraud.service:app", DATABASE_URL=database, **breaker)
+
+    def stored() -> int:
+        return int(rows(database, "SELECT count(*) FROM fraud_gov.transactions")[0][0])
+
+    service.start()
+    until(lambda: service.check() and stored() > 100, "100 decisions are stored")
+    service.kill()
+    service.start()
+    until(lambda: service.check() and stored() > 250, "250 decisions are stored")
+    stage.postgres.stop()
+    until(lambda: service.check() and list(service.said("breaker_opened")), "the breaker opens")
+    stage.postgres.start()
+    stage.until_read(service, (GROUP, TOPIC))
+
+    change(database, "INSERT INTO fraud_gov.currencies VALUES ('CHF')")
+    for _ in range(2):  # twice, because an operator will: it must do no harm
+        stage.holdfast("dlq", "replay", LETTERS, "--code", "DB_CONSTRAINT_VIOLATION", "--yes")
+        stage.until_read(service, (GROUP, TOPIC))
+    account.check("the service did not end cleanly", right=service.stop() == 0)
+
+    discarded = [(one["topic"], one["partition"], one["offset"]) for one in service.said("sensitive_data_discarded")]
+    return reconcile(stage, account, sent, database, [where[place] for place in discarded])
+
+
+def reconcile(stage: Stage, account: Account, sent: Sent, database: str, discarded: list[tuple[str, bytes]]) -> Account:
+    """From the database, the letters and the log."""
+    account.note("discarded", (sent.identities[value] for _, value in discarded))
+    for letter in stage.letters(LETTERS):
+        identity = sent.identities.get(letter.value or b"", f"letter about {letter.topic}[{letter.partition}]")
+        account.note(f"buried {letter.error_code}", [identity])
+        account.check(f"a card number is in the letter of {identity}", right=b"1111" not in (letter.value or b""))
+    query = f"SELECT transaction_id, evaluation_type, {', '.join(FIELDS)} FROM fraud_gov.transactions"  # noqa: S608
+    for transaction, kind, *found in rows(database, query):
+        identity = f"{transaction}/{kind}"
+        account.note("stored", [identity])
+        meant = [sent.first.get(identity, {}).get(name) for name in FIELDS]
+        told = [value if value is None else str(value) for value in found]
+        account.check(f"{identity} is not what was decided first: {told}", right=told == meant)
+    return account

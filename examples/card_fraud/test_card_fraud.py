@@ -1,0 +1,93 @@
+"""What becomes of each kind of event, on the engine in memory. The database's part is in the story."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import asyncpg
+import pytest
+
+from examples.card_fraud.events import DecisionEvent
+from examples.card_fraud.service import TOPIC, make_app
+from examples.card_fraud.story import POISON, event
+from holdfast.testing.harness import Harness, harness
+
+
+class Shelf:
+    """A store that fails as often as it is told."""
+
+    def __init__(self, error: Exception | None = None, times: int = 0) -> None:
+        self.kept: list[DecisionEvent] = []
+        self._error = error
+        self._times = times
+
+    async def keep(self, event: DecisionEvent, raw: bytes) -> None:
+        assert json.loads(raw)["transaction_id"] == event.transaction_id
+        self._times -= 1
+        if self._error is not None and self._times >= 0:
+            raise self._error
+        self.kept.append(event)
+
+
+def sent(value: object, shelf: Shelf) -> Harness:
+    async def story() -> Harness:
+        async with harness(make_app(shelf)) as h:
+            await h.send(TOPIC, value, key="tx-0001")
+            return h
+
+    return asyncio.run(story())
+
+
+@pytest.mark.parametrize("kind", ["PREAUTH", "POSTAUTH"])
+def test_an_event_that_is_right_is_kept(kind: str) -> None:
+    shelf = Shelf()
+    assert sent(event(1, kind), shelf).dead == []
+    assert [one.evaluation_type for one in shelf.kept] == [kind]
+
+
+@pytest.mark.parametrize("name", POISON)
+def test_poison_is_buried_at_once_with_its_code(name: str) -> None:
+    value, code = POISON[name]
+    shelf = Shelf()
+    [letter] = sent(value, shelf).dead
+    assert (letter.error_code, letter.value, letter.retry_count) == (code, value, 0)
+    assert (letter.group, shelf.kept) == ("card-fraud-transaction-management.local", [])
+
+
+@pytest.mark.parametrize("field", ["decision", "decision_reason"])
+def test_preauth_needs_both_and_postauth_takes_neither(field: str) -> None:
+    for told in (event(1, "PREAUTH") | {field: None}, event(1, "POSTAUTH") | {field: "APPROVE"}):
+        [letter] = sent(told, Shelf()).dead
+        assert letter.error_code == "SCHEMA_INVALID"
+
+
+def test_a_card_number_is_discarded_and_in_no_letter() -> None:
+    shelf = Shelf()
+    h = sent(event(1, note="4111 1111 1111 1111"), shelf)
+    assert (len(h.discarded), h.dead, shelf.kept) == (1, [], [])
+
+
+def test_a_deadlock_is_tried_again() -> None:
+    shelf = Shelf(asyncpg.exceptions.DeadlockDetectedError("deadlock detected"), times=2)
+    h = sent(event(1), shelf)
+    assert (h.dead, len(shelf.kept), h.retries(h.processed[0])) == ([], 1, 2)
+
+
+def test_a_database_that_is_away_for_an_hour_costs_no_letter() -> None:
+    shelf = Shelf(ConnectionRefusedError("the database is away"), times=60)
+    h = sent(event(1), shelf)
+    assert (h.dead, len(shelf.kept)) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "retries"),
+    [
+        (asyncpg.exceptions.DeadlockDetectedError("again and again"), "DB_TRANSIENT_ERROR", 3),
+        (asyncpg.exceptions.ForeignKeyViolationError("no such currency"), "DB_CONSTRAINT_VIOLATION", 0),
+        (RuntimeError("nobody knows"), "UNHANDLED_EXCEPTION", 0),
+    ],
+)
+def test_what_does_not_pass_becomes_a_letter(error: Exception, code: str, retries: int) -> None:
+    [letter] = sent(event(1), Shelf(error, times=99)).dead
+    assert (letter.error_code, letter.retry_count) == (code, retries)

@@ -1,0 +1,39 @@
+"""An account that could not say `lost 1` would be worth nothing."""
+
+from __future__ import annotations
+
+from examples.stage.account import Account
+
+
+def account() -> Account:
+    made = Account("shop")
+    made.expect("a", "stored")
+    made.expect("b", "buried")
+    made.note("stored", ["a"])
+    made.note("buried", ["b"])
+    return made
+
+
+def test_everything_where_it_belongs_is_right() -> None:
+    assert account().is_right
+
+
+def test_what_came_to_no_end_is_lost() -> None:
+    made = account()
+    made.expect("c", "stored")
+    assert (made.lost, made.is_right) == (["c"], False)
+    assert "  lost       1  (c)" in list(made.lines())
+
+
+def test_what_ended_elsewhere_or_twice_is_wrong() -> None:
+    made = account()
+    made.note("buried", ["a"])
+    assert made.wrong == {"a": "buried + stored instead of stored"}
+    assert not made.is_right
+
+
+def test_what_nobody_sent_is_a_stranger_and_a_problem_is_told() -> None:
+    made = account()
+    made.note("stored", ["z"])
+    made.check("a row was changed", right=False)
+    assert (made.strangers, made.problems, made.is_right) == (["z"], ["a row was changed"], False)
