@@ -52,6 +52,7 @@ class SimSpool:
         self._keeper = Keeper(store, _Onward(sink), process.clock, self._post)
         self._items: list[Item] = []
         self._due = inf
+        self._known: set[bytes] = set()  # what is to be kept now, and of which a copy is there already
         self.handed: list[Outgoing] = []
 
     def open(self) -> None:
@@ -62,11 +63,12 @@ class SimSpool:
         self._wake(self._rng.uniform(*WORK_S))
 
     def keep(self, outgoing: Outgoing, told: Keeping) -> None:
-        number = self._hand(outgoing)
+        number, identity = self._hand(outgoing), letter_of(outgoing).identity
 
         def noted(outcome: Kept | SpoolError) -> None:
             if isinstance(outcome, Kept):
-                self._trace.add(LetterKept(self._now(), self._process.name, number))
+                known = identity in self._known
+                self._trace.add(LetterKept(self._now(), self._process.name, number, known=known))
             told(outcome)
 
         self._items.append(Keep(outgoing, noted))
@@ -102,6 +104,8 @@ class SimSpool:
         items, self._items = self._items, []
         try:
             now = self._now()
+            keeps = [letter_of(item.outgoing).identity for item in items if isinstance(item, Keep)]
+            self._known = {identity for identity in keeps if self._keeper.knows(identity)}
             self._keeper.take(items, now)
             wait_s = self._keeper.step(now)
         except ProcessDied:

@@ -137,21 +137,25 @@ class GuardRules:
             return  # too late
         seen, outage = self._seen(event.member), event.outcome == OUTAGE
         self._ended_rightly(event.member, seen)
+        judged = self._is_judged(event)
         if seen.probe == event.call:
             seen.probe = None
             if event.outcome == "ok":
                 seen.freed_at = event.at
-            partition = self._book.members[event.member].loop.ownership.get(event.place)
-            epoch, _ = self._book.calls[event.call]
-            judged = epoch is not None and epoch.alive and partition is not None and not partition.closing
             if outage and judged:
                 seen.breaker_at = event.at
             if event.outcome not in ("ok", "Discard") and judged:
                 seen.storm_at = event.at
         if event.outcome in ("ok", "Discard"):
             seen.letters = 0
-        if self._setup.breaker is not None and BREAKER not in seen.holds:
+        if self._setup.breaker is not None and BREAKER not in seen.holds and (judged or not outage):
             self._count(self._setup.breaker, seen, event.at, outage=outage)
+
+    def _is_judged(self, event: acts.HandlerEnded | acts.TimedOut) -> bool:
+        """Whether a failure decides anything: whoever gets the partition next begins anew what failed while it went."""
+        partition = self._book.members[event.member].loop.ownership.get(event.place)
+        epoch, _ = self._book.calls[event.call]
+        return epoch is not None and epoch.alive and partition is not None and not partition.closing
 
     @staticmethod
     def _count(breaker: BreakerPolicy, seen: _Seen, now: float, *, outage: bool) -> None:

@@ -63,7 +63,8 @@ class StartRules:
             self._book.take_back(epoch, entry)
             return
         most = self._setup.retry.max_retries
-        if copied is None and most is not None and event.attempt > most + 1:
+        # What is too large for its retry topic is tried once more where it is.
+        if copied is None and most is not None and event.attempt > most + 1 + bool(self._setup.tiers):
             self._blame("retry", f"{what} as attempt {event.attempt}; the policy allows {most} retries")
         if event.attempt != before + failures + 1 and not entry.forged:
             self._blame("retry", f"{what} as attempt {event.attempt}; it failed {failures} times since it owns it")
