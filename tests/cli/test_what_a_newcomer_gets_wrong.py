@@ -104,7 +104,9 @@ def test_a_port_that_is_taken(project: Path, taken: int) -> None:
     assert (code, f"Port {taken} on 127.0.0.1 is taken" in text, "choose another port" in text) == (3, True, True), text
     told = {"HEALTH_CHECK_PORT": str(taken), "HOLDFAST_HEALTH_HOST": "127.0.0.1", "HEALTH_CHECK_ENABLED": "true"}
     code, text = said(project, "run", "app:app", **told)
-    assert (code, "Address already in use" in text, "Set HEALTH_CHECK_PORT" in text) == (2, True, True), text
+    assert (code, "Address already in use" in text, "HEALTH_CHECK_PORT to another port" in text) == (2, True, True), (
+        text
+    )
 
 
 def test_a_port_that_does_not_speak_kafka_as_we_do(project: Path, taken: int) -> None:

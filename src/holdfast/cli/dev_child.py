@@ -17,7 +17,7 @@ from holdfast.decode.sample import sample
 from holdfast.kafka import KafkaAdmin, admin_properties
 from holdfast.observe.clean import clean_text
 from holdfast.runtime.clients import connection_of
-from holdfast.runtime.preflight import LETTER_TOPIC_CONFIG
+from holdfast.runtime.preflight import topics_of
 from holdfast.settings import ConsumerSettings, HealthSettings, Settings
 from holdfast.testing.loopback import is_free
 
@@ -50,7 +50,7 @@ class Bench:
             ssl_key_password=None,
             librdkafka=MappingProxyType({}),
         )
-        consumers = {name: self._quick(own) for name, own in settings.consumers.items()}
+        consumers = {name: self._quick(_made(own)) for name, own in settings.consumers.items()}
         return replace(settings, kafka=kafka, consumers=MappingProxyType(consumers), health=_health(settings))
 
     def _quick(self, own: ConsumerSettings) -> ConsumerSettings:
@@ -70,26 +70,16 @@ class Bench:
 
     def make_topics(self, settings: Settings) -> None:
         """Everything that the app reads or writes by itself. Raises StartError."""
-        sources = sorted({topic for own in settings.consumers.values() for topic in own.topics})
-        letters = sorted({topic for own in settings.consumers.values() for topic in own.dead_letter_topics.values()})
         if self.embedded:
             from holdfast.testing.embedded import make_topics
 
-            retries = {
-                retry
-                for own in settings.consumers.values()
-                for topic in own.topics
-                for retry in own.retry_topics.topics(topic, own.group)
-            }
-            make_topics(self.address, [*sources, *letters, *sorted(retries)])
+            make_topics(self.address, sorted(topics_of(settings)))
             return
         admin = KafkaAdmin(admin_properties(connection_of(settings.kafka)))
-        try:
-            there = admin.names(ASK_TIMEOUT_S)
-            for topic in sources + letters:  # the start makes retry topics, with the times that they need
-                if topic not in there:
-                    config = LETTER_TOPIC_CONFIG if topic in letters else {}
-                    admin.create_topic(topic, partitions=self.partitions, timeout_s=ASK_TIMEOUT_S, config=config)
+        sources = {topic for own in settings.consumers.values() for topic in own.topics}
+        try:  # all others are made by the start, as in production
+            for topic in sorted(sources - admin.names(ASK_TIMEOUT_S)):
+                admin.create_topic(topic, partitions=self.partitions, timeout_s=ASK_TIMEOUT_S)
         except SourceError as error:
             raise StartError(str(error)) from error
 
@@ -112,6 +102,15 @@ class Bench:
         """What commands need that would look elsewhere."""
         named = any(os.environ.get(name) for name in BROKER_VARIABLES)
         return f" --brokers {self.address}" if named else ""
+
+
+def _made(own: ConsumerSettings) -> ConsumerSettings:
+    """Here everything may be made, whatever holds where the app will run."""
+    return replace(
+        own,
+        dead_letter=replace(own.dead_letter, create_topic=True),
+        retry_topics=replace(own.retry_topics, create_topics=True),
+    )
 
 
 def _health(settings: Settings) -> HealthSettings:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.kafka.probe import ClusterFacts, KafkaProbe
     from holdfast.settings import Settings
 
+MOST_QUESTIONS: Final = 4
 MARKS: Final[dict[Status, tuple[str, str]]] = {
     "ok": ("ok", "green"),
     "warning": ("warning", "yellow"),
@@ -154,22 +155,24 @@ def _look(probe: KafkaProbe, facts: ClusterFacts, connection: Connection, settin
     from holdfast.kafka.admin import KafkaAdmin
     from holdfast.kafka.config import admin_properties
     from holdfast.kafka.probe import GroupFacts, Held, TopicProbe
+    from holdfast.runtime.preflight import topics_of
 
-    consumers = settings.consumers.values()
-    names = {topic for own in consumers for topic in (*own.topics, *own.dead_letter_topics.values())}
-    names |= {retry for own in consumers for one in own.topics for retry in own.retry_topics.topics(one, own.group)}
+    names = sorted(topics_of(settings))
     admin = KafkaAdmin(admin_properties(connection))
-    topics = probe.topics(sorted(names), timeout_s) if facts.led else _listed(admin, sorted(names), timeout_s)
+    topics = probe.topics(names, timeout_s) if facts.led else _listed(admin, names, timeout_s)
     groups: dict[str, GroupFacts | SourceError] = {}
     held: dict[str, Held] = {}
     configs: dict[str, dict[str, str]] = {}
-    for own in consumers if facts.led else ():
+    deadline = time.monotonic() + MOST_QUESTIONS * timeout_s  # each may take its time, but not all of them
+    for own in settings.consumers.values() if facts.led else ():
+        if time.monotonic() >= deadline:
+            break
         try:
             groups[own.group] = probe.group(own.group, timeout_s)
         except SourceError as error:
             groups[own.group] = error
     for name, told in topics.items():
-        if isinstance(told, TopicProbe):
+        if isinstance(told, TopicProbe) and time.monotonic() < deadline:
             try:
                 configs[name] = admin.topic_config(name, timeout_s)
                 held[name] = probe.held(name, told.partitions, timeout_s)

@@ -66,7 +66,8 @@ def _reached(connection: Connection, address: str, timeout_s: float) -> Finding:
     try:
         KafkaAdmin(admin_properties(replace(connection, brokers=(address,)))).check(timeout_s)
     except SourceError as error:
-        return Finding("broker", "problem", f"{address} does not let us in: {error}", _login_hint(connection))
+        why = str(error).partition(". ")[0]  # the rest is advice, of which ours is nearer
+        return Finding("broker", "problem", f"{address} does not let us in: {why}", _login_hint(connection))
     except HoldfastError as error:
         return Finding("settings", "problem", str(error), "Put the client's properties right.")
     login = f" as {connection.sasl_username}" if connection.sasl_username else ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -68,7 +69,7 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
         with told_as_start_error():
             facts = admin.topics([topic], REACH_S)[topic]
         if facts is None:
-            raise StartError(f"There is no topic {topic}. `holdfast dev` makes the topics of an app; so does a broker.")
+            raise StartError(_no_topic(topic, admin.names(REACH_S)))
         partition = options["partition"]
         if partition is not None and partition >= facts.partitions:
             raise ConfigError(f"{topic} has {facts.partitions} partitions, from 0; there is no partition {partition}.")
@@ -79,6 +80,12 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
     if sending.failed:
         raise click.exceptions.Exit(EXIT_PARTIAL)
+
+
+def _no_topic(topic: str, there: Collection[str]) -> str:
+    near = difflib.get_close_matches(topic, there, n=1)
+    hint = f"Did you mean {near[0]}? " if near else ""
+    return f"There is no topic {topic}. {hint}`holdfast dev` makes the topics of an app."
 
 
 def _records(topic: str, value: str | None, lines: IO[bytes] | None, options: dict[str, Any]) -> Iterator[Outgoing]:

@@ -12,7 +12,7 @@ from holdfast.core.retry_topics import Tiers
 from holdfast.kafka import KafkaAdmin, TopicFacts
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.retry_topics import RetryTopicsGround
-from holdfast.settings import ConsumerSettings
+from holdfast.settings import ConsumerSettings, Settings
 
 log = get_logger("holdfast.start")
 
@@ -44,6 +44,16 @@ def preflight(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings], *, wait:
         return _look(admin, consumers)
     except SourceError as error:
         raise StartError(str(error)) from error
+
+
+def topics_of(settings: Settings) -> set[str]:
+    """Every topic that the app's consumers read or bury into, retry topics too."""
+    found: set[str] = set()
+    for own in settings.consumers.values():
+        found.update(own.topics, own.dead_letter_topics.values())
+        for topic in own.topics:
+            found.update(own.retry_topics.topics(topic, own.group))
+    return found
 
 
 def _reach(admin: KafkaAdmin, *, wait: bool) -> None:
