@@ -87,6 +87,17 @@ def test_brokers_are_away_until_something_comes_from_them_or_the_complaint_is_ol
     assert looked(world, AWAY_S).brokers == ""
 
 
+def test_a_consumer_whose_partitions_are_lost_is_no_member_until_it_gets_some_again() -> None:
+    world = world_of()
+    world.loop.on_lost(world.places)
+    state = looked(world)
+    assert (state.member, state.lost, state.partitions) == (False, True, ())
+    world.loop.on_assigned([])
+    state = looked(world)
+    assert (state.member, state.lost) == (True, False)
+    assert world.loop.vitals.rebalances == {"assigned": 2, "revoked": 0, "lost": 1}
+
+
 def test_a_consumer_that_is_paused_starts_nothing_and_goes_on_when_it_is_resumed() -> None:
     world = world_of(capacity=1)
     world.feed("abc")

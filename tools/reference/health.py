@@ -19,8 +19,8 @@ INTRODUCTION = """# Health
 | `/health/ready` | it can do its work | readiness probes, alerts |
 | `/health/startup` | every consumer has joined its group once | startup probes |
 
-Otherwise it is 503. The body is JSON, always with all reasons: `code` is constant, `text` is for people, `live` and
-`ready` say whether the reason fails those questions. Lag, brokers that are away, dead letters and guards never fail
+Otherwise it is 503. The body is JSON, always with all reasons: `code` is constant, `text` is for people, `fails_live`
+and `fails_ready` say which questions the reason fails. Lag, brokers that are away, dead letters and guards never fail
 liveness: a restart would not help. What somebody paused by hand is in good order.
 
 Host and port are [settings](settings.md#health): `HEALTH_CHECK_PORT` (8080), `HEALTH_CHECK_ENABLED`.
@@ -59,11 +59,15 @@ def _in(function: ast.FunctionDef) -> Iterator[Given]:
             case ast.Name(id="_failing"):
                 said, level, ready = call.args, "failing", True
             case ast.Name(id="Reason") if isinstance(named["code"], ast.Constant):
-                said, level, ready = [named["code"], named["text"]], _text(named["level"]), _is_true(named.get("ready"))
+                said, level, ready = (
+                    [named["code"], named["text"]],
+                    _text(named["level"]),
+                    _is_true(named.get("fails_ready")),
+                )
             case _:
                 continue
         text = _before(function, call) if isinstance(said[1], ast.Name) else _text(said[1])
-        yield Given(_text(said[0]), level, _is_true(named.get("live")), ready, text)
+        yield Given(_text(said[0]), level, _is_true(named.get("fails_live")), ready, text)
 
 
 def _before(function: ast.FunctionDef, call: ast.Call) -> str:

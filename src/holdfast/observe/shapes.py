@@ -131,9 +131,9 @@ class Reason(Shape, frozen=True, kw_only=True):
     level: Level
     text: str
     consumer: str = ""
-    live: bool = False
+    fails_live: bool = False
     """Whether a restart is the remedy."""
-    ready: bool = False
+    fails_ready: bool = False
     """Whether the app cannot do its work because of it."""
 
 

@@ -72,7 +72,7 @@ class Children(Subject):
         missing = [process for process in self._doors.all() if process not in answers]
         if missing:
             text = f"Process {', '.join(missing)} does not answer: it starts, or starts anew."
-            reasons.append(Reason(code="process_away", level="degraded", text=text, ready=True))
+            reasons.append(Reason(code="process_away", level="degraded", text=text, fails_ready=True))
         worst = {"ok": 0, "degraded": 1, "failing": 2}
         return HealthReport(
             status=max((reason.level for reason in reasons), key=worst.__getitem__, default="ok"),

@@ -33,8 +33,8 @@ def health_of(seen: Seen) -> HealthReport:
     status: Level = max((reason.level for reason in reasons), key=_WORSE.__getitem__, default="ok")
     return HealthReport(
         status=status,
-        live=not any(reason.live for reason in reasons),
-        ready=not any(reason.ready for reason in reasons),
+        live=not any(reason.fails_live for reason in reasons),
+        ready=not any(reason.fails_ready for reason in reasons),
         started=not seen.starting and all(one.phase != "starting" for one in seen.consumers.values()),
         app=seen.app,
         uptime_s=round(seen.uptime_s, 3),
@@ -57,9 +57,9 @@ def _short(state: ConsumerState) -> ConsumerHealth:
 
 def _reasons(seen: Seen) -> Iterator[Reason]:
     if seen.starting:
-        yield Reason(code="starting", level="degraded", text=seen.starting, ready=True)
+        yield Reason(code="starting", level="degraded", text=seen.starting, fails_ready=True)
     if seen.draining:
-        yield Reason(code="draining", level="degraded", text="It is about to end.", ready=True)
+        yield Reason(code="draining", level="degraded", text="It is about to end.", fails_ready=True)
     if seen.spool is not None:
         yield from _spool(seen.spool)
     for state in seen.consumers.values():
@@ -73,13 +73,13 @@ def _of(state: ConsumerState, reason: Reason) -> Reason:
         level=reason.level,
         text=clean_text(reason.text),
         consumer=state.name,
-        live=reason.live,
-        ready=reason.ready,
+        fails_live=reason.fails_live,
+        fails_ready=reason.fails_ready,
     )
 
 
-def _failing(code: str, text: str, *, live: bool = False) -> Reason:
-    return Reason(code=code, level="failing", text=text, live=live, ready=True)
+def _failing(code: str, text: str, *, fails_live: bool = False) -> Reason:
+    return Reason(code=code, level="failing", text=text, fails_live=fails_live, fails_ready=True)
 
 
 def _spool(spool: SpoolState) -> Iterator[Reason]:
@@ -100,7 +100,7 @@ def _loop(state: ConsumerState) -> Iterator[Reason]:
         yield _failing("halted", f"A verdict halted it: {state.why}")
     elif state.phase != "draining" and state.turn_age_s > state.longest_turn_s:
         text = f"Its loop has not turned for {state.turn_age_s:.0f} s, so it does not poll; a restart is needed."
-        yield _failing("loop_stuck", text, live=True)
+        yield _failing("loop_stuck", text, fails_live=True)
 
 
 def _group(state: ConsumerState) -> Iterator[Reason]:
@@ -108,7 +108,7 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
         yield _failing("group_lost", "Its partitions were taken from it, and it is not back in its group yet.")
     elif state.phase == "starting":
         text = "It has not joined its group yet."
-        yield Reason(code="joining", level="degraded", text=text, ready=True)
+        yield Reason(code="joining", level="degraded", text=text, fails_ready=True)
     if state.unpositioned:
         text = f"The committed offsets of {state.unpositioned} partitions cannot be read yet."
         yield Reason(code="offsets_unknown", level="degraded", text=text)
@@ -136,10 +136,10 @@ def _letters(state: ConsumerState) -> Iterator[Reason]:
 def _handlers(state: ConsumerState) -> Iterator[Reason]:
     if state.blocked:
         text = "An async handler blocks the event loop, so nothing of it goes on; a restart is needed."
-        yield _failing("event_loop_blocked", text, live=True)
+        yield _failing("event_loop_blocked", text, fails_live=True)
     if state.choked:
         text = f"{state.abandoned} handlers hang and no more may be abandoned, so nothing starts; a restart is needed."
-        yield _failing("handlers_stuck", text, live=True)
+        yield _failing("handlers_stuck", text, fails_live=True)
     elif state.overdue:
         text = f"{state.overdue} records take longer than they may; their lanes wait for the handler."
         yield _failing("handlers_overdue", text)

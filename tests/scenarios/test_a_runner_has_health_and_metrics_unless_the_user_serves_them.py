@@ -1,0 +1,44 @@
+"""Users of the pattern may have a health server of their own; who has none gets ours, with whatever client."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.runners import Kind, Running
+from tests.scenarios.served import Web
+
+
+@pytest.mark.parametrize("kind", ["dict", "kafka-python"])
+def test_a_runner_serves_its_health_and_its_lag(
+    kafka: TopicAdmin, topic: TopicFactory, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEALTH_CHECK_ENABLED", "true")
+    monkeypatch.setenv("HEALTH_CHECK_PORT", "0")
+    name = topic()
+    Client(kafka).produce(name, [Sent(json.dumps({"n": n}).encode()) for n in range(5)])
+    hooks = {"process_message": lambda _: None, "dlq_publisher": lambda *_, **__: None}
+    with Running(kind, kafka, name, **hooks) as running:
+        until(lambda: running.log.of("health_served"), 20, "it is served")
+        web = Web(str(running.log.of("health_served")[0].fields["url"]))
+        until(lambda: web.get("/health/ready").status == 200, 20, "ready")
+        until(lambda: [one.value for one in web.samples().get("kafka_consumer_lag", {}).values()] == [0], 20, "no lag")
+        [done] = web.samples()["ingestion_events_processed_total"].values()
+        assert done.value == 5
+
+
+def test_a_runner_with_a_health_server_of_the_users_leaves_the_port_to_it(
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEALTH_CHECK_ENABLED", "true")
+    started: list[str] = []
+    name = topic()
+    Client(kafka).produce(name, [Sent(b"{}")])
+    hooks = {"process_message": lambda _: started.append("record"), "dlq_publisher": lambda *_, **__: None}
+    with Running("dict", kafka, name, **hooks, health_server_start=lambda: started.append("server")) as running:
+        until(lambda: started == ["server", "record"], 20, "it runs")
+        assert running.log.of("health_served") == running.log.of("health_not_served") == []
