@@ -20,10 +20,10 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo picture examples test test-full check docs docs-serve format bench kafka needs lock clean always
+.PHONY: help setup demo picture examples test test-full test-prometheus check docs docs-serve format bench kafka needs lock clean always
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.ready-dev ## make .venv with the locked versions (PYTHON=… chooses the interpreter)
 
@@ -43,13 +43,17 @@ examples: needs setup kafka ## every service in examples/ on Kafka and PostgreSQ
 	$(BIN)/python -m examples $(EXAMPLES)
 
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
-	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not prometheus" $(PYTEST_ARGS)
 	$(BIN)/pytest -m "timing and not long" $(PYTEST_ARGS)
 
 test-full: needs setup kafka check ## the long tests and the examples, too
-	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus" $(PYTEST_ARGS)
 	$(BIN)/pytest -m timing $(PYTEST_ARGS)
 	$(BIN)/python -m examples
+
+test-prometheus: needs setup kafka ## the alerts and the dashboard against a real Prometheus (Debian: apt install prometheus)
+	@tools/needs prometheus promtool
+	$(BIN)/pytest -m prometheus tests/monitoring $(PYTEST_ARGS)
 
 check: setup ## format, lint, types, layers, documentation; changes nothing
 	$(BIN)/ruff format --check

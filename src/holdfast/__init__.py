@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.app import App as App
+    from holdfast.core.alerts import AlertPolicy as AlertPolicy
     from holdfast.core.breaker import BreakerPolicy as BreakerPolicy
     from holdfast.core.classification import Rule as Rule
     from holdfast.core.errors import BatchError as BatchError
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AlertPolicy": "holdfast.core.alerts",
     "App": "holdfast.app",
     "BatchContext": "holdfast.runtime.batch_handler",
     "BatchError": "holdfast.core.errors",

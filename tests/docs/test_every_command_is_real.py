@@ -16,7 +16,17 @@ from tests.docs.blocks import ROOT, Block, blocks, of, pages
 from tests.docs.commands import Command, commands
 from tools.reference.metrics import in_prometheus
 
-NOT_OURS = {"cd", "curl", "git", "kafka-consumer-groups.sh", "kafka-topics.sh", "pip", "pre-commit", "pytest"}
+NOT_OURS = {
+    "cd",
+    "curl",
+    "git",
+    "kafka-consumer-groups.sh",
+    "kafka-topics.sh",
+    "pip",
+    "pre-commit",
+    "promtool",
+    "pytest",
+}
 """Commands that readers have from elsewhere."""
 FOREIGN = {"ack_policy", "max_workers", "neotool_common", "retry_utils", "value_deserializer"}
 """Names of other libraries, in tables of what they are called here."""

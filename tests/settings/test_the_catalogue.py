@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import pytest
 
+from holdfast.core.alerts import AlertPolicy
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
@@ -65,6 +66,7 @@ def test_no_variable_means_two_things() -> None:
         ("breaker", BreakerPolicy),
         ("storm_guard", StormPolicy),
         ("rate", RatePolicy),
+        ("alerts", AlertPolicy),
     ],
 )
 def test_settings_and_what_becomes_of_them_have_the_same_names(section: str, model: type) -> None:

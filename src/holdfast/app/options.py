@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
+from holdfast.core.alerts import AlertPolicy, TopicKind
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.classification import Rule
 from holdfast.core.pace import RatePolicy
@@ -66,3 +67,4 @@ class ConsumerOptions(TypedDict, total=False):
     breaker: BreakerPolicy | bool
     storm_guard: StormPolicy | bool
     rate: RatePolicy
+    alerts: AlertPolicy | TopicKind

@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "doctor": "Check the environment, the brokers, the topics and the rights of an app.",
     "dlq": "Look at dead letters, and replay them.",
     "spool": "Look at letters that Kafka did not take, and send them on.",
+    "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",
     "send": "Produce records, to feed a consumer.",
     "broker": "Run a Kafka broker for development.",
     "demo": "See it work, without anything to install.",

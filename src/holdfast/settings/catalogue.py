@@ -13,6 +13,7 @@ from holdfast.core.crash_guard import MOST_STARTS
 from holdfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.timeouts import LONGEST_S, ON_TIMEOUT, TimeoutPolicy
+from holdfast.settings.alerts import ALERTS
 from holdfast.settings.app_wide import APP_WIDE, KAFKA, SEGMENT
 from holdfast.settings.guards import GUARDS
 from holdfast.settings.kinds import Choice, Delays, Flag, Names, Number, Text, Whole
@@ -310,6 +311,7 @@ SECTIONS: Final = (
     BUFFER,
     DEAD_LETTER,
     *GUARDS,
+    ALERTS,
     *APP_WIDE,
 )
 BY_NAME: Final = {section.name: section for section in SECTIONS}

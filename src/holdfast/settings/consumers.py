@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from holdfast.core import names
+from holdfast.core.alerts import TOPIC_KINDS, AlertPolicy
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.errors import ConfigError
 from holdfast.core.pace import RatePolicy
@@ -16,6 +17,7 @@ from holdfast.core.retry_topics import RetryTopics
 from holdfast.core.storm import StormPolicy
 from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.settings import catalogue, guards
+from holdfast.settings.alerts import ALERTS
 from holdfast.settings.by_error import without_effect
 from holdfast.settings.gathered import Given
 from holdfast.settings.model import AppSettings, ConsumerSettings, TopicNames
@@ -58,6 +60,7 @@ class ConsumerBuilder:
         breaker = self._switched(BreakerPolicy, guards.BREAKER)
         storm_guard = self._switched(StormPolicy, guards.STORM_GUARD)
         rate = self._policy(RatePolicy, self._resolver.section(guards.RATE, self._name))
+        alerts = self._alerts()
         group = self._group()
         topics = self._topics()
         topic_names = {topic: self._names(topic, group, letter) for topic in topics}
@@ -66,7 +69,7 @@ class ConsumerBuilder:
             self._warn_of_retry_sum(retry, timings)
         if self.problems or not (letter and retry and timings and timeout and commit and batch and buffer and rate):
             return None
-        if retry_topics is None:
+        if retry_topics is None or alerts is None:
             return None
         return ConsumerSettings(
             **self._plain(),
@@ -87,6 +90,7 @@ class ConsumerBuilder:
             breaker=breaker,
             storm_guard=storm_guard,
             rate=rate if rate.limits else None,
+            alerts=alerts,
         )
 
     def _plain(self) -> dict[str, Any]:
@@ -124,6 +128,13 @@ class ConsumerBuilder:
                 f"{section.name} is not switched on, so {', '.join(idle)} has no effect; set {section.name}.enabled."
             )
         return None
+
+    def _alerts(self) -> AlertPolicy | None:
+        told = self._resolver.section(ALERTS, self._name)
+        profile = self._resolver.profile(self._name)
+        if told["kind"].value is None and profile in TOPIC_KINDS:
+            told["kind"] = Given(profile, f"the retry profile {profile}")
+        return self._policy(AlertPolicy, told)
 
     def _commit(self) -> CommitPolicy | None:
         told = self._resolver.section(catalogue.COMMIT, self._name)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from holdfast.core.alerts import AlertPolicy
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.masking import SECRET_FIELDS, MaskingRules
 from holdfast.core.pace import RatePolicy
@@ -97,6 +98,7 @@ class ConsumerSettings:
     breaker: BreakerPolicy | None
     storm_guard: StormPolicy | None
     rate: RatePolicy | None
+    alerts: AlertPolicy
 
     @property
     def dead_letter_topics(self) -> dict[str, str]:

@@ -70,6 +70,11 @@ class Resolver:
         self._note(catalogue.RETRY, consumer, {"profile": named, **told})
         return told
 
+    def profile(self, consumer: str) -> str:
+        """The name of its retry profile."""
+        hit = self._gathered.find(_positions(consumer), "retry.profile")
+        return profile_name(str(hit[1].value)) if hit else "default"
+
     def retries(self, consumer: str) -> tuple[tuple[str, RetryPolicy], ...]:
         """The policies that were told for single errors, by key, the nearest source first."""
         given = self._gathered.find_all(_positions(consumer), "consumer.retries")

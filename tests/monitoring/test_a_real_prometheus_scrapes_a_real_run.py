@@ -1,0 +1,73 @@
+"""Prometheus scrapes an app on a broker; every query of its dashboard finds data, and its rules are evaluated."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast import App, RetryPolicy
+from holdfast.monitoring import alerts_of, dashboard_of, rules_file
+from holdfast.monitoring.dashboard import OVER, queries_of
+from holdfast.testing import KafkaBroker
+from holdfast.testing.pytest_plugin import TopicFactory
+from tests.monitoring.prometheus import prometheus
+from tests.scenarios.inside import Client, Inside, until, wait_a_moment
+from tests.scenarios.served import web_of
+
+pytestmark = pytest.mark.prometheus
+
+
+def test_every_query_of_the_dashboard_finds_data_and_a_letter_raises_its_alert(
+    kafka: KafkaBroker, topic: TopicFactory, tmp_path: Path
+) -> None:
+    app, name = App("watched", kafka={"brokers": kafka.bootstrap}, spool=f"file://{tmp_path / 'spool'}"), topic()
+    tried: set[str] = set()
+
+    @app.consumer(
+        name,
+        domain="orders",
+        entity="payment",
+        retry=RetryPolicy(max_retries=1, initial_delay_ms=10, jitter=False),
+        dead_letter=f"{name}.dlq",
+        alerts="financial",
+    )
+    def charge(payment: dict[str, Any]) -> None:
+        if payment["fate"] == "bad":
+            raise ValueError("known")
+        if payment["fate"] not in tried and payment["fate"].startswith("flaky"):
+            tried.add(payment["fate"])
+            raise TimeoutError
+
+    client = Client(kafka)
+    with Inside(app) as running, web_of(running, token="t") as web:
+        running.wait_assigned(1)
+        settings = app.settings(environ={}, cwd=Path("/nonexistent"))
+        rules = tmp_path / "rules.yml"
+        rules.write_text(rules_file(alerts_of(settings), made_from="app:app"))
+        queries = [(title, query.replace(OVER, "30s")) for title, query in queries_of(dashboard_of(settings))]
+        with prometheus(tmp_path, target=urlsplit(web.url).netloc, rules=rules) as found:
+            # Twice, a scrape apart: a rate needs two values of a series, and that of an error begins with the error.
+            for turn in range(2):
+                fates = ["good", "bad", f"flaky-{turn}"]
+                client.produce(name, [json.dumps({"fate": fate}).encode() for fate in fates])
+                seen = f'sum(orders_payment_processed_total{{topic="{name}"}}) == {3 * (turn + 1)}'
+                assert wait_a_moment(partial(found.query, seen), 30), "Prometheus has seen these records"
+            web.post("/api/consumers/charge/pause")
+
+            def missing() -> list[str]:
+                return [title for title, query in queries if not found.query(query)]
+
+            def health() -> dict[str, str]:
+                return {one["name"]: one["health"] for group in found.ask("rules")["groups"] for one in group["rules"]}
+
+            wait_a_moment(lambda: not missing(), 60)
+            assert missing() == []
+            until(lambda: set(health().values()) == {"ok"}, 30, "all rules were evaluated without an error")
+            assert set(health()) == {one.name for alerts in alerts_of(settings).values() for one in alerts}
+            firing = 'ALERTS{alertname="HoldfastDeadLetters",alertstate="firing",severity="warning"}'
+            until(lambda: found.query(firing), 30, "the alert of dead letters fires")

@@ -1,0 +1,159 @@
+"""Each alert against made-up series, by promtool's own evaluation: all that fire in a story are named, so the others
+are silent. Series come once a minute; a story is looked at after half an hour unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.monitoring import alerts_of, rules_file
+from tests.monitoring.apps import CHARGE, settings_of
+from tests.monitoring.prometheus import program
+
+pytestmark = pytest.mark.prometheus
+
+OWN = 'group="payments.charge",topic="orders.payment.v1"'
+GROUP = 'group="payments.charge"'
+AT = 'job="j",instance="i"'
+INFO = f'holdfast_app_info{{app="payments",{AT}}}'
+PROCESSED = f'orders_payment_processed_total{{status="success",{OWN},{AT}}}'
+ERRORS = f'orders_payment_error_count_total{{error_type="E",error_classification="retryable",{OWN},{AT}}}'
+LETTERS = f'orders_payment_dlq_count_total{{error_type="E",error_classification="retryable",{OWN},{AT}}}'
+UNPUBLISHED = f"orders_payment_dlq_publish_failure_total{{{OWN},{AT}}}"
+BURIED = f'kafka_dlq_messages_total{{dead_letter_topic="orders.payment.dlq",{OWN},{AT}}}'
+LAG = f'kafka_consumer_lag{{partition="0",{OWN},{AT}}}'
+OTHER_LAG = f'kafka_consumer_lag{{partition="1",{OWN},{AT}}}'
+STUCK = f"holdfast_stuck_partitions{{{GROUP},{AT}}}"
+AGE = f"holdfast_loop_turn_age_seconds{{{GROUP},{AT}}}"
+ASSIGNED = f'holdfast_rebalances_total{{event="assigned",{GROUP},{AT}}}'
+SHUTDOWN = f"holdfast_shutdown_duration_seconds{{{AT}}}"
+SHUTDOWN_TIMEOUT = f"holdfast_shutdown_timeout_seconds{{{AT}}}"
+
+WELL = {
+    INFO: "1x1800",
+    PROCESSED: "0+600x1800",
+    UNPUBLISHED: "0x1800",
+    BURIED: "0x1800",
+    LAG: "90+1x5 90x1790",
+    STUCK: "0x1800",
+    AGE: "0.1x1800",
+    ASSIGNED: "1x1800",
+    SHUTDOWN: "0x1800",
+    SHUTDOWN_TIMEOUT: "30x1800",
+}
+"""Ten records a second, a little lag, nothing wrong."""
+
+ERROR_RATE, LETTER_RATE = "HoldfastHighErrorRate warning", "HoldfastHighDeadLetterRate warning"
+LETTER, MANY_LETTERS = "HoldfastDeadLetters warning", "HoldfastDeadLetters critical"
+LAGS, LAGS_BADLY = "HoldfastLag warning", "HoldfastLag critical"
+PARTITION_LAG = "HoldfastHighPartitionLag warning"
+STUCK_ALERT, REBALANCES = "HoldfastStuckPartitions critical", "HoldfastFrequentRebalances warning"
+NOT_PUBLISHED, DOWN = "HoldfastDeadLettersNotPublished critical", "HoldfastDown critical"
+SHUTDOWN_ALERT = "HoldfastShutdownTimeout warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    series: Mapping[str, str | None]
+    """Instead of those of WELL; None: there is no such series."""
+    fires: set[str] = field(default_factory=set)
+    at: str = "30m"
+
+
+STORIES = {
+    "all is well": Story({}),
+    "6 % errors": Story({ERRORS: "0+36x60"}, {ERROR_RATE}),
+    "4 % errors": Story({ERRORS: "0+24x60"}),
+    "errors while nothing gets through": Story({ERRORS: "0+1x60", PROCESSED: "5x60"}, {ERROR_RATE}),
+    "6 % errors for two minutes": Story({ERRORS: "0x20 0+36x2 72x60"}),
+    "2 % letters": Story({LETTERS: "0+12x60", BURIED: "0+12x60"}, {LETTER_RATE, LETTER, MANY_LETTERS}),
+    "half a percent letters": Story({LETTERS: "0+3x60", BURIED: "0+3x60"}, {LETTER, MANY_LETTERS}),
+    "one letter": Story({BURIED: "0x9 1x60"}, {LETTER}),
+    "ten letters": Story({BURIED: "0x9 10x60"}, {LETTER}),
+    "eleven letters": Story({BURIED: "0x9 11x60"}, {LETTER, MANY_LETTERS}),
+    "letters before the first scrape": Story({BURIED: "500x60"}, {LETTER, MANY_LETTERS}),
+    "one letter after a restart": Story({BURIED: "0x1500 1x60"}, {LETTER}, at="1510m"),
+    "letters of the day before": Story({BURIED: "0x9 11x1600"}, at="1600m"),
+    "a lag of 100, financial": Story({LAG: "100x60"}),
+    "a lag of 101, financial": Story({LAG: "101x60"}, {LAGS}),
+    "a lag of 101 for two minutes": Story({LAG: "0x28 101x2"}),
+    "a lag of 1001, financial": Story({LAG: "1001x60"}, {LAGS, LAGS_BADLY}),
+    "one partition of two lags": Story({OTHER_LAG: "10001x60"}, {LAGS, LAGS_BADLY, PARTITION_LAG}),
+    "stuck": Story({STUCK: "0x9 1x60"}, {STUCK_ALERT}),
+    "the loop does not turn": Story({AGE: "0+60x60"}, {STUCK_ALERT}),
+    "7 % of letters cannot be published": Story({UNPUBLISHED: "0+3x60", LETTERS: "0+40x60"}, {LETTER_RATE}),
+    "no letter can be published": Story({UNPUBLISHED: "0+1x60"}, {NOT_PUBLISHED}),
+    "20 % of letters cannot be published": Story({UNPUBLISHED: "0+1x60", LETTERS: "0+4x60"}, {NOT_PUBLISHED}),
+    "one rebalance": Story({ASSIGNED: "1x9 2x200"}, at="40m"),
+    "two rebalances": Story({ASSIGNED: "1x9 2x9 3x200"}, {REBALANCES}, at="40m"),
+    "two rebalances, long ago": Story({ASSIGNED: "1x9 2x9 3x200"}, at="90m"),
+    "it took its whole time to stop": Story({SHUTDOWN: "0x25 14 29", INFO: "1x27"}, {SHUTDOWN_ALERT}),
+    "it stopped in good time": Story({SHUTDOWN: "0x25 14", INFO: "1x27"}),
+    "the process is gone": Story(dict.fromkeys(WELL), {DOWN}),
+    "the process is back after a minute": Story({INFO: "1x25 _x2 1x60"}),
+}
+
+
+def promtool(*arguments: str | Path) -> None:
+    """Raises AssertionError with what it says if it disagrees."""
+    done = subprocess.run(
+        [program("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def unit_test(story: Story, name: str) -> dict[str, Any]:
+    series = {**WELL, **story.series}
+    return {
+        "name": name,
+        "interval": "1m",
+        "input_series": [{"series": one, "values": values} for one, values in series.items() if values is not None],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname, severity) (ALERTS{alertstate="firing"})',
+                "eval_time": story.at,
+                "exp_samples": [
+                    {"labels": f'{{alertname="{alert.split()[0]}",severity="{alert.split()[1]}"}}', "value": 1}
+                    for alert in sorted(story.fires)
+                ],
+            }
+        ],
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("rules")
+    (found / "rules.yml").write_text(rules_file(alerts_of(settings_of()), made_from="app:app"))
+    return found
+
+
+def test_promtool_finds_nothing_wrong_with_any_kind_of_rules(folder: Path) -> None:
+    promtool("check", "rules", folder / "rules.yml")
+    strange = settings_of(charge={**CHARGE, "group": 'a "b" {{{{ \\ }}}} ü'}, mail={"topics": "mail.outbox-1"})
+    (folder / "strange.yml").write_text(rules_file(alerts_of(strange), made_from="app:app"))
+    promtool("check", "rules", folder / "strange.yml")
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_exactly_these_alerts_fire(name: str, folder: Path) -> None:
+    tests = {
+        "rule_files": [str(folder / "rules.yml")],
+        "evaluation_interval": "1m",
+        "tests": [unit_test(STORIES[name], name)],
+    }
+    path = folder / f"{abs(hash(name))}.json"
+    path.write_text(json.dumps(tests))
+    promtool("test", "rules", path)
+
+
+def test_every_alert_fires_in_some_story() -> None:
+    alerts = {f"{one.name} {one.severity}" for group in alerts_of(settings_of()).values() for one in group}
+    assert set().union(*(story.fires for story in STORIES.values())) == alerts

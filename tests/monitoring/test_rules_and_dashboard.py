@@ -1,0 +1,176 @@
+"""What is written, as text and as JSON; whether Prometheus agrees is tested beside this, with its own tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped] # comes with MkDocs, without types
+from click.testing import CliRunner
+
+from holdfast.cli import main
+from holdfast.core.errors import ConfigError
+from holdfast.monitoring import Alert, alerts_of, dashboard_of, planned, rules_file
+from holdfast.monitoring.dashboard import queries_of
+from holdfast.monitoring.queries import series
+from holdfast.observe.catalogue import CATALOGUE, LAG_MAX
+from tests.docs.blocks import ROOT
+from tests.monitoring.apps import CHARGE, settings_of
+
+SEVEN = {
+    "HoldfastHighErrorRate",
+    "HoldfastHighDeadLetterRate",
+    "HoldfastHighPartitionLag",
+    "HoldfastStuckPartitions",
+    "HoldfastDeadLettersNotPublished",
+    "HoldfastFrequentRebalances",
+    "HoldfastShutdownTimeout",
+}
+
+
+def every(**consumers: Any) -> list[Alert]:
+    return [alert for alerts in alerts_of(settings_of(**consumers)).values() for alert in alerts]
+
+
+def limits(alerts: list[Alert], name: str) -> dict[str, str]:
+    return {alert.severity: alert.expr.rpartition("> ")[2] for alert in alerts if alert.name == name}
+
+
+def test_there_are_the_seven_alerts_and_those_of_lag_and_letters() -> None:
+    alerts = every()
+    assert {alert.name for alert in alerts} == SEVEN | {"HoldfastDown", "HoldfastLag", "HoldfastDeadLetters"}
+    shares = {alert.name: re.findall(r"> ([\d.]+) \*", alert.expr) for alert in alerts}
+    assert shares["HoldfastHighErrorRate"] == ["0.05"]
+    assert shares["HoldfastHighDeadLetterRate"] == ["0.01"]
+    assert shares["HoldfastDeadLettersNotPublished"] == ["0.1"]
+    assert limits(alerts, "HoldfastHighPartitionLag") == {"warning": "10000"}
+    assert limits(alerts, "HoldfastFrequentRebalances") == {"warning": "1"}
+    assert limits(alerts, "HoldfastDeadLetters") == {"warning": "0", "critical": "10"}
+
+
+@pytest.mark.parametrize(
+    ("options", "warning", "critical"),
+    [
+        ({"retry": "financial"}, "100", "1000"),
+        ({"alerts": "notification"}, "500", "5000"),
+        ({}, "1000", "10000"),
+        ({"retry": "financial", "alerts": {"kind": "other"}}, "1000", "10000"),
+        ({"alerts": {"kind": "financial", "lag_warning": 7}}, "7", "1000"),
+    ],
+)
+def test_how_much_lag_is_too_much_depends_on_the_kind_of_topic(
+    options: dict[str, Any], warning: str, critical: str
+) -> None:
+    alerts = every(charge={"topics": "orders.payment.v1", **options})
+    assert limits(alerts, "HoldfastLag") == {"warning": warning, "critical": critical}
+
+
+def test_thresholds_are_settings_of_each_consumer() -> None:
+    settings = settings_of(
+        environ={"HOLDFAST_CONSUMERS_MAIL_ALERTS_ERROR_SHARE": "0.5", "HOLDFAST_ALERTS_WITHOUT": "HoldfastDeadLetters"},
+        charge=CHARGE,
+        mail={"topics": "mail.outbox"},
+    )
+    groups = alerts_of(settings)
+    shares = {
+        name: [re.findall(r"> ([\d.]+) \*", one.expr) for one in alerts if one.name == "HoldfastHighErrorRate"]
+        for name, alerts in groups.items()
+    }
+    assert shares == {
+        "holdfast payments": [],
+        "holdfast payments.charge": [["0.05"]],
+        "holdfast payments.mail": [["0.5"]],
+    }
+    assert "HoldfastDeadLetters" not in {one.name for alerts in groups.values() for one in alerts}
+
+
+def test_what_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(ConfigError) as told:
+        settings_of(charge={**CHARGE, "alerts": {"lag_warning": 50_000, "for_s": 60}})
+    assert "lag_warning (50,000) must not be above lag_critical (1,000)" in str(told.value)
+    with pytest.raises(ConfigError, match="'HoldfastNever', which is no alert"):
+        alerts_of(settings_of(charge={**CHARGE, "alerts": {"without": ["HoldfastNever"]}}))
+
+
+def test_every_alert_links_to_a_section_of_the_runbook() -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+    alerts = every(charge={**CHARGE, "alerts": {"runbook_url": "https://wiki.example/run"}})
+    assert {alert.section for alert in alerts} - anchors == set()
+    assert {alert.link.partition("#")[0] for alert in alerts} == {"https://wiki.example/run"}
+
+
+def test_all_queries_are_about_metrics_of_the_catalogue() -> None:
+    known = {metric.family(domain="orders", entity="payment") for metric in CATALOGUE}
+    known |= {f"{name}_{end}" for name in known for end in ("total", "bucket", "count", "sum")}
+    functions = "sum|max|rate|increase|round|absent|histogram_quantile|max_over_time|last_over_time|by|on|and|or|unless"
+    queries = [one.expr for one in every()] + [query for _, query in queries_of(dashboard_of(settings_of()))]
+    for query in queries:
+        plain = re.sub(r'\{[^}]*\}|\[[^\]]*\]|"[^"]*"|(?:by|on) \([^)]*\)', " ", query)
+        words = set(re.findall(r"[a-zA-Z_]\w*", plain)) - set(functions.split("|")) - {"offset", "1d", "d"}
+        assert words <= known, query
+
+
+def test_a_label_that_a_metric_does_not_have_cannot_be_asked_for() -> None:
+    with pytest.raises(ValueError, match="has no label topic"):
+        series(LAG_MAX, topic="orders.payment.v1")
+
+
+def test_names_of_the_users_stay_what_they_are() -> None:
+    settings = settings_of(charge={**CHARGE, "group": 'a "b" {{ $x }}'.replace("{", "{{").replace("}", "}}")})
+    text = rules_file(alerts_of(settings), made_from="app:app\nevil: 1")
+    assert "\nevil" not in text
+    assert 'group=\\"a \\\\\\"b\\\\\\" {{ $x }}\\"' in text
+    assert '(a \\"b\\" {{ `{{` }} $x }})' in text
+
+
+def test_the_file_is_yaml_with_every_alert_in_it() -> None:
+    groups = alerts_of(settings_of(charge=CHARGE, mail={"topics": "mail.outbox"}))
+    read = yaml.safe_load(rules_file(groups, made_from="app:app"))["groups"]
+    assert [group["name"] for group in read] == list(groups)
+    for group, alerts in zip(read, groups.values(), strict=True):
+        for rule, alert in zip(group["rules"], alerts, strict=True):
+            assert (rule["alert"], rule["expr"]) == (alert.name, alert.expr)
+            assert rule["labels"] == {"severity": alert.severity, **dict(alert.labels)}
+            assert rule["annotations"]["runbook_url"] == alert.link
+
+
+def test_a_dashboard_has_a_row_for_the_app_its_consumers_and_their_topics() -> None:
+    dashboard = dashboard_of(settings_of(charge=CHARGE, mail={"topics": ["mail.outbox", "mail.inbox"]}))
+    rows = [panel["title"] for panel in dashboard["panels"] if panel["type"] == "row"]
+    assert rows == [
+        "payments: processes",
+        "charge: group payments.charge",
+        "charge: orders.payment.v1",
+        "mail: group payments.mail",
+        "mail: mail.outbox",
+        "mail: mail.inbox",
+    ]
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places), "no panel lies on another"
+    numbers = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_the_command_writes_both_files_and_nothing_in_a_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "watched.py").write_text(
+        "from holdfast import App\napp = App('payments')\n"
+        "@app.consumer('orders.payment.v1', alerts='financial')\ndef charge(value: dict) -> None: ...\n"
+    )
+    dry = CliRunner().invoke(main, ["monitoring", "watched.py:app", "-o", "out", "--dry-run"])
+    assert (dry.exit_code, (tmp_path / "out").exists()) == (0, False), dry.output
+    done = CliRunner().invoke(main, ["monitoring", "watched.py:app", "-o", "out"])
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "payments.dashboard.json",
+        "payments.rules.yml",
+    ]
+    assert json.loads((tmp_path / "out" / "payments.dashboard.json").read_text())["title"] == "holdfast: payments"
+    assert "runbook_url" in done.output
+    assert set(planned(settings_of(), made_from="x")) == {"payments.rules.yml", "payments.dashboard.json"}
