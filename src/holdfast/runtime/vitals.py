@@ -27,7 +27,8 @@ from holdfast.runtime.endings import DRAIN
 if TYPE_CHECKING:
     from holdfast.runtime.loop import Loop
 
-LOOK_S: Final = 1.0
+LOOK_S, LOOK_SHARE = 1.0, 100
+"""How often it looks; with many hundred partitions less often, so that it takes at most a hundredth of the time."""
 LONGEST_TURN_S: Final = 30.0
 """Far more than the bounded waits of a turn take; to it comes what a revocation may take."""
 STUCK_S: Final = 60.0
@@ -117,7 +118,7 @@ class Vitals:
 
     def look(self, now: float) -> ConsumerState:
         """Make `state` new."""
-        self._look_at = now + LOOK_S
+        begun = self._clock.monotonic()
         loop = self._loop
         in_flight = list(loop.in_flight)
         overdue, cases = loop.overdue, loop.cases
@@ -151,6 +152,7 @@ class Vitals:
             longest_turn_s=LONGEST_TURN_S + loop.plan.revoke_timeout_s,
         )
         self.looked_at = now
+        self._look_at = now + max(LOOK_S, LOOK_SHARE * (self._clock.monotonic() - begun))
         return self.state
 
     def _waiting(self, partitions: Sequence[PartitionState]) -> int:
