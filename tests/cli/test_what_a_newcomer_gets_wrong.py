@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.errors import SourceError
+from holdfast.kafka import Connection, KafkaAdmin, admin_properties
 from holdfast.testing import ExistingBroker, KafkaBroker
 from holdfast.testing.pytest_plugin import TopicFactory
 from tests.cli.command import holdfast
@@ -109,7 +111,8 @@ def test_a_port_that_is_taken(project: Path, taken: int) -> None:
     )
 
 
-def test_a_port_that_does_not_speak_kafka_as_we_do(project: Path, taken: int) -> None:
+def test_a_port_that_does_not_speak_kafka_as_we_do(taken: int) -> None:
     """Somebody listens and says nothing, as a port for TLS would."""
-    code, text = said(project, "send", "t", "x", "--brokers", f"127.0.0.1:{taken}")
-    assert (code, "Does that port speak PLAINTEXT?" in text) == (3, True), text
+    connection = Connection(brokers=[f"127.0.0.1:{taken}"])
+    with pytest.raises(SourceError, match=r"Does that port speak PLAINTEXT\?"):
+        KafkaAdmin(admin_properties(connection)).check(0.5)
