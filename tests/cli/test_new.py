@@ -55,6 +55,11 @@ def test_its_own_tests_pass_and_its_types_hold(project: Path) -> None:
     assert "11 passed" in said[0]
 
 
+def test_it_keeps_every_rule_of_the_standard(project: Path) -> None:
+    done = holdfast("check", "shop_payments.app:app", "--strict", cwd=project, HEALTH_CHECK_ENABLED="true")
+    assert (done.returncode, "FAILED" in done.stdout) == (0, False), done.stdout + done.stderr
+
+
 def test_dev_runs_it_as_it_is(project: Path, tmp_path: Path) -> None:
     said, here = tmp_path / "said", {"XDG_RUNTIME_DIR": str(tmp_path)}
     with running("dev", "shop_payments.app:app", cwd=project, said=said, **here) as process:

@@ -8,6 +8,7 @@ import re
 import click
 import pytest
 
+from holdfast.audit import CLAUSES
 from holdfast.cli import COMMANDS, main
 from holdfast.core.classification import RULES
 from holdfast.core.exit_codes import EXIT_CODES
@@ -16,7 +17,7 @@ from holdfast.core.rules.codes import CODES
 from holdfast.observe.catalogue import CATALOGUE
 from holdfast.settings.variables import targets
 from tests.docs.blocks import ROOT
-from tools.reference import api, commands, errors, events, health, letters, metrics, settings
+from tools.reference import api, commands, errors, events, health, letters, metrics, rules, settings
 from tools.reference.pages import PAGES
 
 
@@ -76,6 +77,13 @@ def test_every_metric_and_every_reason_of_health_is_there() -> None:
     given = set(re.findall(r'(?:_failing\(\s*|code=)"(\w+)"', source))
     assert {one.code for one in health.reasons()} == given
     assert all(f"| `{code}` |" in health.page() for code in given)
+
+
+def test_every_rule_is_there_with_its_code_and_its_tests() -> None:
+    rows = {line.split("`")[1]: line for line in rules.page().splitlines() if line.startswith("| `")}
+    assert list(rows) == [clause.id for clause in CLAUSES]
+    for clause in CLAUSES:
+        assert all(f"`{name}`" in rows[clause.id] for name in (clause.evidence.code, *clause.evidence.tests))
 
 
 def test_the_events_of_the_runbook_are_there_and_more() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tools.reference import api, commands, errors, events, health, letters, metrics, project, settings
+from tools.reference import api, commands, errors, events, health, letters, metrics, project, rules, settings
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/settings.md": settings.page,
@@ -17,4 +17,5 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/health.md": health.page,
     "reference/events.md": events.page,
     "reference/project.md": project.page,
+    "reference/rules.md": rules.page,
 }

@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "dev": "Run your app on a broker of its own, started anew when the code changes.",
     "new": "Make a package for a consumer of your own, with tests and an image.",
     "doctor": "Check the environment, the brokers, the topics and the rights of an app.",
+    "check": "Check an app against the rules of the consumer standard.",
     "dlq": "Look at dead letters, and replay them.",
     "spool": "Look at letters that Kafka did not take, and send them on.",
     "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",

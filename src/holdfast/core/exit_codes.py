@@ -17,7 +17,7 @@ EXIT_SIGTERM: Final = 143
 
 EXIT_CODES: Final[Mapping[int, str]] = {
     EXIT_OK: "A clean end: what was finished is committed, and the group was left.",
-    EXIT_UNEXPECTED: "Something unexpected failed; or a command that works through a list did not get through.",
+    EXIT_UNEXPECTED: "Something unexpected failed; a command did not get through its list, or found a broken rule.",
     EXIT_USAGE: "The command line or the configuration is wrong. Nothing was started; every problem is listed.",
     EXIT_NOT_STARTED: "The broker, a topic or a right was missing at the start, for 30 s (`--wait`: for ever).",
     EXIT_HALTED: "A handler, or a rule, said halt. The record stays unfinished and comes again after the restart.",

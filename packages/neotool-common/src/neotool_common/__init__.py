@@ -1,0 +1,1 @@
+"""The import paths of the consumer pattern; what they lead to is holdfast's."""

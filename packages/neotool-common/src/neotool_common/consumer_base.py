@@ -1,0 +1,5 @@
+"""`KafkaConsumerRunner`, which holdfast provides."""
+
+from holdfast.runner import KafkaConsumerRunner, ProcessingFailed
+
+__all__ = ["KafkaConsumerRunner", "ProcessingFailed"]

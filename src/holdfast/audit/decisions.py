@@ -1,0 +1,32 @@
+"""The decision records that overrule a rule, by their numbers in docs/decisions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+UNKNOWN_ERRORS: Final = 3
+BUSINESS_ERRORS: Final = 4
+JITTER_AFTER_THE_CAP: Final = 5
+HEARTBEAT_AT_A_THIRD: Final = 6
+COOPERATIVE_STICKY: Final = 7
+SLIM_IMAGE: Final = 8
+RETRY_SUM_WARNS: Final = 9
+SPOOL: Final = 22
+GUARDS: Final = 23
+CHOSEN_BY_NAME: Final = 30
+"""Where the documents contradict each other, what an app takes from one of them by name breaks no rule of another."""
+
+OVERRULING: Final = frozenset(
+    {
+        UNKNOWN_ERRORS,
+        BUSINESS_ERRORS,
+        JITTER_AFTER_THE_CAP,
+        HEARTBEAT_AT_A_THIRD,
+        COOPERATIVE_STICKY,
+        SLIM_IMAGE,
+        RETRY_SUM_WARNS,
+        SPOOL,
+        GUARDS,
+        CHOSEN_BY_NAME,
+    }
+)

@@ -1,0 +1,69 @@
+"""An app against all rules: one result each, and what CI has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.audit.clause import STATUSES, Clause, Finding, Status, not_applicable
+from holdfast.audit.subject import Subject
+from holdfast.audit.table import CLAUSES
+from holdfast.core.errors import ConfigError
+from holdfast.core.exit_codes import EXIT_OK, EXIT_UNEXPECTED
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What is so about one rule; `findings` has those of single consumers, the heaviest first."""
+
+    clause: Clause
+    findings: tuple[Finding, ...]
+
+    @property
+    def status(self) -> Status:
+        return self.findings[0].status
+
+
+def examine(subject: Subject, *, ignore: Collection[str] = (), clauses: Sequence[Clause] = CLAUSES) -> list[Result]:
+    """All rules, in the order of their documents. Raises ConfigError for an `ignore` that names no rule."""
+    known = {clause.id for clause in clauses}
+    unknown = sorted(set(ignore) - known)
+    if unknown:
+        raise ConfigError(*(f"There is no rule {one!r}; `holdfast check --list` has them all." for one in unknown))
+    return [_examined(clause, subject, ignored=clause.id in ignore) for clause in clauses]
+
+
+def _examined(clause: Clause, subject: Subject, *, ignored: bool) -> Result:
+    if ignored:
+        found: Iterable[Finding] = [not_applicable("Left out by --ignore.")]
+    elif clause.look is None:
+        found = [Finding(status="kept", reason=f"Kept by holdfast, whatever an app says ({clause.evidence.code}).")]
+    else:
+        found = clause.look(subject) or ()
+    heaviest_first = sorted(found, key=lambda one: STATUSES.index(one.status))
+    return Result(clause, tuple(heaviest_first) or (not_applicable("The app has no consumers."),))
+
+
+def exit_code(results: Iterable[Result], *, strict: bool) -> int:
+    """1 if a MUST rule is broken; if `strict`, a SHOULD rule, too."""
+    broken = [one for one in results if one.status == "failed" and (strict or one.clause.level == "must")]
+    return EXIT_UNEXPECTED if broken else EXIT_OK
+
+
+def summary(results: Sequence[Result]) -> str:
+    """`61 passed, 80 kept by construction, …`; broken rules by their level."""
+    broken = {level: sum(r.status == "failed" and r.clause.level == level for r in results) for level in LEVELS}
+    said = [f"{count} {level.upper()} rule{'s' * (count != 1)} broken" for level, count in broken.items() if count]
+    for status, words in WORDS.items():
+        count = sum(result.status == status for result in results)
+        said += [f"{count} {words}"] if count else []
+    return ", ".join(said) + "."
+
+
+LEVELS = ("must", "should")
+WORDS = {
+    "passed": "passed",
+    "kept": "kept by construction",
+    "overruled": "overruled by a decision",
+    "not applicable": "not applicable",
+}

@@ -1,0 +1,90 @@
+"""What is looked at: an app, the settings that hold for it here, and the files of its project."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from holdfast.app import App
+from holdfast.core.classification import RuleBook
+from holdfast.core.sensitive import CardNumbers
+from holdfast.settings import ConsumerSettings, Settings
+
+MOST_BYTES = 1_000_000
+"""Of a README or a Dockerfile; nobody writes longer ones."""
+_MARKS = ("pyproject.toml", "README.md", "README.rst", "README.txt", "README", "Dockerfile")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One consumer: its settings, what its handler takes, and what may not be in its records."""
+
+    own: ConsumerSettings
+    takes: Any
+    sensitive: CardNumbers | None
+    env: str
+
+    @property
+    def book(self) -> RuleBook:
+        return RuleBook(self.own.rules)
+
+
+class Subject:
+    """An app to be examined. Reads files of `folder` when they are asked for; asks no broker."""
+
+    def __init__(self, app: App, settings: Settings, folder: Path | None) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.consumers = [
+            Asked(settings.consumers[one.name], one.shape.annotation, one.sensitive, settings.app.env)
+            for one in app.consumers.values()
+        ]
+
+    @classmethod
+    def of(
+        cls, app: App, *, cwd: Path, folder: Path | None = None, environ: Mapping[str, str] | None = None
+    ) -> Subject:
+        """`folder` None: found by the place of the code. Raises ConfigError with every problem of the settings."""
+        return cls(app, app.settings(environ=environ, cwd=cwd), folder or project_of(app, cwd))
+
+    @cached_property
+    def readme(self) -> str | None:
+        """None: there is none."""
+        return next((text for name in _MARKS if name.startswith("README") and (text := self.file(name))), None)
+
+    @cached_property
+    def dockerfile(self) -> list[str] | None:
+        """Its instructions, one a line; None: there is none."""
+        text = self.file("Dockerfile")
+        if text is None:
+            return None
+        without_comments = re.sub(r"(?m)^\s*#.*\n?", "", text)
+        return [line.strip() for line in re.sub(r"\\\s*\n\s*", " ", without_comments).splitlines() if line.strip()]
+
+    def file(self, name: str) -> str | None:
+        path = None if self.folder is None else self.folder / name
+        if path is None or not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    def has(self, pattern: str) -> bool:
+        return self.folder is not None and next(self.folder.glob(pattern), None) is not None
+
+
+def project_of(app: App, cwd: Path) -> Path | None:
+    """The nearest folder around the code that looks like a project; None for code that is installed without one."""
+    for consumer in app.consumers.values():
+        code = getattr(inspect.unwrap(consumer.function), "__code__", None)
+        if code is None:
+            continue
+        file = (cwd / code.co_filename).resolve()
+        if file.is_relative_to(Path(sysconfig.get_path("purelib")).resolve()):
+            return None
+        return next((folder for folder in file.parents if any((folder / mark).is_file() for mark in _MARKS)), None)
+    return None

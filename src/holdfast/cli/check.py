@@ -1,0 +1,138 @@
+"""`holdfast check`: an app against the rules of the consumer standard and its companions, for people and for CI."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.cli.errors import said_plainly
+from holdfast.cli.where import interrupted_quietly
+
+if TYPE_CHECKING:
+    from holdfast.audit import Clause, Finding, Result
+    from holdfast.audit.clause import Status
+
+DOCUMENTS: Final = ("standard", "loop", "pattern", "fraud", "spring")
+MARKS: Final[dict[Status, tuple[str, str]]] = {
+    "failed": ("FAILED", "red"),
+    "overruled": ("overruled", "cyan"),
+    "passed": ("passed", "green"),
+    "kept": ("kept", "green"),
+    "not applicable": ("n/a", "bright_black"),
+}
+
+
+@click.command(short_help="Check an app against the rules of the consumer standard.")
+@click.argument("target", metavar="MODULE:APP", required=False)
+@click.option(
+    "--project",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Where README and Dockerfile are.  [default: the folder around the code that has them]",
+)
+@click.option("--only", type=click.Choice(DOCUMENTS), multiple=True, help="The rules of this document. Repeatable.")
+@click.option("--ignore", metavar="RULE", multiple=True, help="Leave this rule out. Repeatable.")
+@click.option("--strict", is_flag=True, help="Broken SHOULD rules are failures, too.")
+@click.option("--all", "show_all", is_flag=True, help="Show every rule, not only those that are broken or overruled.")
+@click.option("--list", "list_rules", is_flag=True, help="Show the rules instead; needs no app.")
+@click.option("--json", "as_json", is_flag=True, help="All rules as one JSON object, for programs.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+def check(
+    target: str | None,
+    project: Path | None,
+    only: tuple[str, ...],
+    ignore: tuple[str, ...],
+    *,
+    strict: bool,
+    show_all: bool,
+    list_rules: bool,
+    as_json: bool,
+    debug: bool,
+) -> None:
+    """Check an app against every MUST and SHOULD of the consumer standard and of the documents beside it.
+
+    Looks at the code's options, the settings that hold here, README, Dockerfile and tests; asks no broker. A rule is
+    passed, failed (with what to do), kept by holdfast whatever the app says, overruled by one of holdfast's decisions,
+    or not applicable.
+
+    \b
+      holdfast check app:app
+      holdfast check app:app --all
+      holdfast check app:app --only standard --strict --json
+      holdfast check --list
+
+    Exit codes: 0 no MUST rule is broken, 1 some are (with --strict SHOULD rules count, too), 2 the app cannot be loaded
+    or its settings are wrong.
+    """
+    if list_rules == (target is not None):
+        raise click.UsageError("Name an app, such as app:app, or ask for the rules with --list.")
+    with said_plainly(debug=debug), interrupted_quietly():
+        from holdfast.audit import CLAUSES, Subject, examine
+        from holdfast.audit.report import exit_code, summary
+
+        clauses = [clause for clause in CLAUSES if not only or clause.document in only]
+        if target is None:
+            _list(clauses, as_json=as_json)
+            return
+        from holdfast.cli.loading import load_app
+
+        subject = Subject.of(load_app(target, cwd=Path.cwd()), cwd=Path.cwd(), folder=project)
+        results = examine(subject, ignore=ignore, clauses=clauses)
+        code = exit_code(results, strict=strict)
+        if as_json:
+            told = {"exit_code": code, "summary": summary(results), "rules": [_as_dict(one) for one in results]}
+            click.echo(json.dumps(told, ensure_ascii=False, indent=2))
+        else:
+            _show(results, show_all=show_all)
+            click.echo(summary(results))
+    sys.exit(code)
+
+
+def _list(clauses: Sequence[Clause], *, as_json: bool) -> None:
+    if as_json:
+        told = [{"id": one.id, "level": one.level, "text": one.text} for one in clauses]
+        click.echo(json.dumps(told, ensure_ascii=False, indent=2))
+        return
+    for one in clauses:
+        click.echo(f"{one.id:<22} {one.level:<7} {one.text}")
+
+
+def _show(results: Sequence[Result], *, show_all: bool) -> None:
+    shown = [one for one in results if show_all or one.status in {"failed", "overruled"}]
+    for result in shown:
+        clause = result.clause
+        word, colour = MARKS[result.status]
+        click.echo(f"{click.style(f'{word:<10}', fg=colour)} {clause.id:<22} {clause.level:<7} {clause.text}")
+        told = [one for one in result.findings if one.status == result.status]
+        for reason in dict.fromkeys(_said(one, among=len(told)) for one in told):
+            click.echo(f"{'':10} {reason}")
+        for fix in dict.fromkeys(one.fix for one in told if one.fix):
+            click.echo(f"{'':10} → {fix}")
+    if shown:
+        click.echo("")
+
+
+def _said(finding: Finding, *, among: int) -> str:
+    from holdfast.observe.clean import clean_text
+
+    of = f"{finding.consumer}: " if finding.consumer and among > 1 else ""
+    decision = f" (decision {finding.decision:04})" if finding.decision is not None else ""
+    return clean_text(f"{of}{finding.reason}{decision}", 2000)
+
+
+def _as_dict(result: Result) -> dict[str, object]:
+    from dataclasses import asdict
+
+    clause = result.clause
+    return {
+        "id": clause.id,
+        "level": clause.level,
+        "text": clause.text,
+        "status": result.status,
+        "code": f"holdfast/{clause.evidence.code}",
+        "findings": [asdict(one) for one in result.findings],
+    }

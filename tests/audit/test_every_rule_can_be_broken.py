@@ -1,0 +1,196 @@
+"""Each rule that an app can break, broken by an app made for it; the good app breaks none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import RetryPolicy
+from holdfast.audit import CLAUSES, Clause, examine
+from holdfast.audit.clause import STATUSES
+from holdfast.audit.report import exit_code
+from holdfast.core.errors import ConfigError
+from tests.audit.stage import DOCKERFILE, anything, subject
+
+Difference = Mapping[str, Any]
+
+
+def _rule(key: object, kind: str) -> Difference:
+    return {"options": {"rules": {key: kind}}}
+
+
+def _docker(old: str, new: str) -> Difference:
+    assert old in DOCKERFILE
+    return {"files": {"Dockerfile": DOCKERFILE.replace(old, new)}}
+
+
+UNSAFE = {
+    "unsafe_timings": True,
+    "session_timeout_ms": 6000,
+    "heartbeat_interval_ms": 2000,
+    "max_poll_interval_ms": 10_000,
+}
+SHORT: Difference = {"options": UNSAFE}
+SILENT: Difference = {"environ": {"HEALTH_CHECK_ENABLED": "false"}}
+VALUES = _rule(ValueError, "retryable")
+DROPPED = _rule("http:422", "discard")
+DECODING = _rule("holdfast.core.errors.DecodeError", "retryable")
+NAMELESS: Difference = {"options": {"group": "test"}}
+UNNAMED: Difference = {"files": {"README.md": "# shop"}}
+NO_ORDER: Difference = {"options": {"order": "none"}}
+NO_JITTER: Difference = {"options": {"retry": RetryPolicy(jitter=False)}}
+NO_TIMEOUT: Difference = {"options": {"timeout_s": None}}
+TWICE: Difference = {"options": {"idempotent": False}}
+LETTERS: Difference = {"options": {"dead_letter": "graveyard"}}
+WARNING: Difference = {"settings": {"log": {"level": "WARNING"}}}
+ERROR: Difference = {"settings": {"log": {"level": "ERROR"}}}
+CRITICAL: Difference = {"settings": {"log": {"level": "CRITICAL"}}}
+
+BREAKS: Mapping[str, Difference] = {
+    "standard:1.1.1.1": _rule(ConnectionRefusedError, "non-retryable"),
+    "standard:1.1.1.2": _rule("http:503", "non-retryable"),
+    "standard:1.1.1.3": _rule("http:429", "discard"),
+    "standard:1.1.1.4": _rule("sqlstate:40P01", "non-retryable"),
+    "standard:1.1.1.5": _rule("kafka:_TRANSPORT", "non-retryable"),
+    "standard:1.1.1.6": _rule(TimeoutError, "non-retryable"),
+    "standard:1.1.2.1": VALUES,
+    "standard:1.1.2.2": _rule("http:401", "retryable"),
+    "standard:1.1.2.3": _rule("http:404", "discard"),
+    "standard:1.1.2.4": _rule("sqlstate:23505", "discard"),
+    "standard:1.1.2.5": DECODING,
+    "standard:1.1.2.6": _rule(ConfigError, "retryable"),
+    "standard:1.2.2.2": NO_JITTER,
+    "standard:2.1.1": DROPPED,
+    "standard:2.1.3": {"options": {"on_timeout": "hold"}},
+    "standard:2.4": LETTERS,
+    "standard:3.1.1": SHORT,
+    "standard:3.1.2": SHORT,
+    "standard:3.1.4": SHORT,
+    "standard:3.1.6": {"options": {"session_timeout_ms": 45_000}},
+    "standard:3.2.2": {"options": {"auto_offset_reset": "error"}},
+    "standard:3.2.4": {"options": {"fetch_min_bytes": 1000}},
+    "standard:3.2.5": {"options": {"fetch_max_wait_ms": 5000}},
+    "standard:5.1.2": NAMELESS,
+    "standard:5.1.3": NAMELESS,
+    "standard:5.1.4": UNNAMED,
+    **{f"standard:6.1.{number}": SILENT for number in range(1, 7)},
+    "standard:6.2.1": ERROR,
+    "standard:6.2.2": WARNING,
+    "standard:6.2.3": CRITICAL,
+    "standard:6.2.4": ERROR,
+    "standard:7.1.5": {"files": {"Dockerfile": None}},
+    "standard:9.1.1": {"options": {"retry": RetryPolicy(max_retries=17)}},
+    "standard:9.1.4": NO_JITTER,
+    "standard:9.1.5": VALUES,
+    "standard:9.3.1": NO_ORDER,
+    "standard:9.3.3": NO_TIMEOUT,
+    "standard:9.4.1": NAMELESS,
+    "standard:9.4.4": UNNAMED,
+    "standard:10.4": UNNAMED,
+    "standard:10.5": SILENT,
+    "standard:10.6": UNNAMED,
+    "loop:4": TWICE,
+    "loop:5": NO_ORDER,
+    "loop:9": _rule("sqlstate:08006", "non-retryable"),
+    "loop:10": DECODING,
+    "pattern:design.1": NO_ORDER,
+    "pattern:package.1": {"files": {"pyproject.toml": None}},
+    "pattern:package.2": _docker('ENTRYPOINT ["shop-consumer"]', "ENTRYPOINT shop-consumer"),
+    "pattern:docker.1": _docker("python:3.13-slim", "python:3.13"),
+    "pattern:docker.2": _docker("USER 1000:1000\n", ""),
+    "pattern:docker.3": _docker("8080/health", "8080/"),
+    "pattern:docker.4": _docker("COPY pyproject.toml ./\n", "COPY . ./\n"),
+    "pattern:docker.5": _docker("ENV PIP_NO_CACHE_DIR=1\n", ""),
+    "pattern:health.1": SILENT,
+    "pattern:letters.2": LETTERS,
+    "pattern:shutdown.4": {"options": {"timeout_s": 300}},
+    "pattern:poison.2": NO_TIMEOUT,
+    "pattern:metrics.1": SILENT,
+    "pattern:testing.1": {"files": {"tests/test_shop.py": None}},
+    "pattern:practice.2": TWICE,
+    "pattern:practice.3": {"handler": anything},
+    "pattern:practice.5": VALUES,
+    "fraud:context.2": TWICE,
+    "fraud:decision.1": LETTERS,
+    "fraud:errors.1": VALUES,
+    "fraud:errors.2": _rule("sqlstate:08006", "non-retryable"),
+    "fraud:errors.4": _rule("holdfast.core.errors.Reject", "retryable"),
+    "fraud:idempotency": TWICE,
+    "fraud:alternatives.2": DROPPED,
+    "spring:dlt.1": LETTERS,
+    "spring:poison.1": DECODING,
+    "spring:poison.2": VALUES,
+    "spring:poison.3": _rule("http:503", "non-retryable"),
+    "spring:commit.3": TWICE,
+}
+
+NEVER_BROKEN = {
+    # What an app chooses here is passed, overruled by a decision or not applicable; see test_what_overrules_a_rule.
+    *("standard:1.2.3.1", "standard:1.2.3.2", "standard:1.3.2.3", "standard:9.1.3", "pattern:practice.7"),  # a rate
+    *(
+        "standard:1.3.1.1",
+        "standard:1.3.1.5",
+        "standard:2.1.2",
+        "pattern:pitfalls.1",
+        "fraud:alternatives.3",
+    ),  # for ever
+    *("standard:1.3.2.4", "standard:3.1.3", "standard:3.1.5", "standard:5.2.1", "spring:rebalance"),
+    *("standard:2.2", "pattern:letters.1", "fraud:envelope", "spring:dlt.2", "fraud:decision.2", "fraud:errors.5"),
+    *("standard:2.3.2", "standard:4.1.3", "pattern:letters.3", "pattern:missing.1", "fraud:errors.3"),
+    # Settings that would break these are refused before anything is looked at.
+    *("standard:3.2.3", "standard:4.2.3"),
+    # Nothing that an app could show.
+    *("standard:5.2.6", "standard:9.2.4", "standard:9.4.3", "standard:10.1", "standard:10.2"),
+}
+
+LOOKED_AT = {clause.id: clause for clause in CLAUSES if clause.look is not None}
+
+
+def status_of(clause: Clause, tmp_path: Path, **difference: Any) -> str:
+    [result] = examine(subject(tmp_path, **difference), clauses=[clause])
+    finding = result.findings[0]
+    assert finding.reason, clause.id
+    assert (finding.status == "failed") == bool(finding.fix), clause.id
+    return result.status
+
+
+@pytest.mark.parametrize("rule", BREAKS)
+def test_an_app_that_breaks_it_fails(rule: str, tmp_path: Path) -> None:
+    assert status_of(LOOKED_AT[rule], tmp_path, **BREAKS[rule]) == "failed"
+
+
+def test_every_rule_that_is_looked_at_is_broken_here_or_said_to_be_safe() -> None:
+    assert set(BREAKS) | NEVER_BROKEN == set(LOOKED_AT)
+    assert set(BREAKS) & NEVER_BROKEN == set()
+
+
+def test_the_good_app_breaks_none(tmp_path: Path) -> None:
+    results = examine(subject(tmp_path))
+    assert [one.clause.id for one in results if one.status == "failed"] == []
+    assert exit_code(results, strict=True) == 0
+    assert {one.status for one in results} == set(STATUSES) - {"failed"}
+
+
+def test_one_bad_consumer_among_good_ones_is_named(tmp_path: Path) -> None:
+    good = subject(tmp_path)
+    bad = subject(tmp_path, options={"order": "none"})
+    good.consumers.extend(bad.consumers)
+    [result] = examine(good, clauses=[LOOKED_AT["standard:9.3.1"]])
+    assert [(one.status, one.consumer) for one in result.findings] == [("failed", "charge"), ("passed", "charge")]
+
+
+def test_a_rule_can_be_left_out_by_its_name_and_no_other(tmp_path: Path) -> None:
+    broken = subject(tmp_path, files={"README.md": None})
+    assert exit_code(examine(broken), strict=False) == 1
+    left_out = ["standard:5.1.4", "standard:10.4", "standard:10.6"]
+    assert exit_code(examine(broken, ignore=left_out), strict=False) == 0
+    with pytest.raises(ConfigError, match="no rule 'standard:99'"):
+        examine(broken, ignore=["standard:99"])
+
+
+def test_broken_should_rules_count_only_if_asked_for(tmp_path: Path) -> None:
+    results = examine(subject(tmp_path, options={"timeout_s": None}))
+    assert (exit_code(results, strict=False), exit_code(results, strict=True)) == (0, 1)

@@ -1,0 +1,67 @@
+"""The table is whole: every rule of the documents, each with code that keeps it and tests that exist."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from holdfast.audit import CLAUSES, Clause
+from holdfast.audit.clause import DOCUMENTS, Evidence, by, must
+from holdfast.cli.check import DOCUMENTS as CHOICES
+from tests.project.files import ROOT, SOURCES
+
+COUNTED = """
+1.1.1:6 1.1.2:6 1.1.3:4 1.2.1:5 1.2.2:2 1.2.3:3 1.3.1:7 1.3.2:4 1.4:4 2.1:5 2:2 2.3:4 3.1:6 3.2:5 4.1:4 4.2:4 5.1:4
+5.2:6 6.1:6 6.2:5 7.1:5 8.1:5 8.2:4 9.1:5 9.2:4 9.3:4 9.4:4 10:6
+"""
+"""Section: how many rules the standard has there, counted by hand. §2.2 and §2.4, one each, stand under §2."""
+
+
+@cache
+def names_in(file: str) -> frozenset[str]:
+    path = ROOT / "tests" / file
+    if not path.is_file():
+        return frozenset()
+    body = ast.parse(path.read_text()).body
+    return frozenset(one.name for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_the_standard_is_there_section_by_section() -> None:
+    places = [clause.place for clause in CLAUSES if clause.document == "standard"]
+    assert Counter(place.rpartition(".")[0] for place in places) == {
+        section: int(count) for section, _, count in (part.partition(":") for part in COUNTED.split())
+    }
+    assert len(places) == 129
+
+
+def test_no_two_rules_have_one_name_and_all_documents_are_known() -> None:
+    assert [name for name, count in Counter(one.id for one in CLAUSES).items() if count > 1] == []
+    assert list(dict.fromkeys(one.document for one in CLAUSES)) == list(DOCUMENTS) == list(CHOICES)
+
+
+def wrong_with(clause: Clause) -> list[str]:
+    code, tests = clause.evidence.code, clause.evidence.tests
+    found = [] if (SOURCES / code).is_file() else [f"{clause.id}: there is no {code}"]
+    found += [] if tests else [f"{clause.id}: no test keeps it"]
+    missing = [test for test in tests if test.partition("::")[2] not in names_in(test.partition("::")[0])]
+    return found + [f"{clause.id}: there is no {test}" for test in missing]
+
+
+def test_every_rule_is_kept_by_code_and_by_tests_that_exist() -> None:
+    assert [problem for clause in CLAUSES for problem in wrong_with(clause)] == []
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        by("core/nowhere.py", "core/test_judge.py::test_for_ever_means_for_ever_every_three_seconds"),
+        by("core/judge.py"),
+        by("core/judge.py", "core/test_judge.py::test_nothing"),
+        by("core/judge.py", "core/test_nowhere.py::test_it"),
+    ],
+)
+def test_a_rule_without_code_or_tests_is_found(evidence: Evidence) -> None:
+    assert len(wrong_with(must("standard:0", "Nothing.", evidence))) == 1

@@ -1,0 +1,68 @@
+"""`holdfast check`: what people and CI get to see. The rules themselves are tested in tests/audit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.command import APP, holdfast
+
+SERVED = {"HEALTH_CHECK_ENABLED": "true"}
+"""The tests serve nothing unless they ask for it."""
+
+
+def test_people_get_what_is_broken_and_what_to_do_and_ci_gets_a_code(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "README.md").write_text("# payments\n")
+    done = holdfast("check", "app:app", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "FAILED     standard:5.1.4" in done.stdout
+    assert "README does not name payments.charge." in done.stdout
+    assert "→ Write each consumer group into the project's README." in done.stdout
+    assert "(decision 0007)" in done.stdout
+    assert "standard:1.1.3.1" not in done.stdout, "what is kept is shown with --all"
+    assert "MUST rules broken" in done.stdout.splitlines()[-1]
+    assert "\x1b" not in done.stdout
+
+
+def test_programs_get_every_rule_with_its_findings(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "README.md").write_text("Group: payments.charge. Settings: KAFKA_BROKERS.")
+    done = holdfast("check", "app:app", "--only", "standard", "--project", "docs", "--json", cwd=tmp_path, **SERVED)
+    assert done.returncode == 0, done.stdout
+    told = json.loads(done.stdout)
+    rules = {one["id"]: one for one in told["rules"]}
+    assert (told["exit_code"], len(rules)) == (0, 129)
+    assert rules["standard:1.1.3.1"]["status"] == "kept"
+    assert rules["standard:9.3.3"] | {"text": "", "code": ""} == {
+        "id": "standard:9.3.3",
+        "level": "should",
+        "text": "",
+        "code": "",
+        "status": "failed",
+        "findings": [
+            {
+                "status": "failed",
+                "reason": "A handler may take as long as it likes.",
+                "fix": "Set timeout_s=… to what the slowest good record needs.",
+                "decision": None,
+                "consumer": "charge",
+            }
+        ],
+    }
+
+
+def test_settings_that_are_refused_and_rules_that_do_not_exist_are_code_2(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    done = holdfast("check", "app:app", cwd=tmp_path, HOLDFAST_CONSUMER_SESSION_TIMEOUT_MS="5000")
+    assert (done.returncode, "session_timeout_ms" in done.stderr) == (2, True), done.stderr
+    done = holdfast("check", "app:app", "--ignore", "standard:99", cwd=tmp_path)
+    assert (done.returncode, "There is no rule 'standard:99'" in done.stderr) == (2, True), done.stderr
+
+
+def test_the_rules_can_be_listed_without_an_app(tmp_path: Path) -> None:
+    done = holdfast("check", "--list", "--only", "loop", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].split(maxsplit=2)[:2] == ["loop:1", "must"]
+    assert holdfast("check", cwd=tmp_path).returncode == 2

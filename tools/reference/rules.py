@@ -1,0 +1,37 @@
+"""The rules that `holdfast check` knows: which code and which tests keep each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.audit import CLAUSES, Clause
+from holdfast.audit.clause import DOCUMENTS
+from tools.reference.markdown import MADE, code, table
+
+INTRODUCTION = """# Rules
+
+Every rule of [the documents that holdfast began from](../decisions/README.md#the-documents-they-speak-of), in our
+words, with the module of `src/holdfast` that keeps it and the tests below `tests/` that fail if it does not.
+
+- **kept**: by the engine, whatever an app says.
+- **looked at**: `holdfast check app:app` says whether an app keeps it, and what to do
+  ([how](../decisions/0030-what-check-holds-an-app-to.md)).
+"""
+
+
+def page() -> str:
+    parts = [MADE + INTRODUCTION]
+    for document, name in DOCUMENTS.items():
+        rows = (_row(clause) for clause in CLAUSES if clause.document == document)
+        head = ("rule", "level", "says", "", "code", "tests")
+        parts += [f"## {name.capitalize()}\n", table(head, rows)]
+    return "\n".join(parts)
+
+
+def _row(clause: Clause) -> tuple[str, ...]:
+    way = "looked at" if clause.look is not None else "kept"
+    return code(clause.id), clause.level, clause.text, way, code(clause.evidence.code), "<br>".join(_tests(clause))
+
+
+def _tests(clause: Clause) -> Iterator[str]:
+    yield from map(code, clause.evidence.tests)
