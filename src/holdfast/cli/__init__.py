@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "new": "Make a package for a consumer of your own, with tests and an image.",
     "doctor": "Check the environment, the brokers, the topics and the rights of an app.",
     "check": "Check an app against the rules of the consumer standard.",
+    "lag": "How far behind groups are, in records and seconds, and whether they move.",
     "dlq": "Look at dead letters, and replay them.",
     "spool": "Look at letters that Kafka did not take, and send them on.",
     "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",

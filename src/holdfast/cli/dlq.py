@@ -13,6 +13,7 @@ from holdfast.cli import dlq_shown as shown
 from holdfast.cli.dlq_options import Office, OffsetsOption, open_office, selection_of, selection_options
 from holdfast.cli.dlq_replay import Order, Rate, replay_letters
 from holdfast.cli.errors import said_plainly
+from holdfast.cli.shown import table
 from holdfast.cli.where import interrupted_quietly, told_as_start_error, where_options
 from holdfast.core.errors import HoldfastError
 from holdfast.desk.causes import by_cause
@@ -86,7 +87,7 @@ def _list_causes(shelf: Shelf, *, limit: int, as_json: bool) -> None:  # noqa: A
         return
     many = f"{count:,} letter{'s' * (count != 1)}, {len(causes):,} cause{'s' * (len(causes) != 1)}"
     click.echo(click.style(f"{shelf.topic}: {many}", bold=True))
-    click.echo(shown.table(shown.CAUSE_COLUMNS, [shown.cause_row(cause) for cause in causes]))
+    click.echo(table(shown.CAUSE_COLUMNS, [shown.cause_row(cause) for cause in causes]))
     click.echo(f"\nA letter of the first: holdfast dlq show {shelf.topic} {causes[0].sample}", err=True)
 
 
@@ -98,7 +99,7 @@ def _list_letters(shelf: Shelf, *, limit: int, as_json: bool) -> None:
         for filed in rows:
             click.echo(json.dumps(shown.letter_fields(filed), ensure_ascii=True))
     elif rows:
-        click.echo(shown.table(shown.LETTER_COLUMNS, [shown.letter_row(filed) for filed in rows]))
+        click.echo(table(shown.LETTER_COLUMNS, [shown.letter_row(filed) for filed in rows]))
     else:
         click.echo(_nothing(shelf))
     if more:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -18,21 +15,10 @@ from holdfast.desk.masking import field_name, frames, masked_text, shape
 from holdfast.desk.selection import Filed
 from holdfast.observe.clean import clean_text, escaped, masked_tree
 
-LONGEST_CELL = 80
 LONGEST_REVEALED = 100_000
-_NARROW = 80
 
 CAUSE_COLUMNS = ("COUNT", "CAUSE", "TYPE", "CODE", "FIRST SEEN", "LAST SEEN", "MESSAGE")
 LETTER_COLUMNS = ("LETTER", "FAILED AT", "CAUSE", "TYPE", "CODE", "FROM", "GROUP", "RETRIES", "REPLAYS")
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as needed; on a terminal the last one gives way."""
-    cells = [list(columns), *([clean_text(cell, LONGEST_CELL) for cell in row] for row in rows)]
-    widths = [max(len(row[number]) for row in cells) for number in range(len(columns))]
-    room = max(_NARROW, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join(line[: room - 1] + "…" if room and len(line) > room else line for line in lines)
 
 
 def cause_row(cause: Cause) -> tuple[str, ...]:

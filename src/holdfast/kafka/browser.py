@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final, cast
 
 import confluent_kafka
@@ -68,11 +68,14 @@ class KafkaBrowser:
             spans[partition] = low, high
         return spans
 
-    def read(self, topic: str, spans: Mapping[int, Span], *, silence_s: float = 30.0) -> Iterator[Record | None]:
+    def read(
+        self, topic: str, spans: Mapping[int, Span], *, silence_s: float = 30.0
+    ) -> Generator[Record | None, None, None]:
         """The records of these spans, each partition in order; None whenever nothing came for a moment, so that the
         caller can look around.
 
-        Gaps (compaction, transactions) need no care. Raises SourceError if the broker is silent for `silence_s`.
+        Gaps (compaction, transactions) need no care. Close it to read no further. Raises SourceError if the broker is
+        silent for `silence_s`.
         """
         left = {partition: span for partition, span in spans.items() if span[0] < span[1]}
         if not left:

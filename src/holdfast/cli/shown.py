@@ -1,0 +1,46 @@
+"""How things look on a terminal: tables, and a view that is drawn anew. Nothing unescaped."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Collection, Iterator, Sequence
+
+import click
+
+from holdfast.observe.clean import clean_text
+
+LONGEST_CELL = 80
+LIVE_EVERY_S = 2.0
+_NARROW = 80
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
+    """Columns as wide as needed, those of `right` to the right; on a terminal the last one gives way."""
+    cells = [list(columns), *([clean_text(cell, LONGEST_CELL) for cell in row] for row in rows)]
+    widths = [max(len(row[number]) for row in cells) for number in range(len(columns))]
+    room = max(_NARROW, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0
+    lines = [
+        "  ".join(
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+    return "\n".join(line[: room - 1] + "…" if room and len(line) > room else line for line in lines)
+
+
+def live(every_s: float) -> Iterator[int]:
+    """Again and again, until Ctrl-C. On a terminal each view takes the place of the last; elsewhere they follow one
+    another.
+    """
+    number = 0
+    while True:
+        begun = time.monotonic()
+        if sys.stdout.isatty():
+            click.clear()
+        yield number
+        number += 1
+        sys.stdout.flush()
+        time.sleep(max(0.0, every_s - (time.monotonic() - begun)))
