@@ -46,12 +46,13 @@ def inside(project: Path, *command: str, **variables: str) -> subprocess.Popen[s
     )
 
 
-def test_its_own_tests_pass_and_its_types_hold(project: Path) -> None:
+def test_its_own_tests_pass_its_types_hold_and_it_breaks_no_rule(project: Path) -> None:
     tests = inside(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     types = inside(project, "-m", "mypy", "--strict", "--cache-dir", os.devnull)
     shape = inside(project, "-m", "ruff", "check", "--isolated", "--no-cache", ".")
-    said = [process.communicate(timeout=100)[0] for process in (tests, types, shape)]
-    assert [process.returncode for process in (tests, types, shape)] == [0, 0, 0], "\n".join(said)
+    rules = inside(project, "-P", "-m", "holdfast", "check", "shop_payments.app:app")
+    said = [process.communicate(timeout=100)[0] for process in (tests, types, shape, rules)]
+    assert [process.returncode for process in (tests, types, shape, rules)] == [0, 0, 0, 0], "\n".join(said)
     assert "11 passed" in said[0]
 
 
