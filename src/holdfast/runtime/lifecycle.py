@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 from holdfast.core.exit_codes import EXIT_DEADLINE, EXIT_FENCED, EXIT_HALTED, EXIT_OK, EXIT_UNEXPECTED
@@ -92,7 +94,8 @@ class Lifecycle:
         self._deadline: float | None = None
         self.draining_since: float | None = None
         self._signals: list[int] = []
-        self._asked = threading.Event()
+        # No Event: a handler that sets one hangs if the signal comes while this very thread is about to wait for it.
+        self._asked: SimpleQueue[None] = SimpleQueue()
 
     def run(self, clean_up: Callable[[float], None]) -> int:
         """Blocks until everything has ended; returns the exit code.
@@ -105,7 +108,8 @@ class Lifecycle:
                 for thread in self._threads:
                     thread.start()
                 while not all(thread.over.is_set() for thread in self._threads):
-                    self._asked.wait(TICK_S)
+                    with suppress(Empty):
+                        self._asked.get(timeout=TICK_S)
                     self._watch()
             code = self._code()
             clean_up(float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic()))
@@ -117,7 +121,7 @@ class Lifecycle:
     def stop(self) -> None:
         """Ask for a drain, from any thread."""
         self._signals.append(signal.SIGTERM)
-        self._asked.set()
+        self._asked.put(None)
 
     def _listen(self) -> dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None]:
         if threading.current_thread() is not threading.main_thread():
@@ -128,7 +132,7 @@ class Lifecycle:
         if self._signals:
             self._leave(128 + number)
         self._signals.append(number)
-        self._asked.set()
+        self._asked.put(None)
 
     def _watch(self) -> None:
         now = time.monotonic()
@@ -143,7 +147,6 @@ class Lifecycle:
             self._leave(self._code(late=True))
 
     def _drain(self, now: float) -> None:
-        self._asked.clear()
         self._deadline = now + self._timeout_s
         self.draining_since = now
         margin_s = min(FINISH_MARGIN_S, self._timeout_s / 4)
