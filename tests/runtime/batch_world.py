@@ -182,11 +182,11 @@ class World:
             capacity=capacity,
             commit=commit or CommitPolicy(mode="each"),
             retry=retry,
-            batch=BatchPolicy(size=size, wait_s=wait_s),
             atomic=atomic,
             revoke_timeout_s=0.05,
             dead_letter_topics={TOPIC: "dlq"},
-            **{"max_deliveries": None, **guards},  # no commit before the first start, unless asked for
+            # One by one with batch=None; no commit before the first start, unless asked for.
+            **{"batch": BatchPolicy(size=size, wait_s=wait_s), "max_deliveries": None, **guards},
         )
         publisher = Publisher(
             self.sink, topics=plan.dead_letter_topics, partitions={"dlq": 1}, group="g", handler="h", app_version="0"

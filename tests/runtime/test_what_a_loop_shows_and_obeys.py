@@ -9,6 +9,7 @@ from holdfast.core.records import TopicPartition
 from holdfast.core.storm import StormPolicy
 from holdfast.observe.shapes import ConsumerState, Done, Problem
 from holdfast.runtime.operator import Answer, Order
+from holdfast.runtime.overdue import RECALL_S
 from holdfast.runtime.vitals import AWAY_S, LOOK_S, STUCK_S
 from tests.runtime.batch_world import TOPIC, World
 
@@ -183,3 +184,16 @@ def test_a_batch_that_waits_for_its_retry_is_shown_as_one() -> None:
     state, [lane], _ = told(world, "show")
     assert (lane.state, lane.records, lane.offset, lane.attempt, lane.code) == ("waiting", 3, 0, 2, "TIMEOUT")
     assert state.waiting == 3
+
+
+def test_a_run_that_was_emptied_because_no_worker_had_begun_it_does_not_end_the_loop_when_it_is_shown() -> None:
+    world = world_of(order="key", batch=None)
+    world.feed("ab")
+    world.step()
+    world.step()
+    world.step(pass_s=RECALL_S)
+    assert world.out == [[], [], ["0:0"], ["0:1"]]
+    _, lanes, _ = told(world, "show")
+    assert [(lane.offset, lane.state) for lane in lanes] == [(0, "running"), (1, "running")]
+    world.play(steps=10)
+    assert sorted(world.done) == ["0:0", "0:1"]

@@ -140,8 +140,9 @@ class Operator:
         loop = self._loop
         running = {run.case for run in loop.in_flight if run.case is not None}
         cases = [case for partition in loop.ownership for case in partition.cases if case not in running]
+        runs = [run for run in loop.in_flight if run.messages]  # one that was emptied only waits for its worker
         batches = loop.lanes.kept if isinstance(loop.lanes, BatchLanes) else []
-        work: list[Run | Case] = [*loop.in_flight, *cases, *(batch for batch in batches if batch.parts)]
+        work: list[Run | Case] = [*runs, *cases, *(batch for batch in batches if batch.parts)]
         oldest = nsmallest(MOST_LANES, work, key=lambda one: one.begun_at)
         lanes = tuple(self._lane(one, now) for one in oldest)
         return loop.vitals.look(now), lanes, max(0, len(work) - MOST_LANES)
