@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from holdfast.core import completion, crash_guard
+from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.completion import CompletionMap
 from holdfast.core.crash_guard import Guard
 from holdfast.runtime.floor import Floor
+from holdfast.runtime.operator import Order
 from tests.runtime.batch_world import World, refusing
 
 
@@ -161,6 +163,69 @@ def test_a_suspect_waits_for_the_other_consumers_of_the_process_and_they_for_it(
     settle(one)
     settle(other)
     assert other.out == [["0:1"]]
+
+
+def test_a_consumer_that_is_paused_before_its_suspect_starts_holds_up_no_other_one() -> None:
+    floor = Floor()
+    one = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor, found={0: died(mark=16)})
+    other = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor)
+    other.feed("aa")
+    settle(other)
+    one.feed("a")
+    settle(one)
+    one.mailbox.post(Order(verb="pause", answer=lambda _: None))
+    settle(one)
+    other.work()
+    settle(other)
+    assert other.out == [["0:1"]]
+    one.mailbox.post(Order(verb="resume", answer=lambda _: None))
+    settle(one)
+    assert one.out == [], "the other one is at work"
+    other.work()
+    settle(other)
+    settle(one)
+    assert one.out == [["0:0"]]
+    assert dict(told(one).starts) == {0: 1}
+
+
+def test_a_consumer_that_is_paused_while_its_suspect_runs_lets_the_others_go_on_after_it() -> None:
+    floor = Floor()
+    one = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor, found={0: died(mark=16)})
+    other = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor)
+    one.feed("aa")
+    settle(one)
+    settle(other)
+    settle(one)
+    assert one.out == [["0:0"]]
+    one.mailbox.post(Order(verb="pause", answer=lambda _: None))
+    settle(one)
+    other.feed("a")
+    settle(other)
+    assert other.out == [], "the suspect is still alone"
+    one.work()
+    settle(one)
+    assert dict(told(one).starts) == {}, "it came back"
+    settle(other)
+    assert other.out == [["0:0"]]
+
+
+def test_a_guilty_record_that_is_drawn_as_the_probe_leaves_the_next_probe_to_another_one() -> None:
+    down = True
+
+    def handle(values: list[str]) -> None:
+        if down:
+            raise ConnectionRefusedError
+
+    guilty = died(mark=16, s3=2)
+    breaker = BreakerPolicy(failures=2)
+    world = World(handle, order="none", size=1, partitions=1, max_deliveries=2, found={0: guilty}, breaker=breaker)
+    world.feed("abcdef")
+    world.play(steps=600)
+    assert (world.buried, world.done) == (["0:3"], [])
+    down = False
+    world.play(steps=600)
+    assert sorted(world.done) == ["0:0", "0:1", "0:2", "0:4", "0:5"]
+    assert not world.loop.holds
 
 
 def test_a_consumer_that_has_ended_is_waited_for_no_more() -> None:

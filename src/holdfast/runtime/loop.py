@@ -161,8 +161,12 @@ class Loop:
         return now
 
     def _dispatch(self, now: float, *, keep: bool) -> None:
-        if not self.probation.yields(now) and (self.guards.may_take(now) or self.probation.waits):
+        if self.probation.yields(now):
+            return
+        if self.guards.may_take(now) or self.probation.waits:
             self.starter.start(now, keep=keep)
+        elif self.probation.suspects:
+            self.probation.rest(now)
 
     def _patience(self, now: float) -> float:
         """How long to wait for results."""

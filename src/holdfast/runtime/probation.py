@@ -132,6 +132,15 @@ class Probation:
         self._look_around()
         return runs
 
+    def rest(self, now: float) -> None:
+        """Something else holds the consumer: no suspect of it starts for now, so others need not wait for that."""
+        if not self._is_back(now):
+            return
+        if self._next is not None and _is_charged(self._next):
+            _acquit(_first(self._next).partition, finished=False)
+        if not self._is_exposed():
+            self._floor.give_back(self)
+
     def leave(self) -> None:
         """The consumer ends: others need not wait for it."""
         self._floor.leave(self)
@@ -175,6 +184,7 @@ class Probation:
         return self._max_deliveries is not None and _starts(run) >= self._max_deliveries
 
     def _bury(self, run: Run, now: float) -> None:
+        self._guards.returned(run, now)  # it never starts: if it is the probe, another one is needed
         case = run.case or self._lanes.split(_first(run), now)
         case.partition.cases.add(case)
         self._cases.crashed(case, _starts(run), now)
@@ -234,6 +244,12 @@ def _starts(run: Run) -> int:
     """How often the suspect was started and did not come back."""
     watch = _first(run).partition.watch
     return watch.starts(_first(run).messages[0].offset()) if watch is not None else 0
+
+
+def _is_charged(run: Run) -> bool:
+    """Whether its start is counted, or about to be."""
+    watch = _first(run).partition.watch
+    return watch is not None and watch.charged is not None
 
 
 def _is_startable(run: Run) -> bool:
