@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.completion import GUARD_LIMIT, METADATA_LIMIT, WINDOW, CompletionMap, decode, encode
+from holdfast.core.completion import GUARD_LIMIT, METADATA_LIMIT, WINDOW, CompletionMap, decode, encode, read
 
 TOPIC_ID = "Hm5lOsWNRI-4dDsxZbFaZw"
 LARGEST_OFFSET = 2**63 - 1
@@ -35,6 +35,15 @@ def test_what_was_encoded_comes_back(offset: int, bits: bytes, topic_id: str, gu
     text = encode(finished, topic_id=topic_id, guard=guard)
     assert decode(text, offset=offset, topic_id=topic_id) == finished
     assert len(text) <= METADATA_LIMIT
+
+
+@given(offset=offsets, bits=bitmaps, guard=words, limit=st.integers(0, METADATA_LIMIT))
+def test_within_a_limit_nothing_is_said_that_is_not_so(offset: int, bits: bytes, guard: str, limit: int) -> None:
+    text = encode(CompletionMap(offset, bits), topic_id=TOPIC_ID, guard=guard, limit=limit)
+    assert len(text) <= limit
+    known, words_of_the_guard = read(text, offset=offset, topic_id=TOPIC_ID)
+    assert bits.startswith(known.bits)
+    assert words_of_the_guard == (guard if text else "")
 
 
 @given(base=st.integers(-2, 10**15), members=st.sets(st.integers(0, WINDOW - 1), max_size=50))

@@ -7,7 +7,8 @@ from random import Random
 from typing import Any
 
 from holdfast.core.batches import Batch, lane_of
-from holdfast.core.errors import DecodeError
+from holdfast.core.completion import METADATA_LIMIT
+from holdfast.core.errors import DecodeError, Fault, SourceError
 from holdfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
 from holdfast.core.ports import CommitOutcome, Committed, Delivery, Listener, Outgoing, Position, Receipt
 from holdfast.core.records import Message, Record, TopicPartition
@@ -65,6 +66,7 @@ class Source:
         self.found: dict[TopicPartition, str] = {}
         """The metadata of the commit at 0 that a partition is found with."""
         self.answers = True
+        self.most_metadata = METADATA_LIMIT
         self.seen: dict[TopicPartition, int] = {}
         """The ends that the client knows of."""
         self._unanswered: list[Position] = []
@@ -88,6 +90,10 @@ class Source:
         if self._unanswered and self.answers:
             assert self.listener is not None
             positions, self._unanswered = self._unanswered, []
+            if any(len(position.metadata) > self.most_metadata for position in positions):
+                refusal = SourceError("Too large.", fault=Fault.TOO_LARGE, code="OFFSET_METADATA_TOO_LARGE")
+                self.listener.on_committed(CommitOutcome((), tuple((position, refusal) for position in positions)))
+                return  # the client gives one partition's error to all of them
             self.committed_at.update({position.place: position for position in positions})
             self.listener.on_committed(CommitOutcome(tuple(positions)))
 

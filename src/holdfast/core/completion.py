@@ -18,13 +18,14 @@ WINDOW = 16_384
 """
 
 METADATA_LIMIT = 4_096
-"""What the broker takes as commit metadata (offset.metadata.max.bytes)."""
+"""What a broker takes as commit metadata unless it was told otherwise (offset.metadata.max.bytes)."""
 
 GUARD_LIMIT = 512
 """Characters kept free for the crash guard, which says little."""
 
 _VERSION = "hf1"
 _FIELDS = 6
+_CRC_LENGTH = len(";00000000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,18 @@ class CompletionMap:
         return int.from_bytes(self.bits, "little")
 
 
-def encode(finished: CompletionMap, *, topic_id: str = "", guard: str = "") -> str:
-    """The metadata text for a commit at `finished.base`. Always within METADATA_LIMIT while the window is kept."""
-    bits = urlsafe_b64encode(finished.bits).rstrip(b"=").decode("ascii") if finished.bits else ""
-    head = f"{_VERSION};{finished.base};{topic_id};{guard};{bits}"
+def encode(finished: CompletionMap, *, topic_id: str = "", guard: str = "", limit: int = METADATA_LIMIT) -> str:
+    """The metadata text for a commit at `finished.base`, of at most `limit` characters.
+
+    Within METADATA_LIMIT there is room for everything while the window is kept. Where a broker takes less, the map ends
+    earlier (what it leaves out is repeated, never skipped); where not even the rest fits, nothing is said at all.
+    """
+    head = f"{_VERSION};{finished.base};{topic_id};{guard};"
+    room = limit - len(head) - _CRC_LENGTH
+    if room < 0:
+        return ""
+    bits = urlsafe_b64encode(finished.bits[: room * 3 // 4]).rstrip(b"=").decode("ascii") if finished.bits else ""
+    head += bits
     return f"{head};{zlib.crc32(head.encode('ascii')):08x}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast.core.completion import encode
+from holdfast.core.completion import METADATA_LIMIT, encode
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.lanes import Holder, Lanes
 from holdfast.core.partitions import Partition
@@ -60,6 +60,7 @@ class Committer:
         self._not_before = float("-inf")
         self._gather_until: float | None = None
         self._pressed = False  # somebody cannot go on before the next commit
+        self._room = METADATA_LIMIT  # for metadata, as far as the broker is known to take it
         self.fatal: SourceError | None = None
         self.commits = 0
         self.confirmed = 0
@@ -169,7 +170,7 @@ class Committer:
         guard = self._guard(partition, finished.base)
         topic_id = self._topic_ids.get(partition.place.topic, "")
         said = finished or guard or topic_id
-        metadata = encode(finished, topic_id=topic_id, guard=guard) if said else ""
+        metadata = encode(finished, topic_id=topic_id, guard=guard, limit=self._room) if said else ""
         if (finished.base, metadata) == partition.committed:
             self._stored(partition)
             return None
@@ -214,7 +215,7 @@ class Committer:
         self.failed += 1
         self._pressed = True  # somebody may be waiting for it
         errors = {position.place: error for position, error in outcome.failed}
-        rebalancing = False
+        rebalancing, refused = False, 0
         for place, part in sent.items():  # whatever was not confirmed is not committed
             if not part.partition.live:
                 continue
@@ -235,11 +236,26 @@ class Committer:
             elif fault is Fault.REBALANCING:
                 rebalancing = True
                 part.partition.holds.add(REBALANCE)
-        if rebalancing:  # the next callback will say when; this is for the case that none comes
+            elif fault is Fault.TOO_LARGE:
+                refused = max(refused, len(part.position.metadata))
+        if refused:
+            self._say_less(refused)
+        elif rebalancing:  # the next callback will say when; this is for the case that none comes
             self._not_before = now + REBALANCE_BACKOFF_S
         else:
             self._failures += 1
             self._not_before = now + min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
+
+    def _say_less(self, refused: int) -> None:
+        """The broker takes less metadata than others do: better a commit that says less than none at all."""
+        self._room = refused // 2
+        log.error(
+            "commit_metadata_refused",
+            characters=refused,
+            now_at_most=self._room,
+            consequence="less is remembered for a restart: of finished records above the commit, of crashes",
+            what_to_do=f"let the brokers' offset.metadata.max.bytes be {METADATA_LIMIT}, their default, and restart",
+        )
 
     def membership_settled(self, partitions: Iterable[Partition]) -> None:
         """A rebalance callback came: commits that were refused meanwhile may go again."""
