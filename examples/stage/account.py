@@ -20,6 +20,7 @@ class Account:
     found: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     problems: list[str] = field(default_factory=list)
     """What else is wrong, such as a row that a duplicate has changed."""
+    remarks: list[str] = field(default_factory=list)
 
     def expect(self, identity: str, *ends: str) -> None:
         self.expected[identity] = set(ends)
@@ -62,6 +63,7 @@ class Account:
             yield f"    {count:>6}  {end}"
         for name, found in (("lost", self.lost), ("wrong", self.wrong), ("strangers", self.strangers)):
             yield f"  {name:<10} {len(found)}{_some(found)}"
+        yield from (f"  {remark}" for remark in self.remarks)
         yield from (f"  problem    {problem}" for problem in self.problems)
 
 

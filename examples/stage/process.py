@@ -68,11 +68,14 @@ class Process:
         return True
 
     def last_words(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-8:])
+        return "\n".join(self.log().splitlines()[-8:])
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
 
     def said(self, *events: str) -> Iterator[dict[str, Any]]:
         """Its log entries of these kinds."""
-        for line in self._log.read_text(errors="replace").splitlines():
+        for line in self.log().splitlines():
             try:
                 entry = json.loads(line)
             except ValueError:

@@ -1,0 +1,88 @@
+"""Both workers, and the naive loop beside them, through a kill -9 and a database that goes away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from examples.stage.account import Account
+from examples.stage.postgres import rows
+from examples.stage.process import until
+from examples.stage.stage import Place, Stage
+from examples.worker_loop.naive import GROUP as NAIVE
+from examples.worker_loop.service import TOPIC
+
+ARTICLES = 300
+GROUPS = {"articles.cache": "cache", "articles.index": "index"}
+SCHEMA = Path(__file__).with_name("schema.sql")
+
+
+def article(number: int) -> bytes:
+    return json.dumps({"id": f"a{number}", "title": f"No {number}", "version": 1}).encode()
+
+
+def garbage(number: int) -> bytes:
+    return b'{"id": "a%d", "tit' % number
+
+
+def story(stage: Stage) -> Account:
+    account = Account("worker_loop")
+    database = stage.postgres.create("articles", SCHEMA.read_text())
+    stage.topics(TOPIC)
+    skipped: dict[Place, str] = {}
+
+    def send(numbers: Iterable[int]) -> None:
+        told = [(f"a{number}", garbage(number) if number % 25 == 3 else article(number)) for number in numbers]
+        for (key, value), place in zip(told, stage.send(TOPIC, told), strict=True):
+            good = value.endswith(b"}")
+            for worker in GROUPS.values():
+                account.expect(f"{key} by {worker}", "stored" if good else "skipped")
+            if not good:
+                skipped[place] = key
+
+    service = stage.app("examples.worker_loop.service:app", DATABASE_URL=database)
+    naive = stage.process(["examples.worker_loop.naive"], "naive", DATABASE_URL=database)
+
+    def stored() -> int:
+        return int(rows(database, "SELECT count(*) FROM article_cache")[0][0])
+
+    send(range(ARTICLES))
+    service.start()
+    naive.start()
+    until(lambda: service.check() and stored() > 20, "20 articles are stored")
+    service.kill()
+    service.start()
+    stage.until_read(service, *((group, TOPIC) for group in (*GROUPS, NAIVE)))
+
+    stage.postgres.stop()
+    send(range(ARTICLES, ARTICLES + 40))
+    until(lambda: service.check() and _tried_again(list(service.said("retry"))), "both workers try again")
+    stage.postgres.start()
+    send(range(ARTICLES + 40, ARTICLES + 60))
+    stage.until_read(service, *((group, TOPIC) for group in (*GROUPS, NAIVE)))
+    account.check("the service did not end cleanly", right=service.stop() == 0)
+    naive.stop()
+
+    for entry in service.said("discard"):
+        key = skipped.get((entry["topic"], entry["partition"], entry["offset"]), "nobody's")
+        account.note("skipped", [f"{key} by {GROUPS[entry['consumer_group']]}"])
+    account.note("stored", (f"{key} by cache" for (key,) in rows(database, "SELECT id FROM article_cache")))
+    account.note("stored", (f"{key} by index" for (key,) in rows(database, "SELECT DISTINCT id FROM article_words")))
+    kept = {key for (key,) in rows(database, "SELECT id FROM naive_articles")}
+    lost = [key for key in _stored_by_cache(account) if key not in kept]
+    account.remarks.append(f"the naive loop beside it, in the same outage, has lost {len(lost)} articles for ever")
+    account.check("the naive loop has lost nothing: then there is nothing to show", right=bool(lost))
+    return account
+
+
+def _tried_again(entries: list[dict[str, object]]) -> bool:
+    return {entry["consumer_group"] for entry in entries} == set(GROUPS)
+
+
+def _stored_by_cache(account: Account) -> list[str]:
+    return [
+        key.removesuffix(" by cache")
+        for key, ends in account.expected.items()
+        if "by cache" in key and "stored" in ends
+    ]
