@@ -140,7 +140,9 @@ def run(
         else:
             bench = _bench(dev_at, embedded=dev_embedded, partitions=dev_partitions)
             code = _run_here(options, index=child, tether_fd=tether, door=door, bench=bench)
-    sys.exit(code)
+    from holdfast.cli.ending import end
+
+    end(code)
 
 
 def _bench(address: str | None, *, embedded: bool, partitions: int) -> Bench | None:
