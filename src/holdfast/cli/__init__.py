@@ -17,6 +17,8 @@ COMMANDS: Final = {
     "new": "Make a package for a consumer of your own, with tests and an image.",
     "doctor": "Check the environment, the brokers, the topics and the rights of an app.",
     "check": "Check an app against the rules of the consumer standard.",
+    "top": "A live view of a running app.",
+    "ctl": "Look at a running app, and tell it something: pause, resume, release, log level.",
     "lag": "How far behind groups are, in records and seconds, and whether they move.",
     "dlq": "Look at dead letters, and replay them.",
     "spool": "Look at letters that Kafka did not take, and send them on.",

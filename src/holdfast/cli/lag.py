@@ -67,16 +67,20 @@ def lag(
     """
     with said_plainly(debug=debug), interrupted_quietly(), _watcher(target, brokers) as watcher:
         if watch:
-            for _ in live(every_s):
-                _show(_looked(watcher), as_json=as_json, live=True)
-            return
+            for draw in live(every_s):
+                seen = _looked(watcher)
+                if as_json:
+                    click.echo(json.dumps(_fields(seen)))
+                else:
+                    draw([time.strftime("%H:%M:%S"), *_lines(seen)])
         if for_s:
             with told_as_start_error():
                 watcher.look(seconds=False)
             if not as_json:
                 click.echo(f"Looking for {for_s:g} s at what moves …", err=True)
             time.sleep(for_s)
-        _show(_looked(watcher), as_json=as_json)
+        seen = _looked(watcher)
+        click.echo(json.dumps(_fields(seen)) if as_json else "\n".join(_lines(seen)))
 
 
 def _looked(watcher: Watcher) -> Seen:
@@ -130,10 +134,7 @@ def _of_groups(group: str | None, groups: KafkaGroups) -> list[Watched]:
         return [Watched(one, tuple(sorted(groups.read_by(one, ANSWER_S))), all_of_it=False) for one in chosen]
 
 
-def _show(seen: Seen, *, as_json: bool, live: bool = False) -> None:
-    if as_json:
-        click.echo(json.dumps(_fields(seen)))
-        return
+def _lines(seen: Seen) -> list[str]:
     rows = [_row(one) for one in seen.partitions]
     lines = table(COLUMNS, rows, right=range(2, 7)).splitlines()
     head, *body = [click.style(lines[0], bold=True), *lines[1:]]
@@ -144,9 +145,7 @@ def _show(seen: Seen, *, as_json: bool, live: bool = False) -> None:
         count = "is not there" if depth is None else f"{depth:,} letter{'s' * (depth != 1)}"
         text.append(f"{clean_text(topic)}: {count}")
     text += [f"{clean_text(group)}: its offsets may not be seen, or nobody answered" for group in seen.unseen]
-    if live:
-        text.insert(0, time.strftime("%H:%M:%S"))
-    click.echo("\n".join(text))
+    return text
 
 
 def _coloured(line: str, state: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import click
 
@@ -31,16 +31,30 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Colle
     return "\n".join(line[: room - 1] + "…" if room and len(line) > room else line for line in lines)
 
 
-def live(every_s: float) -> Iterator[int]:
-    """Again and again, until Ctrl-C. On a terminal each view takes the place of the last; elsewhere they follow one
-    another.
+Draw = Callable[[Sequence[str]], None]
+
+
+def live(every_s: float) -> Iterator[Draw]:
+    """Again and again, until Ctrl-C: something to draw lines with. On a terminal each view takes the place of the last,
+    without flicker; elsewhere they follow one another.
     """
-    number = 0
+    in_place = sys.stdout.isatty()
+    if in_place:
+        click.clear()
     while True:
         begun = time.monotonic()
-        if sys.stdout.isatty():
-            click.clear()
-        yield number
-        number += 1
+        yield _in_place if in_place else _below
         sys.stdout.flush()
         time.sleep(max(0.0, every_s - (time.monotonic() - begun)))
+
+
+def _below(lines: Sequence[str]) -> None:
+    click.echo("\n".join([*lines, ""]))
+
+
+def _in_place(lines: Sequence[str]) -> None:
+    room = shutil.get_terminal_size().lines - 1
+    if len(lines) > room:
+        lines = [*lines[: room - 1], f"and {len(lines) - room + 1:,} lines more"]
+    # Home, each line over the old one and the rest of it erased, then all below.
+    click.echo("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J", nl=False)

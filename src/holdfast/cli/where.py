@@ -50,7 +50,7 @@ def connection_for(target: str | None, brokers: str | None) -> tuple[Connection,
     """From --app and --brokers; without an app, from the environment alone. Raises ConfigError or LoadError."""
     from holdfast.runtime.clients import connection_of
 
-    settings = _settings(target)
+    settings = settings_for(target)
     mask_with(settings.masking.rules)
     connection = connection_of(settings.kafka)
     if brokers is not None:
@@ -110,7 +110,8 @@ def interrupted_quietly() -> Iterator[None]:
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 
 
-def _settings(target: str | None) -> Settings:
+def settings_for(target: str | None) -> Settings:
+    """Of an app, or of the environment alone. Raises ConfigError or LoadError."""
     from holdfast.settings import AppSpec, load
 
     if target is not None:
