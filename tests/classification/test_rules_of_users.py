@@ -68,8 +68,11 @@ def test_a_rule_by_status_state_or_name() -> None:
     assert said(http_error(409), Rule("http:409", "retryable")) == ("retryable", "HTTP_409")
     assert said(http_error(418), Rule("http:4xx", "retryable"))[0] == "retryable"
     assert said(http_error(409), Rule("http:4xx", "halt"), Rule("http:409", "retryable"))[0] == "retryable"
-    unique = caught(lambda: sa.create_engine("sqlite://").connect().execute(sa.text("nonsense")))
-    assert said(unique, Rule("sqlite3.OperationalError", "discard", code="NO_SQL")) == ("discard", "NO_SQL")
+    engine = sa.create_engine("sqlite://")
+    with engine.connect() as connection:
+        nonsense = caught(lambda: connection.execute(sa.text("nonsense")))
+    engine.dispose()
+    assert said(nonsense, Rule("sqlite3.OperationalError", "discard", code="NO_SQL")) == ("discard", "NO_SQL")
 
 
 def test_a_users_own_subclass_is_closer_than_the_status_it_carries() -> None:
