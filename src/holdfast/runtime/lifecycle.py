@@ -67,7 +67,7 @@ class LoopThread:
             self.ending = loop.ending
         except Superseded:
             mine = False
-        except Exception as error:  # noqa: BLE001 - the thread's edge: the app ends, uncommitted work comes again
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: the app ends, uncommitted work comes again
             log.error(  # noqa: TRY400 - our logger shows where it came from
                 "loop_failed", consumer=loop.plan.name, exc=error
             )
