@@ -78,6 +78,21 @@ def test_who_has_taken_over_can_lose_the_loop_as_well() -> None:
     assert len(driven.tallies) == 4, "each driver counts for itself"
 
 
+def test_a_handler_that_hangs_a_little_now_and_then_does_not_fill_the_memory_with_tallies() -> None:
+    driven = Driven()
+    for _ in range(3):
+        thread = threading.Thread(target=pytest.raises, args=(Superseded, driven.inline.walk, run_of(2)), daemon=True)
+        thread.start()
+        assert driven.taken.wait(5)
+        driven.taken.clear()
+        driven.let_go.set()
+        assert len(collect(driven.mailbox, 1)) == 1
+        driven.let_go.clear()
+    assert driven.inline.takeovers == 3
+    assert len(driven.tallies) == 2, "whoever is back from its handler leaves its tally to the next one"
+    assert sum(sum(tally.counts) for own in driven.tallies for tally in own.values()) == 6
+
+
 def test_a_watcher_that_has_gone_to_sleep_wakes_up_for_the_next_run() -> None:
     driven = Driven()
     driven.inline.walk(run_of(1))

@@ -44,6 +44,7 @@ class Inline:
         self._lock = threading.Lock()
         self._awake = threading.Event()
         self._since: float | None = None
+        self._spare: list[Tallies] = []  # of threads that have driven and are back from their handlers
         self._tally = self._new_tally()
         self._drive: Callable[[], None] | None = None
         self._turn = 0
@@ -56,15 +57,16 @@ class Inline:
 
     def walk(self, run: Run) -> None:
         """Call the handler for the records of the run, here and now. Raises Superseded if that took too long."""
-        turn = self._turn
+        turn, tally = self._turn, self._tally
         self._since = time.monotonic()
         if not self._awake.is_set():
             self._awake.set()
-        walk(run, self._call, self._tally[run.partition.place.topic], time.perf_counter)
+        walk(run, self._call, tally[run.partition.place.topic], time.perf_counter)
         with self._lock:
             if self._turn == turn:
                 self._since = None
                 return
+            self._spare.append(tally)
         self._mailbox.post(run)
         raise Superseded
 
@@ -99,5 +101,6 @@ class Inline:
             self._since = None
             self._turn += 1
             self.takeovers += 1
-            self._tally = self._new_tally()  # the old one still belongs to the thread that hangs
+            # The old one still belongs to the thread that hangs.
+            self._tally = self._spare.pop() if self._spare else self._new_tally()
             return True
