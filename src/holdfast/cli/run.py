@@ -179,7 +179,7 @@ def _load_and_run(
     settings = app.settings()
     level = options.log_level or settings.log.level
     log_format = options.log_format or settings.log.format
-    _configure_logs(level, log_format)
+    _configure_logs(level, log_format, most_lines=settings.log.most_lines)
     for warning in settings.warnings:
         get_logger("holdfast.settings").warning("settings_warning", text=warning)
     if index is not None:
@@ -234,11 +234,11 @@ def _reload(options: RunOptions) -> int:
     return Reloader(command, root=Path.cwd()).run()
 
 
-def _configure_logs(level: str, log_format: str) -> None:
+def _configure_logs(level: str, log_format: str, *, most_lines: int | None = None) -> None:
     from holdfast.observe import logs
 
     known: dict[str, LogFormat] = {"console": "console", "json": "json"}
-    logs.configure(level=level, format=known.get(log_format, "auto"))
+    logs.configure(level=level, format=known.get(log_format, "auto"), most_lines=most_lines)
 
 
 def _hold_on(tether_fd: int | None) -> Tether | None:

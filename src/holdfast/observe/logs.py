@@ -212,8 +212,34 @@ class ConsoleFormatter(logging.Formatter):
         return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
 
 
+FLOODS = frozenset({"retry", "wait", "bury", "buried", "move", "moved"})
+"""Events that each record may cause. Not discards: no record goes without a word."""
+STORM_S = 10.0
+
+
 class _Output(logging.StreamHandler[TextIO]):
-    """Ours, so that `configure` finds and replaces it; writes what the stream's encoding cannot take as escapes."""
+    """Ours, so that `configure` finds and replaces it; writes what the stream's encoding cannot take as escapes.
+
+    Of an event that each record may cause, `most_lines` are written in 10 s for one group, topic and type of error; the
+    first one after that says how many were left out. Who listens to the loggers otherwise gets all.
+    """
+
+    def __init__(self, stream: TextIO, *, most_lines: int | None) -> None:
+        super().__init__(stream)
+        self._most_lines = most_lines
+        self._sampler = Sampler()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        entry = record.msg
+        if self._most_lines is not None and isinstance(entry, Entry) and entry.event in FLOODS:
+            key = (entry.event, *(str(entry.fields.get(name)) for name in ("consumer_group", "topic", "error_type")))
+            left_out = self._sampler.admit(key, now=time.monotonic(), every_s=STORM_S, at_most=self._most_lines)
+            if left_out is None:
+                return
+            if left_out:
+                record = logging.makeLogRecord(record.__dict__)
+                record.msg = Entry(entry.event, {**entry.fields, "suppressed": left_out})
+        super().emit(record)
 
     def format(self, record: logging.LogRecord) -> str:
         line = super().format(record)
@@ -226,12 +252,13 @@ def configure(
     level: str | int = "info",
     format: Literal["auto", "console", "json"] = "auto",  # noqa: A002  the name that logging itself uses
     stream: TextIO | None = None,
+    most_lines: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> None:
     """Write holdfast's logs to `stream` (standard error); auto is console on a terminal, else JSON.
 
-    For the CLI alone. It touches no logger but `holdfast`; calling it again replaces its own output. Raises
-    ConfigError.
+    `most_lines`: see `[log]` in the settings. For the CLI alone. It touches no logger but `holdfast`; calling it again
+    replaces its own output. Raises ConfigError.
     """
     number = level if isinstance(level, int) else LEVELS.get(level.lower())
     problems = []
@@ -245,7 +272,7 @@ def configure(
     terminal = target.isatty()
     known = os.environ if environ is None else environ
     colour = terminal and not known.get("NO_COLOR") and known.get("TERM") != "dumb"
-    output = _Output(target)
+    output = _Output(target, most_lines=most_lines)
     as_json = format == "json" or (format == "auto" and not terminal)
     output.setFormatter(JsonFormatter() if as_json else ConsoleFormatter(colour=colour))
     root = logging.getLogger(ROOT)

@@ -107,7 +107,10 @@ class Cases:
                 self.burying.begin(case, now)
             case verdicts.Move(delay_s=delay_s, reason=reason):
                 counts.retried(case.failures, delay_s)
-                self._say(log.warning, "move", case, reason=reason, delay_s=delay_s)
+                delay_ms = round(delay_s * 1000)
+                self._say(
+                    log.warning, "move", case, retry_count=case.failures, backoff_delay_ms=delay_ms, reason=reason
+                )
                 self.moving.begin(case, verdict, wall)
             case verdicts.Discard(reason=reason):
                 self._discard(case, error, reason)

@@ -131,6 +131,12 @@ APP_WIDE: Final = (
         (
             Setting("level", Choice(LOG_LEVELS), "INFO", "The lowest level that is written."),
             Setting("format", Choice(("auto", "console", "json")), "auto", "`auto`: console on a terminal, else json."),
+            Setting(
+                "most_lines",
+                Whole(1, none_word="all"),
+                100,
+                "In a storm: lines in 10 s of one event, topic and type of error; `suppressed` counts those left out.",
+            ),
         ),
     ),
 )

@@ -173,6 +173,7 @@ class LogSettings:
 
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
     format: Literal["auto", "console", "json"]
+    most_lines: int | None = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
