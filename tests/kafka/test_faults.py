@@ -45,7 +45,7 @@ def test_a_fatal_error_whose_text_says_fenced_is_fenced() -> None:
 def test_the_text_says_what_failed_and_what_to_do() -> None:
     error = faults.source_error("read orders[3]", KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
     assert str(error).startswith("Could not read orders[3]: ")
-    assert "rights of this user" in str(error)
+    assert "Grant this user the right" in str(error)
     assert error.code == "TOPIC_AUTHORIZATION_FAILED"
 
 
