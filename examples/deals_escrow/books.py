@@ -1,0 +1,53 @@
+"""The deals and what was done about them, in PostgreSQL: an effect and its idempotency key in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from examples.database import Connection, Database
+from examples.deals_escrow.messages import Message
+
+_NOTE = """
+    INSERT INTO effects (consumer, idempotency_key, deal_id, kind) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
+"""
+_FUND = "INSERT INTO deals (id, funded) VALUES (%s, true) ON CONFLICT (id) DO UPDATE SET funded = true"
+
+
+class NotFunded(Exception):
+    """A payout for a deal without a deposit. The deposit may be on its way."""
+
+
+class Books(Protocol):
+    def note(self, consumer: str, message: Message, kind: str) -> None: ...
+    def fund(self, consumer: str, message: Message) -> None: ...
+    def pay(self, consumer: str, message: Message) -> None: ...
+
+
+class PostgresBooks:
+    """Each method does its work once for each (consumer, idempotency key), and nothing the other times."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def note(self, consumer: str, message: Message, kind: str) -> None:
+        self._once(consumer, message, kind, lambda _: None)
+
+    def fund(self, consumer: str, message: Message) -> None:
+        self._once(consumer, message, "funded", lambda connection: connection.execute(_FUND, (message.deal_id,)))
+
+    def pay(self, consumer: str, message: Message) -> None:
+        """Raises NotFunded."""
+
+        def pay(connection: Connection) -> None:
+            paid = connection.execute("UPDATE deals SET paid = paid + 1 WHERE id = %s AND funded", (message.deal_id,))
+            if paid.rowcount == 0:
+                raise NotFunded(f"deal {message.deal_id} has no deposit")
+
+        self._once(consumer, message, "paid", pay)
+
+    def _once(self, consumer: str, message: Message, kind: str, work: Callable[[Connection], object]) -> None:
+        with self._database.transaction() as connection:
+            noted = connection.execute(_NOTE, (consumer, message.idempotency_key, message.deal_id, kind))
+            if noted.rowcount:
+                work(connection)

@@ -1,0 +1,15 @@
+CREATE TABLE deals (
+    id text PRIMARY KEY,
+    funded boolean NOT NULL DEFAULT false,
+    paid integer NOT NULL DEFAULT 0
+);
+
+-- What each consumer has done, by the key that the sender gave it: nothing is done twice.
+CREATE TABLE effects (
+    consumer text NOT NULL,
+    idempotency_key text NOT NULL,
+    deal_id text NOT NULL,
+    kind text NOT NULL,
+    done_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (consumer, idempotency_key)
+);

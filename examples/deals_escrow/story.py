@@ -1,0 +1,146 @@
+"""All ten groups at work: duplicates, poison in every topic, a bot that is limited, away or knows nobody, payouts
+without a deposit, kill -9; then an operator mends what can be mended and replays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from examples.stage.account import Account
+from examples.stage.http import Answer, HttpServer
+from examples.stage.postgres import rows
+from examples.stage.process import until
+from examples.stage.stage import Stage
+
+GROUPS = {
+    "deal.events": ("cg-deal-events",),
+    "escrow.commands": ("cg-deposit-watcher", "cg-payout-executor"),
+    "escrow.confirmations": ("cg-deposit-handler",),
+    "delivery.commands": ("cg-auto-publisher", "cg-delivery-verifier"),
+    "delivery.results": ("cg-delivery-handler",),
+    "notifications.outbox": ("cg-notification-sender",),
+    "deal.deadlines": ("cg-deadline-handler",),
+    "reconciliation.triggers": ("cg-reconciliation",),
+}
+READING = [(group, topic) for topic, groups in GROUPS.items() for group in groups]
+DEALS = 40
+UNFUNDED = ("d5", "d25")
+POISON = b'{"idempotency_key": "poison", "deal_id": '
+SCHEMA = Path(__file__).with_name("schema.sql")
+QUICK = {
+    "HOLDFAST_RETRY_PROFILES_FINANCIAL_INITIAL_DELAY_MS": "100",  # in production 5 s to 60 s
+    "HOLDFAST_RETRY_PROFILES_FINANCIAL_MAX_DELAY_MS": "400",
+    "HOLDFAST_RETRY_PROFILES_NOTIFICATION_INITIAL_DELAY_MS": "100",
+}
+
+
+def command(deal: str, kind: str, key: str = "") -> bytes:
+    return json.dumps({"idempotency_key": key or f"{deal}-{kind}", "deal_id": deal, "kind": kind}).encode()
+
+
+class Telegram(HttpServer):
+    """Limited for one chat of ten, away for another, the first time; and nobody knows the owner of d7."""
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+        self.asked: Counter[str] = Counter()
+
+    def _answer(self, _: str, body: bytes) -> Answer:
+        chat = str(json.loads(body)["chat_id"])
+        self.asked[chat] += 1
+        if chat.endswith("-d7"):
+            return Answer(400)
+        if self.asked[chat] == 1 and chat[-1] in "13":
+            return Answer(429, headers={"Retry-After": "1"}) if chat[-1] == "1" else Answer(503)
+        return Answer()
+
+
+def expectations(account: Account) -> None:
+    """Who must have done what, by the keys that the senders give."""
+    for deal in (f"d{number}" for number in range(DEALS)):
+        created, watch, pay = f"{deal}-DEAL_CREATED", f"{deal}-WATCH_DEPOSIT", f"{deal}-PAYOUT"
+        account.expect(f"cg-deal-events: {created}", "done")
+        account.expect(f"cg-deadline-handler: {created}/DEADLINE", "done")
+        notified = "buried HTTPStatusError" if deal == "d7" else "done"
+        account.expect(f"cg-notification-sender: {created}/NOTIFY", notified)
+        account.expect(f"cg-deposit-watcher: {watch}", "done")
+        account.expect(f"cg-deposit-handler: {watch}/DEPOSIT_CONFIRMED", "done")
+        account.expect(f"cg-payout-executor: {pay}", "done", *(["buried NotFunded"] if deal in UNFUNDED else []))
+        account.expect(f"cg-deposit-handler: {pay}/PAYOUT_CONFIRMED", "done")
+        for group, kind, result in (
+            ("cg-auto-publisher", "PUBLISH", "PUBLISHED"),
+            ("cg-delivery-verifier", "VERIFY", "VERIFIED"),
+        ):
+            account.expect(f"{group}: {deal}-{kind}", "done")
+            account.expect(f"cg-delivery-handler: {deal}-{kind}/{result}", "done")
+    account.expect("cg-reconciliation: nightly-RECONCILE", "done")
+    for group, _ in READING:
+        account.expect(f"{group}: poison", "buried DecodeError")
+
+
+def send_all(stage: Stage) -> None:
+    """Every fifth deal twice."""
+    records: defaultdict[str, list[tuple[str, bytes]]] = defaultdict(list)
+    for deal in (f"d{number}" for number in range(DEALS)):
+        for _ in range(2 if deal.endswith("5") else 1):
+            records["deal.events"].append((deal, command(deal, "DEAL_CREATED")))
+            if deal not in UNFUNDED:
+                records["escrow.commands"].append((deal, command(deal, "WATCH_DEPOSIT")))
+            records["escrow.commands"].append((deal, command(deal, "PAYOUT")))
+            records["delivery.commands"] += [(deal, command(deal, "PUBLISH")), (deal, command(deal, "VERIFY"))]
+    records["reconciliation.triggers"].append(("nightly", command("nightly", "RECONCILE")))
+    for topic in GROUPS:
+        stage.send(topic, [*records[topic], ("poison", POISON)])
+
+
+def story(stage: Stage) -> Account:
+    account = Account("deals_escrow")
+    database = stage.postgres.create("deals", SCHEMA.read_text())
+    stage.topics(*GROUPS, partitions=2)
+    expectations(account)
+    with Telegram() as telegram:
+        service = stage.app(
+            "examples.deals_escrow.service:app", DATABASE_URL=database, TELEGRAM_URL=telegram.url, **QUICK
+        )
+        service.start()
+        send_all(stage)
+        effects = "SELECT count(*) FROM effects"
+        until(lambda: service.check() and rows(database, effects)[0][0] > 60, "60 effects are there")
+        service.kill()
+        service.start()
+        stage.until_read(service, *READING)
+        # Records that are sent on come while topics further on are looked at: once more, until all is quiet.
+        stage.until_read(service, *READING)
+        stage.send("escrow.commands", [(deal, command(deal, "WATCH_DEPOSIT")) for deal in UNFUNDED])
+        stage.until_read(service, *READING)
+        stage.holdfast("dlq", "replay", "escrow.commands.DLT", "--error-type", "NotFunded", "--yes")
+        stage.until_read(service, *READING)
+        stage.until_read(service, *READING)
+        account.check("the service did not end cleanly", right=service.stop() == 0)
+    return reconcile(stage, account, database)
+
+
+def reconcile(stage: Stage, account: Account, database: str) -> Account:
+    for group, key in rows(database, "SELECT consumer, idempotency_key FROM effects"):
+        account.note("done", [f"{group}: {key}"])
+    for topic in GROUPS:
+        for record in stage.records(f"{topic}.DLT"):
+            account.check(f"a letter in {topic}.DLT lacks Spring's headers", right=_is_springs(record.headers, topic))
+        for letter in stage.letters(f"{topic}.DLT"):
+            poison = letter.value == POISON
+            key = "poison" if poison else json.loads(letter.value or b"{}").get("idempotency_key")
+            account.note(f"buried {letter.error_type}", [f"{letter.group}: {key}"])
+    wrong = rows(database, "SELECT id, paid FROM deals WHERE paid <> 1")
+    account.check(f"paid not once: {wrong}", right=not wrong)
+    account.check("not all deals are there", right=rows(database, "SELECT count(*) FROM deals")[0][0] == DEALS)
+    account.remarks.append(f"{len(READING)} groups; every deal was paid exactly once")
+    return account
+
+
+def _is_springs(headers: tuple[tuple[str, bytes | None], ...], topic: str) -> bool:
+    told = dict(headers)
+    names = ("exception-fqcn", "exception-message", "exception-stacktrace", "original-partition", "original-offset")
+    there = all(f"kafka_dlt-{name}" in told for name in (*names, "original-timestamp"))
+    return there and told["kafka_dlt-original-topic"] == topic.encode()

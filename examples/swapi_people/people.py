@@ -1,0 +1,45 @@
+"""A person as the API tells of one, and as the database keeps it."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+
+_ID = re.compile(r"/people/(\d+)/?\Z")
+
+
+class Person(msgspec.Struct, frozen=True):
+    """The API says numbers as text, with commas, and `unknown` for what it does not know."""
+
+    url: str
+    name: str
+    height: str = "unknown"
+    mass: str = "unknown"
+    birth_year: str = "unknown"
+
+    def __post_init__(self) -> None:
+        if not self.name or _ID.search(self.url) is None:
+            raise ValueError("a person needs a name, and a url that ends with its number")
+
+    @property
+    def id(self) -> int:
+        found = _ID.search(self.url)
+        assert found is not None, "checked when it was made"
+        return int(found[1])
+
+    @property
+    def row(self) -> tuple[int, str, Decimal | None, Decimal | None, str | None]:
+        """Raises ValueError for a measure that is no number."""
+        birth_year = None if self.birth_year == "unknown" else self.birth_year
+        return self.id, self.name, _measure(self.height), _measure(self.mass), birth_year
+
+
+def _measure(text: str) -> Decimal | None:
+    if text in ("unknown", "n/a", "none"):
+        return None
+    try:
+        return Decimal(text.replace(",", ""))
+    except InvalidOperation as error:
+        raise ValueError("a measure is no number") from error

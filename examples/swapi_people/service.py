@@ -1,0 +1,58 @@
+"""People into the database, a hundred at a time. Run it with `holdfast run examples.swapi_people.service:app`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from examples.database import Database
+from examples.swapi_people.people import Person
+from holdfast import App, BatchError, BatchPolicy
+
+TOPIC = "swapi.people.v1"
+
+_UPSERT = """
+    INSERT INTO people (id, name, height_cm, mass_kg, birth_year) VALUES (%s, %s, %s, %s, %s)
+    ON CONFLICT (id) DO UPDATE SET
+        name = EXCLUDED.name, height_cm = EXCLUDED.height_cm, mass_kg = EXCLUDED.mass_kg,
+        birth_year = EXCLUDED.birth_year, updated_at = now()
+"""
+
+Row = tuple[object, ...]
+Upsert = Callable[[Sequence[Row]], None]
+
+
+def upsert_into(database: Database) -> Upsert:
+    def upsert(rows: Sequence[Row]) -> None:
+        with database.transaction() as connection, connection.cursor() as cursor:
+            cursor.executemany(_UPSERT, rows)
+
+    return upsert
+
+
+def make_app(upsert: Upsert) -> App:
+    app = App("swapi")
+
+    @app.consumer(
+        TOPIC,
+        group="swapi.people.v1",
+        batch=BatchPolicy(size=100, wait_s=0.2),
+        atomic=True,  # one transaction: a row that the database refuses is found by halves, and only it is buried
+        idempotent=True,
+    )
+    def load(people: list[Person]) -> None:
+        rows: list[Row] = []
+        bad: dict[int, BaseException] = {}
+        for index, person in enumerate(people):
+            try:
+                rows.append(person.row)
+            except ValueError as error:
+                bad[index] = error
+        if bad:
+            raise BatchError(bad)  # those are buried; the others come again, without them
+        upsert(rows)
+
+    return app
+
+
+app = make_app(upsert_into(Database(os.environ.get("DATABASE_URL", "postgresql://localhost/swapi"))))

@@ -1,0 +1,95 @@
+"""The flow twice, from an API that limits, is away and is slow; poison in between; a consumer that is killed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from examples.stage.account import Account
+from examples.stage.http import Answer, HttpServer
+from examples.stage.postgres import rows
+from examples.stage.process import run, until
+from examples.stage.stage import Stage
+
+TOPIC, LETTERS, GROUP = "swapi.people.v1", "swapi.people.dlq", "swapi.people.v1"
+PEOPLE, PAGE = 240, 10
+ODD = {13: ("height", "-4"), 57: ("mass", "heavy"), 101: ("name", "")}
+"""Who cannot be stored, and why: the database refuses one, the handler one, and one is no person."""
+POISON = {"cut short": b'{"name": "Lu', "a list": b"[1, 2]", "no url": b'{"name": "Nobody"}'}
+SCHEMA = Path(__file__).with_name("schema.sql")
+
+
+def person(number: int) -> dict[str, str]:
+    told = {"url": f"https://swapi.dev/api/people/{number}/", "name": f"Person {number}", "height": "172"}
+    told |= {"mass": "1,358" if number % 7 == 0 else "unknown" if number % 5 == 0 else "77", "birth_year": "19BBY"}
+    return told | dict([ODD[number]] if number in ODD else [])
+
+
+class Swapi(HttpServer):
+    """Pages of people; some of them only at the second request."""
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+        self._asked: Counter[int] = Counter()
+        self._lock = threading.Lock()
+
+    def _answer(self, path: str, _: bytes) -> Answer:
+        page = int(path.rpartition("=")[2])
+        with self._lock:
+            self._asked[page] += 1
+            first = self._asked[page] == 1
+        match page if first else 0:
+            case 2:
+                return Answer(429)
+            case 5:
+                return Answer(503)
+            case 8:
+                return Answer(wait_s=1.0)
+            case _:
+                return Answer(body=json.dumps(self._page(page)).encode())
+
+    def _page(self, page: int) -> dict[str, Any]:
+        numbers = range((page - 1) * PAGE + 1, page * PAGE + 1)
+        more = f"{self.url}/people/?page={page + 1}" if page * PAGE < PEOPLE else None
+        return {"count": PEOPLE, "next": more, "results": [person(number) for number in numbers]}
+
+
+def story(stage: Stage) -> Account:
+    account = Account("swapi_people")
+    database = stage.postgres.create("swapi", SCHEMA.read_text())
+    stage.topics(TOPIC)
+    for number in range(1, PEOPLE + 1):
+        account.expect(f"{number}", "buried" if number in ODD else "stored")
+    for name in POISON:
+        account.expect(name, "buried")
+
+    service = stage.app("examples.swapi_people.service:app", DATABASE_URL=database)
+    with Swapi() as api:
+        flow = {"KAFKA_BROKERS": stage.broker.bootstrap, "SWAPI_URL": api.url, "SWAPI_TIMEOUT_S": "0.4"}
+        flow["RETRY_INITIAL_DELAY_MS"] = "50"
+        for _ in range(2):  # the second time everybody is there already
+            said = run(["examples.swapi_people.flow"], flow)
+            account.check(f"the flow said {said!r}", right=said == f"sent {PEOPLE}, acknowledged {PEOPLE}\n")
+            stage.send(TOPIC, POISON.items())
+    service.start()
+    count = "SELECT count(*) FROM people"
+    until(lambda: service.check() and rows(database, count)[0][0] > 0, "somebody is stored")
+    service.kill()
+    service.start()
+    stage.until_read(service, (GROUP, TOPIC))
+    account.check("the service did not end cleanly", right=service.stop() == 0)
+
+    names = {value: name for name, value in POISON.items()}
+    names |= {json.dumps(person(number)).encode(): str(number) for number in ODD}
+    for letter in stage.letters(LETTERS):
+        account.note("buried", [names.get(letter.value or b"", f"letter {letter.offset}")])
+    for number, name, mass in rows(database, "SELECT id, name, mass_kg FROM people"):
+        account.note("stored", [str(number)])
+        told = person(number)
+        known = None if told["mass"] == "unknown" else told["mass"].replace(",", "")
+        right = (name, None if mass is None else str(mass)) == (told["name"], known)
+        account.check(f"person {number} is not as the API tells", right=right)
+    return account
