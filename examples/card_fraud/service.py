@@ -22,6 +22,7 @@ def make_app(store: Store) -> App:
         order="key",  # the key is the transaction: its PREAUTH before its POSTAUTH, others side by side
         dead_letter=DeadLetterPolicy(topic=LETTERS, format="nested"),
         unknown_errors="dead-letter",
+        idempotent=True,  # the upsert takes an event as often as it comes
         breaker=True,  # while the database is away records wait, and none of them becomes a letter
         sensitive=CardNumbers(),
     )

@@ -12,7 +12,7 @@ INTRODUCTION = """# A new project
 What `holdfast new payments --topic orders.payment.v1` writes. Its tests pass and its types are checked as it stands.
 Every file is yours to change; nothing of holdfast depends on the layout.
 """
-_LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".sql": "sql", ".md": "markdown"}
+_LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".sql": "sql", ".md": "markdown", ".service": "ini"}
 
 
 def page() -> str:

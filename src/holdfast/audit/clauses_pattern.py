@@ -91,4 +91,11 @@ PATTERN: Final[tuple[Clause, ...]] = (
     should("pattern:missing.2", "Letters can be replayed.", e.REPLAYED),
     should("pattern:missing.3", "Rates can be limited, per partition and in all.", e.RATE),
     should("pattern:missing.4", "Records can be processed in batches.", e.BATCHED),
+    should("pattern:alerts.1", "More than 5 % errors raise an alert.", e.ALERTS),
+    should("pattern:alerts.2", "More than 1 % letters raise an alert.", e.ALERTS),
+    should("pattern:alerts.3", "A lag of more than 10,000 records of a partition raises an alert.", e.ALERTS),
+    should("pattern:alerts.4", "A stuck partition raises an alert.", e.ALERTS),
+    should("pattern:alerts.5", "More than 10 % letters that cannot be published raise an alert.", e.ALERTS),
+    should("pattern:alerts.6", "More than one rebalance an hour raises an alert.", e.ALERTS),
+    should("pattern:alerts.7", "An end that misses its deadline raises an alert.", e.ALERTS),
 )

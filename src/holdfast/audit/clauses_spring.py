@@ -47,6 +47,8 @@ SPRING: Final[tuple[Clause, ...]] = (
     should("spring:commit.3", "Keys of idempotency make once out of at least once.", e.DECLARED, groups.idempotent),
     should("spring:lag.1", "Lag is told by group.", e.METRIC_NAMES),
     should("spring:lag.2", "The number of letters is told by topic.", e.METRIC_NAMES),
+    should("spring:lag.3", "How much lag is too much depends on the kind of topic, in two steps.", e.LAG_LIMITS),
+    should("spring:lag.4", "Any letter raises an alert, ten a louder one.", e.ALERTS),
     must("spring:rebalance", "Assignment is cooperative and sticky.", e.COOPERATIVE, groups.cooperative),
     should("spring:reprocessing.1", "Letters can be read.", e.CAUSES),
     should("spring:reprocessing.2", "Letters can be sent to their original topic again.", e.REPLAYED),

@@ -264,3 +264,12 @@ MOVED: Final = by(
 )
 SHIM: Final = by("runner/runner.py", "runner/test_the_import_shim.py::test_the_paths_of_the_pattern_lead_to_our_runner")
 COMPOSE: Final = by("scaffold/project.py", "cli/test_new.py::test_the_compose_file_brings_kafka_and_postgres")
+ALERTS: Final = by(
+    "monitoring/alerts.py",
+    "monitoring/test_rules_and_dashboard.py::test_there_are_the_seven_alerts_and_those_of_lag_and_letters",
+    "monitoring/test_each_alert_fires_when_it_should.py::test_exactly_these_alerts_fire",
+)
+LAG_LIMITS: Final = by(
+    "monitoring/alerts.py",
+    "monitoring/test_rules_and_dashboard.py::test_how_much_lag_is_too_much_depends_on_the_kind_of_topic",
+)

@@ -47,10 +47,12 @@ def has_tests(subject: Subject) -> Finding:
 def is_a_package(subject: Subject) -> Finding:
     if subject.folder is None:
         return not_applicable(_NO_FOLDER)
+    around = [subject.folder, *subject.folder.resolve().parents]
+    root = next((folder for folder in around if (folder / "pyproject.toml").is_file()), subject.folder)
     wanted = {"pyproject.toml": "pyproject.toml", "src": "src/*/__init__.py", "tests": "tests/**/test_*.py"}
-    missing = [name for name, pattern in wanted.items() if not subject.has(pattern)]
+    missing = [name for name, pattern in wanted.items() if next(root.glob(pattern), None) is None]
     if not missing:
-        return passed("pyproject.toml, src and tests are there.")
+        return passed("It is a package with pyproject.toml, src and tests, or a part of one.")
     return failed(f"The project has no {', '.join(missing)}.", "Lay it out as `holdfast new` does.")
 
 

@@ -21,6 +21,8 @@ KAFKA_VERSION: Final = "4.3.1"
 SUFFIX: Final = ".tmpl"
 """So that nobody takes a template for code of ours."""
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+_PATH = re.compile(r"__(package|project)__")
+"""The same in the names of files and folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ def planned(names: Names) -> Project:
         "project": names.project,
         "package": names.package,
         "app": names.project,
+        "dns": names.project.replace("_", "-"),
         "topic": names.topic,
         "group": names.group,
         "dead_letter_topic": names.dead_letter_topic,
@@ -69,7 +72,7 @@ def planned(names: Names) -> Project:
         "kafka": KAFKA_VERSION,
     }
     found = {
-        PurePosixPath(str(path).replace("__package__", names.package)): _filled(text, values)
+        PurePosixPath(_PATH.sub(lambda part: values[part[1]], str(path))): _filled(text, values)
         for path, text in _templates(files("holdfast.scaffold") / "template", PurePosixPath())
     }
     return Project(names, dict(sorted(found.items())))

@@ -1,0 +1,130 @@
+"""What `holdfast new` writes below deploy/: it fits the app, its settings and the exit codes, and needs no root."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from configparser import RawConfigParser
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import click
+import pytest
+
+from holdfast import App
+from holdfast.cli import main
+from holdfast.core.exit_codes import NOT_RESTARTED
+from holdfast.scaffold import Names, planned
+from holdfast.settings import Settings
+from tools.reference import health
+
+NAMES = Names.of("shop_pay", "orders.payment.v1")
+FILES: Mapping[PurePosixPath, str] = planned(NAMES).files
+DNS = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+SPARE_S = 5
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    yaml: Any = importlib.import_module("yaml")
+    return list(yaml.safe_load_all(FILES[PurePosixPath(name)]))
+
+
+KUBERNETES = {one["kind"]: one for one in documents("deploy/kubernetes.yaml")}
+POD = KUBERNETES["StatefulSet"]["spec"]["template"]["spec"]
+[CONTAINER] = POD["containers"]
+[SCALED] = documents("deploy/keda.yaml")
+[COMPOSE] = documents("compose.yaml")
+
+
+def unit() -> RawConfigParser:
+    parser = RawConfigParser(strict=True)  # a key twice is an error
+    parser.optionxform = str  # type: ignore[assignment, method-assign] # keys keep their capitals
+    parser.read_string(FILES[PurePosixPath("deploy/shop_pay.service")])
+    return parser
+
+
+def settings_under(environ: Mapping[str, str], folder: Path) -> Settings:
+    app = App("shop_pay")
+
+    @app.consumer("orders.payment.v1")
+    def handle(message: dict) -> None: ...  # type: ignore[type-arg]
+
+    return app.settings(environ=environ, cwd=folder)
+
+
+def test_its_variables_are_settings_and_every_pod_is_a_static_member(tmp_path: Path) -> None:
+    [instance] = CONTAINER["env"]
+    assert instance["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
+    told = {**KUBERNETES["ConfigMap"]["data"], instance["name"]: "shop-pay-3"}
+    settings = settings_under(told, tmp_path)
+    own = settings.consumers["handle"]
+    assert (own.group_instance_id, own.group, own.topics) == ("shop-pay-3", NAMES.group, (NAMES.topic,))
+    assert (settings.app.env, settings.health.port, settings.warnings) == ("production", 8080, ())
+    assert all(isinstance(value, str) for value in KUBERNETES["ConfigMap"]["data"].values())
+
+
+def test_whoever_stops_it_waits_longer_than_it_drains(tmp_path: Path) -> None:
+    drain_s = settings_under(KUBERNETES["ConfigMap"]["data"], tmp_path).shutdown.timeout_s
+    *_, pre_stop_s = CONTAINER["lifecycle"]["preStop"]["exec"]["command"]
+    assert POD["terminationGracePeriodSeconds"] >= drain_s + float(pre_stop_s) + SPARE_S
+    service = unit()["Service"]
+    told = dict(part.split("=", 1) for part in service["Environment"].split())
+    drain_s = settings_under(told, tmp_path).shutdown.timeout_s
+    assert float(service["TimeoutStopSec"]) >= drain_s + SPARE_S
+    grace = COMPOSE["services"]["consumer"]["stop_grace_period"]
+    assert float(grace.removesuffix("s")) >= settings_under({}, tmp_path).shutdown.timeout_s + SPARE_S
+
+
+@pytest.mark.parametrize(
+    ("probe", "path"), [("startupProbe", "startup"), ("livenessProbe", "live"), ("readinessProbe", "ready")]
+)
+def test_each_probe_asks_its_own_question(probe: str, path: str) -> None:
+    assert CONTAINER[probe]["httpGet"] == {"path": f"/health/{path}", "port": CONTAINER["ports"][0]["name"]}
+    assert f"/health/{path}" in health.INTRODUCTION, "the reference of paths has it"
+
+
+def test_it_runs_without_rights_that_it_does_not_need() -> None:
+    assert {"runAsNonRoot": True, "runAsUser": 1000, "runAsGroup": 1000}.items() <= POD["securityContext"].items()
+    own = CONTAINER["securityContext"]
+    assert (own["allowPrivilegeEscalation"], own["readOnlyRootFilesystem"]) == (False, True)
+    assert own["capabilities"] == {"drop": ["ALL"]}
+    assert POD["automountServiceAccountToken"] is False
+    assert (unit()["Service"]["DynamicUser"], unit()["Service"]["NoNewPrivileges"]) == ("yes", "yes")
+
+
+def test_names_are_legal_and_everything_finds_everything() -> None:
+    for one in (*KUBERNETES.values(), SCALED):
+        assert DNS.fullmatch(one["metadata"]["name"]), one["kind"]
+        assert one["metadata"]["name"] == "shop-pay"
+    labels = KUBERNETES["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+    chosen = [KUBERNETES[kind]["spec"]["selector"]["matchLabels"] for kind in ("StatefulSet", "PodDisruptionBudget")]
+    assert [*chosen, KUBERNETES["Service"]["spec"]["selector"]] == [labels] * 3
+    assert KUBERNETES["StatefulSet"]["spec"]["serviceName"] == KUBERNETES["Service"]["metadata"]["name"]
+    assert SCALED["spec"]["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "shop-pay"}
+
+
+def test_it_is_scaled_by_the_lag_of_its_own_group_and_never_beyond_the_partitions() -> None:
+    [trigger] = SCALED["spec"]["triggers"]
+    asked = trigger["metadata"]
+    assert (asked["consumerGroup"], asked["topic"]) == (NAMES.group, NAMES.topic)
+    assert asked["bootstrapServers"] == KUBERNETES["ConfigMap"]["data"]["KAFKA_BROKERS"]
+    assert all(isinstance(value, str) for value in asked.values()), "KEDA takes texts only"
+    [partitions] = [part for part in COMPOSE["services"]["topics"]["command"] if part.startswith("--partitions=")]
+    assert SCALED["spec"]["maxReplicaCount"] == int(partitions.partition("=")[2])
+    assert SCALED["spec"]["minReplicaCount"] >= 1
+
+
+def test_systemd_starts_it_again_as_a_supervisor_would_and_signals_the_supervisor_alone() -> None:
+    service = unit()["Service"]
+    assert (service["Restart"], service["KillMode"], service["KillSignal"]) == ("on-failure", "mixed", "SIGTERM")
+    assert set(map(int, service["RestartPreventExitStatus"].split())) == NOT_RESTARTED
+
+
+def test_their_options_are_those_of_run() -> None:
+    run = main.get_command(click.Context(main), "run")
+    assert run is not None
+    program, *words = unit()["Service"]["ExecStart"].split()
+    assert program.endswith("/shop_pay-consumer")
+    for options in (words, CONTAINER["args"]):
+        run.make_context("run", ["shop_pay.app:app", *options], resilient_parsing=False)
