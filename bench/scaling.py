@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from holdfast.testing import KafkaBroker
@@ -78,9 +78,12 @@ def _rate(bootstrap: str, folder: str, topic: str, processes: int) -> float:
 
 
 def _shares(admin: AdminClient, group: str) -> list[int]:
-    """How many partitions each member has."""
+    """How many partitions each member has; none while the group is not there yet."""
     [asked] = admin.describe_consumer_groups([group]).values()
-    return [len(member.assignment.topic_partitions) for member in asked.result(10).members]
+    try:
+        return [len(member.assignment.topic_partitions) for member in asked.result(30).members]
+    except (KafkaException, TimeoutError):
+        return []
 
 
 def _until(condition: Callable[[], bool]) -> None:

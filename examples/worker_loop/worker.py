@@ -35,6 +35,7 @@ def with_worker(
         retry=RetryPolicy(max_retries=None, initial_delay_ms=backoff_s * 1000, max_delay_ms=backoff_s * 1000),
         rules={Discard: "discard", Exception: "retryable"},  # but for our own word, below, and that of the engine
         tombstones="discard",
+        idempotent=True,  # `do` must bear a record twice: that is the price of losing none
     )
     def worker(value: bytes, ctx: Context) -> None:
         try:

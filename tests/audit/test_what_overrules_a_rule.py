@@ -18,11 +18,14 @@ from tests.audit.stage import subject
 from tests.project.files import ROOT
 
 FOR_EVER = {"options": {"retry": RetryPolicy(max_retries=None)}}
+EVERYTHING = {"options": {"retry": RetryPolicy(max_retries=None), "rules": {Exception: "retryable"}}}
 DECODING = {"options": {"rules": {"holdfast.core.errors.DecodeError": "discard"}}}
 OVERRULED: list[tuple[str, int, Mapping[str, Any]]] = [
     ("standard:1.1.2.4", 4, {"options": {"rules": {"sqlstate:23505": "retryable"}}}),
     ("standard:1.1.2.5", CHOSEN_BY_NAME, DECODING),
     ("standard:2.1.1", CHOSEN_BY_NAME, DECODING),
+    ("standard:1.1.2.1", CHOSEN_BY_NAME, EVERYTHING),
+    ("standard:1.1.2.5", CHOSEN_BY_NAME, EVERYTHING),
     ("standard:1.2.2.2", 9, FOR_EVER),
     ("standard:1.3.1.1", 9, FOR_EVER),
     ("standard:1.3.1.5", 9, FOR_EVER),
@@ -46,6 +49,7 @@ OVERRULED: list[tuple[str, int, Mapping[str, Any]]] = [
 PASSED: list[tuple[str, Mapping[str, Any]]] = [
     ("standard:1.2.3.1", {"environ": {"HOLDFAST_RATE_MIN_DELAY_MS": "12000"}}),
     ("standard:1.3.2.4", {"options": {"retry": RetryPolicy(jitter=False)}}),
+    ("standard:2.1.1", {"options": {"rules": {"holdfast.core.errors.Discard": "discard"}}}),
     ("standard:5.2.1", {"options": {"assignor": "range"}}),
     ("standard:9.1.1", {"options": {"retry": "financial"}}),
     ("standard:9.1.1", FOR_EVER),

@@ -6,7 +6,7 @@ from holdfast.audit.clause import Finding, Look, each, failed, overruled, passed
 from holdfast.audit.decisions import BUSINESS_ERRORS, CHOSEN_BY_NAME, UNKNOWN_ERRORS
 from holdfast.audit.subject import Asked
 from holdfast.core.classification import classify_class, classify_key
-from holdfast.core.errors import DecodeError
+from holdfast.core.errors import DecodeError, Discard
 
 Known = type[BaseException] | str
 
@@ -25,6 +25,10 @@ def _all_are(one: Asked, kind: str, errors: tuple[Known, ...]) -> Finding:
     wrong = {_named(error): found for error in errors if (found := _kind(one, error)) != kind}
     if not wrong:
         return passed(f"{', '.join(map(_named, errors))}: {kind}.")
+    if set(wrong.values()) == {"retryable"} and one.own.retry.max_retries is None:
+        return overruled(
+            CHOSEN_BY_NAME, "Tried for ever until somebody mends it, as the loop article advises, by name."
+        )
     said = ", ".join(f"{name} is {found}" for name, found in wrong.items())
     return failed(f"By the app's own rules {said}.", f"Remove the rule, or give it the kind {kind}.")
 
@@ -78,7 +82,8 @@ def nothing_is_dropped(one: Asked) -> Finding:
     """Errors that the app's rules discard leave no letter."""
     own = {key: rule.kind for rule in one.own.rules for key in rule.keys}
     dropped = [key for key, kind in own.items() if kind == "discard"]
-    decoding = f"{DecodeError.__module__}.{DecodeError.__qualname__}"
+    decoding, own_word = (f"{cls.__module__}.{cls.__qualname__}" for cls in (DecodeError, Discard))
+    dropped = [key for key in dropped if key != own_word]  # a handler's own word is no error
     others = [key for key in dropped if key != decoding]
     if others:
         return failed(
