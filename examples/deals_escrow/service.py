@@ -29,7 +29,8 @@ BUSINESS: dict[type[BaseException] | str, str] = {NotFunded: "retryable"}
 
 
 def make_app(books: Books, bot: Bot) -> App:
-    app = App("deals", dead_letter={"topic": "{topic}.DLT", "format": "headers"})
+    # The books tell repetitions by their keys; a notification that comes twice is borne (below).
+    app = App("deals", dead_letter={"topic": "{topic}.DLT", "format": "headers"}, consumer={"idempotent": True})
     _add_deals(app, books, bot)
     _add_escrow(app, books)
     _add_delivery(app, books)
