@@ -21,6 +21,7 @@ from holdfast.settings import (
     MetricsSettings,
     ShutdownSettings,
     SpoolSettings,
+    TracingSettings,
     catalogue,
 )
 from holdfast.settings.kinds import Hidden, Kind
@@ -55,6 +56,7 @@ def test_no_variable_means_two_things() -> None:
         ("health", HealthSettings),
         ("control", ControlSettings),
         ("metrics", MetricsSettings),
+        ("tracing", TracingSettings),
         ("log", LogSettings),
         ("masking", MaskingSettings),
         ("app", AppSettings),

@@ -18,6 +18,7 @@ from holdfast.deadletter.publisher import Publisher
 from holdfast.deadletter.spool.service import SpoolService
 from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
 from holdfast.observe.clean import mask_with
+from holdfast.observe.tracing import Tracing, tracing_from
 from holdfast.runtime.batch_handler import BatchHandler
 from holdfast.runtime.batch_walk import BatchCall
 from holdfast.runtime.clients import connection_of, consuming_of
@@ -34,6 +35,7 @@ from holdfast.runtime.planning import plan_from
 from holdfast.runtime.preflight import Ground, preflight
 from holdfast.runtime.restoring import LetterTopics, letter_topics
 from holdfast.runtime.returning import returning, returning_async
+from holdfast.runtime.spans import handler_call, handler_call_async
 from holdfast.runtime.spooling import open_spool
 from holdfast.settings import ConsumerSettings, Settings
 from holdfast.web.running import Parts
@@ -58,6 +60,7 @@ class Shared:
     spool: SpoolService | None
     letter_topics: LetterTopics
     floor: Floor = field(default_factory=Floor)
+    tracing: Tracing | None = None
 
 
 class Assembled:
@@ -84,6 +87,8 @@ class Assembled:
             spool.stop_draining()
         self.shared.events.stop(min(CLEAN_UP_S, left_s))
         self.shared.sink.close(max(0.0, until - time.monotonic()))
+        if self.shared.tracing is not None:
+            self.shared.tracing.stop()
         if spool is not None:  # after the sink: what it has acknowledged is removed
             spool.close(max(0.1, until - time.monotonic()))
 
@@ -92,6 +97,7 @@ def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> As
     """Check everything that can be wrong, then build. Raises ConfigError or StartError."""
     handlers = handlers_of(consumers, settings)
     mask_with(settings.masking.rules)
+    tracing = tracing_from(settings)
     connection = connection_of(settings.kafka)
     admin = KafkaAdmin(admin_properties(connection))
     chosen = [settings.consumers[consumer.name] for consumer in consumers]
@@ -103,6 +109,7 @@ def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> As
         events=EventLoopThread(_event_loop_factory()),
         spool=open_spool(settings, sink),
         letter_topics=letter_topics(admin, ground.letter_partitions, chosen),
+        tracing=tracing,
     )
     threads = [_loop_thread(consumer, handlers[consumer.name], settings, ground, shared) for consumer in consumers]
     return Assembled(Lifecycle(threads, shutdown_timeout_s=settings.shutdown.timeout_s), shared, threads)
@@ -146,11 +153,12 @@ def _loop_thread(
     executor: ThreadExecutor | CoroutineExecutor
     inline: Inline | None = None
     if consumer.shape.is_async:
-        plain_async = handler.call_async(sink)
+        plain_async = handler_call_async(handler, sink, shared.tracing, plan.group)
         call_async = returning_async(plain_async) if plan.tiers else plain_async
         executor = CoroutineExecutor(call_async, mailbox, capacity=plan.capacity, events=shared.events)
     else:
-        call = returning(handler.call(sink)) if plan.tiers else handler.call(sink)
+        plain = handler_call(handler, sink, shared.tracing, plan.group)
+        call = returning(plain) if plan.tiers else plain
         executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name)
         if not isinstance(call, BatchCall):
             inline = Inline(call, mailbox, executor.tallies, name=plan.name)
@@ -180,6 +188,7 @@ def _loop_thread(
         topic_ids=shared.admin,
     )
     loop.vitals.asks = shared.admin.ask_ends
+    loop.cases.tracing = shared.tracing
     return LoopThread(loop, mailbox, inline, tallies=executor.tallies)
 
 

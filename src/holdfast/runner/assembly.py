@@ -18,6 +18,7 @@ from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties,
 from holdfast.kafka.adopting import close_consumer
 from holdfast.observe.clean import mask_with
 from holdfast.observe.logs import get_logger
+from holdfast.observe.tracing import Tracing, tracing_from
 from holdfast.runner.clients import MadeConsumer, check_producer, end_producer, made_consumer, sink_of
 from holdfast.runner.hooks import Hooks
 from holdfast.runner.publishing import DlqPublisher, HookPublisher, NoSink
@@ -103,7 +104,8 @@ def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], N
     publisher.spool = spool
     if admin is not None:
         publisher.missing = letter_topics(admin, ground.letter_partitions, [own]).missing
-    thread = _loop_thread(blueprint, made, settings, ground, publisher)
+    tracing = tracing_from(settings)
+    thread = _loop_thread(blueprint, made, settings, ground, publisher, tracing=tracing)
     if admin is not None:
         thread.loop.vitals.asks = admin.ask_ends
 
@@ -114,6 +116,8 @@ def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], N
         sink.close(max(0.0, until - time.monotonic()))
         if spool is not None:  # after the sink: what it has acknowledged is removed
             spool.close(max(0.1, until - time.monotonic()))
+        if tracing is not None:
+            tracing.stop()
         if producer is not None and blueprint.dlq_publisher is not None:
             end_producer(producer, max(0.1, until - time.monotonic()))
 
@@ -210,12 +214,19 @@ def _publisher(blueprint: Blueprint, settings: Settings, ground: Ground, sink: S
 
 
 def _loop_thread(
-    blueprint: Blueprint, made: MadeConsumer, settings: Settings, ground: Ground, publisher: Publisher
+    blueprint: Blueprint,
+    made: MadeConsumer,
+    settings: Settings,
+    ground: Ground,
+    publisher: Publisher,
+    *,
+    tracing: Tracing | None,
 ) -> LoopThread:
     own, hooks = settings.consumers[blueprint.name], blueprint.hooks
     plan = plan_from(own, settings, ground, capacity=1, handler=blueprint.handler, retry_floor_s=hooks.retry_floor_s)
     mailbox = QueueMailbox()
-    call = returning(hooks.call) if plan.tiers else hooks.call
+    plain = hooks.call if tracing is None else tracing.traced(hooks.call, plan.group)
+    call = returning(plain) if plan.tiers else plain
     executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name)
     loop = Loop(
         plan,
@@ -226,4 +237,5 @@ def _loop_thread(
         clock=RealClock(),
         random=Random(),
     )
+    loop.cases.tracing = tracing
     return LoopThread(loop, mailbox, tallies=executor.tallies)

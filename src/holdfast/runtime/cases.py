@@ -20,6 +20,7 @@ from holdfast.core.sensitive import SensitiveData
 from holdfast.core.verdicts import Verdict
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
+from holdfast.observe.tracing import Tracing
 from holdfast.runtime.burying import Burying, Settled, Where, told
 from holdfast.runtime.counts import CaseCounts, Counts, Labels, TopicCounts, exemplar_of
 from holdfast.runtime.guards import Guards
@@ -66,6 +67,7 @@ class Cases:
         self.settling = self.burying.settling
         self.moving = Moving(plan.tiers, publisher, mailbox, self.settling, finished=self._moved, stay=self._stays)
         self.by_topic = Counts(plan.topics, plan.tiers)
+        self.tracing: Tracing | None = None
 
     @property
     def counts(self) -> CaseCounts:
@@ -91,6 +93,8 @@ class Cases:
         counts = self.counts_of(case.partition)
         counts.failed(Labels.of(case), exemplar_of(case.message, 1.0, wall))
         wait_s = guards.holds_back(case, found, verdict, now) if guards.on else None
+        if self.tracing is not None:
+            self.tracing.decided(case, verdict if wait_s is None else None)
         if wait_s is not None:
             self._wait(case, max(wait_s, found.retry_after_s or 0.0), now)
             return

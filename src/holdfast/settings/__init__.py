@@ -17,6 +17,7 @@ from holdfast.settings.model import (
     ShutdownSettings,
     SpoolSettings,
     TopicNames,
+    TracingSettings,
 )
 from holdfast.settings.secret import Secret
 
@@ -35,5 +36,6 @@ __all__ = [
     "ShutdownSettings",
     "SpoolSettings",
     "TopicNames",
+    "TracingSettings",
     "load",
 ]

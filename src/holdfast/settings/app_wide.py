@@ -113,6 +113,19 @@ APP_WIDE: Final = (
         ),
     ),
     Section(
+        "tracing",
+        "Spans of what handlers do, through OpenTelemetry (extra `tracing`, and an exporter), as OTEL_* say.",
+        (
+            Setting("enabled", Flag(), False, "Whether there are any."),
+            Setting(
+                "relation",
+                Choice(("parent", "link")),
+                "parent",
+                "Whether a span is a child of the one that the record's `traceparent` names, or only linked to it.",
+            ),
+        ),
+    ),
+    Section(
         "control",
         "The control API, on the port of health and metrics, for this host alone.",
         (

@@ -26,6 +26,7 @@ from holdfast.settings.model import (
     Settings,
     ShutdownSettings,
     SpoolSettings,
+    TracingSettings,
 )
 from holdfast.settings.resolver import Resolver
 from holdfast.settings.security import security_problems, security_warnings
@@ -92,6 +93,7 @@ def _resolve(spec: AppSpec, gathered: Gathered, cwd: Path) -> Settings:
         shutdown=ShutdownSettings(**_values(sections["shutdown"])),
         health=HealthSettings(**_values(sections["health"])),
         metrics=MetricsSettings(**_values(sections["metrics"])),
+        tracing=TracingSettings(**_values(sections["tracing"])),
         control=ControlSettings(**_values(sections["control"])),
         log=LogSettings(**_values(sections["log"])),
         masking=MaskingSettings(**_values(sections["masking"])),

@@ -161,6 +161,14 @@ class MetricsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracingSettings:
+    """Spans of what handlers do."""
+
+    enabled: bool = False
+    relation: Literal["parent", "link"] = "parent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
     """The control API. `token` None: nothing may be changed by it."""
 
@@ -186,6 +194,7 @@ class Settings:
     shutdown: ShutdownSettings
     health: HealthSettings
     metrics: MetricsSettings
+    tracing: TracingSettings
     control: ControlSettings
     log: LogSettings
     masking: MaskingSettings

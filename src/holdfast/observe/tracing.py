@@ -1,0 +1,291 @@
+"""Spans of what handlers do, through OpenTelemetry (extra `tracing`). Where it is off, nothing of this is called.
+
+A span is one attempt at one record, or at one batch: `process <topic>`, as the conventions for messaging name it. What
+is decided about a failed attempt is an event of its span; the decision is the loop's, so the worker leaves the span of
+a failed attempt open, and the loop ends it. Nothing of a record is in a span but where it is, and of an error its type.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
+
+from holdfast.core import verdicts
+from holdfast.core.errors import ConfigError
+from holdfast.core.ports import Delivery, Outgoing, Sink
+from holdfast.core.records import Headers, Message, read_headers
+from holdfast.core.returned import original
+from holdfast.core.runs import Case, Run
+from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span, Tracer
+
+Call = Callable[[Message, Run], object]
+AsyncCall = Callable[[Message, Run], Awaitable[object]]
+BatchOf = Callable[[list[Any], Sequence[Message], Run], object]
+AsyncBatchOf = Callable[[list[Any], Sequence[Message], Run], Awaitable[object]]
+Relation = Literal["parent", "link"]
+
+GROUP: Final = "opentelemetry_traces_exporter"
+OURS: Final = ("traceparent", "tracestate", "baggage")
+MOST_LINKS: Final = 128
+MOST_OPEN: Final = 10_000
+"""Failed attempts whose decision has not come; it never does for a partition that was lost meanwhile."""
+LAST_WORD_S: Final = 1.0
+
+
+class Tracing:
+    """Any thread. `relation`: whether the span of a record is a child of the one that its `traceparent` names, or only
+    linked to it. `stop` flushes what was made here.
+    """
+
+    def __init__(self, tracer: Tracer, *, relation: Relation, provider: TracerProvider | None = None) -> None:
+        self._tracer = tracer
+        self._parent = relation == "parent"
+        self._provider = provider
+        self._open: dict[tuple[str, int, int], Span] = {}
+
+    def traced(self, call: Call, group: str) -> Call:
+        def call_traced(message: Message, run: Run) -> None:
+            with self._attempt(message, run, group):
+                call(message, run)
+
+        return call_traced
+
+    def traced_async(self, call: AsyncCall, group: str) -> AsyncCall:
+        async def call_traced(message: Message, run: Run) -> None:
+            with self._attempt(message, run, group):
+                await call(message, run)
+
+        return call_traced
+
+    def traced_batch(self, call: BatchOf, group: str) -> BatchOf:
+        def call_traced(values: list[Any], messages: Sequence[Message], run: Run) -> None:
+            with self._batch(messages, run, group):
+                call(values, messages, run)
+
+        return call_traced
+
+    def traced_batch_async(self, call: AsyncBatchOf, group: str) -> AsyncBatchOf:
+        async def call_traced(values: list[Any], messages: Sequence[Message], run: Run) -> None:
+            with self._batch(messages, run, group):
+                await call(values, messages, run)
+
+        return call_traced
+
+    def sink(self, sink: Sink) -> Sink:
+        """What handlers send carries the context of the span that they run in, unless they give one themselves."""
+        return _Passing(sink)
+
+    def decided(self, case: Case, verdict: verdicts.Verdict | None) -> None:
+        """The loop has decided about a failed attempt; None: a guard makes it wait. Ends its span."""
+        span = self._open.pop(_place(case.message), None)
+        if span is None:  # it timed out, and its handler still runs; or it is one of a batch
+            return
+        name, fields = _event(verdict)
+        span.add_event(name, {"holdfast.retry_count": max(0, case.failures - 1), **fields})
+        span.end()
+
+    def stop(self) -> None:
+        """All loops have ended; what was not decided about comes again elsewhere."""
+        while self._open:
+            self._open.popitem()[1].end()
+        if self._provider is not None:
+            # An exporter that reaches nobody takes half a minute to say so, and there is a moment only.
+            last_word = threading.Thread(target=self._provider.shutdown, name="holdfast-spans", daemon=True)
+            last_word.start()
+            last_word.join(LAST_WORD_S)
+
+    @contextmanager
+    def _attempt(self, message: Message, run: Run, group: str) -> Iterator[None]:
+        context = _context_in(read_headers(message))
+        span = self._started([context] if context else [], message, run, group, parent=self._parent)
+        span.set_attribute("messaging.destination.partition.id", str(message.partition()))
+        span.set_attribute("messaging.kafka.offset", message.offset())
+        with _inside(span):
+            try:
+                yield
+            except BaseException as error:
+                _failed(span, error)
+                if run.abandoned:  # it was decided about long ago
+                    span.end()
+                else:
+                    self._leave_open(message, span)
+                raise
+        span.end()
+
+    @contextmanager
+    def _batch(self, messages: Sequence[Message], run: Run, group: str) -> Iterator[None]:
+        found = [context for one in messages[:MOST_LINKS] if (context := _context_in(read_headers(one))) is not None]
+        span = self._started(found, messages[0], run, group, parent=False)
+        span.set_attribute("messaging.batch.message_count", len(messages))
+        with _inside(span):
+            try:
+                yield
+            except BaseException as error:
+                _failed(span, error)
+                raise
+            finally:
+                span.end()
+
+    def _started(self, contexts: Sequence[Context], message: Message, run: Run, group: str, *, parent: bool) -> Span:
+        from opentelemetry.context import Context
+        from opentelemetry.trace import Link, SpanKind, get_current_span
+
+        links = [] if parent else [Link(get_current_span(one).get_span_context()) for one in contexts]
+        return self._tracer.start_span(
+            f"process {message.topic()}",
+            context=contexts[0] if parent and contexts else Context(),
+            kind=SpanKind.CONSUMER,
+            links=links,
+            attributes={
+                "messaging.system": "kafka",
+                "messaging.operation.name": "process",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": message.topic(),
+                "messaging.consumer.group.name": group,
+                "holdfast.attempt": run.attempt,
+            },
+        )
+
+    def _leave_open(self, message: Message, span: Span) -> None:
+        place = _place(message)
+        for old in (place, *([next(iter(self._open))] if len(self._open) >= MOST_OPEN else [])):
+            forgotten = self._open.pop(old, None)
+            if forgotten is not None:
+                forgotten.end()
+        self._open[place] = span
+
+
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    """A sink that adds the context of the current span."""
+
+    inner: Sink
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        from opentelemetry.propagate import inject
+
+        if not any(name in OURS for name, _ in outgoing.headers):
+            carrier: dict[str, str] = {}
+            inject(carrier)
+            added = tuple((name, value.encode()) for name, value in carrier.items())
+            outgoing = replace(outgoing, headers=(*outgoing.headers, *added))
+        self.inner.send(outgoing, delivered)
+
+    def close(self, timeout_s: float) -> None:
+        self.inner.close(timeout_s)
+
+
+@contextmanager
+def _inside(span: Span) -> Iterator[None]:
+    from opentelemetry.context import attach, detach
+    from opentelemetry.trace import set_span_in_context
+
+    token = attach(set_span_in_context(span))
+    try:
+        yield
+    finally:
+        detach(token)
+
+
+def _context_in(headers: Headers) -> Context | None:
+    """What the record's headers name; None if they name nothing that is well-formed."""
+    from opentelemetry.context import Context
+    from opentelemetry.propagate import extract
+    from opentelemetry.trace import get_current_span
+
+    carrier = {name: value.decode("ascii", "replace") for name, value in headers if name in OURS and value is not None}
+    if not carrier:
+        return None
+    found = extract(carrier, context=Context())
+    return found if get_current_span(found).get_span_context().is_valid else None
+
+
+def _place(message: Message) -> tuple[str, int, int]:
+    record = original(message)
+    return record.topic(), record.partition(), record.offset()
+
+
+def _failed(span: Span, error: BaseException) -> None:
+    """Its type, and not its text, which may hold what was in the record."""
+    from opentelemetry.trace import Status, StatusCode
+
+    name = type(error).__name__
+    span.set_attribute("error.type", name)
+    span.add_event("exception", {"exception.type": name})
+    span.set_status(Status(StatusCode.ERROR, name))
+
+
+def _event(verdict: verdicts.Verdict | None) -> tuple[str, dict[str, str | int]]:
+    match verdict:
+        case None:
+            return "wait", {}
+        case verdicts.RetryAfter(delay_s=delay_s):
+            return "retry", {"holdfast.backoff_delay_ms": round(delay_s * 1000)}
+        case verdicts.Move(delay_s=delay_s):
+            return "move", {"holdfast.backoff_delay_ms": round(delay_s * 1000)}
+        case verdicts.Bury(code=code):
+            return "bury", {"holdfast.code": code}
+        case verdicts.Discard():
+            return "discard", {}
+        case verdicts.Halt():
+            return "halt", {}
+        case verdicts.Done():
+            return "done", {}
+        case other:
+            assert_never(other)
+
+
+def tracing_from(settings: Settings) -> Tracing | None:
+    """By the settings, and the variables of OpenTelemetry; a provider that the user's code has set is taken as it is.
+
+    None if it is off. Raises ConfigError that says what to install.
+    """
+    if not settings.tracing.enabled:
+        return None
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise ConfigError(
+            "tracing needs OpenTelemetry: install holdfast[tracing], and an exporter such as"
+            " opentelemetry-exporter-otlp-proto-http."
+        ) from error
+    relation, version = settings.tracing.relation, settings.app.version
+    known = trace.get_tracer_provider()
+    if not isinstance(known, trace.ProxyTracerProvider):
+        return Tracing(known.get_tracer("holdfast"), relation=relation)
+    provider = TracerProvider(
+        resource=Resource.create(
+            {"service.name": settings.app.name, **({"service.version": version} if version else {})}
+        )
+    )
+    provider.add_span_processor(BatchSpanProcessor(_exporter()))
+    trace.set_tracer_provider(provider)  # spans that handlers make go the same way
+    return Tracing(provider.get_tracer("holdfast"), relation=relation, provider=provider)
+
+
+def _exporter() -> Any:
+    name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")[0].strip() or "otlp"
+    listed = entry_points(group=GROUP)
+    found = [one for one in listed if one.name in (name, f"{name}_proto_http", f"{name}_proto_grpc")]
+    if not found:
+        known = ", ".join(sorted(one.name for one in listed)) or "none"
+        raise ConfigError(
+            f"tracing has no exporter {name!r} (OTEL_TRACES_EXPORTER); installed: {known}. Install one, such as"
+            " opentelemetry-exporter-otlp-proto-http."
+        )
+    return found[0].load()()
