@@ -231,3 +231,12 @@ def test_the_rate_is_kept() -> None:
     begun = time.monotonic()
     assert replayed(stocked(20), Answering(), ReplayPolicy(rate_per_s=40)).confirmed == 20
     assert time.monotonic() - begun > 0.4
+
+
+def test_a_signal_that_comes_while_the_rate_is_waited_for_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = ReplayPolicy(rate_per_s=2.0)
+    run = Replay(shelf(Stock(), Selection()), router(policy), Answering(), policy)
+    # As a handler on the same thread: whoever waits must hold nothing that it needs.
+    monkeypatch.setattr(time, "sleep", lambda _: run.stop())
+    with pytest.raises(Stopped):
+        run._wait_until(time.monotonic() + 0.5)

@@ -129,8 +129,9 @@ class Replay:
 
     def _wait_until(self, at: float) -> None:
         while (left_s := at - time.monotonic()) > 0:
-            if self._stop.wait(min(left_s, LOOK_S)) or self._ended():
+            if self._ended():
                 raise Stopped
+            time.sleep(min(left_s, LOOK_S))  # not in the Event: a signal that comes just then could not set it
 
     def _wait_for_room(self) -> None:
         with self._changed:
