@@ -44,6 +44,7 @@ W1 = Workload(
         Row("raw_default", "small", 500_000),
         Row("holdfast_partition", "small", 500_000, 0.6),
         Row("holdfast_scraped", "small", 500_000, 0.57),
+        Row("holdfast_traced", "small", 100_000),
         Row("holdfast_key", "small", 500_000, 0.35),
     ),
 )

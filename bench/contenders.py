@@ -111,6 +111,22 @@ def holdfast_scraped(brokers: str, topic: str, records: int) -> Measured:
     )
 
 
+def holdfast_traced(brokers: str, topic: str, records: int) -> Measured:
+    """As `holdfast_partition`, with a span for each record, exported to nobody: what the spans themselves cost."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+    class Nobody(SpanExporter):
+        def export(self, spans: object) -> SpanExportResult:  # noqa: ARG002 - its shape
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(Nobody()))
+    trace.set_tracer_provider(provider)
+    return _holdfast(brokers, topic, records, no_op, traced=True, commit=CommitPolicy(mode="interval"), idempotent=True)
+
+
 def holdfast_key(brokers: str, topic: str, records: int) -> Measured:
     return _holdfast(brokers, topic, records, no_op, order="key", commit=CommitPolicy(mode="interval"), idempotent=True)
 
@@ -151,9 +167,10 @@ def _holdfast(
     *,
     check: OrderCheck | None = None,
     scraped: bool = False,
+    traced: bool = False,
     **options: Any,
 ) -> Measured:
-    app = App("bench", kafka={"brokers": brokers}, health={"port": 0, "enabled": scraped})
+    app = App("bench", kafka={"brokers": brokers}, health={"port": 0, "enabled": scraped}, tracing={"enabled": traced})
     app.consumer(topic, name="bench", group=f"bench-{uuid.uuid4()}", **options)(handler)
     settings = app.settings(environ={})
     assembled = assemble(app.chosen(), settings, wait=False)
@@ -200,6 +217,7 @@ CONTENDERS = {
         raw_serial,
         holdfast_partition,
         holdfast_scraped,
+        holdfast_traced,
         holdfast_key,
         holdfast_each,
         holdfast_async,
