@@ -47,7 +47,7 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
         assert lane[-1] == "running"
         top = holdfast("top", "--once", "--every", "0.3", url=web.url)
         assert top.exit_code == 0, top.output
-        assert {"RECORDS/S", "BREAKER", "POSITION", "ATTEMPT"} <= set(top.stdout.split())
+        assert {"REC/S", "BREAKER", "POSITION", "ATTEMPT"} <= set(top.stdout.split())
         assert "closed" in top.stdout
         assert "watching" in top.stdout
         json.loads(holdfast("top", "--once", "--json", url=web.url).stdout)
@@ -111,7 +111,7 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
     now = msgspec.structs.replace(before, counts={"charge": ConsumerCounts(processed=150, buried=3)})
     text = [click.unstyle(line) for line in view_lines(now, before, elapsed_s=2.0)]
     assert text[0] == "shop 1, running for 1 h 1 min, pid 7, holdfast 0"
-    assert " ".join(text[3].split()) == "charge running 30 435 25.0 0.0 0.0 3 0 0 0 open - breaker 1 min 15 s"
+    assert " ".join(text[3].split()) == "charge running 30 435 25.0 0.0 0.0 breaker 1 min 15 s 3 0 0 0 open -"
     assert [line for line in text if "\x1b" in line] == []
     assert any("nobody" in line for line in text)
     first = next(line for line in text if line.split()[:2] == ["charge", "orders"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import click
 
@@ -11,9 +11,11 @@ from holdfast.observe.clean import clean_text
 from holdfast.observe.shapes import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, LaneState, PartitionState
 
 CONSUMER_COLUMNS = (
-    *("CONSUMER", "PHASE", "PARTITIONS", "LAG", "RECORDS/S", "ERRORS/S", "RETRIES/S"),
-    *("LETTERS", "IN HAND", "WAITING", "SETTLING", "BREAKER", "STORM", "HELD BY"),
+    *("CONSUMER", "PHASE", "PARTS", "LAG", "REC/S", "ERR/S", "RETRY/S", "HELD BY"),
+    *("LETTERS", "IN HAND", "WAITING", "SETTLING", "BREAKER", "STORM"),
 )
+NUMBERS = (2, 3, 4, 5, 6, 8, 9, 10, 11)
+"""Columns of a consumer that are aligned to the right."""
 PARTITION_COLUMNS = ("CONSUMER", "TOPIC", "PARTITION", "POSITION", "END", "LAG", "BUFFERED", "IN HAND", "STATE")
 LANE_COLUMNS = ("CONSUMER", "TOPIC", "PARTITION", "OFFSET", "RECORDS", "ATTEMPT", "SECONDS", "STATE")
 MOST_PARTITIONS = 20
@@ -31,7 +33,7 @@ def view_lines(
     for name, state in now.consumers.items():
         then = before.counts.get(name) if before and elapsed_s > 0 else None
         rows.append(_consumer(name, state, now.counts.get(name, ConsumerCounts()), then, elapsed_s))
-    lines += _table(CONSUMER_COLUMNS, rows, right=range(2, 11)) if rows else ["No consumer yet."]
+    lines += _table(CONSUMER_COLUMNS, rows, right=NUMBERS) if rows else ["No consumer yet."]
     for name, state in now.consumers.items():
         troubles = (state.why, state.brokers, state.letters_refused.why, state.moves_refused.why)
         lines += [click.style(f"{clean_text(name)}: {clean_text(text, 300)}", fg="red") for text in troubles if text]
@@ -48,7 +50,7 @@ def view_lines(
 def detail_lines(name: str, detail: ConsumerDetail) -> list[str]:
     """One consumer, with all that it is at."""
     rows = [_consumer(name, detail.state, detail.counts, None, 0.0)]
-    lines = _table(CONSUMER_COLUMNS, rows, right=range(2, 11))
+    lines = _table(CONSUMER_COLUMNS, rows, right=NUMBERS)
     partitions = [_partition(name, one) for one in detail.state.partitions]
     lines += ["", *_table(PARTITION_COLUMNS, partitions, right=range(2, 8))] if partitions else []
     lines += _lanes(((name, lane) for lane in detail.lanes), most=len(detail.lanes))
@@ -84,13 +86,13 @@ def _consumer(
         rate("processed"),
         rate("errors"),
         rate("retries"),
+        ", ".join(f"{hold.name} {_span(hold.for_s)}" for hold in state.holds) or "-",
         f"{counts.buried:,}",
         f"{state.in_flight:,}",
         f"{state.waiting:,}",
         f"{state.settling:,}",
         state.guards.breaker or "-",
         state.guards.storm or "-",
-        ", ".join(f"{hold.name} {_span(hold.for_s)}" for hold in state.holds) or "-",
     )
 
 
@@ -102,7 +104,7 @@ def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
         name,
         one.topic,
         str(one.partition),
-        str(one.position),
+        "-" if one.position < 0 else str(one.position),
         "-" if one.end is None else str(one.end),
         "-" if one.lag is None else f"{one.lag:,}",
         f"{one.buffered:,}",
@@ -123,7 +125,7 @@ def _lanes(lanes: Lanes, *, most: int = MOST_LANES) -> list[str]:
     return ["", *_table(LANE_COLUMNS, rows, right=range(2, 7))]
 
 
-def _table(columns: tuple[str, ...], rows: Sequence[Sequence[str]], *, right: range) -> list[str]:
+def _table(columns: tuple[str, ...], rows: Sequence[Sequence[str]], *, right: Collection[int]) -> list[str]:
     head, *body = table(columns, rows, right=right).splitlines()
     return [click.style(head, bold=True), *body]
 
