@@ -27,9 +27,13 @@ class Positions:
         self.started: list[Position] = []
         self.moved: list[Position] = []
         self.paused: set[TopicPartition] = set()
+        self.commits: list[Position] = []
 
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
         return [self.stored.get(place, Committed(place, None)) for place in places]
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        self.commits += positions
 
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         self.asked.append(len(places))
@@ -113,3 +117,17 @@ def test_a_commit_of_the_old_topic_is_not_gone_on_from() -> None:
     loop = loop_of(source, Asked(), Stood())
     loop.on_assigned(PLACES[:1])
     assert source.started == [Position(PLACES[0], BEGINNING)]
+
+
+def test_a_position_in_the_old_topic_is_never_committed_under_the_id_of_the_new_one() -> None:
+    source, clock = Positions({PLACES[0]: Committed(PLACES[0], 5)}), Stood()
+    loop = loop_of(source, Asked(), clock)
+    loop.on_assigned(PLACES[:1])
+    [partition] = loop.ownership
+    loop.assignment.told(TopicsTold({"t": "B"}), clock.now)  # it begins again in a moment; a commit may be sent before
+    loop.committer.touch(partition)
+    loop.committer.push(clock.now, [partition])
+    assert source.commits == [Position(PLACES[0], 5, encode(CompletionMap(5), topic_id="A"))]
+    loop.assignment.step(clock.now, loop.handover)
+    [anew] = loop.ownership
+    assert anew.topic_id == "B"

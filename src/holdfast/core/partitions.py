@@ -38,12 +38,14 @@ class Partition:
         "queued",
         "running",
         "skips",
+        "topic_id",
         "watch",
     )
 
     def __init__(self, place: TopicPartition, *, epoch: int, start: int, resumed: CompletionMap | None = None) -> None:
         self.place = place
         self.epoch = epoch
+        self.topic_id = ""  # of the topic that its offsets are about, as known when the epoch began
         self.ledger = Ledger(start, resumed)
         self.skips = bool(resumed)  # the buffer may contain records that are finished already
         self.live = True

@@ -186,6 +186,7 @@ class Assignment:
         resumed, said = completion.read(found.metadata, offset=offset, topic_id=topic_id)
         partition = self._ownership.begin(place, start=offset, resumed=resumed)
         partition.committed = (offset, found.metadata)
+        partition.topic_id = topic_id
         self._probation.begin(partition, said, offset)
         return Position(place, offset)
 
@@ -203,6 +204,7 @@ class Assignment:
         starts = {place: ends.get(place, BEGINNING) for place in places}
         for place, start in starts.items():
             partition = self._ownership.begin(place, start=start)
+            partition.topic_id = self._identities.ids.get(place.topic, "")
             self._probation.begin(partition, "", start)
             if place in ends:
                 # So that the start is committed: later records must not be skipped again.

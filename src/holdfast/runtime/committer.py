@@ -168,7 +168,8 @@ class Committer:
         if finished.base < 0:
             return None  # started at the beginning and nothing received: there is no number to commit yet
         guard = self._guard(partition, finished.base)
-        topic_id = self._topic_ids.get(partition.place.topic, "")
+        # Not of the topic that has the name by now: of one made anew, these offsets say nothing.
+        topic_id = partition.topic_id or self._topic_ids.get(partition.place.topic, "")
         said = finished or guard or topic_id
         metadata = encode(finished, topic_id=topic_id, guard=guard, limit=self._room) if said else ""
         if (finished.base, metadata) == partition.committed:
