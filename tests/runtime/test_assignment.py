@@ -131,3 +131,14 @@ def test_a_position_in_the_old_topic_is_never_committed_under_the_id_of_the_new_
     loop.assignment.step(clock.now, loop.handover)
     [anew] = loop.ownership
     assert anew.topic_id == "B"
+
+
+def test_while_it_drains_a_partition_that_begins_again_stays_paused() -> None:
+    source, clock = Positions({PLACES[0]: Committed(PLACES[0], 5)}), Stood()
+    loop = loop_of(source, Asked(), clock)
+    loop.on_assigned(PLACES[:1])
+    loop.intake.close()
+    loop.assignment.told(TopicsTold({"t": "B"}), clock.now)
+    loop.assignment.step(clock.now, loop.handover)
+    assert source.moved == [Position(PLACES[0], BEGINNING)]
+    assert source.paused == {PLACES[0]}

@@ -146,7 +146,8 @@ class Assignment:
             return
         for position in positions:
             self._source.reset(position)
-        self._source.resume(places)  # the old epoch may have been paused, which the new one knows nothing of
+        if handover.takes_in:
+            self._source.resume(places)  # the old epoch may have been paused, which the new one knows nothing of
 
     def _starts(self, places: Sequence[TopicPartition], timeout_s: float, now: float) -> dict[TopicPartition, Position]:
         """Where each begins, as a new epoch; those of which that cannot be said yet are left out. Raises NoPosition."""

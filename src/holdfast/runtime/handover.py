@@ -38,6 +38,11 @@ class Handover:
         self._intake = intake
         self.orderly = True  # goes False when the loop has failed: then its end is no better than a death
 
+    @property
+    def takes_in(self) -> bool:
+        """Whether records are still taken in: not any more once the consumer drains."""
+        return not self._intake.closed
+
     def close_down(self, places: Sequence[TopicPartition]) -> list[Partition]:
         """Start nothing more of these, cut their waits short; what is being handled or buried goes on."""
         leaving = [partition for place in places if (partition := self._ownership.get(place)) is not None]

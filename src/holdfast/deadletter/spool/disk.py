@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
+CHUNK_BYTES = 1 << 20
 
 
 class Pen(Protocol):
@@ -42,6 +43,11 @@ class Disk(Protocol):
 
     def append(self, path: str, *, new: bool = False) -> Pen:
         """Open for appending, made if it is missing; `new`: it must be. Nobody but the owner may read it."""
+
+    def renew(self, path: str) -> None:
+        """Write all that the file holds once more, where it is, and sync it. After somebody's sync has failed, the
+        machine may show bytes that the disk does not have, and take the next sync for done.
+        """
 
     def sync_folder(self, folder: str) -> None:
         """When this returns, files that were made, renamed or removed in it are so after a crash."""
@@ -112,6 +118,16 @@ class RealDisk:
     def append(self, path: str, *, new: bool = False) -> RealPen:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return RealPen(os.open(path, flags | (os.O_EXCL if new else 0), FILE_MODE))
+
+    def renew(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            at = 0
+            while data := os.pread(descriptor, CHUNK_BYTES, at):
+                at += os.pwrite(descriptor, data, at)  # the same bytes at the same place: nothing can be torn by it
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def sync_folder(self, folder: str) -> None:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

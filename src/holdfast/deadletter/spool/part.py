@@ -103,6 +103,8 @@ class Part:
         names = self._disk.names(self.folder)
         self.set_aside = [f"{self.folder}/{name}" for name in names if name.endswith(DAMAGED)]
         for name in names:
+            if _SEGMENT.fullmatch(name):  # who wrote it may have died before it was synced, or after a sync had failed
+                self._disk.renew(f"{self.folder}/{name}")
             segment = read_segment(self._disk, self.folder, name)
             if segment is not None:
                 self.segments[segment.number] = segment
@@ -112,9 +114,7 @@ class Part:
             if name.endswith(GONE) and f"{self.folder}/{name.removesuffix(GONE)}" not in stems:
                 self._disk.remove(f"{self.folder}/{name}")
         for segment in list(self.segments.values()):
-            if segment.live:
-                self._make_sure(segment)
-            else:
+            if not segment.live:
                 self._discard(segment)
         self._disk.sync_folder(self.folder)
 
@@ -199,14 +199,6 @@ class Part:
         self._last += 1
         self._current = self.segments[segment.number] = segment
         return segment
-
-    def _make_sure(self, segment: Segment) -> None:
-        """Who wrote it may have died before it was synced: what is only in the machine's memory must not count."""
-        pen = self._disk.append(segment.path)
-        try:
-            pen.sync()
-        finally:
-            pen.close()
 
     def _give_up(self, segment: Segment, pen: Pen) -> None:
         """A write or a sync failed: nothing that is written to this file from now on could be trusted.

@@ -195,6 +195,14 @@ class ProcessDisk:
         file = self._disk.files.setdefault(path, _File())
         return _Pen(self._disk, file, self._process, calm=self.calm)
 
+    def renew(self, path: str) -> None:
+        self._disk.operate(self._process)
+        file = self._file(path)
+        if not self.calm and self._disk.faults.take(only=DiskFault.SYNC) is not None:
+            file.doomed = [(0, len(file.data))]
+            raise OSError(errno.EIO, "Input/output error")
+        file.synced, file.doomed = len(file.data), []
+
     def sync_folder(self, folder: str) -> None:
         self._disk.operate(self._process)
         self._disk.sync_names(folder)

@@ -157,10 +157,11 @@ class GuardRules:
         epoch, _ = self._book.calls[event.call]
         return epoch is not None and epoch.alive and partition is not None and not partition.closing
 
-    @staticmethod
-    def _count(breaker: BreakerPolicy, seen: _Seen, now: float, *, outage: bool) -> None:
+    def _count(self, breaker: BreakerPolicy, seen: _Seen, now: float, *, outage: bool) -> None:
+        """Results count when their run is back: those before one that hangs come later by its time limit."""
+        hung_s = SLACK * (self._setup.timeout.timeout_s or 0.0)
         seen.ended.append((now, outage))
-        while seen.ended[0][0] < now - breaker.window_s * SLACK:
+        while seen.ended[0][0] < now - breaker.window_s * SLACK - hung_s:
             seen.ended.popleft()
         recent = sum(outage for at, outage in seen.ended if at > now - breaker.window_s / SLACK)
         if outage and recent >= max(breaker.failures, breaker.share * len(seen.ended)):

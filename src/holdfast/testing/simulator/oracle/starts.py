@@ -59,7 +59,9 @@ class StartRules:
         before = copied.failures if copied is not None else 0
         if copied is not None and event.at < copied.due_at - ROUNDING_S:
             self._blame("due", f"{what} {copied.due_at - event.at:.3f} s before it is due")
-        if failures and event.attempt == before + failures and uncounted(self._setup, epoch.outcomes[entry.number]):
+        # Which attempt of a forged record this is, its headers say: it may be any.
+        same = entry.forged or event.attempt == before + failures
+        if failures and same and uncounted(self._setup, epoch.outcomes[entry.number]):
             self._book.take_back(epoch, entry)
             return
         most = self._setup.retry.max_retries
