@@ -25,6 +25,7 @@ def make_app(store: Store) -> App:
         idempotent=True,  # the upsert takes an event as often as it comes
         breaker=True,  # while the database is away records wait, and none of them becomes a letter
         sensitive=CardNumbers(),
+        timeout_s=20,
     )
     async def ingest(event: DecisionEvent, ctx: Context) -> None:
         await store.keep(event, ctx.raw or b"")

@@ -29,8 +29,12 @@ BUSINESS: dict[type[BaseException] | str, str] = {NotFunded: "retryable"}
 
 
 def make_app(books: Books, bot: Bot) -> App:
-    # The books tell repetitions by their keys; a notification that comes twice is borne (below).
-    app = App("deals", dead_letter={"topic": "{topic}.DLT", "format": "headers"}, consumer={"idempotent": True})
+    app = App(
+        "deals",
+        # The books tell repetitions by their keys; a notification that comes twice is borne (below).
+        consumer={"idempotent": True, "timeout_s": 20},
+        dead_letter={"topic": "{topic}.DLT", "format": "headers"},
+    )
     _add_deals(app, books, bot)
     _add_escrow(app, books)
     _add_delivery(app, books)

@@ -39,6 +39,7 @@ def make_app(upsert: Upsert) -> App:
         batch=BatchPolicy(size=100, wait_s=0.2),
         atomic=True,  # one transaction: a row that the database refuses is found by halves, and only it is buried
         idempotent=True,
+        timeout_s=20,
     )
     def load(people: list[Person]) -> None:
         rows: list[Row] = []

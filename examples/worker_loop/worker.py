@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast import App, Context, Discard, RetryPolicy
+from holdfast import App, Context, Discard, RetryLater, RetryPolicy
 
 T = TypeVar("T")
 
@@ -33,7 +33,6 @@ def with_worker(
         topic,
         name=name,
         retry=RetryPolicy(max_retries=None, initial_delay_ms=backoff_s * 1000, max_delay_ms=backoff_s * 1000),
-        rules={Discard: "discard", Exception: "retryable"},  # but for our own word, below, and that of the engine
         tombstones="discard",
         idempotent=True,  # `do` must bear a record twice: that is the price of losing none
     )
@@ -42,4 +41,7 @@ def with_worker(
             entity = decode(value)
         except ValueError as error:
             raise Discard(f"{ctx.topic}[{ctx.partition}]@{ctx.offset} cannot be decoded") from error
-        do(entity)
+        try:
+            do(entity)
+        except Exception as error:  # whatever it is: by the table of errors a bug would become a letter at once
+            raise RetryLater(f"failed with {type(error).__name__}", after_s=backoff_s) from error
