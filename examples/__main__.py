@@ -31,6 +31,8 @@ def main(names: Sequence[str]) -> None:
                 click.echo(f"{name}: {error}", err=True)
                 wrong.append(name)
                 continue
+            finally:
+                stage.clear()
             for line in account.lines():
                 click.echo(line)
             click.echo(f"  took       {time.monotonic() - at:.0f} s\n")

@@ -22,21 +22,27 @@ class Postgres:
         self._data = folder / "data"
         self._data.mkdir(parents=True)
         self._server: Any = PostgresServer(self._data)
+        self._running = False
         (self._port,) = free_ports(1)
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
 
     def start(self) -> None:
-        """Returns when it takes connections. Data of earlier starts is there."""
+        """Returns when it takes connections. Data of earlier starts is there; if it runs already, nothing happens."""
+        if self._running:
+            return
         self._server.ensure_pgdata_inited()
         # Only TCP: a service that runs elsewhere sees a refused connection when it is away, not a missing file.
         options = f"-h 127.0.0.1 -p {self._port} -c unix_socket_directories="
         self._control("-w", "-o", options, "-l", str(self._data / "log"), "start")
+        self._running = True
 
     def stop(self) -> None:
         """At once, as in a crash: transactions under way are gone, what was committed is not."""
-        self._control("-w", "-m", "immediate", "stop")
+        if self._running:
+            self._control("-w", "-m", "immediate", "stop")
+            self._running = False
 
     def create(self, database: str, schema: str) -> str:
         """Make a database; returns its address."""

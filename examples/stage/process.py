@@ -55,11 +55,15 @@ class Process:
             self._process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, as a deployment does it; returns the exit code."""
+        """SIGTERM, as a deployment does it; returns the exit code. By force if that takes too long."""
         if self._process is None:
             return 0
         self._process.terminate()
-        return self._process.wait(STOP_S)
+        try:
+            return self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.returncode
 
     def check(self) -> bool:
         """Raises NotInTime if it has ended by itself."""

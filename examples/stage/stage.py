@@ -34,6 +34,7 @@ class Stage:
         self.postgres = postgres
         self.folder = folder
         self._readers: dict[str, confluent_kafka.Consumer] = {}
+        self._processes: list[Process] = []
 
     # -- what is sent ------------------------------------------------------------------------------------------------
 
@@ -99,7 +100,9 @@ class Stage:
         log = self.folder / f"{name}.log"
         log.touch()
         own = {"KAFKA_BROKERS": self.broker.bootstrap, "HEALTH_CHECK_ENABLED": "false", **variables}
-        return Process(command, own, log)
+        process = Process(command, own, log)
+        self._processes.append(process)
+        return process
 
     def holdfast(self, *words: str) -> str:
         """A command as an operator types it; returns what it prints."""
@@ -113,6 +116,13 @@ class Stage:
                 f"{group} has finished {topic}",
                 timeout_s,
             )
+
+    def clear(self) -> None:
+        """After a story, however it ended: no process of it is left, and the database is there."""
+        for process in self._processes:
+            process.kill()
+        self._processes.clear()
+        self.postgres.start()
 
     def close(self) -> None:
         for reader in self._readers.values():
