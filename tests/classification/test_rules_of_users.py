@@ -7,7 +7,8 @@ import requests
 import sqlalchemy as sa
 
 from holdfast.core.classification import Rule, RuleBook, classify, parse_rule
-from holdfast.core.errors import ConfigError
+from holdfast.core.errors import ConfigError, DecodeError, Discard, HandlerTimeout, Reject
+from holdfast.core.sensitive import SensitiveData
 from tests.classification.errors import caught
 from tests.classification.test_python_errors import http_error
 
@@ -62,6 +63,18 @@ def test_a_users_rule_goes_before_every_built_in_one() -> None:
     assert said(ConnectionResetError(), Rule(Exception, "non-retryable"))[0] == "non-retryable"
     assert said(ConnectionResetError(), Rule("errno:ECONNRESET", "halt"))[0] == "retryable"  # it has no number
     assert said(ConnectionResetError(104, "x"), Rule("errno:ECONNRESET", "halt"))[0] == "halt"
+
+
+@pytest.mark.parametrize("broad", ["Exception", "BaseException", Exception])
+def test_a_rule_for_everything_leaves_alone_what_was_said_on_purpose(broad: str | type[BaseException]) -> None:
+    rules = [Rule(broad, "retryable")]
+    assert said(ValueError(), *rules)[0] == "retryable"
+    assert said(Discard("not ours"), *rules) == ("discard", "DISCARDED")
+    assert said(SensitiveData("a card number"), *rules)[0] == "discard", "no copy of it, anywhere"
+    assert said(Reject("no"), *rules) == ("non-retryable", "REJECTED")
+    assert said(DecodeError("no JSON"), *rules)[0] == "non-retryable"
+    assert said(HandlerTimeout(1.0), *rules)[0] == "non-retryable"
+    assert said(Discard("not ours"), Rule(Discard, "non-retryable"))[0] == "non-retryable", "unless it is named"
 
 
 def test_a_rule_by_status_state_or_name() -> None:

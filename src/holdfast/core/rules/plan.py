@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from holdfast.core.errors import DecodeError, HandlerTimeout, Signal
 from holdfast.core.rules.reading import READERS, Reader
 from holdfast.core.rules.rule import name_of
 
 _MRO = type.__dict__["__mro__"].__get__  # past whatever a metaclass does
 _MOST_PARTS = 12
+_SAID = (Signal, DecodeError, HandlerTimeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +23,14 @@ class Step:
 
 
 def planned(cls: type, shelves: tuple[Collection[str], ...]) -> tuple[Step, ...]:
-    """The steps for a class: a reader stands at the first class of its library, or, as a last resort, at its own."""
-    classes = [_names(base) for base in _MRO(cls)]
+    """The steps for a class: a reader stands at the first class of its library, or, as a last resort, at its own.
+
+    What the handler, or holdfast, says on purpose is known by its own names alone: a rule for all of `Exception` means
+    accidents, and must not bury what was to be discarded.
+    """
+    mro = _MRO(cls)
+    said = [place for place, base in enumerate(mro) if any(base is one for one in _SAID)]
+    classes = [_names(base) for base in (mro[: said[0] + 1] if said else mro)]
     packages = [names[0].partition(".")[0] for names in classes]
     readers: dict[int, list[Reader]] = {}
     for place, names in enumerate(classes):
