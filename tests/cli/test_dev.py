@@ -66,6 +66,8 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
         until(lambda: said.read_text().count('"buried"') == 2, "both letters, one by the retry topic")
         listed = holdfast("dlq", "list", "orders.payment.dlq", cwd=tmp_path, **here)
         assert (listed.returncode, "2 letters" in listed.stdout) == (0, True), listed.stderr
+        behind = holdfast("lag", "payments.charge", "--for", "0", cwd=tmp_path, **here)
+        assert (behind.returncode, "orders.payment.v1" in behind.stdout) == (0, True), "its broker lists no groups"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
     assert "charged 1 in version two" not in said.read_text(), "what was committed is not repeated"

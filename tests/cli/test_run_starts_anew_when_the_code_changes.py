@@ -70,6 +70,17 @@ def test_a_syntax_error_is_said_and_the_next_change_goes_on(tmp_path: Path) -> N
     assert "Traceback" not in said.read_text()
 
 
+def test_one_who_waits_for_a_handler_is_told_so_and_how_to_end_it(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP.replace("sleep(0.2)", "sleep(60)"))
+    said = tmp_path / "said"
+    with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
+        until(lambda: "up one" in notes(tmp_path), "the start")
+        parent.send_signal(signal.SIGINT)
+        until(lambda: "s at most; Ctrl-C once more ends it at once." in said.read_text(), "the word")
+        parent.send_signal(signal.SIGINT)
+        assert parent.wait(30) == 130
+
+
 def test_a_signal_while_nothing_runs_ends_it(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("raise RuntimeError('not yet')\n")
     said = tmp_path / "said"

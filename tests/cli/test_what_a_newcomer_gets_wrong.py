@@ -56,6 +56,8 @@ CASES = [
     ("dlq list", 2, "Which topic?", "--app MODULE:APP"),
     ("doctor --brokers 127.0.0.1:1", 3, "cannot be connected to (Connection refused)", "holdfast broker --port 1"),
     ("new 1st", 2, "'1st' cannot be the name of a project", "begin with a letter"),
+    ("dlq show orders.dlq 10", 2, "'10' says no offset of a partition", "write PARTITION:OFFSET"),
+    ("explain Busy", 2, "nor an exception of Python itself", "as in mylib.errors.Busy"),
     ("explain", 2, "Name an exception", "--list"),
 ]
 

@@ -101,7 +101,7 @@ def _say_plan(made: Plan, shelf: Shelf, order: Order) -> None:
     if made.letters:
         took_s = made.duration_s(order.policy.rate_per_s)
         how_long = "" if took_s is None else f", about {took_s:,.0f} s at {order.policy.rate_per_s:g}/s"
-        click.echo(f"{made.letters:,} records of {shelf.topic} to send ({made.bytes:,} bytes{how_long}):")
+        click.echo(f"{_records(made.letters)} of {shelf.topic} to send ({made.bytes:,} bytes{how_long}):")
     for name, count in made.destinations.most_common(MOST_SHOWN):
         where = "their keys decide about the partition" if order.policy.topic else "to their original partitions"
         click.echo(f"  {count:,} to {name}, {where}")
@@ -128,11 +128,15 @@ def _warn_of_readers(office: Office, made: Plan) -> None:
             click.echo(f"Warning: {topic} is also read by {names}{more}: they get these records once more.", err=True)
 
 
+def _records(count: int) -> str:
+    return f"{count:,} record{'s' * (count != 1)}"
+
+
 def _confirmed(made: Plan) -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("There is nobody to ask here: say --yes to send, or --dry-run to only look.")
     try:
-        return click.confirm(f"Send {made.letters:,} records?")
+        return click.confirm(f"Send {_records(made.letters)}?")
     except click.Abort:
         click.echo(err=True)
         return False
@@ -157,7 +161,8 @@ def _send(shelf: Shelf, office: Office, order: Order, made: Plan) -> int:
 
 def _say_outcome(outcome: Replayed, shelf: Shelf, order: Order, made: Plan) -> int:
     if outcome.complete(made.letters):
-        click.echo(f"Replayed {outcome.confirmed:,} records; all are confirmed.")
+        them = "it is" if outcome.confirmed == 1 else "all are"
+        click.echo(f"Replayed {_records(outcome.confirmed)}; {them} confirmed.")
         return 0
     ended = "Stopped" if outcome.stopped else "Not everything was replayed"
     click.echo(f"{ended}: {outcome.confirmed:,} of {made.letters:,} records are confirmed.", err=True)

@@ -112,7 +112,11 @@ def _letters(own: ConsumerSettings, source: str, letters: str, seen: Seen) -> It
         yield _letters_not_seen(own, letters, count, told, seen)
         return
     held = seen.held.get(letters)
-    waiting = f"; {held.offsets:,} letters: holdfast dlq list {letters}" if held and held.offsets else ""
+    waiting = (
+        f"; {held.offsets:,} letter{'s' * (held.offsets != 1)}: holdfast dlq list {letters}"
+        if held and held.offsets
+        else ""
+    )
     yield Finding("dead letters", "ok", f"{letters} has {told.partitions} partitions{waiting}")
     if told.partitions < count:
         text = f"{letters} has fewer partitions than {source} ({count}): letters do not keep their partition"

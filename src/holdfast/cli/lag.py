@@ -125,7 +125,8 @@ def _of_groups(group: str | None, groups: KafkaGroups) -> list[Watched]:
     """Where they have committed something."""
     with told_as_start_error():
         known = groups.names(ANSWER_S)
-        if group is not None and group not in known:
+        # The embedded broker lists no groups, and yet knows what they have committed.
+        if group is not None and group not in known and not groups.read_by(group, ANSWER_S):
             raise ConfigError(
                 f"There is no group {clean_text(group)!r} on these brokers; `holdfast lag` without a name lists all. An"
                 " app is written module:app."
@@ -140,7 +141,7 @@ def _lines(seen: Seen) -> list[str]:
     head, *body = [click.style(lines[0], bold=True), *lines[1:]]
     text = [head, *(_coloured(line, one.state) for line, one in zip(body, seen.partitions, strict=True))]
     if not rows:
-        text = ["No group has committed anything there."]
+        text = ["No group with commits is listed there; the embedded broker lists none: name the group, or MODULE:APP."]
     for topic, depth in seen.letters.items():
         count = "is not there" if depth is None else f"{depth:,} letter{'s' * (depth != 1)}"
         text.append(f"{clean_text(topic)}: {count}")

@@ -15,6 +15,8 @@ from holdfast.supervisor import ChildProcess, ShutdownPolicy, Signals
 from holdfast.supervisor.process import Command, ending
 
 POLL_S = 0.4
+PATIENCE_S = 3.0
+"""A child that takes longer to end is worth a word about what one waits for."""
 SETTINGS_FILES = (".env", "holdfast.toml")
 IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 _MOST_NAMES = 3
@@ -78,6 +80,7 @@ class Reloader:
         self._seen: Snapshot = {}
         self._changed: list[Path] = []
         self._kill_at: float | None = None
+        self._say_at: float | None = None
         self._signals: list[int] = []
         self._code = 0
 
@@ -124,6 +127,7 @@ class Reloader:
         told_s = report.shutdown_timeout_s if report else None
         timeout_s = self._shutdown.unknown_timeout_s if told_s is None else told_s
         self._kill_at = time.monotonic() + timeout_s + self._shutdown.margin_s
+        self._say_at = time.monotonic() + PATIENCE_S
         self._child.send(number)
 
     def _look_at_child(self) -> None:
@@ -132,6 +136,7 @@ class Reloader:
         self._child.listen()
         code = self._child.ended()
         if code is None:
+            self._say_what_one_waits_for()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 click.echo("It did not end in time and is killed.", err=True)
                 self._child.kill()
@@ -142,6 +147,15 @@ class Reloader:
             self._code = code if code >= 0 else 128 - code
         elif not asked:
             click.echo(f"Ended with {ending(code)}; waiting for the next change.", err=True)
+
+    def _say_what_one_waits_for(self) -> None:
+        now = time.monotonic()
+        if self._say_at is None or self._kill_at is None or now < self._say_at:
+            return
+        self._say_at = None
+        how = "once more" if self._signals else "twice"
+        left_s = max(1, round(self._kill_at - self._shutdown.margin_s - now))
+        click.echo(f"It finishes what it has in hand, for {left_s} s at most; Ctrl-C {how} ends it at once.", err=True)
 
     def _look_at_files(self) -> None:
         now = snapshot(self._root)

@@ -47,7 +47,10 @@ class Offsets:
         """`3:100-200` (both included), `3:100` (one), `3:100-` (from there on). Raises ConfigError."""
         found = _OFFSETS.fullmatch(text.strip())
         if found is None:
-            raise ConfigError(f"{text!r} are no offsets; write PARTITION:FROM-TO, PARTITION:OFFSET or PARTITION:FROM-.")
+            raise ConfigError(
+                f"{text!r} says no offset of a partition; write PARTITION:OFFSET, or for several PARTITION:FROM-TO or"
+                " PARTITION:FROM-."
+            )
         partition, low = int(found["partition"]), int(found["low"])
         high = found["high"]
         if found["range"] and high is None:

@@ -87,7 +87,8 @@ class Pages:
         if self._token is None:
             return problem(
                 HTTPStatus.FORBIDDEN,
-                "Nothing may be changed here because no token is set: start the app with HOLDFAST_CONTROL_TOKEN=….",
+                "Nothing may be changed here because the app was started without HOLDFAST_CONTROL_TOKEN. Choose one, "
+                "set it for the app and for this command, and start the app anew.",
             )
         given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
         if not hmac.compare_digest(given.encode(), self._token.encode()):

@@ -145,7 +145,8 @@ def normal_key(text: object) -> str:
         return f"builtins.{told}"
     if not _DOTTED.fullmatch(told):
         raise ConfigError(
-            f"{shown(told)} is no key; write the exception with its module, as in mylib.errors.{_last(told)}."
+            f"{shown(told)} is no key, nor an exception of Python itself; write the exception with its module, as in"
+            f" mylib.errors.{_last(told)}."
         )
     return told
 
