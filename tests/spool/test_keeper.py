@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.errors import Fault, SinkError, SpoolError
 from holdfast.core.ports import Delivery, Kept, Outgoing, Receipt
-from holdfast.deadletter.spool.keeper import WINDOW, Answer, Keep, Keeper
+from holdfast.deadletter.spool.keeper import WINDOW, Answer, Keep, Keeper, Nudge
 from holdfast.deadletter.spool.memory import MemoryStore
 from holdfast.deadletter.spool.store import Head
 from tests.spool.places import letter, numbers, outgoing
@@ -117,6 +117,17 @@ def test_a_large_letter_goes_alone(desk: Desk) -> None:
     assert desk.go_on() == [0]
     desk.sink.answer()
     assert desk.go_on() == [1]
+
+
+def test_who_says_try_again_gets_the_oldest_tried_at_once_and_the_others_behind_it(desk: Desk) -> None:
+    desk.keep(*(outgoing(number) for number in range(5)))
+    desk.go_on()
+    desk.sink.answer(refusal(Fault.RETRY))
+    assert desk.go_on() == []
+    desk.keeper.take([Nudge()], desk.clock.now)
+    assert desk.go_on() == [0]
+    desk.sink.answer()
+    assert desk.go_on() == [1, 2, 3, 4]
 
 
 def test_while_kafka_does_not_answer_one_letter_at_a_time_finds_out(desk: Desk) -> None:

@@ -140,7 +140,8 @@ class Keeper:
         """Letters to keep, answers of the sink, and words of people."""
         self._look_at = now
         if any(isinstance(item, Nudge) for item in items):
-            self._troubles.clear()
+            for topic in self._troubles:  # still in doubt: the oldest letter finds out, before the others go
+                self._troubles[topic] = Trouble()
             self._stuck.clear()
             self._store_trouble = Trouble()
         self._keep([item for item in items if isinstance(item, Keep)])
