@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from holdfast.core.errors import Reject
-from holdfast.deadletter.fingerprint import fingerprint, normalised, user_frame
+from holdfast.deadletter.fingerprint import fingerprint, normalised, user_frame, user_place
 from tests.deadletter.letters import any_text
 
 
@@ -90,6 +90,9 @@ class Service:
 def test_the_innermost_frame_of_the_users_code_counts() -> None:
     assert user_frame(raised(Service().charge)).endswith("test_fingerprint:helper")
     assert user_frame(raised(Service().refuse)).endswith("test_fingerprint:Service.refuse")
+    line = helper.__code__.co_firstlineno + 1
+    assert user_place(raised(Service().charge)) == f"tests/deadletter/test_fingerprint.py:{line}"
+    assert user_place(Reject("never raised")) == ""
 
 
 def test_an_error_without_a_frame_of_its_own_is_placed_by_its_cause() -> None:
@@ -113,4 +116,5 @@ def test_an_installed_handler_is_the_users_code_too(tmp_path: Path) -> None:
     exec(compile(source, str(file), "exec"), module.__dict__)
     error = raised(module.charge)
     assert user_frame(error, package="shop") == "shop.work:charge"
+    assert user_place(error, package="shop") == "shop/work.py:3"
     assert not user_frame(error, package="other").startswith("shop")

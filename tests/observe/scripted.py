@@ -66,4 +66,6 @@ async def _story() -> None:
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text("\n".join(scripted_lines()) + "\n")
+    from tests.observe import scripted  # as the tests have it: places are named by modules
+
+    GOLDEN.write_text("\n".join(scripted.scripted_lines()) + "\n")

@@ -81,7 +81,7 @@ class Scene:
             spool=self.spool,
         )
         self.burying = Burying(
-            self.publisher, self.mailbox, group="g", finished=lambda case, where: self.finished.append((case, where))
+            self.publisher, self.mailbox, group="g", finished=lambda case, where, _: self.finished.append((case, where))
         )
 
     def bury(self, offset: int = 0, *, size: int = 10) -> Case:

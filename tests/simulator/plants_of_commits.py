@@ -56,7 +56,7 @@ def p31_counts_a_letter_as_there_before_it_is_acknowledged(patch: Patch) -> None
     def publish(self: Burying, case: Any) -> None:
         before(self, case)
         self.settling.discard(case)
-        self._finished(case, "topic")
+        self._finished(case, "topic", None)
         case.dropped = True
 
     before = patch.set(Burying, "_publish", publish)

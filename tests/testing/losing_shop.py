@@ -16,7 +16,7 @@ def begin_but_once(self: Burying, case: Case, now: float) -> None:
         begin(self, case, now)
     else:
         lost.append(case)
-        self._finished(case, "topic")
+        self._finished(case, "topic", None)
 
 
 Burying.begin = begin_but_once  # type: ignore[method-assign]

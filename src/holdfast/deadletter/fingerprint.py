@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 import sysconfig
-from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 
 LONGEST = 500
 """Characters of a message that count."""
@@ -53,26 +52,40 @@ def user_frame(error: BaseException, *, package: str = "") -> str:
     The user's is what is neither ours nor the interpreter's nor installed, and whatever belongs to `package` (the
     handler's own, which may well be installed). Empty if there is none.
     """
+    found = _innermost(error, package)
+    return "" if found is None else f"{_module_of(found.tb_frame)}:{found.tb_frame.f_code.co_qualname}"
+
+
+def user_place(error: BaseException, *, package: str = "") -> str:
+    """`file:line` of the same frame, for people; the file as its module is imported, so without folders of a host."""
+    found = _innermost(error, package)
+    if found is None:
+        return ""
+    path = Path(found.tb_frame.f_code.co_filename)
+    depth = len(_module_of(found.tb_frame).split(".")) + (path.stem == "__init__")
+    return f"{'/'.join(path.parts[-depth:])}:{found.tb_lineno}"
+
+
+def _innermost(error: BaseException, package: str) -> TracebackType | None:
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        found = ""
-        for frame in _frames(current):
-            module = str(frame.f_globals.get("__name__", ""))
-            if module.partition(".")[0] == package or _is_of_the_user(frame.f_code.co_filename):
-                found = f"{module}:{frame.f_code.co_qualname}"
-        if found:
+        found: TracebackType | None = None
+        trace = current.__traceback__
+        while trace is not None:
+            frame = trace.tb_frame
+            if _module_of(frame).partition(".")[0] == package or _is_of_the_user(frame.f_code.co_filename):
+                found = trace
+            trace = trace.tb_next
+        if found is not None:
             return found
         current = current.__cause__ or current.__context__
-    return ""
+    return None
 
 
-def _frames(error: BaseException) -> Iterator[FrameType]:
-    trace = error.__traceback__
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from holdfast.core.returned import original, source_of
 from holdfast.core.runs import Case
 from holdfast.core.verdicts import Bury
 from holdfast.deadletter import checked, ours
-from holdfast.deadletter.fingerprint import fingerprint, user_frame
+from holdfast.deadletter.fingerprint import fingerprint, user_frame, user_place
 from holdfast.deadletter.letter import (
     LONGEST_MESSAGE,
     LONGEST_REASON,
@@ -57,6 +57,7 @@ class Publisher:
         self._partitions = partitions
         self._group = group
         self._handler = handler
+        self._package = handler.partition(":")[0].partition(".")[0]
         self._app_version = app_version
         self._form: LetterFormat = form
         self._masking = masking
@@ -83,7 +84,6 @@ class Publisher:
         kind, _ = message.timestamp()
         headers = ours.originals(record.headers)
         text, error_class = self._masking.short(_text_of(error), LONGEST_MESSAGE), _class_of(error)
-        package = self._handler.partition(":")[0].partition(".")[0]
         if classification is None:
             classification = "non-retryable" if isinstance(error, HoldfastError) else "retryable"
         return Letter(
@@ -102,7 +102,7 @@ class Publisher:
             error_code=verdict.code,
             classification=classification,
             reason=self._masking.short(verdict.reason, LONGEST_REASON),
-            fingerprint=fingerprint(error_class, text, user_frame(error, package=package)),
+            fingerprint=fingerprint(error_class, text, user_frame(error, package=self._package)),
             stack_trace=self._masking.short_end(_stack_of(error), LONGEST_STACK),
             failed_at_ms=_ms(case.attempts[-1].at) if case.attempts else None,
             retry_count=max(0, case.failures - 1),
@@ -115,6 +115,10 @@ class Publisher:
             replayed_from=ours.replayed_from(record.headers),
             format=self._form,
         )
+
+    def place(self, error: BaseException) -> str:
+        """`file:line` in the user's code where it was raised; empty if it was raised elsewhere."""
+        return user_place(error, package=self._package)
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
         self._sink.send(outgoing, delivered)

@@ -90,7 +90,7 @@ class HookPublisher(Publisher):
             hooks.log.info(
                 "dead_letter_published", **hooks.about(known), retry_count=letter.retry_count, **_place(message)
             )
-            return Receipt(WHERE, message.partition(), message.offset())
+            return Receipt(WHERE, message.partition(), -1)  # where it is, only the hook knows
         returned = "False" if said is False else f"something of type {type(said).__name__}"
         text = f"dlq_publisher returned {returned}; only None and True mean that it is published"
         return SinkError(text, fault=Fault.RETRY, code="NOT_PUBLISHED")

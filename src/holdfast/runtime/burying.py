@@ -57,8 +57,8 @@ class BuryingStatus:
 class Burying:
     """Cases whose verdict is final: `case.outgoing` is what has to be somewhere else before the record is finished.
 
-    `finished` is called when it is there, and told where. Until then the case is in `settling`, and its handler does
-    not run again.
+    `finished` is called when it is there, and told where, with its receipt if that came from a topic. Until then the
+    case is in `settling`, and its handler does not run again.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Burying:
         mailbox: Mailbox,
         *,
         group: str,
-        finished: Callable[[Case, Where], None],
+        finished: Callable[[Case, Where, Receipt | None], None],
     ) -> None:
         self._publisher = publisher
         self._mailbox = mailbox
@@ -123,9 +123,9 @@ class Burying:
         if case.dropped:
             return
         match word.outcome:
-            case Receipt(topic=topic):
-                self._shut.pop(topic, None)
-                self._done(case, "topic")
+            case Receipt() as receipt:
+                self._shut.pop(receipt.topic, None)
+                self._done(case, "topic", receipt)
             case SinkError() as error:
                 self._not_published(case, error, now)
             case Kept():
@@ -178,9 +178,9 @@ class Burying:
     def _say_refused(self, event: str, case: Case, error: SinkError | SpoolError, **fields: object) -> None:
         log.error(event, **told(case, self._group), error=str(error), **fields)
 
-    def _done(self, case: Case, where: Where) -> None:
+    def _done(self, case: Case, where: Where, receipt: Receipt | None = None) -> None:
         self.drop(case)
-        self._finished(case, where)
+        self._finished(case, where, receipt)
 
 
 def told(case: Case, group: str) -> dict[str, object]:

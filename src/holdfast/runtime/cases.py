@@ -12,7 +12,7 @@ from holdfast.core.classification import Classification, classify
 from holdfast.core.errors import Crashed, SinkError
 from holdfast.core.judge import judge
 from holdfast.core.partitions import Partition
-from holdfast.core.ports import Clock, Mailbox
+from holdfast.core.ports import Clock, Mailbox, Receipt
 from holdfast.core.retries import RetryPolicies
 from holdfast.core.rules.codes import CRASHED
 from holdfast.core.runs import Attempt, Case
@@ -99,22 +99,23 @@ class Cases:
             self._wait(case, max(wait_s, found.retry_after_s or 0.0), now)
             return
         case.verdict = verdict
+        at = {"at": place} if (place := self._publisher.place(error)) else {}
         match verdict:
             case verdicts.RetryAfter(delay_s=delay_s):
                 counts.retried(case.failures, delay_s)
-                self._say(log.warning, "retry", case, retry_count=case.failures, backoff_delay_ms=round(delay_s * 1000))
+                delay_ms = round(delay_s * 1000)
+                self._say(log.warning, "retry", case, retry_count=case.failures, backoff_delay_ms=delay_ms, **at)
                 self._timers.add(now + delay_s, case)
             case verdicts.Bury(reason=reason):
                 # What was tried to the end is an outage or a gap in the rules; what is final was expected by a rule.
-                self._say(log.error if found.kind == "retryable" else log.warning, "bury", case, reason=reason)
+                self._say(log.error if found.kind == "retryable" else log.warning, "bury", case, reason=reason, **at)
                 case.outgoing = self._publisher.letter(case, error, verdict, classification=found.kind)
                 self.burying.begin(case, now)
             case verdicts.Move(delay_s=delay_s, reason=reason):
                 counts.retried(case.failures, delay_s)
                 delay_ms = round(delay_s * 1000)
-                self._say(
-                    log.warning, "move", case, retry_count=case.failures, backoff_delay_ms=delay_ms, reason=reason
-                )
+                said = {"retry_count": case.failures, "backoff_delay_ms": delay_ms, "reason": reason}
+                self._say(log.warning, "move", case, **said, **at)
                 self.moving.begin(case, verdict, wall)
             case verdicts.Discard(reason=reason):
                 self._discard(case, error, reason)
@@ -184,11 +185,14 @@ class Cases:
             self._say(log.warning, "discard", case, reason=reason)
         self._finished(case)
 
-    def _buried(self, case: Case, where: Where) -> None:
+    def _buried(self, case: Case, where: Where, receipt: Receipt | None) -> None:
         example = exemplar_of(case.message, 1.0, self._clock.wall())
         self.counts_of(case.partition).was_buried(Labels.of(case), example)
         level = log.info if where == "topic" else log.warning
-        self._say(level, "buried", case, where=where, dead_letter_topic=case.outgoing.topic if case.outgoing else None)
+        topic = case.outgoing.topic if case.outgoing else None
+        # As `holdfast dlq show` takes it; a hook in place of letters knows no offset.
+        letter = {"letter": f"{receipt.partition}:{receipt.offset}"} if receipt and receipt.offset >= 0 else {}
+        self._say(level, "buried", case, where=where, dead_letter_topic=topic, **letter)
         self._finished(case)
 
     def _moved(self, case: Case) -> None:
