@@ -37,7 +37,9 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
 @click.option("--only", type=click.Choice(DOCUMENTS), multiple=True, help="The rules of this document. Repeatable.")
 @click.option("--ignore", metavar="RULE", multiple=True, help="Leave this rule out. Repeatable.")
 @click.option("--strict", is_flag=True, help="Broken SHOULD rules are failures, too.")
-@click.option("--all", "show_all", is_flag=True, help="Show every rule, not only those that are broken or overruled.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Show every rule, not only those that are broken, and each by itself."
+)
 @click.option("--list", "list_rules", is_flag=True, help="Show the rules instead; needs no app.")
 @click.option("--json", "as_json", is_flag=True, help="All rules as one JSON object, for programs.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
@@ -57,7 +59,15 @@ def check(
 
     Looks at the code's options, the settings that hold here, README, Dockerfile and tests; asks no broker. A rule is
     passed, failed (with what to do), kept by holdfast whatever the app says, overruled by one of holdfast's decisions,
-    or not applicable.
+    or not applicable. Rules that are broken for the same reason are shown as one.
+
+    \b
+    A rule is named by its document and its place in it, such as standard:5.1.4. The documents:
+      standard  the consumer standard: errors, retries, letters, commits, groups, logs, tests
+      loop      an article about the fetch loop that skips a failed record, and so loses it
+      pattern   how a consumer is built, packaged, ended and watched
+      fraud     the decision of a fraud service: dead letters, idempotence, no card numbers
+      spring    a payment platform's strategy: groups, retry profiles, .DLT topics, lag
 
     \b
       holdfast check app:app
@@ -102,18 +112,32 @@ def _list(clauses: Sequence[Clause], *, as_json: bool) -> None:
 
 
 def _show(results: Sequence[Result], *, show_all: bool) -> None:
-    shown = [one for one in results if show_all or one.status in {"failed", "overruled"}]
-    for result in shown:
+    groups = [[one] for one in results] if show_all else alike([one for one in results if one.status == "failed"])
+    for result, *others in groups:
         clause = result.clause
         word, colour = MARKS[result.status]
         click.echo(f"{click.style(f'{word:<10}', fg=colour)} {clause.id:<22} {clause.level:<7} {clause.text}")
-        told = [one for one in result.findings if one.status == result.status]
-        for reason in dict.fromkeys(_said(one, among=len(told)) for one in told):
-            click.echo(f"{'':10} {reason}")
-        for fix in dict.fromkeys(one.fix for one in told if one.fix):
-            click.echo(f"{'':10} → {fix}")
-    if shown:
+        for line in _reasons(result):
+            click.echo(f"{'':10} {line}")
+        if others:
+            click.echo(f"{'':10} Also asked for by {', '.join(one.clause.id for one in others)}.")
+    if groups:
         click.echo("")
+
+
+def alike(results: Sequence[Result]) -> list[list[Result]]:
+    """Results that say the same, together; of each the first is one of a MUST rule if there is any."""
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for one in results:
+        groups.setdefault(_reasons(one), []).append(one)
+    return [sorted(group, key=lambda one: one.clause.level != "must") for group in groups.values()]
+
+
+def _reasons(result: Result) -> tuple[str, ...]:
+    """Why it is so, and what to do."""
+    told = [one for one in result.findings if one.status == result.status]
+    reasons = dict.fromkeys(_said(one, among=len(told)) for one in told)
+    return (*reasons, *dict.fromkeys(f"→ {one.fix}" for one in told if one.fix))
 
 
 def _said(finding: Finding, *, among: int) -> str:
