@@ -196,7 +196,8 @@ def test_what_a_newcomer_gets_wrong_is_one_sentence(kafka: TopicAdmin, letters: 
     [port] = free_ports(1)
     for arguments, code, words in (
         (("list",), 2, "Which topic?"),
-        (("list", "no.such.topic"), 3, "no.such.topic"),
+        (("list", "no.such.topic"), 3, "There is no topic no.such.topic. `holdfast dlq list --app"),
+        (("list", f"{letters}x"), 3, f"There is no topic {letters}x. Did you mean {letters}? "),
         (("list", letters, "--brokers", f"127.0.0.1:{port}"), 3, "Check the address"),
         (("list", letters, "--brokers", ","), 2, "--brokers is empty"),
         (("list", letters, "--since", "soon"), 2, "is no time"),

@@ -14,7 +14,7 @@ from holdfast.cli.dlq_options import Office, OffsetsOption, open_office, selecti
 from holdfast.cli.dlq_replay import Order, Rate, replay_letters
 from holdfast.cli.errors import said_plainly
 from holdfast.cli.shown import table
-from holdfast.cli.where import interrupted_quietly, told_as_start_error, where_options
+from holdfast.cli.where import interrupted_quietly, where_options
 from holdfast.core.errors import HoldfastError
 from holdfast.desk.causes import by_cause
 from holdfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPolicy
@@ -23,7 +23,6 @@ from holdfast.desk.shelf import Shelf
 from holdfast.kafka.browser import KafkaBrowser
 
 LETTERS_SHOWN = 100
-HINT = "`holdfast dlq list --app MODULE:APP` finds the topics of an app."
 
 
 @click.group()
@@ -70,7 +69,7 @@ def list_letters(
         office = open_office(topic, target, brokers)
         with office.browser() as browser:
             for name in office.topics:
-                with told_as_start_error(HINT):
+                with office.looking_into(name):
                     shelf = Shelf(browser, name, selection)
                 (_list_letters if letters else _list_causes)(shelf, limit=limit, as_json=as_json)
 
@@ -139,7 +138,7 @@ def show(
 def _the_one(browser: KafkaBrowser, office: Office, wanted: Offsets) -> Filed:
     if wanted.end != wanted.start + 1:
         raise click.UsageError("One letter at a time: write PARTITION:OFFSET.")
-    with told_as_start_error(HINT):
+    with office.looking_into(office.topic):
         shelf = Shelf(browser, office.topic, Selection(offsets=(wanted,)))
     filed = next(shelf.letters(), None)
     if filed is None:

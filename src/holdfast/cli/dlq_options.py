@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.where import REACH_S, connection_for, reached
-from holdfast.core.errors import ConfigError
+from holdfast.cli.where import REACH_S, connection_for, no_topic, reached, told_as_start_error
+from holdfast.core.errors import ConfigError, Fault, SourceError, StartError
 from holdfast.deadletter import checked
 from holdfast.deadletter.checked import iso
 from holdfast.desk.selection import Offsets, Selection
@@ -22,6 +22,8 @@ from holdfast.kafka.browser import KafkaBrowser, browser_properties
 from holdfast.kafka.config import Connection
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+HINT = "`holdfast dlq list --app MODULE:APP` finds the topics of an app."
 
 _AGO = re.compile(r"(?P<count>\d{1,6})(?P<unit>[smhdw])", re.ASCII)
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -126,6 +128,17 @@ class Office:
     def partitions_of(self, topic: str) -> int | None:
         facts = self.admin.topics([topic], REACH_S)[topic]
         return None if facts is None else facts.partitions
+
+    @contextmanager
+    def looking_into(self, topic: str) -> Iterator[None]:
+        """What goes wrong within is exit code 3; of a topic that is not there it says which one may be meant."""
+        with told_as_start_error():
+            try:
+                yield
+            except SourceError as error:
+                if error.fault is not Fault.MISSING:
+                    raise
+                raise StartError(no_topic(topic, self.admin.names(REACH_S), HINT)) from error
 
     @contextmanager
     def browser(self) -> Iterator[KafkaBrowser]:

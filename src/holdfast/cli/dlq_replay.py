@@ -15,7 +15,6 @@ import click
 
 from holdfast.cli.dlq_options import Office, words_of
 from holdfast.cli.progress import Progress
-from holdfast.cli.where import told_as_start_error
 from holdfast.core.errors import SourceError
 from holdfast.desk.planning import DEFAULT_MAX_REPLAYS, Plan, ReplayPolicy, Router, plan
 from holdfast.desk.replay import Replay, Replayed
@@ -70,7 +69,7 @@ class Order:
 def replay_letters(office: Office, order: Order) -> int:
     """Returns the exit code. Raises ConfigError, StartError, or SourceError before anything was sent."""
     with office.browser() as browser:
-        with told_as_start_error():
+        with office.looking_into(office.topic):
             shelf = Shelf(browser, office.topic, order.selection)
         stop = threading.Event()
         try:

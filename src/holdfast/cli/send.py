@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -19,6 +18,7 @@ from holdfast.cli.where import (
     EXIT_INTERRUPTED,
     REACH_S,
     connection_for,
+    no_topic,
     reached,
     told_as_start_error,
     where_options,
@@ -36,6 +36,7 @@ ANSWER_S = 60.0
 """How long the last acknowledgements are waited for."""
 
 NUMBER = "{n}"
+HINT = "`holdfast dev` makes the topics of an app."
 
 
 @click.command()
@@ -69,7 +70,7 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
         with told_as_start_error():
             facts = admin.topics([topic], REACH_S)[topic]
         if facts is None:
-            raise StartError(_no_topic(topic, admin.names(REACH_S)))
+            raise StartError(no_topic(topic, admin.names(REACH_S), HINT))
         partition = options["partition"]
         if partition is not None and partition >= facts.partitions:
             raise ConfigError(f"{topic} has {facts.partitions} partitions, from 0; there is no partition {partition}.")
@@ -80,12 +81,6 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
     if sending.failed:
         raise click.exceptions.Exit(EXIT_PARTIAL)
-
-
-def _no_topic(topic: str, there: Collection[str]) -> str:
-    near = difflib.get_close_matches(topic, there, n=1)
-    hint = f"Did you mean {near[0]}? " if near else ""
-    return f"There is no topic {topic}. {hint}`holdfast dev` makes the topics of an app."
 
 
 def _records(topic: str, value: str | None, lines: IO[bytes] | None, options: dict[str, Any]) -> Iterator[Outgoing]:

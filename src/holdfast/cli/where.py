@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.core.errors import ConfigError, Fault, SourceError, StartError
+from holdfast.core.errors import ConfigError, SourceError, StartError
 from holdfast.kafka.admin import KafkaAdmin
 from holdfast.kafka.config import Connection, admin_properties
 from holdfast.observe.clean import mask_with
@@ -91,14 +92,19 @@ def reached(connection: Connection) -> KafkaAdmin:
     return admin
 
 
+def no_topic(topic: str, there: Collection[str], hint: str) -> str:
+    """The sentence about a topic that is not among those that are there; one that is spelled alike goes first."""
+    near = difflib.get_close_matches(topic, there, n=1)
+    return f"There is no topic {topic}. {f'Did you mean {near[0]}? ' if near else ''}{hint}"
+
+
 @contextmanager
-def told_as_start_error(hint: str = "") -> Iterator[None]:
+def told_as_start_error() -> Iterator[None]:
     """The cluster is needed and does not serve: exit code 3."""
     try:
         yield
     except SourceError as error:
-        more = f" {hint}" if hint and error.fault is Fault.MISSING else ""
-        raise StartError(f"{error}{more}") from error
+        raise StartError(str(error)) from error
 
 
 @contextmanager
