@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import click
 
@@ -37,6 +38,8 @@ ANSWER_S = 60.0
 
 NUMBER = "{n}"
 HINT = "`holdfast dev` makes the topics of an app."
+Numbered: TypeAlias = Iterator[tuple[int, Outgoing]]
+"""Records, each with the number of its line, or counted from 1."""
 
 
 @click.command()
@@ -78,12 +81,14 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
         stopped = sending.run(records, Progress(total, done="sent") if total else None)
         _say(sending, topic, as_json=options["as_json"])
     if stopped:
+        file = None if lines is None else lines.name
+        click.echo(where_to_go_on(sending.last, topic, total=total, file=file), err=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
     if sending.failed:
         raise click.exceptions.Exit(EXIT_PARTIAL)
 
 
-def _records(topic: str, value: str | None, lines: IO[bytes] | None, options: dict[str, Any]) -> Iterator[Outgoing]:
+def _records(topic: str, value: str | None, lines: IO[bytes] | None, options: dict[str, Any]) -> Numbered:
     if sum((value is not None, lines is not None, options["null"])) != 1:
         raise ConfigError("Say what to send, in one way: a VALUE, --file, or --null for a record without a value.")
     if lines is not None and options["count"] > 1:
@@ -91,9 +96,9 @@ def _records(topic: str, value: str | None, lines: IO[bytes] | None, options: di
     headers = tuple(_header(text) for text in options["headers"])
     key, partition = options["key"], options["partition"]
 
-    def record(number: int, content: bytes | None) -> Outgoing:
+    def record(number: int, content: bytes | None) -> tuple[int, Outgoing]:
         text = None if key is None else key.replace(NUMBER, str(number)).encode()
-        return Outgoing(topic, content, text, headers, partition)
+        return number, Outgoing(topic, content, text, headers, partition)
 
     if lines is not None:
         return (record(number, line.rstrip(b"\r\n")) for number, line in enumerate(lines, 1) if line.strip())
@@ -118,17 +123,21 @@ class Sending:
     acknowledged: int = 0
     partitions: Counter[int] = field(default_factory=Counter)
     failed: list[SinkError] = field(default_factory=list)
+    last: int = 0
+    """The number of the last record that was sent."""
     _sent: int = 0
     _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(UNDER_WAY))
 
-    def run(self, records: Iterator[Outgoing], progress: Progress | None) -> bool:
+    def run(self, records: Numbered, progress: Progress | None) -> bool:
         """Send all, wait for all. Whether Ctrl-C ended it before; what was sent by then is still waited for."""
         stopped = False
         try:
-            for record in records:
+            for number, record in records:
                 self._room.acquire()
-                self._sent += 1
                 self.sink.send(record, self._delivered)
+                # Counted when it is sent: Ctrl-C in between must not leave one out, nor wait for one that never went.
+                self._sent += 1
+                self.last = number
                 if progress is not None:
                     progress(self.acknowledged)
         except KeyboardInterrupt:
@@ -148,6 +157,16 @@ class Sending:
         else:
             self.failed.append(outcome)
         self._room.release()
+
+
+def where_to_go_on(last: int, topic: str, *, total: int | None, file: str | None) -> str:
+    """After Ctrl-C: how far it came, and how to send the rest."""
+    if file is None:
+        return f"Stopped by Ctrl-C: {last:,} of {total or last:,} were sent."
+    if file in ("-", "<stdin>"):
+        return f"Stopped by Ctrl-C after line {last:,} of standard input; the next to send is line {last + 1:,}."
+    rest = f"tail -n +{last + 1} {shlex.quote(file)} | holdfast send {shlex.quote(topic)} --file -"
+    return f"Stopped by Ctrl-C after line {last:,} of {file}. To go on, with the same options: {rest}"
 
 
 def _say(sending: Sending, topic: str, *, as_json: bool) -> None:
