@@ -19,6 +19,7 @@ log = get_logger("holdfast.start")
 PATIENCE_S = 30.0
 """How long a broker that is away is waited for, unless told to wait for ever."""
 
+WAIT_HINT = "`holdfast run --wait` waits for as long as it takes"
 SAY_EVERY_S = 5.0
 ASK_TIMEOUT_S = 15.0
 LETTER_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -58,6 +59,7 @@ def topics_of(settings: Settings) -> set[str]:
 
 def _reach(admin: KafkaAdmin, *, wait: bool) -> None:
     begun = time.monotonic()
+    hint = {} if wait else {"gives_up_after_s": round(PATIENCE_S), "hint": WAIT_HINT}
     while True:
         try:
             admin.check(SAY_EVERY_S)
@@ -66,7 +68,8 @@ def _reach(admin: KafkaAdmin, *, wait: bool) -> None:
             waited_s = time.monotonic() - begun
             if error.fault is not Fault.RETRY or (waited_s >= PATIENCE_S and not wait):
                 raise StartError(str(error)) from error
-            log.warning("waiting_for_broker", waited_s=round(waited_s), error=str(error))
+            log.warning("waiting_for_broker", waited_s=round(waited_s), error=str(error), **hint)
+            hint = {}  # said once
 
 
 def _look(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Ground:
