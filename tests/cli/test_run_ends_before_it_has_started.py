@@ -6,7 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli import main
 from tests.cli.command import APP, running, until
 
 SLOW_IMPORT = "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(60)\n" + APP
@@ -40,3 +42,12 @@ while True:
         until((tmp_path / "held").exists, "the first one is caught")
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 143
+
+
+def test_with_130_if_ctrl_c_comes_before_the_command_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str) -> object:
+        raise KeyboardInterrupt(name)
+
+    monkeypatch.setattr("holdfast.cli.importlib.import_module", interrupted)
+    done = CliRunner().invoke(main, ["dev", "app:app"])
+    assert (done.exit_code, "Stopped." in done.output, "Aborted" in done.output) == (130, True, False)

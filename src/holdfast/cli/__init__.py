@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 from typing import Final
 
 import click
@@ -44,6 +45,13 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"holdfast.cli.{cmd_name}:{cmd_name} must be a click command; it is {command!r}")
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # before the command listens to signals itself; click would call it aborted, code 1
+            click.echo("Stopped.", err=True)
+            raise click.exceptions.Exit(128 + signal.SIGINT) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
