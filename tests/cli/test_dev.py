@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.cli import announced
 from holdfast.cli.announced import DevBroker
+from holdfast.cli.dev import last_words
 from holdfast.cli.where import connection_for
 from holdfast.core.errors import ConfigError
 from holdfast.testing.pytest_plugin import TopicFactory
@@ -34,6 +35,11 @@ def charge(payment: dict) -> None:
         raise ConnectionError("the gateway is away")
     print(f"charged {payment['amount']} in version one", flush=True)
 """
+
+
+def test_a_drain_that_was_not_over_in_time_is_said_at_the_end() -> None:
+    assert last_words(5).startswith("Not everything was finished in time")
+    assert last_words(0) == "Stopped; the broker and its records are gone."
 
 
 @pytest.mark.timeout(180)

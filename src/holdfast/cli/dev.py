@@ -13,6 +13,7 @@ import click
 from holdfast.cli.broker import MOST_PARTITIONS, Stopped, ignore_signals, stop_on_signals
 from holdfast.cli.errors import said_plainly
 from holdfast.cli.run import LogFormat, RunOptions, consumer_options
+from holdfast.core.exit_codes import EXIT_DEADLINE
 
 if TYPE_CHECKING:
     from holdfast.cli.dev_child import Bench
@@ -86,8 +87,14 @@ def _dev(options: RunOptions, *, kafka: bool, partitions: int) -> int:
             ignore_signals()
     except Stopped:
         code = 0
-    click.echo("Stopped; the broker and its records are gone.", err=True)
+    click.echo(last_words(code), err=True)
     return code
+
+
+def last_words(code: int) -> str:
+    """What is left, by the exit code of the app."""
+    late = "Not everything was finished in time: see deadline_passed above. " if code == EXIT_DEADLINE else ""
+    return f"{late}Stopped; the broker and its records are gone."
 
 
 def _start(stack: ExitStack, *, kafka: bool, partitions: int) -> tuple[Bench, Callable[[], str]]:

@@ -20,6 +20,8 @@ from holdfast.runtime.endings import Ending, Release, Stop
 from holdfast.runtime.inline import Inline, Superseded
 from holdfast.runtime.loop import Loop
 
+COMES_AGAIN = "what was not finished comes again"
+
 log = get_logger("holdfast.lifecycle")
 
 FINISH_MARGIN_S = 1.0
@@ -112,6 +114,9 @@ class Lifecycle:
                         self._asked.get(timeout=TICK_S)
                     self._watch()
             code = self._code()
+            if code == EXIT_DEADLINE:
+                unfinished = sum(thread.ending.unfinished for thread in self._threads if thread.ending is not None)
+                log.error("deadline_passed", timeout_s=self._timeout_s, unfinished=unfinished, consequence=COMES_AGAIN)
             clean_up(float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic()))
             return code
         finally:
@@ -143,7 +148,7 @@ class Lifecycle:
             elif any(thread.ending or thread.loop.ending or thread.loop.halted for thread in self._threads):
                 self._drain(now)
         elif now >= self._deadline:
-            log.error("deadline_passed", timeout_s=self._timeout_s, consequence="what was not finished comes again")
+            log.error("deadline_passed", timeout_s=self._timeout_s, consequence=COMES_AGAIN)
             self._leave(self._code(late=True))
 
     def _drain(self, now: float) -> None:
