@@ -25,7 +25,6 @@ OVERRULED: list[tuple[str, int, Mapping[str, Any]]] = [
     ("standard:1.1.2.5", CHOSEN_BY_NAME, DECODING),
     ("standard:2.1.1", CHOSEN_BY_NAME, DECODING),
     ("standard:1.1.2.1", CHOSEN_BY_NAME, EVERYTHING),
-    ("standard:1.1.2.5", CHOSEN_BY_NAME, EVERYTHING),
     ("standard:1.2.2.2", 9, FOR_EVER),
     ("standard:1.3.1.1", 9, FOR_EVER),
     ("standard:1.3.1.5", 9, FOR_EVER),
@@ -47,6 +46,7 @@ OVERRULED: list[tuple[str, int, Mapping[str, Any]]] = [
     ("spring:rebalance", 7, {"options": {"assignor": "range"}}),
 ]
 PASSED: list[tuple[str, Mapping[str, Any]]] = [
+    ("standard:1.1.2.5", EVERYTHING),
     ("standard:1.2.3.1", {"environ": {"HOLDFAST_RATE_MIN_DELAY_MS": "12000"}}),
     ("standard:1.3.2.4", {"options": {"retry": RetryPolicy(jitter=False)}}),
     ("standard:2.1.1", {"options": {"rules": {"holdfast.core.errors.Discard": "discard"}}}),
