@@ -82,7 +82,7 @@ SEEN_AT: Final = {
     "p41_says_that_a_letter_is_kept_before_it_is_written": 2,
     "p41_does_not_sync_the_file": 2,
     "p41_does_not_sync_the_folder": 2,
-    "p41_tries_a_sync_that_failed_once_more": 11,
+    "p41_tries_a_sync_that_failed_once_more": 56,
     "p41_goes_on_behind_a_torn_write_and_reads_no_further_than_that": 17,
     "p41_throws_a_torn_segment_away": 2,
     "p41_removes_a_letter_when_it_is_sent_on_and_not_when_it_is_acknowledged": 2,
