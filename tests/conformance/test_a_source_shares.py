@@ -102,7 +102,8 @@ def test_nothing_of_a_revoked_partition_is_handed_out_afterwards(backend: Backen
     drive_for([first, second], 2.0)
     (moved,) = second.owned
     # What the call that served the callback had taken before it may not come back from it, either.
-    assert len(first.offsets(moved)) == counts[0][moved]
+    last = [count[moved] for count in counts if moved in count][-1]  # on a busy machine it takes several rounds
+    assert len(first.offsets(moved)) == last
 
 
 def test_when_a_member_closes_the_other_takes_over_where_it_committed(backend: Backend) -> None:
