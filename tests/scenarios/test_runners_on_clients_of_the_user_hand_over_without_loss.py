@@ -30,7 +30,7 @@ def test_runners_on_clients_of_the_user_hand_over_without_loss(
         def process_message(message: dict[str, int]) -> None:
             with lock:
                 seen.append((who, message["p"], message["n"]))
-            time.sleep(0.003)
+            time.sleep(0.003 if done_by("second") or done_by("first") < 40 else 0.1)  # there must be a share left
 
         quick = (
             {"heartbeat_interval_ms": 300, "session_timeout_ms": 6_000}
