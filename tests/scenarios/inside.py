@@ -71,6 +71,14 @@ class Log(logging.Handler):
         super().__init__(level=logging.INFO)
         self.said: list[Said] = []
 
+    def listen(self) -> None:
+        logger = logging.getLogger("holdfast")
+        logger.addHandler(self)
+        logger.setLevel(logging.INFO)
+
+    def leave(self) -> None:
+        logging.getLogger("holdfast").removeHandler(self)
+
     def emit(self, record: logging.LogRecord) -> None:
         entry = record.msg
         event, fields = (entry.event, entry.fields) if isinstance(entry, Entry) else (str(entry), {})
@@ -97,9 +105,7 @@ class Inside:
         self._failure: BaseException | None = None
 
     def __enter__(self) -> Self:
-        logger = logging.getLogger("holdfast")
-        logger.addHandler(self.log)
-        logger.setLevel(logging.INFO)
+        self.log.listen()
         settings = self.app.settings(environ={}, cwd=Path("/nonexistent"))
         self._assembled = assembled = assemble(self.app.chosen(), settings, wait=False)
         assembled.lifecycle._leave = self._would_exit
@@ -110,7 +116,7 @@ class Inside:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        logging.getLogger("holdfast").removeHandler(self.log)
+        self.log.leave()
         if kind is None:
             assert self._failure is None, self._failure
             assert self.code == self._wanted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -70,9 +69,7 @@ class Running:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
-        logger = logging.getLogger("holdfast")
-        logger.addHandler(self.log)
-        logger.setLevel(logging.INFO)
+        self.log.listen()
         self._thread.start()
         return self
 
@@ -80,7 +77,7 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        logging.getLogger("holdfast").removeHandler(self.log)
+        self.log.leave()
         if kind is None:
             assert self.outcome == [0]
 

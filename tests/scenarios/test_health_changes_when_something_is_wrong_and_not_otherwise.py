@@ -15,6 +15,8 @@ from holdfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 from tests.scenarios.served import Web, web_of
 
+CONSUMER = "work"
+CONTROL = f"/api/consumers/{CONSUMER}"
 QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000, "unsafe_timings": True}
 
 
@@ -63,16 +65,16 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         becomes(web, WELL, set())
 
         # By hand: first one partition, then all of it.
-        assert web.post("/api/consumers/work/pause", {"topic": name, "partition": 0}).status == 200
+        assert web.post(f"{CONTROL}/pause", {"topic": name, "partition": 0}).status == 200
         becomes(web, WELL, {"partitions_paused"})
         client.produce(name, [Sent(b"v", partition=0), Sent(b"v", partition=1)])
         until(lambda: seen == [1], 10, "the other partition goes on")
-        [held] = [one for one in web.get("/api/state").json["consumers"]["work"]["partitions"] if one["holds"]]
+        [held] = [one for one in web.get("/api/state").json["consumers"][CONSUMER]["partitions"] if one["holds"]]
         assert (held["partition"], held["holds"]) == (0, ["operator"])
-        assert web.post("/api/consumers/work/pause").json["changed"] == 1
+        assert web.post(f"{CONTROL}/pause").json["changed"] == 1
         becomes(web, WELL, {"partitions_paused", "paused"})
         client.produce(name, [Sent(b"v", partition=1)])
-        assert web.post("/api/consumers/work/resume").json["changed"] == 1
+        assert web.post(f"{CONTROL}/resume").json["changed"] == 1
         until(lambda: sorted(seen) == [0, 1, 1], 10, "everything goes on")
         becomes(web, WELL, set())
 
@@ -81,7 +83,7 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         client.produce(name, [Sent(b"calls", b"c", partition=0)])
         becomes(web, WELL, {"breaker_open"})
         assert web.get("/health").json["status"] == "degraded"
-        assert [lane["state"] for lane in web.get("/api/consumers/work").json["lanes"]] == ["waiting"]
+        assert [lane["state"] for lane in web.get(CONTROL).json["lanes"]] == ["waiting"]
         away.clear()
         becomes(web, WELL, set())
 
@@ -90,14 +92,14 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         client.produce(name, [Sent(b"bad", b"b", partition=0)])
         becomes(web, RED, {"dead_letters_refused"})
         [reason] = web.get("/health/ready").json["reasons"]
-        assert (reason["consumer"], letters in reason["text"]) == ("work", True)
+        assert (reason["consumer"], letters in reason["text"]) == (CONSUMER, True)
         assert web.samples()["holdfast_refused_records"].popitem()[1].value == 1
         kafka.create_topic(letters)
         becomes(web, WELL, set(), 40)
 
         # A drain: live, and not ready any more.
         client.produce(name, [Sent(b"waits", partition=1)])
-        until(lambda: web.get("/api/state").json["consumers"]["work"]["in_flight"] == 1, 10, "in hand")
+        until(lambda: web.get("/api/state").json["consumers"][CONSUMER]["in_flight"] == 1, 10, "in hand")
         running._assembled.lifecycle.stop()  # type: ignore[union-attr]
         until(lambda: "draining" in web.get("/health").codes(), 10, "it drains")
         assert statuses(web)[:2] == (200, 503)
@@ -145,4 +147,4 @@ def test_a_frozen_broker_makes_it_unready_and_never_fails_liveness() -> None:
                 time.sleep(0.1)
             broker.resume()
             becomes(web, WELL, set(), 40)
-            assert web.get("/health/live").json["consumers"]["work"]["member"] is True
+            assert web.get("/health/live").json["consumers"][CONSUMER]["member"] is True

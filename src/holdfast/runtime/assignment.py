@@ -80,9 +80,7 @@ class Assignment:
             if partition is not None and not partition.closing:
                 log.error(
                     "offset_out_of_range",
-                    place=str(partition.place),
-                    offset=partition.ledger.last + 1,
-                    policy=self._plan.reset_of(partition.place.topic),
+                    **self._position(partition),
                     consequence="records between that offset and the log were deleted before they were processed",
                 )
                 self._choose_again([partition], handover)
@@ -92,9 +90,7 @@ class Assignment:
             for partition in own:
                 log.error(
                     "position_in_a_topic_that_is_gone",
-                    place=str(partition.place),
-                    offset=partition.ledger.last + 1,
-                    policy=self._plan.reset_of(partition.place.topic),
+                    **self._position(partition),
                     consequence="the new topic is read by policy, and some of its records perhaps a second time",
                 )
             self._choose_again(own, handover)
@@ -131,6 +127,11 @@ class Assignment:
             self.unpositioned.pop(place, None)
         # What was said about their position must not be held against the next epoch, which begins somewhere else.
         self.out_of_range = [place for place in self.out_of_range if place not in places]
+
+    def _position(self, partition: Partition) -> dict[str, str | int]:
+        """For the log: where it stood, and what decides where it goes on."""
+        place = partition.place
+        return {"place": str(place), "offset": partition.ledger.last + 1, "policy": self._plan.reset_of(place.topic)}
 
     def _choose_again(self, partitions: Sequence[Partition], handover: Handover) -> None:
         """Their position is none any more: choose another, by policy, as a new epoch without a completion map.
