@@ -69,6 +69,7 @@ class Source:
         self.most_metadata = METADATA_LIMIT
         self.seen: dict[TopicPartition, int] = {}
         """The ends that the client knows of."""
+        self.paused: set[TopicPartition] = set()
         self._unanswered: list[Position] = []
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
@@ -114,9 +115,13 @@ class Source:
 
     def start(self, positions: Sequence[Position]) -> None: ...
     def reset(self, position: Position) -> None: ...
-    def pause(self, places: Sequence[TopicPartition]) -> None: ...
-    def resume(self, places: Sequence[TopicPartition]) -> None: ...
     def close(self) -> None: ...
+
+    def pause(self, places: Sequence[TopicPartition]) -> None:
+        self.paused |= set(places)
+
+    def resume(self, places: Sequence[TopicPartition]) -> None:
+        self.paused -= set(places)
 
 
 class Sink:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from random import Random
 from typing import Any
-
-import pytest
 
 from holdfast.core.classification import Rule, RuleBook
 from holdfast.core.errors import Discard, Halt, Reject
@@ -19,7 +15,6 @@ from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Case
 from holdfast.core.sensitive import CardNumbers, SensitiveData
 from holdfast.deadletter.publisher import Publisher
-from holdfast.observe.logs import Entry
 from holdfast.runtime.burying import Settled
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.counts import MOST_LABELS, OTHER, CaseCounts, Labels
@@ -28,6 +23,7 @@ from holdfast.runtime.holds import Holds
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.plan import Plan
 from holdfast.testing.simulator.log import FakeMessage
+from tests.runtime.heard import Heard
 
 PLACE = TopicPartition("orders", 2)
 PAN = b'{"payment":{"card":"4111111111111111"}}'
@@ -91,29 +87,6 @@ class Bench:
                 assert isinstance(word, Settled)
                 self.cases.burying.settled(word, 0.0)
         return one
-
-
-class Heard(logging.Handler):
-    """What was said, as (logger, level, event, fields)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[tuple[str, str, str, dict[str, Any]]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        assert isinstance(record.msg, Entry)
-        self.said.append((record.name, record.levelname, record.msg.event, dict(record.msg.fields)))
-
-
-@pytest.fixture
-def heard() -> Iterator[Heard]:
-    handler, logger = Heard(), logging.getLogger("holdfast")
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield handler
-    logger.removeHandler(handler)
-    logger.setLevel(before)
 
 
 def test_no_retry_waits_less_than_the_plan_says_at_that_moment() -> None:

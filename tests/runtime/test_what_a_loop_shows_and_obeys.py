@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.errors import Fault, Reject, SourceError
+from holdfast.core.policies import BufferPolicy
 from holdfast.core.records import TopicPartition
 from holdfast.core.storm import StormPolicy
 from holdfast.observe.shapes import ConsumerState, Done, Problem
@@ -12,6 +13,7 @@ from holdfast.runtime.operator import Answer, Order
 from holdfast.runtime.overdue import RECALL_S
 from holdfast.runtime.vitals import AWAY_S, LOOK_S, STUCK_S
 from tests.runtime.batch_world import TOPIC, World
+from tests.runtime.heard import Heard
 
 PLACE = TopicPartition(TOPIC, 0)
 
@@ -62,6 +64,30 @@ def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() ->
     world.work()
     world.step()
     assert not looked(world).partitions[0].stuck, "one was finished"
+
+
+def test_a_fetch_that_fails_is_told_and_the_next_one_brings_records(heard: Heard) -> None:
+    world = world_of()
+    world.loop.on_error(SourceError("refused", fault=Fault.RETRY, code="_TRANSPORT"), None)
+    [said] = heard.of("client_error")
+    assert (said["consumer"], said["code"]) == ("c", "_TRANSPORT")
+    world.feed("ab")
+    world.play(steps=20)
+    assert (world.done, world.committed(), world.loop.ending) == (["0:0", "0:1"], 2, None)
+
+
+def test_a_partition_is_paused_when_it_is_full_and_not_before() -> None:
+    world = world_of(buffer=BufferPolicy(records=10))
+    world.feed("a" * 8)
+    for _ in range(5):
+        world.step(pass_s=1.0)
+    assert world.source.paused == set(), "a record is in hand, others wait behind it: no need"
+    world.feed("a" * 8)
+    for _ in range(5):
+        world.step(pass_s=1.0)
+    assert world.source.paused == {PLACE}, "the other partition goes on"
+    world.play(steps=20)
+    assert (world.source.paused, world.committed()) == (set(), 16)
 
 
 def test_what_is_held_on_purpose_is_not_stuck() -> None:
