@@ -19,13 +19,17 @@ COPY pyproject.toml ./
 RUN pip install .
 COPY src ./src
 USER 1000:1000
-HEALTHCHECK CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://localhost:8080/health')"]
+EXPOSE 8080
+HEALTHCHECK --interval=30s --timeout=10s --start-period=40s --retries=3 \\
+  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://localhost:8080/health')"]
 ENTRYPOINT ["shop-consumer"]
 """
 FILES: Mapping[str, str] = {
     "README.md": README,
     "Dockerfile": DOCKERFILE,
-    "pyproject.toml": "[project]\n",
+    ".dockerignore": ".git\n",
+    "compose.yaml": "services: {}\n",
+    "pyproject.toml": '[project]\n\n[project.scripts]\nshop-consumer = "shop.app:main"\n',
     "src/shop/__init__.py": "",
     "tests/test_shop.py": "",
 }
@@ -43,6 +47,10 @@ def charge(payment: Payment) -> None:
 
 def anything(value: dict) -> None:  # type: ignore[type-arg] # as a newcomer writes it
     """Takes what comes."""
+
+
+def raw(value: bytes) -> None:
+    """Decodes by itself."""
 
 
 def subject(

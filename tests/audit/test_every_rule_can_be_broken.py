@@ -48,6 +48,11 @@ LETTERS: Difference = {"options": {"dead_letter": "graveyard"}}
 WARNING: Difference = {"settings": {"log": {"level": "WARNING"}}}
 ERROR: Difference = {"settings": {"log": {"level": "ERROR"}}}
 CRITICAL: Difference = {"settings": {"log": {"level": "CRITICAL"}}}
+ANYTHING: Difference = {"handler": anything}
+NO_TESTS: Difference = {"files": {"tests/test_shop.py": None}}
+ROOT_USER = _docker("USER 1000:1000\n", "")
+LARGE_BASE = _docker("python:3.13-slim", "python:3.13")
+ALL_AT_ONCE = _docker("COPY pyproject.toml ./\n", "COPY . ./\n")
 
 BREAKS: Mapping[str, Difference] = {
     "standard:1.1.1.1": _rule(ConnectionRefusedError, "non-retryable"),
@@ -93,28 +98,50 @@ BREAKS: Mapping[str, Difference] = {
     "standard:10.5": SILENT,
     "standard:10.6": UNNAMED,
     "loop:4": TWICE,
-    "loop:5": NO_ORDER,
     "loop:9": _rule("sqlstate:08006", "non-retryable"),
     "loop:10": DECODING,
+    "loop:15": NO_ORDER,
     "pattern:design.1": NO_ORDER,
     "pattern:package.1": {"files": {"pyproject.toml": None}},
-    "pattern:package.2": _docker('ENTRYPOINT ["shop-consumer"]', "ENTRYPOINT shop-consumer"),
-    "pattern:docker.1": _docker("python:3.13-slim", "python:3.13"),
-    "pattern:docker.2": _docker("USER 1000:1000\n", ""),
-    "pattern:docker.3": _docker("8080/health", "8080/"),
-    "pattern:docker.4": _docker("COPY pyproject.toml ./\n", "COPY . ./\n"),
-    "pattern:docker.5": _docker("ENV PIP_NO_CACHE_DIR=1\n", ""),
+    "pattern:package.2": {"files": {".dockerignore": None}},
+    "pattern:package.6": {"files": {"pyproject.toml": "[project]\n"}},
+    "pattern:package.7": _docker("ENV PIP_NO_CACHE_DIR=1\n", "ENV PIP_NO_CACHE_DIR=1 PYTHONPATH=/app\n"),
+    "pattern:components.2": ANYTHING,
+    "pattern:docker.1": _docker("FROM python:3.13-slim\n", "FROM python:3.13-alpine\nRUN apt-get install curl\n"),
+    "pattern:docker.2": ROOT_USER,
+    "pattern:docker.3": _docker("RUN pip install .\n", ""),
+    "pattern:docker.4": _docker("COPY pyproject.toml ./\nRUN pip install .\nCOPY src ./src\n", ""),
+    "pattern:docker.5": _docker("8080/health", "8080/"),
+    "pattern:docker.6": ALL_AT_ONCE,
+    "pattern:docker.7": LARGE_BASE,
+    "pattern:docker.8": _docker("--interval=30s", "--interval=5m"),
+    "pattern:docker.9": _docker('ENTRYPOINT ["shop-consumer"]', "ENTRYPOINT shop-consumer"),
+    "pattern:docker.10": _docker("EXPOSE 8080\n", ""),
+    "pattern:compose.1": {"files": {"compose.yaml": None}},
     "pattern:health.1": SILENT,
-    "pattern:letters.2": LETTERS,
-    "pattern:shutdown.4": {"options": {"timeout_s": 300}},
-    "pattern:poison.2": NO_TIMEOUT,
-    "pattern:metrics.1": SILENT,
-    "pattern:testing.1": {"files": {"tests/test_shop.py": None}},
+    "pattern:security.1": _docker("USER 1000:1000", "USER 33"),
+    "pattern:security.2": LARGE_BASE,
+    "pattern:security.3": _docker("ENV PIP_NO_CACHE_DIR=1\n", ""),
+    "pattern:security.4": ALL_AT_ONCE,
+    "pattern:security.5": _docker("COPY src", "RUN apt-get install -y curl\nCOPY src"),
+    "pattern:build.1": _docker("COPY src", "RUN apt-get install --no-install-recommends gcc\nCOPY src"),
+    "pattern:build.2": ALL_AT_ONCE,
+    "pattern:build.3": ALL_AT_ONCE,
+    "pattern:build.4": ALL_AT_ONCE,
+    "pattern:letters.1": LETTERS,
     "pattern:practice.2": TWICE,
-    "pattern:practice.3": {"handler": anything},
-    "pattern:practice.5": VALUES,
+    "pattern:practice.5": ANYTHING,
+    "pattern:practice.7": VALUES,
+    "pattern:practice.8": SILENT,
+    "pattern:shutdown.6": {"options": {"timeout_s": 300}},
+    **{f"pattern:metrics.{number}": SILENT for number in range(1, 6)},
+    **{f"pattern:unit.{number}": NO_TESTS for number in range(1, 5)},
+    "pattern:pitfalls.4": SILENT,
+    "pattern:pitfalls.13": TWICE,
+    "pattern:high.5": NO_TIMEOUT,
     "fraud:context.2": TWICE,
-    "fraud:decision.1": LETTERS,
+    "fraud:decision.2": LETTERS,
+    "fraud:consumer.1": ANYTHING,
     "fraud:errors.1": VALUES,
     "fraud:errors.2": _rule("sqlstate:08006", "non-retryable"),
     "fraud:errors.4": _rule("holdfast.core.errors.Reject", "retryable"),
@@ -124,26 +151,37 @@ BREAKS: Mapping[str, Difference] = {
     "spring:poison.1": DECODING,
     "spring:poison.2": VALUES,
     "spring:poison.3": _rule("http:503", "non-retryable"),
-    "spring:commit.3": TWICE,
+    "spring:commit.5": TWICE,
 }
 
 NEVER_BROKEN = {
     # What an app chooses here is passed, overruled by a decision or not applicable; see test_what_overrules_a_rule.
-    *("standard:1.2.3.1", "standard:1.2.3.2", "standard:1.3.2.3", "standard:9.1.3", "pattern:practice.7"),  # a rate
+    *("standard:1.2.3.1", "standard:1.2.3.2", "standard:1.3.2.3", "standard:9.1.3", "pattern:python.2"),  # a rate
+    "pattern:python.6",
     *(
         "standard:1.3.1.1",
         "standard:1.3.1.5",
         "standard:2.1.2",
-        "pattern:pitfalls.1",
+        "pattern:pitfalls.3",
         "fraud:alternatives.3",
     ),  # for ever
-    *("standard:1.3.2.4", "standard:3.1.3", "standard:3.1.5", "standard:5.2.1", "spring:rebalance"),
-    *("standard:2.2", "pattern:letters.1", "fraud:envelope", "spring:dlt.2", "fraud:decision.2", "fraud:errors.5"),
-    *("standard:2.3.2", "standard:4.1.3", "pattern:letters.3", "pattern:missing.1", "fraud:errors.3"),
+    *(
+        "standard:1.3.2.4",
+        "standard:3.1.3",
+        "standard:3.1.5",
+        "pattern:polling.3",
+        "standard:5.2.1",
+        "spring:rebalance",
+    ),
+    *("standard:2.2", "pattern:letters.2", "fraud:envelope", "spring:dlt.2"),  # forms of letters
+    *("fraud:decision.1", "fraud:decision.3", "spring:groups.3", "pattern:package.3"),  # names and layouts
+    *("standard:2.3.2", "standard:4.1.3", "pattern:limits.5", "pattern:high.1"),  # a spool
+    *("pattern:limits.6", "pattern:medium.1", "fraud:errors.3", "fraud:errors.5"),
     # Settings that would break these are refused before anything is looked at.
     *("standard:3.2.3", "standard:4.2.3"),
     # Nothing that an app could show.
     *("standard:5.2.6", "standard:9.2.4", "standard:9.4.3", "standard:10.1", "standard:10.2"),
+    *("pattern:docker.11", "pattern:low.2", "pattern:throughput.4"),
 }
 
 LOOKED_AT = {clause.id: clause for clause in CLAUSES if clause.look is not None}

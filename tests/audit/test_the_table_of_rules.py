@@ -13,11 +13,23 @@ from holdfast.audit.clause import DOCUMENTS, Evidence, by, must
 from holdfast.cli.check import DOCUMENTS as CHOICES
 from tests.project.files import ROOT, SOURCES
 
-COUNTED = """
+COUNTED = {
+    "standard": """
 1.1.1:6 1.1.2:6 1.1.3:4 1.2.1:5 1.2.2:2 1.2.3:3 1.3.1:7 1.3.2:4 1.4:4 2.1:5 2:2 2.3:4 3.1:6 3.2:5 4.1:4 4.2:4 5.1:4
 5.2:6 6.1:6 6.2:5 7.1:5 8.1:5 8.2:4 9.1:5 9.2:4 9.3:4 9.4:4 10:6
+""",
+    "loop": ":16",
+    "pattern": """
+design:5 package:7 components:7 runner:5 config:10 docker:11 compose:4 health:3 security:5 build:4 retry:7 letters:2
+practice:8 python:10 shutdown:9 polling:3 poison:5 watch:5 metrics:5 unit:5 integration:4 limits:6 pitfalls:14 high:5
+medium:4 low:3 runbook:5 throughput:5 latency:3 constrained:3 checklist:5 alerts:7 indicators:3
+""",
+    "fraud": "context:4 decision:4 consumer:3 :2 consequences:5 errors:5 monitoring:5 alternatives:4",
+    "spring": "groups:3 retry:5 dlt:2 poison:3 commit:5 lag:6 :1 reprocessing:4",
+}
+"""Section: how many rules the document has there, counted by hand, those of Kotlin and the JVM left out. A section that
+is one rule stands under the one above it: §2.2 and §2.4 under §2.
 """
-"""Section: how many rules the standard has there, counted by hand. §2.2 and §2.4, one each, stand under §2."""
 
 
 @cache
@@ -29,12 +41,12 @@ def names_in(file: str) -> frozenset[str]:
     return frozenset(one.name for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
-def test_the_standard_is_there_section_by_section() -> None:
-    places = [clause.place for clause in CLAUSES if clause.document == "standard"]
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_document_is_there_section_by_section(document: str) -> None:
+    places = [clause.place for clause in CLAUSES if clause.document == document]
     assert Counter(place.rpartition(".")[0] for place in places) == {
-        section: int(count) for section, _, count in (part.partition(":") for part in COUNTED.split())
+        section: int(count) for section, _, count in (part.partition(":") for part in COUNTED[document].split())
     }
-    assert len(places) == 129
 
 
 def test_no_two_rules_have_one_name_and_all_documents_are_known() -> None:

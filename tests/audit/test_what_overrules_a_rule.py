@@ -12,13 +12,17 @@ from holdfast import RetryPolicy
 from holdfast.audit import CLAUSES, examine
 from holdfast.audit.clause import DOCUMENTS
 from holdfast.audit.decisions import CHOSEN_BY_NAME, OVERRULING
+from holdfast.core.errors import ConfigError
 from holdfast.core.policies import DeadLetterPolicy
 from holdfast.core.sensitive import CardNumbers
-from tests.audit.stage import subject
+from tests.audit.stage import DOCKERFILE, raw, subject
+from tests.audit.test_every_rule_can_be_broken import NEVER_BROKEN
 from tests.project.files import ROOT
 
 FOR_EVER = {"options": {"retry": RetryPolicy(max_retries=None)}}
 EVERYTHING = {"options": {"retry": RetryPolicy(max_retries=None), "rules": {Exception: "retryable"}}}
+RATED = {"environ": {"HOLDFAST_RATE_MIN_DELAY_MS": "12000"}}
+BY_NAME = DOCKERFILE.replace("USER 1000:1000", "RUN adduser -D -u 1000 consumer\nUSER consumer")
 DECODING = {"options": {"rules": {"holdfast.core.errors.DecodeError": "discard"}}}
 OVERRULED: list[tuple[str, int, Mapping[str, Any]]] = [
     ("standard:1.1.2.4", 4, {"options": {"rules": {"sqlstate:23505": "retryable"}}}),
@@ -39,29 +43,62 @@ OVERRULED: list[tuple[str, int, Mapping[str, Any]]] = [
     ("standard:5.1.3", CHOSEN_BY_NAME, {"options": {"group": "cg-deal-events"}}),
     ("standard:5.2.1", 7, {}),
     ("pattern:docker.1", 8, {}),
-    ("pattern:letters.3", 22, {}),
-    ("pattern:missing.1", 23, {}),
-    ("fraud:decision.2", CHOSEN_BY_NAME, {}),
+    ("pattern:docker.7", 8, {}),
+    ("pattern:letters.2", CHOSEN_BY_NAME, {"options": {"dead_letter": DeadLetterPolicy(format="nested")}}),
+    ("pattern:limits.5", 22, {}),
+    ("pattern:high.1", 22, {}),
+    ("pattern:limits.6", 23, {}),
+    ("pattern:medium.1", 23, {}),
+    ("pattern:package.3", 26, {}),
+    ("pattern:practice.5", CHOSEN_BY_NAME, {"handler": raw}),
+    ("pattern:package.7", 26, {"files": {"pytest.ini": "[pytest]\npythonpath = src\n"}}),
+    ("pattern:pitfalls.3", 9, FOR_EVER),
+    ("pattern:polling.3", 9, {"options": {"retry": RetryPolicy(max_retries=50)}}),
+    ("pattern:python.6", 23, RATED),
+    ("standard:4.1.3", 22, {"settings": {"spool": "file:///var/spool/shop"}}),
+    ("fraud:alternatives.3", 9, FOR_EVER),
+    ("fraud:decision.1", CHOSEN_BY_NAME, {"topic": "deal.events"}),
+    ("fraud:decision.3", CHOSEN_BY_NAME, {}),
+    ("fraud:envelope", CHOSEN_BY_NAME, {}),
+    ("spring:dlt.2", CHOSEN_BY_NAME, {}),
+    ("spring:groups.3", CHOSEN_BY_NAME, {}),
     ("fraud:errors.5", 3, {}),
     ("spring:rebalance", 7, {"options": {"assignor": "range"}}),
 ]
 PASSED: list[tuple[str, Mapping[str, Any]]] = [
     ("standard:1.1.2.5", EVERYTHING),
-    ("standard:1.2.3.1", {"environ": {"HOLDFAST_RATE_MIN_DELAY_MS": "12000"}}),
+    ("standard:1.2.3.1", RATED),
+    ("standard:1.2.3.2", RATED),
+    ("standard:1.3.2.3", RATED),
+    ("standard:9.1.3", RATED),
+    ("pattern:python.2", RATED),
+    ("pattern:python.6", {**RATED, "options": {"max_poll_records": 1}}),
+    ("standard:1.3.1.1", {}),
+    ("standard:3.1.3", {}),
+    ("standard:3.1.5", {}),
+    ("standard:3.2.3", {}),
+    ("standard:4.2.3", {"options": {"commit": "interval"}}),
     ("standard:1.3.2.4", {"options": {"retry": RetryPolicy(jitter=False)}}),
     ("standard:2.1.1", {"options": {"rules": {"holdfast.core.errors.Discard": "discard"}}}),
     ("standard:5.2.1", {"options": {"assignor": "range"}}),
     ("standard:9.1.1", {"options": {"retry": "financial"}}),
     ("standard:9.1.1", FOR_EVER),
-    ("fraud:decision.1", {"options": {"dead_letter": "{topic}.dlq.{env}"}}),
-    ("fraud:decision.2", {"options": {"group": "card-fraud-transaction-management.{env}"}}),
+    ("fraud:decision.1", {}),
+    ("fraud:decision.2", {"options": {"dead_letter": "{topic}.dlq.{env}"}}),
+    ("fraud:decision.3", {"options": {"group": "card-fraud-transaction-management.{env}"}}),
     ("fraud:envelope", {"options": {"dead_letter": DeadLetterPolicy(format="nested")}}),
     ("fraud:errors.3", {"options": {"sensitive": CardNumbers()}}),
     ("fraud:errors.5", {"options": {"unknown_errors": "dead-letter"}}),
     ("spring:dlt.1", {"options": {"dead_letter": "{topic}.DLT"}}),
     ("spring:dlt.2", {"options": {"dead_letter": DeadLetterPolicy(format="headers")}}),
-    ("pattern:missing.1", {"options": {"breaker": True}}),
-    ("pattern:letters.3", {"settings": {"spool": "file:///var/spool/shop"}}),
+    ("spring:groups.3", {"options": {"group": "cg-deal-events"}}),
+    ("pattern:limits.6", {"options": {"breaker": True}}),
+    ("pattern:limits.5", {"settings": {"spool": "file:///var/spool/shop"}}),
+    ("pattern:package.3", {"files": {"src/shop/flows/consumer.py": "", "src/shop/tasks/message.py": ""}}),
+    ("pattern:package.7", {}),
+    ("pattern:docker.1", {"files": {"Dockerfile": DOCKERFILE.replace("slim", "alpine")}}),
+    ("pattern:docker.7", {"files": {"Dockerfile": DOCKERFILE.replace("slim", "alpine")}}),
+    ("pattern:security.1", {"files": {"Dockerfile": BY_NAME}}),
     ("standard:5.1.4", {"options": {"group": "g.{env}"}, "files": {"README.md": "Our group is g.{env}."}}),
 ]
 NOT_APPLICABLE: list[tuple[str, Mapping[str, Any]]] = [
@@ -70,6 +107,11 @@ NOT_APPLICABLE: list[tuple[str, Mapping[str, Any]]] = [
     ("standard:3.1.1", {"options": {"group_protocol": "consumer"}}),
     ("standard:5.2.1", {"options": {"group_protocol": "consumer"}}),
     ("pattern:docker.2", {"files": {"Dockerfile": None}}),
+    ("pattern:package.2", {"files": {"Dockerfile": None}}),
+    ("pattern:compose.1", {"files": {"Dockerfile": None}}),
+    ("pattern:python.6", {}),
+    *((rule, {}) for rule in ("standard:5.2.6", "standard:9.2.4", "standard:9.4.3", "standard:10.1", "standard:10.2")),
+    *((rule, {}) for rule in ("pattern:docker.11", "pattern:low.2", "pattern:throughput.4")),
     ("fraud:errors.3", {}),
 ]
 RULES = {clause.id: clause for clause in CLAUSES}
@@ -93,6 +135,30 @@ def test_it_is_passed_by_whoever_does_as_it_says(rule: str, difference: Mapping[
 @pytest.mark.parametrize(("rule", "difference"), NOT_APPLICABLE)
 def test_it_is_not_applicable(rule: str, difference: Mapping[str, Any], tmp_path: Path) -> None:
     assert look(rule, tmp_path, difference) == ("not applicable", None)
+
+
+def test_a_record_of_the_apps_own_overrules_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+    name = "docs/decisions/0004-no-timeouts.md"
+    text = "# 4. No time-outs\n\n**Overrules:** standard:9.3.3, `pattern:high.5`.\n"
+    app = subject(tmp_path, options={"timeout_s": None, "idempotent": False}, files={name: text})
+    results = {one.clause.id: one for one in examine(app)}
+    overruled = results["standard:9.3.3"].findings[0]
+    assert (overruled.status, overruled.decision, overruled.record, overruled.fix) == ("overruled", 4, name, "")
+    assert "may take as long as it likes" in overruled.reason
+    assert (results["pattern:high.5"].status, results["loop:4"].status) == ("overruled", "failed")
+    good = subject(tmp_path, files={name: text})
+    assert examine(good, clauses=[RULES["standard:9.3.3"]])[0].status == "passed", "it is kept all the same"
+
+
+def test_a_record_that_names_no_rule_is_a_problem(tmp_path: Path) -> None:
+    app = subject(tmp_path, files={"docs/adr/never.md": "Overrules: standard:99.1"})
+    with pytest.raises(ConfigError, match=r"docs/adr/never\.md overrules 'standard:99\.1', which is no rule"):
+        examine(app)
+
+
+def test_every_rule_that_no_app_breaks_has_a_case_here() -> None:
+    cases = {rule for rule, *_ in (*OVERRULED, *PASSED, *NOT_APPLICABLE)}
+    assert NEVER_BROKEN - cases == set()
 
 
 def test_every_decision_that_overrules_has_a_record_and_a_case_here() -> None:

@@ -106,8 +106,12 @@ def test_the_image_is_slim_runs_as_nobody_in_particular_and_is_looked_after(proj
     assert re.search(r"^FROM python:3\.\d+-slim$", dockerfile, re.MULTILINE)
     assert "--uid 1000" in dockerfile
     assert dockerfile.index("USER 1000:1000") < dockerfile.index("ENTRYPOINT")
-    assert "HEALTHCHECK" in dockerfile
-    assert "/health" in dockerfile
+    assert "HEALTHCHECK --interval=30s --timeout=10s --start-period=40s --retries=3" in dockerfile
+    assert "/health'" in dockerfile
+    assert "EXPOSE 8080" in dockerfile
+    assert "PIP_NO_CACHE_DIR=1" in dockerfile
+    steps = ["COPY pyproject.toml", "pip install", "COPY src", "pip install --no-deps"]
+    assert [dockerfile.index(step) for step in steps] == sorted(dockerfile.index(step) for step in steps)
     scripts = tomllib.loads((project / "pyproject.toml").read_text())["project"]["scripts"]
     assert f'ENTRYPOINT ["{next(iter(scripts))}"]' in dockerfile
     assert {".env", ".git", "tests"} <= set((project / ".dockerignore").read_text().splitlines())
@@ -118,7 +122,15 @@ def test_the_compose_file_brings_kafka_and_postgres(project: Path) -> None:
     services = yaml.safe_load((project / "compose.yaml").read_text())["services"]
     assert set(services) == {"kafka", "topics", "postgres", "consumer"}
     assert services["kafka"]["image"] == f"apache/kafka:{KAFKA_VERSION}"
-    assert services["consumer"]["environment"]["KAFKA_CONSUMER_GROUP"] == "shop-payments.handle"
+    consumer = services["consumer"]
+    told = consumer["environment"]
+    assert (told["KAFKA_INPUT_TOPIC"], told["KAFKA_CONSUMER_GROUP"]) == (TOPIC, "shop-payments.handle")
+    assert (told["POSTGRES_HOST"], told["POSTGRES_DB"], told["HEALTH_CHECK_PORT"]) == (
+        "postgres",
+        "shop_payments",
+        8080,
+    )
+    assert set(consumer["depends_on"]) == {"postgres", "topics"}
     inner = services["consumer"]["environment"]["KAFKA_BROKERS"]
     assert f"INSIDE://{inner}" in services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert f"--topic={TOPIC}" in services["topics"]["command"]

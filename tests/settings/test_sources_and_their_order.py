@@ -35,6 +35,12 @@ def test_one_topic_is_all_that_a_consumer_needs(loader: Loader) -> None:
         "read_committed",
         "bury",
     )
+    timings = charge.timings
+    assert (timings.session_timeout_ms, timings.heartbeat_interval_ms, timings.max_poll_interval_ms) == (
+        60_000,
+        10_000,
+        600_000,
+    )
     assert charge.max_deliveries == 3
     assert (charge.assignor, charge.group_protocol) == ("cooperative-sticky", "classic")
     assert settings.warnings == ()

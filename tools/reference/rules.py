@@ -11,11 +11,13 @@ from tools.reference.markdown import MADE, code, table
 INTRODUCTION = """# Rules
 
 Every rule of [the documents that holdfast began from](../decisions/README.md#the-documents-they-speak-of), in our
-words, with the module of `src/holdfast` that keeps it and the tests below `tests/` that fail if it does not.
+words, with the file of `src/holdfast` that keeps it and the tests below `tests/` that fail if it does not: the code was
+broken to see that they do (`tests/audit/breaks.py`).
 
 - **kept**: by the engine, whatever an app says.
 - **looked at**: `holdfast check app:app` says whether an app keeps it, and what to do
-  ([how](../decisions/0030-what-check-holds-an-app-to.md)).
+  ([how](../decisions/0030-what-check-holds-an-app-to.md)). `tests/audit` has an app that breaks it, or one that chooses
+  otherwise and is overruled.
 """
 
 

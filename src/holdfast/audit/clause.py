@@ -30,7 +30,8 @@ class Finding:
     """What is so about one rule, in an app or in one of its consumers, and what to do if it failed.
 
     `kept`: holdfast does it whatever the app says. `overruled`: one of our decision records says why it is done in
-    another way, or why what the user chose by name is as good.
+    another way, or why what the user chose by name is as good; or a record of the app's own does, and `record` is its
+    path.
     """
 
     status: Status
@@ -38,6 +39,7 @@ class Finding:
     fix: str = ""
     decision: int | None = None
     consumer: str = ""
+    record: str = ""
 
 
 Look = Callable[["Subject"], Iterable[Finding]]

@@ -13,6 +13,7 @@ SLIM_IMAGE: Final = 8
 RETRY_SUM_WARNS: Final = 9
 SPOOL: Final = 22
 GUARDS: Final = 23
+FIRST_MINUTE: Final = 26
 CHOSEN_BY_NAME: Final = 30
 """Where the documents contradict each other, what an app takes from one of them by name breaks no rule of another."""
 
@@ -27,6 +28,7 @@ OVERRULING: Final = frozenset(
         RETRY_SUM_WARNS,
         SPOOL,
         GUARDS,
+        FIRST_MINUTE,
         CHOSEN_BY_NAME,
     }
 )

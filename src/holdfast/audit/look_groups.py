@@ -15,7 +15,8 @@ _GENERIC: Final = frozenset(
 )
 _SEGMENT = r"[a-zA-Z0-9](?:[a-zA-Z0-9_-]*[a-zA-Z0-9])?"
 _GROUP = re.compile(rf"{_SEGMENT}(?:\.{_SEGMENT})+")
-_RAW: Final = (bytes, str, dict, Any, inspect.Parameter.empty, None)
+_RAW: Final = (bytes, str)
+_UNCHECKED: Final = (dict, Any, inspect.Parameter.empty, None)
 
 
 @each
@@ -48,6 +49,22 @@ def group_with_env(one: Asked) -> Finding:
     if one.own.group.endswith(f".{one.env}"):
         return passed(f"{one.own.group}.")
     return overruled(CHOSEN_BY_NAME, f'{one.own.group} does not end with the environment; group="….{{env}}" does that.')
+
+
+@each
+def group_by_purpose(one: Asked) -> Finding:
+    group = one.own.group
+    if re.fullmatch(rf"cg-{_SEGMENT}", group):
+        return passed(f"{group}.")
+    return overruled(CHOSEN_BY_NAME, f"{group}: named as the consumer standard has it.")
+
+
+@each
+def versioned(one: Asked) -> Finding:
+    topics = ", ".join(one.own.topics)
+    if all(re.search(r"\.v[0-9]+$", topic) for topic in one.own.topics):
+        return passed(f"{topics}.")
+    return overruled(CHOSEN_BY_NAME, f"{topics}: without a version, as the Spring-style strategy names topics.")
 
 
 @each
@@ -103,8 +120,10 @@ def validated(one: Asked) -> Finding:
         if get_origin(takes) is not dict
         else [dict]
     )
-    if any(part in _RAW or get_origin(part) is dict for part in bare):
+    if any(part in _UNCHECKED or get_origin(part) is dict for part in bare):
         return failed("The handler takes what comes, unchecked.", "Annotate its value with a dataclass or a model.")
+    if any(part in _RAW for part in bare):
+        return overruled(CHOSEN_BY_NAME, "The handler takes what was sent and decodes it, as the loop article has it.")
     return passed("Values are decoded into a type, and what does not fit is buried before the handler sees it.")
 
 

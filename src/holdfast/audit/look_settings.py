@@ -78,6 +78,16 @@ def rate_limited(one: Asked) -> Finding:
     return passed("Retries are starts, and starts are limited by the rate.")
 
 
+@each
+def one_at_a_time(one: Asked) -> Finding:
+    rate = one.own.rate
+    if rate is None:
+        return not_applicable("No rate is configured.")
+    if one.own.max_poll_records == 1:
+        return passed("max_poll_records is 1.")
+    return overruled(GUARDS, "Starts are spaced one by one, however many records were fetched together.")
+
+
 # -- timings and fetching
 
 

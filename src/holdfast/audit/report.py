@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.audit.clause import STATUSES, Clause, Finding, Status, not_applicable
-from holdfast.audit.subject import Subject
+from holdfast.audit.subject import Record, Subject
 from holdfast.audit.table import CLAUSES
 from holdfast.core.errors import ConfigError
 from holdfast.core.exit_codes import EXIT_OK, EXIT_UNEXPECTED
@@ -25,11 +25,18 @@ class Result:
 
 
 def examine(subject: Subject, *, ignore: Collection[str] = (), clauses: Sequence[Clause] = CLAUSES) -> list[Result]:
-    """All rules, in the order of their documents. Raises ConfigError for an `ignore` that names no rule."""
-    known = {clause.id for clause in clauses}
-    unknown = sorted(set(ignore) - known)
-    if unknown:
-        raise ConfigError(*(f"There is no rule {one!r}; `holdfast check --list` has them all." for one in unknown))
+    """All rules, in the order of their documents. Raises ConfigError if `ignore`, or a record of the app's own, names
+    what is no rule.
+    """
+    known, listed = {clause.id for clause in (*CLAUSES, *clauses)}, "`holdfast check --list` has them all."
+    problems = [f"There is no rule {one!r}; {listed}" for one in sorted(set(ignore) - known)]
+    problems += [
+        f"{record.path} overrules {rule!r}, which is no rule; {listed}"
+        for rule, record in subject.overruled.items()
+        if rule not in known
+    ]
+    if problems:
+        raise ConfigError(*problems)
     return [_examined(clause, subject, ignored=clause.id in ignore) for clause in clauses]
 
 
@@ -39,9 +46,17 @@ def _examined(clause: Clause, subject: Subject, *, ignored: bool) -> Result:
     elif clause.look is None:
         found = [Finding(status="kept", reason=f"Kept by holdfast, whatever an app says ({clause.evidence.code}).")]
     else:
-        found = clause.look(subject) or ()
+        found = [_weighed(one, subject.overruled.get(clause.id)) for one in clause.look(subject)]
     heaviest_first = sorted(found, key=lambda one: STATUSES.index(one.status))
     return Result(clause, tuple(heaviest_first) or (not_applicable("The app has no consumers."),))
+
+
+def _weighed(finding: Finding, record: Record | None) -> Finding:
+    """A record of the app's own overrules what is broken, and nothing else."""
+    if record is None or finding.status != "failed":
+        return finding
+    reason = f"{finding.reason} {record.path} says why."
+    return replace(finding, status="overruled", reason=reason, fix="", decision=record.number, record=record.path)
 
 
 def exit_code(results: Iterable[Result], *, strict: bool) -> int:

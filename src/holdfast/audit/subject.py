@@ -19,6 +19,9 @@ from holdfast.settings import ConsumerSettings, Settings
 MOST_BYTES = 1_000_000
 """Of a README or a Dockerfile; nobody writes longer ones."""
 _MARKS = ("pyproject.toml", "README.md", "README.rst", "README.txt", "README", "Dockerfile")
+RECORDS = ("docs/decisions", "docs/adr", "decisions", "adr")
+"""Where a project keeps the records of its decisions."""
+_OVERRULES = re.compile(r"(?im)^[*_ ]*overrules[*_ ]*:[*_ ]*(?P<rules>.+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,19 @@ class Asked:
     @property
     def book(self) -> RuleBook:
         return RuleBook(self.own.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A decision of the app's own that overrules rules: `docs/decisions/0004-no-timeouts.md`."""
+
+    path: str
+
+    @property
+    def number(self) -> int | None:
+        """None: its name does not begin with one."""
+        digits = re.match(r"\d+", self.path.rpartition("/")[2])
+        return int(digits[0]) if digits else None
 
 
 class Subject:
@@ -67,6 +83,20 @@ class Subject:
         without_comments = re.sub(r"(?m)^\s*#.*\n?", "", text)
         return [line.strip() for line in re.sub(r"\\\s*\n\s*", " ", without_comments).splitlines() if line.strip()]
 
+    @cached_property
+    def overruled(self) -> dict[str, Record]:
+        """Rules that a record in the project overrules by a line of its own, `Overrules: standard:9.3.3, loop:4`."""
+        found: dict[str, Record] = {}
+        for name in self._records():
+            for said in _OVERRULES.finditer(self.file(name) or ""):
+                found |= dict.fromkeys(re.findall(r"[a-z]+:[\w.]*\w", said["rules"]), Record(name))
+        return found
+
+    def _records(self) -> list[str]:
+        if self.folder is None:
+            return []
+        return [f"{place}/{path.name}" for place in RECORDS for path in sorted((self.folder / place).glob("*.md"))]
+
     def file(self, name: str) -> str | None:
         path = None if self.folder is None else self.folder / name
         if path is None or not path.is_file() or path.stat().st_size > MOST_BYTES:
@@ -78,7 +108,9 @@ class Subject:
 
 
 def project_of(app: App, cwd: Path) -> Path | None:
-    """The nearest folder around the code that looks like a project; None for code that is installed without one."""
+    """The nearest folder around the code that looks like a project, or that of the code itself; None for code that is
+    installed. Not searched beyond a repository or the user's home.
+    """
     for consumer in app.consumers.values():
         code = getattr(inspect.unwrap(consumer.function), "__code__", None)
         if code is None:
@@ -86,5 +118,16 @@ def project_of(app: App, cwd: Path) -> Path | None:
         file = (cwd / code.co_filename).resolve()
         if file.is_relative_to(Path(sysconfig.get_path("purelib")).resolve()):
             return None
-        return next((folder for folder in file.parents if any((folder / mark).is_file() for mark in _MARKS)), None)
+        return _around(file)
     return None
+
+
+def _around(file: Path) -> Path:
+    for folder in file.parents:
+        if folder == Path.home():
+            break
+        if any((folder / mark).is_file() for mark in _MARKS):
+            return folder
+        if (folder / ".git").exists():
+            break
+    return file.parent

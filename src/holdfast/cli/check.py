@@ -26,6 +26,10 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
     "not applicable": ("n/a", "bright_black"),
 }
 
+HOW_TO_GO_ON: Final = """
+A broken MUST fails the check, a broken SHOULD is a warning (--strict: both fail). --all shows every rule.
+Where a rule is not for this app, write down why: docs/decisions/0001-why.md with a line `Overrules: standard:9.3.3`."""
+
 
 @click.command(short_help="Check an app against the rules of the consumer standard.")
 @click.argument("target", metavar="MODULE:APP", required=False)
@@ -58,8 +62,12 @@ def check(
     """Check an app against every MUST and SHOULD of the consumer standard and of the documents beside it.
 
     Looks at the code's options, the settings that hold here, README, Dockerfile and tests; asks no broker. A rule is
-    passed, failed (with what to do), kept by holdfast whatever the app says, overruled by one of holdfast's decisions,
-    or not applicable. Rules that are broken for the same reason are shown as one.
+    passed, failed (with what to do), kept by holdfast whatever the app says, overruled by a decision, or not
+    applicable. A broken MUST fails the check; a broken SHOULD is a warning, unless --strict. Rules that are broken for
+    the same reason are shown as one.
+
+    A rule that is not for this app is overruled by writing down why: a record in docs/decisions (or docs/adr), such as
+    0004-no-timeouts.md, with the line `Overrules: standard:9.3.3`.
 
     \b
     A rule is named by its document and its place in it, such as standard:5.1.4. The documents:
@@ -82,7 +90,7 @@ def check(
         raise click.UsageError("Name an app, such as app:app, or ask for the rules with --list.")
     with said_plainly(debug=debug), interrupted_quietly():
         from holdfast.audit import CLAUSES, Subject, examine
-        from holdfast.audit.report import exit_code, summary
+        from holdfast.audit.report import exit_code
 
         clauses = [clause for clause in CLAUSES if not only or clause.document in only]
         if target is None:
@@ -94,11 +102,9 @@ def check(
         results = examine(subject, ignore=ignore, clauses=clauses)
         code = exit_code(results, strict=strict)
         if as_json:
-            told = {"exit_code": code, "summary": summary(results), "rules": [_as_dict(one) for one in results]}
-            click.echo(json.dumps(told, ensure_ascii=False, indent=2))
+            _as_json(results, code)
         else:
-            _show(results, show_all=show_all)
-            click.echo(summary(results))
+            _show(results, show_all=show_all, strict=strict)
     sys.exit(code)
 
 
@@ -111,11 +117,21 @@ def _list(clauses: Sequence[Clause], *, as_json: bool) -> None:
         click.echo(f"{one.id:<22} {one.level:<7} {one.text}")
 
 
-def _show(results: Sequence[Result], *, show_all: bool) -> None:
+def _as_json(results: Sequence[Result], code: int) -> None:
+    from holdfast.audit.report import summary
+
+    told = {"exit_code": code, "summary": summary(results), "rules": [_as_dict(one) for one in results]}
+    click.echo(json.dumps(told, ensure_ascii=False, indent=2))
+
+
+def _show(results: Sequence[Result], *, show_all: bool, strict: bool) -> None:
+    from holdfast.audit.report import summary
+
     groups = [[one] for one in results] if show_all else alike([one for one in results if one.status == "failed"])
     for result, *others in groups:
         clause = result.clause
-        word, colour = MARKS[result.status]
+        warns = result.status == "failed" and clause.level == "should" and not strict
+        word, colour = ("warning", "yellow") if warns else MARKS[result.status]
         click.echo(f"{click.style(f'{word:<10}', fg=colour)} {clause.id:<22} {clause.level:<7} {clause.text}")
         for line in _reasons(result):
             click.echo(f"{'':10} {line}")
@@ -123,14 +139,17 @@ def _show(results: Sequence[Result], *, show_all: bool) -> None:
             click.echo(f"{'':10} Also asked for by {', '.join(one.clause.id for one in others)}.")
     if groups:
         click.echo("")
+    click.echo(summary(results))
+    if any(one.status == "failed" for one in results):
+        click.echo(HOW_TO_GO_ON)
 
 
 def alike(results: Sequence[Result]) -> list[list[Result]]:
-    """Results that say the same, together; of each the first is one of a MUST rule if there is any."""
+    """Results that say the same, together, those of MUST rules first, within a group and among the groups."""
     groups: dict[tuple[str, ...], list[Result]] = {}
-    for one in results:
+    for one in sorted(results, key=lambda one: one.clause.level != "must"):
         groups.setdefault(_reasons(one), []).append(one)
-    return [sorted(group, key=lambda one: one.clause.level != "must") for group in groups.values()]
+    return list(groups.values())
 
 
 def _reasons(result: Result) -> tuple[str, ...]:
@@ -144,7 +163,8 @@ def _said(finding: Finding, *, among: int) -> str:
     from holdfast.observe.clean import clean_text
 
     of = f"{finding.consumer}: " if finding.consumer and among > 1 else ""
-    decision = f" (decision {finding.decision:04})" if finding.decision is not None else ""
+    ours = finding.decision is not None and not finding.record
+    decision = f" (decision {finding.decision:04})" if ours else ""
     return clean_text(f"{of}{finding.reason}{decision}", 2000)
 
 
