@@ -19,6 +19,7 @@ from bench.measure import Measured, OrderCheck, Stopwatch
 from holdfast import App, Context
 from holdfast.app.assembly import Assembled, assemble
 from holdfast.core.policies import CommitPolicy
+from holdfast.observe import logs
 from holdfast.web.asking import ask
 from holdfast.web.one_app import Serving
 
@@ -104,8 +105,11 @@ def holdfast_partition(brokers: str, topic: str, records: int) -> Measured:
     return _holdfast(brokers, topic, records, no_op, commit=CommitPolicy(mode="interval"), idempotent=True)
 
 
-def holdfast_scraped(brokers: str, topic: str, records: int) -> Measured:
-    """As `holdfast_partition`, with its server, which is asked for all metrics as often as no Prometheus would."""
+def holdfast_seen(brokers: str, topic: str, records: int) -> Measured:
+    """As `holdfast_partition`, with its server, which is asked for all metrics as often as no Prometheus would, and
+    with logs as `holdfast run` writes them without a terminal.
+    """
+    logs.configure(format="json")
     return _holdfast(
         brokers, topic, records, no_op, scraped=True, commit=CommitPolicy(mode="interval"), idempotent=True
     )
@@ -216,7 +220,7 @@ CONTENDERS = {
         raw_commit_each,
         raw_serial,
         holdfast_partition,
-        holdfast_scraped,
+        holdfast_seen,
         holdfast_traced,
         holdfast_key,
         holdfast_each,
