@@ -7,6 +7,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+from types import SimpleNamespace
+
+import pytest
 
 from holdfast.observe import logs
 from holdfast.observe.logs import get_logger
@@ -47,6 +50,7 @@ def test_a_storm_is_written_in_samples_and_nobody_is_discarded_without_a_word() 
         for number in range(50):
             log.warning("retry", topic="orders", error_type="TimeoutError", offset=number)
             log.warning("discard", topic="orders", error_type="Discard", offset=number)
+            log.error("letter_not_published", topic="orders", error_type="ValueError", offset=number)
         log.warning("retry", topic="orders", error_type="OSError", offset=1)
     said = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [(line["error_type"], line["offset"]) for line in said if line["event"] == "retry"] == [
@@ -55,5 +59,24 @@ def test_a_storm_is_written_in_samples_and_nobody_is_discarded_without_a_word() 
         ("TimeoutError", 2),
         ("OSError", 1),
     ]
+    assert len([line for line in said if line["event"] == "letter_not_published"]) == 3
     assert len([line for line in said if line["event"] == "discard"]) == 50
-    assert len(heard) == 101, "other listeners get all"
+    assert len(heard) == 151, "other listeners get all"
+
+
+def test_how_many_lines_were_left_out_is_said_also_if_no_more_of_them_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, now = io.StringIO(), [100.0]
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = get_logger("holdfast.consumer")
+    with logging_as_it_was():
+        logs.configure(format="json", stream=stream, most_lines=2)
+        for number in range(7):
+            log.warning("retry", consumer_group="g", topic="orders", error_type="OSError", offset=number)
+        for pass_s in (logs.STORM_S / 2, logs.STORM_S, logs.STORM_S):
+            now[0] += pass_s
+            log.info("stopping")
+    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in said] == ["retry", "retry", "stopping", "lines_left_out", "stopping", "stopping"]
+    told = {name: value for name, value in said[3].items() if name not in ("ts", "logger", "event")}
+    where = {"consumer_group": "g", "topic": "orders", "error_type": "OSError"}
+    assert told == {"level": "warning", "of": "retry", "suppressed": 5} | where

@@ -153,6 +153,15 @@ class Sampler:
             self.suppressed_total += 1
             return None
 
+    def over(self, now: float) -> list[tuple[Hashable, int]]:
+        """Keys whose window is over, and how many were suppressed in it, unless that was told before."""
+        with self._lock:
+            ended = [(key, window) for key, window in self._windows.items() if now >= window[0] and window[2]]
+            found = [(key, int(window[2])) for key, window in ended]
+            for _, window in ended:
+                window[2] = 0
+            return found
+
     def _place(self, key: Hashable, now: float) -> list[float]:
         if len(self._windows) >= self._capacity and now >= self._sweep_at:
             self._windows = {k: w for k, w in self._windows.items() if now < w[0]}
@@ -212,34 +221,54 @@ class ConsoleFormatter(logging.Formatter):
         return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
 
 
-FLOODS = frozenset({"retry", "wait", "bury", "buried", "move", "moved"})
+FLOODS = frozenset(
+    {
+        *("retry", "wait", "bury", "buried", "move", "moved"),
+        *("letter_not_published", "letter_not_spooled", "letter_changed", "not_moved"),
+        *("handler_timed_out", "abandoned_handler_ended"),
+    }
+)
 """Events that each record may cause. Not discards: no record goes without a word."""
 STORM_S = 10.0
+STORM_FIELDS = ("consumer_group", "topic", "error_type")
 
 
 class _Output(logging.StreamHandler[TextIO]):
     """Ours, so that `configure` finds and replaces it; writes what the stream's encoding cannot take as escapes.
 
     Of an event that each record may cause, `most_lines` are written in 10 s for one group, topic and type of error; the
-    first one after that says how many were left out. Who listens to the loggers otherwise gets all.
+    first one after that says how many were left out, or a line of its own does if no such one comes. Who listens to the
+    loggers otherwise gets all.
     """
 
     def __init__(self, stream: TextIO, *, most_lines: int | None) -> None:
         super().__init__(stream)
         self._most_lines = most_lines
         self._sampler = Sampler()
+        self._tell_at = float("-inf")
 
     def emit(self, record: logging.LogRecord) -> None:
         entry = record.msg
         if self._most_lines is not None and isinstance(entry, Entry) and entry.event in FLOODS:
-            key = (entry.event, *(str(entry.fields.get(name)) for name in ("consumer_group", "topic", "error_type")))
+            key = (entry.event, *(str(entry.fields.get(name)) for name in STORM_FIELDS))
             left_out = self._sampler.admit(key, now=time.monotonic(), every_s=STORM_S, at_most=self._most_lines)
             if left_out is None:
                 return
             if left_out:
                 record = logging.makeLogRecord(record.__dict__)
                 record.msg = Entry(entry.event, {**entry.fields, "suppressed": left_out})
+        if time.monotonic() >= self._tell_at:
+            self._tell(time.monotonic())
         super().emit(record)
+
+    def _tell(self, now: float) -> None:
+        self._tell_at = now + STORM_S
+        for key, count in self._sampler.over(now):
+            # All that found no place of their own share one window.
+            fields = dict(zip(("of", *STORM_FIELDS), key, strict=True)) if isinstance(key, tuple) else {}
+            entry = Entry("lines_left_out", {**fields, "suppressed": count})
+            said = {"name": ROOT, "levelno": logging.WARNING, "levelname": "WARNING", "msg": entry}
+            super().emit(logging.makeLogRecord(said))
 
     def format(self, record: logging.LogRecord) -> str:
         line = super().format(record)
