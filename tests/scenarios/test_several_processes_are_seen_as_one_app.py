@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from holdfast.cli import main
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
 from tests.cli.command import running, until
@@ -64,6 +68,17 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
             "charge@0": "running",
             "charge@1": "running",
         }
+
+        several = web.get("/api/consumers/charge")
+        assert (several.status, "charge@0, charge@1" in several.json["error"]) == (409, True)
+        assert len(web.get("/api/consumers/charge@1").json["state"]["partitions"]) == 1
+        shown = CliRunner().invoke(main, ["ctl", "state", "charge", "--json", "--url", web.url])
+        assert sorted(
+            json.loads(line)["state"]["partitions"][0]["partition"] for line in shown.stdout.splitlines()
+        ) == [
+            0,
+            1,
+        ]
 
         assert Web(web.url).post("/api/consumers/charge/pause").status == 401, "the children look at the token"
         assert web.post("/api/consumers/charge/pause").json["changed"] == 2

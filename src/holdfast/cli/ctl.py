@@ -44,15 +44,19 @@ def ctl() -> None:
 @json_option
 @control_options
 def state(consumer: str | None, *, as_json: bool, **options: Any) -> None:
-    """The whole app; or one CONSUMER, with the work it has in hand, oldest first."""
+    """The whole app; or one CONSUMER, with the work it has in hand, oldest first. With several processes, that of each
+    (as JSON, one a line); CONSUMER@1 is that of process 1.
+    """
     with said_plainly(debug=options["debug"]), interrupted_quietly():
         control = _control(options)
         if consumer is None:
             app = control.look(AppState, "state")
             _say(app, view_lines(app), as_json=as_json)
-        else:
-            detail = control.look(ConsumerDetail, "consumers", consumer)
-            _say(detail, detail_lines(consumer, detail), as_json=as_json)
+            return
+        each = [name for name in control.look(AppState, "state").consumers if name.rpartition("@")[0] == consumer]
+        for name in each or [consumer]:
+            detail = control.look(ConsumerDetail, "consumers", name)
+            _say(detail, detail_lines(name, detail), as_json=as_json)
 
 
 @ctl.command(short_help="What is wrong, with reasons.")

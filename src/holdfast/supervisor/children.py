@@ -90,7 +90,9 @@ class Children(Subject):
         )
 
     def api(self, request: Request) -> Response:
-        """Looks are merged; what changes something goes to the children, which know the token."""
+        """Looks are merged, or are about one child; what changes something goes to the children, which know the
+        token.
+        """
         parts = request.path.removeprefix(API).strip("/").split("/")
         if parts == ["state"]:
             return as_json(self._state())
@@ -103,7 +105,13 @@ class Children(Subject):
         answers = self._ask_all(API + "/".join(parts), request, doors)
         if not answers:
             return problem(HTTPStatus.BAD_GATEWAY, "No process answers.")
-        return _one_of(answers) if request.method == "POST" else next(iter(answers.values()))
+        if request.method == "POST":
+            return _one_of(answers)
+        good = [process for process, answer in answers.items() if answer.status == HTTPStatus.OK]
+        if parts[0] == "consumers" and len(good) > 1:
+            known = ", ".join(f"{parts[1]}@{process}" for process in good)
+            return problem(HTTPStatus.CONFLICT, f"Each process has one; there is {known}.")
+        return answers[good[0]] if good else next(iter(answers.values()))
 
     def _state(self) -> AppState:
         states = {
