@@ -1,5 +1,5 @@
-"""One produce request written by hand: for bytes that no client library would send, such as header names that are not
-UTF-8. Brokers do not look into them.
+"""Requests written by hand: for bytes that no client library would send, such as header names that are not UTF-8
+(brokers do not look into them), and for what it would not ask for.
 """
 
 from __future__ import annotations
@@ -16,20 +16,34 @@ def produce_raw(
     bootstrap: str, topic: str, value: bytes | None, *, key: bytes | None = None, headers: RawHeaders = ()
 ) -> int:
     """Write one record into partition 0; returns its offset."""
-    host, _, port = bootstrap.partition(",")[0].rpartition(":")
     batch = _batch(value, key, headers)
     body = struct.pack(">hhi", -1, -1, 10_000)  # no transaction, acks=all, time-out
     body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
-    request = struct.pack(">hhi", 0, 3, 1) + _text("by-hand") + body  # Produce, version 3, correlation id 1
+    answer = _asked(bootstrap, 0, 3, body)
+    at = 4 + 2 + len(topic) + 4 + 4  # topics, name, partitions, partition number
+    error, offset = struct.unpack_from(">hq", answer, at)
+    assert error == 0, f"the broker refused the record: error {error}"
+    return int(offset)
+
+
+def evict(bootstrap: str, group: str, member: str) -> None:
+    """Leave a group in the name of one of its members, who hears of it by its next heartbeat. The broker must be the
+    group's coordinator.
+    """
+    answer = _asked(bootstrap, 13, 1, _text(group) + _text(member))
+    (error,) = struct.unpack_from(">h", answer, 4)  # after the throttle time
+    assert error == 0, f"the broker kept the member: error {error}"
+
+
+def _asked(bootstrap: str, what: int, version: int, body: bytes) -> bytes:
+    """The answer to one request, without its correlation id."""
+    host, _, port = bootstrap.partition(",")[0].rpartition(":")
+    request = struct.pack(">hhi", what, version, 1) + _text("by-hand") + body
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as stream:
             (length,) = struct.unpack(">i", stream.read(4))
-            answer = stream.read(length)
-    at = 4 + 4 + 2 + len(topic) + 4 + 4  # correlation id, topics, name, partitions, partition number
-    error, offset = struct.unpack_from(">hq", answer, at)
-    assert error == 0, f"the broker refused the record: error {error}"
-    return int(offset)
+            return stream.read(length)[4:]
 
 
 def _batch(value: bytes | None, key: bytes | None, headers: RawHeaders) -> bytes:

@@ -84,7 +84,9 @@ def test_where_nobody_answers_that_is_said_with_what_to_do(command: tuple[str, .
 
 
 def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
-    partitions = tuple(PartitionState(topic="orders", partition=number, lag=number, end=9) for number in range(30))
+    partitions = tuple(
+        PartitionState(topic="orders", partition=number, lag=number, lag_s=number * 100, end=9) for number in range(30)
+    )
     state = ConsumerState(
         name="charge",
         group="g",
@@ -111,9 +113,9 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
     now = msgspec.structs.replace(before, counts={"charge": ConsumerCounts(processed=150, buried=3)})
     text = [click.unstyle(line) for line in view_lines(now, before, elapsed_s=2.0)]
     assert text[0] == "shop 1, running for 1 h 1 min, pid 7, holdfast 0"
-    assert " ".join(text[3].split()) == "charge running 30 435 25.0 0.0 0.0 breaker 1 min 15 s 3 0 0 0 open -"
+    assert " ".join(text[3].split()) == "charge running 30 435 2,900 25.0 0.0 0.0 breaker 1 min 15 s 3 0 0 0 open -"
     assert [line for line in text if "\x1b" in line] == []
     assert any("nobody" in line for line in text)
     first = next(line for line in text if line.split()[:2] == ["charge", "orders"])
-    assert first.split()[2] == "29"
+    assert first.split()[2:7] == ["29", "0", "9", "29", "2,900"]
     assert text[-1] == "and 10 partitions with less lag"

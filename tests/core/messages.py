@@ -15,5 +15,6 @@ def message(
     place: TopicPartition = PLACE,
     value: bytes | None = b"v",
     headers: Headers = (),
+    timestamp_ms: int = 0,
 ) -> Message:
-    return FakeMessage(place, offset, key=key, value=value, headers=headers)
+    return FakeMessage(place, offset, key=key, value=value, headers=headers, timestamp_ms=timestamp_ms)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from queue import SimpleQueue
 
 import pytest
 
 from holdfast.core.errors import ConfigError, Fault, SourceError
 from holdfast.kafka import KafkaAdmin, TopicFacts, admin_properties
+from holdfast.kafka.places import ClientPlace
 from holdfast.testing.broker import KafkaBroker
 from tests.kafka.members import Heard, connection, drive, new_group
+from tests.scenarios.inside import Client, Sent
 
 Topic = Callable[..., str]
 
@@ -152,3 +155,16 @@ def test_ids_are_told_to_whoever_asked_and_nobody_waits(admin: KafkaAdmin, topic
 def test_a_question_for_ids_that_nobody_answers_raises_nothing() -> None:
     nowhere = KafkaAdmin(admin_properties(connection("127.0.0.1:1")))
     nowhere.ask(["t"], lambda _: pytest.fail("nobody is there"))
+
+
+def test_the_records_of_topics_are_counted_and_a_topic_that_is_not_there_is_told_as_such(
+    admin: KafkaAdmin, kafka: KafkaBroker, topic: Topic
+) -> None:
+    name = topic(partitions=2)
+    Client(kafka).produce(name, [Sent(b"v", partition=number % 2) for number in range(3)])
+    kafka.admin.delete_records([ClientPlace(name, 0, 1)])[ClientPlace(name, 0)].result(10)
+    answers: SimpleQueue[Mapping[str, int | None]] = SimpleQueue()
+    admin.ask_depths({name: 2, f"{name}.none": 1}, answers.put)
+    assert answers.get(timeout=15) == {name: 2, f"{name}.none": None}
+    nobody = KafkaAdmin(admin_properties(connection("127.0.0.1:1")))
+    nobody.ask_depths({name: 2}, answers.put)  # neither raises nor waits

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.monitoring import alerts_of, rules_file
+from holdfast.settings import Settings
 from tests.monitoring.apps import CHARGE, settings_of
 from tests.monitoring.prometheus import program
 
@@ -30,6 +31,7 @@ UNPUBLISHED = f"orders_payment_dlq_publish_failure_total{{{OWN},{AT}}}"
 BURIED = f'kafka_dlq_messages_total{{dead_letter_topic="orders.payment.dlq",{OWN},{AT}}}'
 LAG = f'kafka_consumer_lag{{partition="0",{OWN},{AT}}}'
 OTHER_LAG = f'kafka_consumer_lag{{partition="1",{OWN},{AT}}}'
+OLDEST = f'kafka_consumer_lag_seconds{{partition="0",{OWN},{AT}}}'
 STUCK = f"holdfast_stuck_partitions{{{GROUP},{AT}}}"
 AGE = f"holdfast_loop_turn_age_seconds{{{GROUP},{AT}}}"
 ASSIGNED = f'holdfast_rebalances_total{{event="assigned",{GROUP},{AT}}}'
@@ -42,6 +44,7 @@ WELL = {
     UNPUBLISHED: "0x1800",
     BURIED: "0x1800",
     LAG: "90+1x5 90x1790",
+    OLDEST: "0x1800",
     STUCK: "0x1800",
     AGE: "0.1x1800",
     ASSIGNED: "1x1800",
@@ -53,7 +56,7 @@ WELL = {
 ERROR_RATE, LETTER_RATE = "HoldfastHighErrorRate warning", "HoldfastHighDeadLetterRate warning"
 LETTER, MANY_LETTERS = "HoldfastDeadLetters warning", "HoldfastDeadLetters critical"
 LAGS, LAGS_BADLY = "HoldfastLag warning", "HoldfastLag critical"
-PARTITION_LAG = "HoldfastHighPartitionLag warning"
+PARTITION_LAG, OLD = "HoldfastHighPartitionLag warning", "HoldfastOldRecords warning"
 STUCK_ALERT, REBALANCES = "HoldfastStuckPartitions critical", "HoldfastFrequentRebalances warning"
 NOT_PUBLISHED, DOWN = "HoldfastDeadLettersNotPublished critical", "HoldfastDown critical"
 SHUTDOWN_ALERT = "HoldfastShutdownTimeout warning"
@@ -86,6 +89,8 @@ STORIES = {
     "a lag of 101 for two minutes": Story({LAG: "0x28 101x2"}),
     "a lag of 1001, financial": Story({LAG: "1001x60"}, {LAGS, LAGS_BADLY}),
     "one partition of two lags": Story({OTHER_LAG: "10001x60"}, {LAGS, LAGS_BADLY, PARTITION_LAG}),
+    "a record is 15 minutes old": Story({OLDEST: "900x60"}),
+    "a record is older": Story({OLDEST: "0+60x60"}, {OLD}),
     "stuck": Story({STUCK: "0x9 1x60"}, {STUCK_ALERT}),
     "the loop does not turn": Story({AGE: "0+60x60"}, {STUCK_ALERT}),
     "7 % of letters cannot be published": Story({UNPUBLISHED: "0+3x60", LETTERS: "0+40x60"}, {LETTER_RATE}),
@@ -128,10 +133,14 @@ def unit_test(story: Story, name: str) -> dict[str, Any]:
     }
 
 
+def watched() -> Settings:
+    return settings_of(charge={**CHARGE, "alerts": {"lag_s": 900}})
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("rules")
-    (found / "rules.yml").write_text(rules_file(alerts_of(settings_of()), made_from="app:app"))
+    (found / "rules.yml").write_text(rules_file(alerts_of(watched()), made_from="app:app"))
     return found
 
 
@@ -155,5 +164,5 @@ def test_exactly_these_alerts_fire(name: str, folder: Path) -> None:
 
 
 def test_every_alert_fires_in_some_story() -> None:
-    alerts = {f"{one.name} {one.severity}" for group in alerts_of(settings_of()).values() for one in group}
+    alerts = {f"{one.name} {one.severity}" for group in alerts_of(watched()).values() for one in group}
     assert set().union(*(story.fires for story in STORIES.values())) == alerts

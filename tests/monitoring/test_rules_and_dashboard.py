@@ -68,6 +68,12 @@ def test_how_much_lag_is_too_much_depends_on_the_kind_of_topic(
     assert limits(alerts, "HoldfastLag") == {"warning": warning, "critical": critical}
 
 
+def test_how_old_records_may_be_is_an_alert_only_where_somebody_says_it() -> None:
+    alerts = every(charge={**CHARGE, "alerts": {"lag_s": 900}})
+    assert limits(alerts, "HoldfastOldRecords") == {"warning": "900"}
+    assert {alert.name for alert in alerts} - {alert.name for alert in every()} == {"HoldfastOldRecords"}
+
+
 def test_thresholds_are_settings_of_each_consumer() -> None:
     settings = settings_of(
         environ={"HOLDFAST_CONSUMERS_MAIL_ALERTS_ERROR_SHARE": "0.5", "HOLDFAST_ALERTS_WITHOUT": "HoldfastDeadLetters"},

@@ -12,6 +12,7 @@ from holdfast.observe.shapes import ConsumerState, Done, Problem
 from holdfast.runtime.operator import Answer, Order
 from holdfast.runtime.overdue import RECALL_S
 from holdfast.runtime.vitals import AWAY_S, LOOK_S, STUCK_S
+from tests.core.messages import message
 from tests.runtime.batch_world import TOPIC, World
 from tests.runtime.heard import Heard
 
@@ -48,6 +49,20 @@ def test_lag_is_what_is_not_finished_of_what_the_client_has_seen() -> None:
     assert [(one.lag, one.position, one.end) for one in state.partitions] == [(7, 3, 10), (None, 0, None)]
     assert (state.phase, state.member, state.in_flight) == ("running", True, 0)
     assert world.loop.vitals.rebalances == {"assigned": 1, "revoked": 0, "lost": 0}
+
+
+def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_is_not_finished() -> None:
+    world = world_of()
+    world.source.waiting += [message(offset, timestamp_ms=(700 + 100 * offset) * 1000) for offset in range(3)]
+    world.source.seen = {PLACE: 10}
+    world.step()
+    state = looked(world)
+    assert [one.lag_s for one in state.partitions] == [world.clock.now - 700, None], "None: nothing is known of it"
+    world.work()
+    world.step()
+    assert looked(world).partitions[0].lag_s == world.clock.now - 800, "one is finished"
+    world.play(steps=20)
+    assert looked(world).partitions[0].lag_s == 0.0, "of what the brokers hold nothing is here yet"
 
 
 def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() -> None:

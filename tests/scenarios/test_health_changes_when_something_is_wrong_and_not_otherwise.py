@@ -1,5 +1,5 @@
 """What the probes say of a real app: paused, a downstream away, no dead-letter topic, a handler that hangs, a broker
-that is frozen, a drain. Lag and a broker outage never fail liveness.
+that is frozen, a group that is lost, a drain. Lag and a broker outage never fail liveness.
 """
 
 from __future__ import annotations
@@ -7,17 +7,30 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+from confluent_kafka import Consumer
+
 from holdfast import BreakerPolicy, Context, Reject, RetryPolicy
 from holdfast.core.policies import DeadLetterPolicy
+from holdfast.runtime import letter_depths, vitals
 from holdfast.testing import KafkaBroker
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for, until
 from tests.scenarios.served import Web, web_of
+from tests.wire import evict
 
 CONSUMER = "work"
 CONTROL = f"/api/consumers/{CONSUMER}"
 QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000, "unsafe_timings": True}
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown is up to a second old otherwise."""
+    monkeypatch.setattr(vitals, "LOOK_S", 0.1)
+    monkeypatch.setattr(letter_depths, "ASK_S", 0.2)
+    monkeypatch.setattr(letter_depths, "AGAIN_S", 0.2)
 
 
 def statuses(web: Web) -> tuple[int, int, int, int]:
@@ -35,6 +48,10 @@ def becomes(web: Web, wanted: tuple[int, int, int, int], codes: set[str], timeou
         timeout_s,
         f"{wanted} and {codes}; last: {web.get('/health').body.decode()}",
     )
+
+
+def held_letters(web: Web) -> dict[str, float]:
+    return {one.labels["dead_letter_topic"]: one.value for one in web.samples().get("kafka_dlq_depth", {}).values()}
 
 
 def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_red(
@@ -87,6 +104,13 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         away.clear()
         becomes(web, WELL, set())
 
+        # Nobody has to be buried yet, and there is nowhere to bury: that is told before it hurts.
+        assert held_letters(web) == {letters: 0}
+        kafka.delete_topic(letters)
+        becomes(web, WELL, {"dead_letter_topic_missing"})
+        kafka.create_topic(letters)
+        becomes(web, WELL, set())
+
         # The letters cannot be published.
         kafka.delete_topic(letters)
         client.produce(name, [Sent(b"bad", b"b", partition=0)])
@@ -96,6 +120,7 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         assert web.samples()["holdfast_refused_records"].popitem()[1].value == 1
         kafka.create_topic(letters)
         becomes(web, WELL, set(), 40)
+        until(lambda: held_letters(web) == {letters: 1}, 10, "the letter is there, and counted")
 
         # A drain: live, and not ready any more.
         client.produce(name, [Sent(b"waits", partition=1)])
@@ -145,6 +170,44 @@ def test_a_frozen_broker_makes_it_unready_and_never_fails_liveness() -> None:
             while time.monotonic() < frozen_at + 7:  # longer than the session
                 assert web.get("/health/live").status == 200
                 time.sleep(0.1)
+            until(lambda: "group_lost" in web.get("/health").codes(), 5, "it cannot be a member any more")
+            assert statuses(web) == RED
             broker.resume()
             becomes(web, WELL, set(), 40)
             assert web.get("/health/live").json["consumers"][CONSUMER]["member"] is True
+
+
+def test_a_member_that_is_put_out_of_its_group_is_not_ready_until_it_is_back(
+    kafka: KafkaBroker, topic: TopicFactory
+) -> None:
+    name, client, app, seen = topic(partitions=2), Client(kafka), app_for(kafka), list[bytes]()
+
+    @app.consumer(name, assignor="range", **QUICK | {"heartbeat_interval_ms": 300})  # type: ignore[arg-type]
+    def work(value: bytes) -> None:
+        seen.append(value)
+
+    group = f"scenario.{CONSUMER}"
+    other = Consumer(
+        {"bootstrap.servers": kafka.bootstrap, "group.id": group, "partition.assignment.strategy": "range", **QUIET}
+    )
+    with Inside(app) as running, web_of(running) as web:
+        becomes(web, WELL, set())
+        other.subscribe([name])
+        until(lambda: other.poll(0.05) is None and len(other.assignment()) == 1, 15, "each of the two has a partition")
+        until(lambda: web.get("/health").json["consumers"][CONSUMER]["partitions"] == 1, 15, "and says so")
+        [asked] = kafka.admin.describe_consumer_groups([group]).values()
+        [own] = [one.member_id for one in asked.result(10).members if one.member_id != other.memberid()]
+
+        # The other one does not poll, so it does not join anew, and nobody gets in before it has.
+        evict(kafka.bootstrap, group, own)
+        becomes(web, RED, {"group_lost"})
+        [reason] = web.get("/health/ready").json["reasons"]
+        assert (reason["consumer"], reason["level"]) == (CONSUMER, "failing")
+        samples = web.samples()
+        assert next(iter(samples["holdfast_group_member"].values())).value == 0
+        assert samples["holdfast_rebalances_total"][frozenset({("event", "lost"), ("group", group)})].value == 1
+
+        other.close()
+        becomes(web, WELL, set())
+        client.produce(name, [Sent(b"0", partition=0), Sent(b"1", partition=1)])
+        until(lambda: sorted(seen) == [b"0", b"1"], 15, "it has both partitions, and works")

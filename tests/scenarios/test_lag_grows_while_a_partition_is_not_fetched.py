@@ -5,6 +5,7 @@ and the partition is called stuck.
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -29,6 +30,7 @@ def test_the_ends_of_paused_partitions_are_asked_for(
         gate.wait(60)
 
     with Inside(app) as running, web_of(running) as web:
+        begun = time.monotonic()
         client.produce(name, [b"v"] * 100)
         until(lambda: any(one.pauses for one in running.loop.vitals.state.partitions), 20, "the buffer is full")
         client.produce(name, [b"v"] * 100)
@@ -36,6 +38,11 @@ def test_the_ends_of_paused_partitions_are_asked_for(
         client.produce(name, [b"v"] * 100)
         until(lambda: web.get("/health").codes() == {"stuck_partitions"}, 15, "nothing finishes and the lag grows")
         assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 503)
+        [oldest] = web.samples()["kafka_consumer_lag_seconds"].values()
+        in_hand_s = next(iter(web.samples()["holdfast_oldest_in_flight_seconds"].values())).value
+        assert in_hand_s - 1 <= oldest.value <= time.monotonic() - begun + 1, "as old as the first, which hangs"
+        assert web.get("/health").json["consumers"]["work"]["lag_s"] >= 4.0
         gate.set()
         until(lambda: web.get("/health").codes() == set(), 20, "it goes on")
         until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 0, 20, "and catches up")
+        assert web.get("/health").json["consumers"]["work"]["lag_s"] == 0.0

@@ -27,6 +27,7 @@ from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, Threa
 from holdfast.runtime.floor import Floor
 from holdfast.runtime.handler import Handler
 from holdfast.runtime.inline import Inline
+from holdfast.runtime.letter_depths import LetterDepths
 from holdfast.runtime.lifecycle import Lifecycle, LoopThread
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
@@ -188,6 +189,7 @@ def _loop_thread(
         topic_ids=shared.admin,
     )
     loop.vitals.asks = shared.admin.ask_ends
+    loop.vitals.letters = LetterDepths(shared.admin.ask_depths, ground.letters_of(plan.dead_letter_topics))
     loop.cases.tracing = shared.tracing
     return LoopThread(loop, mailbox, inline, tallies=executor.tallies)
 

@@ -11,12 +11,15 @@ from holdfast.observe.clean import clean_text
 from holdfast.observe.shapes import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, LaneState, PartitionState
 
 CONSUMER_COLUMNS = (
-    *("CONSUMER", "PHASE", "PARTS", "LAG", "REC/S", "ERR/S", "RETRY/S", "HELD BY"),
+    *("CONSUMER", "PHASE", "PARTS", "LAG", "LAG S", "REC/S", "ERR/S", "RETRY/S", "HELD BY"),
     *("LETTERS", "IN HAND", "WAITING", "SETTLING", "BREAKER", "STORM"),
 )
-NUMBERS = (2, 3, 4, 5, 6, 8, 9, 10, 11)
+NUMBERS = (2, 3, 4, 5, 6, 7, 9, 10, 11, 12)
 """Columns of a consumer that are aligned to the right."""
-PARTITION_COLUMNS = ("CONSUMER", "TOPIC", "PARTITION", "POSITION", "END", "LAG", "BUFFERED", "IN HAND", "STATE")
+PARTITION_COLUMNS = (
+    *("CONSUMER", "TOPIC", "PARTITION", "POSITION", "END", "LAG", "LAG S"),
+    *("BUFFERED", "IN HAND", "STATE"),
+)
 LANE_COLUMNS = ("CONSUMER", "TOPIC", "PARTITION", "OFFSET", "RECORDS", "ATTEMPT", "SECONDS", "STATE")
 MOST_PARTITIONS = 20
 MOST_LANES = 10
@@ -41,7 +44,7 @@ def view_lines(
     partitions.sort(key=lambda pair: -(pair[1].lag or 0))
     if partitions:
         shown = [_partition(*pair) for pair in partitions[:MOST_PARTITIONS]]
-        lines += ["", *_table(PARTITION_COLUMNS, shown, right=range(2, 8))]
+        lines += ["", *_table(PARTITION_COLUMNS, shown, right=range(2, 9))]
         if len(partitions) > MOST_PARTITIONS:
             lines.append(f"and {len(partitions) - MOST_PARTITIONS:,} partitions with less lag")
     return lines + _lanes(lanes)
@@ -52,7 +55,7 @@ def detail_lines(name: str, detail: ConsumerDetail) -> list[str]:
     rows = [_consumer(name, detail.state, detail.counts, None, 0.0)]
     lines = _table(CONSUMER_COLUMNS, rows, right=NUMBERS)
     partitions = [_partition(name, one) for one in detail.state.partitions]
-    lines += ["", *_table(PARTITION_COLUMNS, partitions, right=range(2, 8))] if partitions else []
+    lines += ["", *_table(PARTITION_COLUMNS, partitions, right=range(2, 9))] if partitions else []
     lines += _lanes(((name, lane) for lane in detail.lanes), most=len(detail.lanes))
     return [*lines, f"and {detail.left_out:,} more"] if detail.left_out else lines
 
@@ -83,6 +86,7 @@ def _consumer(
         phase,
         str(len(state.partitions)),
         f"{sum(lags):,}" if lags else "-",
+        _seconds(max((one.lag_s for one in state.partitions if one.lag_s is not None), default=None)),
         rate("processed"),
         rate("errors"),
         rate("retries"),
@@ -107,6 +111,7 @@ def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
         "-" if one.position < 0 else str(one.position),
         "-" if one.end is None else str(one.end),
         "-" if one.lag is None else f"{one.lag:,}",
+        _seconds(one.lag_s),
         f"{one.buffered:,}",
         f"{one.in_flight:,}",
         ", ".join(words) or "-",
@@ -128,6 +133,10 @@ def _lanes(lanes: Lanes, *, most: int = MOST_LANES) -> list[str]:
 def _table(columns: tuple[str, ...], rows: Sequence[Sequence[str]], *, right: Collection[int]) -> list[str]:
     head, *body = table(columns, rows, right=right).splitlines()
     return [click.style(head, bold=True), *body]
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:,.0f}"
 
 
 def _span(seconds: float) -> str:

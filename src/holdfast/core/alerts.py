@@ -26,12 +26,14 @@ class AlertPolicy:
     """What is too much. Shares are of the records that reach their end; lags and letters are counted in records.
 
     `kind` None: that of the retry profile if it is one, else `other`. `lag_warning` and `lag_critical` None: those of
-    the kind. `for_s`: how long it must be so. `without`: names of alerts that are left out.
+    the kind. `lag_s` None: nobody is told how old records are. `for_s`: how long it must be so. `without`: names of
+    alerts that are left out.
     """
 
     kind: TopicKind | None = None
     lag_warning: int | None = None
     lag_critical: int | None = None
+    lag_s: float | None = None
     partition_lag: int = 10_000
     error_share: float = 0.05
     letter_share: float = 0.01
@@ -51,6 +53,8 @@ class AlertPolicy:
         for name in ("lag_warning", "lag_critical"):
             if getattr(self, name) is not None:
                 found[name] = checks.whole(getattr(self, name), 0)
+        if self.lag_s is not None:
+            found["lag_s"] = checks.number(self.lag_s, 0)
         if self.kind is not None:
             found["kind"] = checks.one_of(self.kind, TOPIC_KINDS)
         found["for_s"] = checks.number(self.for_s, 0, 86_400)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from holdfast.core.ages import Ages
 from holdfast.core.completion import WINDOW, CompletionMap
 from holdfast.core.crash_guard import Watch
 from holdfast.core.ledger import Ledger
@@ -19,6 +20,7 @@ class Partition:
     """Lives for one ownership epoch. Whoever holds one after `live` went False holds something stale."""
 
     __slots__ = (
+        "ages",
         "awaiting",
         "buffer",
         "buffered_seq",
@@ -47,6 +49,7 @@ class Partition:
         self.epoch = epoch
         self.topic_id = ""  # of the topic that its offsets are about, as known when the epoch began
         self.ledger = Ledger(start, resumed)
+        self.ages = Ages()
         self.skips = bool(resumed)  # the buffer may contain records that are finished already
         self.live = True
         self.closing = False  # being revoked: what runs may finish its record, nothing new starts
@@ -79,6 +82,19 @@ class Partition:
             self.buffered_seq = first
         self.buffer.extend(messages)
         self.held_bytes += sum(map(len, messages))
+        self.ages.note(messages)
+        if self.ages.many:
+            self.ages.written_ms(self.ledger.watermark())
+
+    def behind_s(self, wall_s: float) -> float | None:
+        """How old the oldest record is that was received and is not finished: 0 if there is none, None if it has no
+        timestamp. Whoever wrote it may have a clock that is ahead of this one; it is no younger than new.
+        """
+        position = self.ledger.watermark()
+        if position > self.ledger.last:
+            return 0.0
+        written_ms = self.ages.written_ms(position)
+        return None if written_ms is None else max(0.0, wall_s - written_ms / 1000)
 
     @property
     def paused(self) -> bool:

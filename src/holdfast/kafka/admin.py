@@ -108,8 +108,8 @@ class KafkaAdmin:
     def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
         """Implements `core.ports.TopicIds`; any thread. The client's own thread answers."""
 
-        def answered(found: Mapping[str, Any]) -> None:
-            ids = {name: self._id_of(facts.topic_id) for name, facts in found.items()}
+        def answered(done: Mapping[str, Future[Any]]) -> None:
+            ids = {name: self._id_of(facts.topic_id) for name, facts in _good(done).items()}
             told({name: topic_id for name, topic_id in ids.items() if topic_id})
 
         try:
@@ -122,12 +122,40 @@ class KafkaAdmin:
         at most once, with the ends that could be had.
         """
 
-        def answered(found: Mapping[ClientPlace, Any]) -> None:
-            told({TopicPartition(place.topic, place.partition): facts.offset for place, facts in found.items()})
+        def answered(done: Mapping[ClientPlace, Future[Any]]) -> None:
+            told({TopicPartition(place.topic, place.partition): facts.offset for place, facts in _good(done).items()})
 
         try:
             asked = {ClientPlace(*place): OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]
             _gather(self._client.list_offsets(asked, request_timeout=ASK_S), answered)
+        except (*CLIENT_ERRORS, SourceError):
+            return
+
+    def ask_depths(self, partitions: Mapping[str, int], told: Callable[[Mapping[str, int | None]], None]) -> None:
+        """Implements `runtime.letter_depths.AskDepths`; any thread. Never blocks, never raises; the client's own thread
+        answers.
+        """
+        places = [ClientPlace(topic, number) for topic, count in partitions.items() for number in range(count)]
+
+        def answered(done: Mapping[tuple[bool, ClientPlace], Future[Any]]) -> None:
+            depths: dict[str, int | None] = {}
+            for topic in partitions:
+                of_it = {key: future for key, future in done.items() if key[1].topic == topic}
+                known = _good(of_it)
+                if any(_is_missing(future) for future in of_it.values()):
+                    depths[topic] = None
+                elif len(known) == len(of_it):
+                    depths[topic] = sum(
+                        facts.offset if latest else -facts.offset for (latest, _), facts in known.items()
+                    )
+            told(depths)
+
+        try:
+            asked: dict[tuple[bool, ClientPlace], Future[Any]] = {}
+            for latest, which in ((False, OffsetSpec.earliest()), (True, OffsetSpec.latest())):  # type: ignore[no-untyped-call]
+                futures = self._client.list_offsets(dict.fromkeys(places, which), request_timeout=ASK_S)
+                asked |= {(latest, place): future for place, future in futures.items()}
+            _gather(asked, answered)
         except (*CLIENT_ERRORS, SourceError):
             return
 
@@ -242,8 +270,18 @@ def _wait(future: Future[Any], timeout_s: float) -> Any:
         ) from error
 
 
-def _gather(futures: Mapping[Any, Future[Any]], told: Callable[[Mapping[Any, Any]], None]) -> None:
-    """Call `told` once all have answered, with the answers that are no errors."""
+def _good(done: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
+    """The answers that are no errors."""
+    return {one: future.result() for one, future in done.items() if future.exception() is None}
+
+
+def _is_missing(future: Future[Any]) -> bool:
+    inner = error_in(error) if (error := future.exception()) is not None else None
+    return inner is not None and fault_of(inner) is Fault.MISSING
+
+
+def _gather(futures: Mapping[Any, Future[Any]], told: Callable[[Mapping[Any, Future[Any]]], None]) -> None:
+    """Call `told` once all have answered, with all of them."""
     answers: dict[Any, Any] = {}
     lock = threading.Lock()
 
@@ -252,7 +290,7 @@ def _gather(futures: Mapping[Any, Future[Any]], told: Callable[[Mapping[Any, Any
             answers[key] = future
             complete = len(answers) == len(futures)
         if complete:
-            told({one: found.result() for one, found in answers.items() if found.exception() is None})
+            told(answers)
 
     for key, future in futures.items():
         future.add_done_callback(partial(answered, key))

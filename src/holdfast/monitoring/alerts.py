@@ -156,7 +156,17 @@ def _amounts(of: TopicSeries) -> Iterator[Alert]:
             description="Its worst partition lags by {{ $value | humanize }} records; `holdfast lag` shows all.",
             section="lag-grows-though-it-works",
         )
-    letters = of.of(cat.DLQ_MESSAGES, dead_letter_topic=of.consumer.names[topic].dead_letter_topic)
+    if policy.lag_s is not None:
+        yield _alert(
+            of,
+            "HoldfastOldRecords",
+            f"max by (group, topic, partition) ({of.of(cat.LAG_AGE)}) > {policy.lag_s:g}",
+            "warning",
+            summary=f"Records of {topic} are older than {policy.lag_s:g} s and not finished",
+            description="The oldest of partition {{ $labels.partition }} is {{ $value | humanizeDuration }} old.",
+            section="lag-grows-though-it-works",
+        )
+    letters = of.of(cat.DLQ_MESSAGES, dead_letter_topic=of.dead_letter_topic)
     # What a process buried before it was first scraped is no increase of its series: a series younger than a day counts
     # as it is.
     buried = f"sum by (group, topic) (({letters} unless {letters} offset 1d) or increase({letters}[1d]))"

@@ -105,6 +105,12 @@ def _topic(of: TopicSeries) -> Iterator[Panel]:
         (f"max by (partition) ({of.of(cat.LAG)})", "{{partition}}"),
         help_of=cat.LAG,
     )
+    yield _panel(
+        "Age of the oldest record that is not finished",
+        (f"max by (partition) ({of.of(cat.LAG_AGE)})", "{{partition}}"),
+        unit="s",
+        help_of=cat.LAG_AGE,
+    )
     by_error = "error_type, error_classification"
     legend = "{{error_type}} ({{error_classification}})"
     yield _panel("Errors per second", (rate(cat.ERRORS, by_error), legend), help_of=cat.ERRORS)
@@ -114,6 +120,12 @@ def _topic(of: TopicSeries) -> Iterator[Panel]:
         (f"sum by (error_type) (increase({of.of(cat.DEAD_LETTERS)}[1h]))", "{{error_type}}, last hour"),
         (rate(cat.PUBLISH_FAILURES), "failures to publish per second"),
         help_of=cat.DEAD_LETTERS,
+    )
+    held = series(cat.DLQ_DEPTH, group=of.consumer.group, dead_letter_topic=of.dead_letter_topic)
+    yield _panel(
+        "Letters in the dead-letter topic",
+        (f"max by (dead_letter_topic) ({held})", "{{dead_letter_topic}}"),
+        help_of=cat.DLQ_DEPTH,
     )
 
 

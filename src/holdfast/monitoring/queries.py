@@ -34,6 +34,10 @@ class TopicSeries:
     consumer: ConsumerSettings
     topic: str
 
+    @property
+    def dead_letter_topic(self) -> str:
+        return self.consumer.names[self.topic].dead_letter_topic
+
     def of(self, metric: Metric, *, part: str = "", **labels: str) -> str:
         names = self.consumer.names[self.topic]
         return series(

@@ -74,6 +74,14 @@ LAG = Metric(
     help="Records of a partition that are not finished: its end, as the last fetch saw it, less what may be committed.",
     labels=_PARTITION,
 )
+LAG_AGE = Metric(
+    name="kafka.consumer.lag.seconds",
+    kind="gauge",
+    help="How old the oldest record of a partition is that was received and is not finished, by its timestamp in Kafka,"
+    " to within a second. What the brokers still hold lies behind it; 0 while all that was received is finished.",
+    labels=_PARTITION,
+    unit="seconds",
+)
 LAG_MAX = Metric(
     name="kafka.consumer.records.lag.max",
     kind="gauge",
@@ -91,6 +99,13 @@ DLQ_MESSAGES = Metric(
     kind="counter",
     help="Dead letters, by the topic that the records came from and the dead-letter topic.",
     labels=(*_TOPIC, "dead_letter_topic"),
+)
+DLQ_DEPTH = Metric(
+    name="kafka.dlq.depth",
+    kind="gauge",
+    help="Letters that a dead-letter topic holds, replayed ones too, until its retention takes them; asked for every"
+    " 30 s.",
+    labels=("group", "dead_letter_topic"),
 )
 DLQ_BY_TYPE = Metric(
     name="kafka.dlq.errors_by_type",

@@ -20,7 +20,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 class PartitionState(Shape, frozen=True, kw_only=True):
     """One assigned partition. `position` is what may be committed; `lag` counts from there to the end as the client saw
-    it last, and is None where nothing was fetched yet.
+    it last, and is None where nothing was fetched yet. `lag_s` is how old the oldest record is that was received and is
+    not finished, by its timestamp in Kafka: 0 if there is none, None where `lag` is or if it has no timestamp.
     """
 
     topic: str
@@ -30,6 +31,7 @@ class PartitionState(Shape, frozen=True, kw_only=True):
     committed: int = 0
     end: int | None = None
     lag: int | None = None
+    lag_s: float | None = None
     buffered: int = 0
     held_bytes: int = 0
     in_flight: int = 0
@@ -98,6 +100,8 @@ class ConsumerState(Shape, frozen=True, kw_only=True):
     settling: int = 0
     letters_refused: Refused = Refused()
     moves_refused: Refused = Refused()
+    letter_topics: dict[str, int | None] = {}
+    """Dead-letter topic → how many letters it held a moment ago; None: there is no such topic."""
     guards: GuardState = GuardState()
     abandoned: int = 0
     choked: bool = False
@@ -138,13 +142,14 @@ class Reason(Shape, frozen=True, kw_only=True):
 
 
 class ConsumerHealth(Shape, frozen=True, kw_only=True):
-    """One consumer in a few words. `lag` is that of its worst partition, None where it is not known."""
+    """One consumer in a few words. `lag` and `lag_s` are those of its worst partition, None where it is not known."""
 
     group: str
     phase: Phase
     member: bool
     partitions: int = 0
     lag: int | None = None
+    lag_s: float | None = None
     in_flight: int = 0
     holds: tuple[str, ...] = ()
 

@@ -25,6 +25,7 @@ from holdfast.runner.publishing import DlqPublisher, HookPublisher, NoSink
 from holdfast.runtime.clients import connection_of, consuming_of
 from holdfast.runtime.clock import RealClock
 from holdfast.runtime.executors import ThreadExecutor
+from holdfast.runtime.letter_depths import LetterDepths
 from holdfast.runtime.lifecycle import Lifecycle, LoopThread
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
@@ -108,6 +109,8 @@ def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], N
     thread = _loop_thread(blueprint, made, settings, ground, publisher, tracing=tracing)
     if admin is not None:
         thread.loop.vitals.asks = admin.ask_ends
+        letters = ground.letters_of(thread.loop.plan.dead_letter_topics)
+        thread.loop.vitals.letters = LetterDepths(admin.ask_depths, letters)
 
     def end(left_s: float) -> None:
         until = time.monotonic() + min(FLUSH_S, left_s)

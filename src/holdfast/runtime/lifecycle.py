@@ -11,9 +11,12 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
+import msgspec
+
 from holdfast.core.exit_codes import EXIT_DEADLINE, EXIT_FENCED, EXIT_HALTED, EXIT_OK, EXIT_UNEXPECTED
 from holdfast.core.ports import Mailbox
 from holdfast.observe.logs import get_logger
+from holdfast.observe.shapes import ConsumerState
 from holdfast.observe.tally import Tallies
 from holdfast.runtime.collector import collecting_seldom
 from holdfast.runtime.endings import Ending, Release, Stop
@@ -45,6 +48,14 @@ class LoopThread:
         self.ending: Ending | None = None
         self.over = threading.Event()
         self._inline = inline
+
+    @property
+    def state(self) -> ConsumerState:
+        """As the loop saw itself last; what has ended does not look any more, and has nothing. Any thread."""
+        state, ending = self.loop.vitals.state, self.ending
+        if ending is None:
+            return state
+        return msgspec.structs.replace(state, phase="ended", why=ending.reason, member=False, partitions=())
 
     def release(self, hold: str) -> None:
         """A person says that this hold ("breaker", "storm") is to go. Any thread; the loop does it in a moment."""

@@ -44,7 +44,7 @@ def consumer_families(thread: LoopThread, now: float, *, app: str) -> list[Famil
         own = _Of(loop.plan.group, topic, parts)
         found += _topic(own, loop.cases.by_topic[topic], thread.tallies, _sources(loop, topic))
         found += _aliases(own, loop.cases.by_topic[topic], loop.plan.dead_letter_topics.get(topic, ""))
-    return [*found, *_totals(loop), *_standing(loop.vitals.state, now - loop.vitals.turned_at, set(loop.plan.topics))]
+    return [*found, *_totals(loop), *_standing(thread.state, now - loop.vitals.turned_at, set(loop.plan.topics))]
 
 
 def _sources(loop: Loop, topic: str) -> list[str]:
@@ -140,8 +140,12 @@ def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> 
     assigned = Counter(one.topic for one in state.partitions)
     yield Family.of(cat.ASSIGNED, [Sample((group, topic), assigned[topic]) for topic in state.topics])
     places = [((group, one.topic, str(one.partition)), one) for one in state.partitions]
+    aged = [Sample(labels, one.lag_s) for labels, one in places if one.lag_s is not None]
+    yield Family.of(cat.LAG_AGE, aged)
     yield Family.of(cat.BUFFERED, [Sample(labels, one.buffered) for labels, one in places])
     yield Family.of(cat.BUFFERED_BYTES, [Sample(labels, one.held_bytes) for labels, one in places])
+    depths = [Sample((group, topic), depth) for topic, depth in state.letter_topics.items() if depth is not None]
+    yield Family.of(cat.DLQ_DEPTH, depths)
     yield Family.of(cat.HOLD, [Sample((hold.name, group), 1) for hold in state.holds])
     plain: list[tuple[Metric, float]] = [
         (cat.MEMBER, int(state.member)),

@@ -35,6 +35,11 @@ class Ground:
     letter_partitions: Mapping[str, int]
     tiers: Mapping[str, Tiers]
 
+    def letters_of(self, dead_letter_topics: Mapping[str, str]) -> dict[str, int]:
+        """Where a consumer's letters go, with the number of partitions; nothing for letters that go elsewhere."""
+        wanted = set(dead_letter_topics.values())
+        return {topic: count for topic, count in self.letter_partitions.items() if topic in wanted}
+
 
 def preflight(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings], *, wait: bool) -> Ground:
     """Look, and make what is missing and may be made. Raises StartError, saying everything that is missing and what to

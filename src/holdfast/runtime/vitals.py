@@ -23,6 +23,7 @@ from holdfast.runtime.batch_lanes import BatchLanes
 from holdfast.runtime.burying import BuryingStatus
 from holdfast.runtime.counts import exemplar_of
 from holdfast.runtime.endings import DRAIN
+from holdfast.runtime.letter_depths import LetterDepths
 
 if TYPE_CHECKING:
     from holdfast.runtime.loop import Loop
@@ -72,6 +73,7 @@ class Vitals:
         self._told_ends: Mapping[TopicPartition, int] = {}
         self.asks: AskEnds | None = None
         """Who knows the ends of partitions that are not fetched."""
+        self.letters: LetterDepths | None = None
         self.turned_at = clock.monotonic()
         self.looked_at = self.turned_at
         self.member = self.lost = False
@@ -143,6 +145,7 @@ class Vitals:
             settling=len(cases.settling),
             letters_refused=_refused(cases.burying.status(), now),
             moves_refused=_refused(cases.moving.status(), now),
+            letter_topics=self.letters.look(now) if self.letters else {},
             guards=self._guards(),
             abandoned=overdue.abandoned(now),
             choked=overdue.choked,
@@ -225,6 +228,7 @@ class Vitals:
             committed=partition.committed[0],
             end=end,
             lag=lag,
+            lag_s=None if lag is None else partition.behind_s(self._clock.wall()),
             buffered=len(partition.buffer),
             held_bytes=partition.held_bytes,
             in_flight=sum(map(_left, partition.running)),

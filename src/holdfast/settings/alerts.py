@@ -32,6 +32,12 @@ ALERTS: Final = Section(
             _ALERTS.lag_critical,
             "Critical above this lag. Default by kind: financial 1000, notification 5000, other 10000.",
         ),
+        Setting(
+            "lag_s",
+            Number(0),
+            _ALERTS.lag_s,
+            "A warning when a record is older than this and not finished. Default: nobody is told.",
+        ),
         Setting("partition_lag", Whole(0), _ALERTS.partition_lag, "The lag of a partition that is high for any topic."),
         Setting("error_share", Number(0, 1), _ALERTS.error_share, "Failed attempts, as a share of processed records."),
         Setting("letter_share", Number(0, 1), _ALERTS.letter_share, "Dead letters, as a share of processed records."),

@@ -50,6 +50,7 @@ def _short(state: ConsumerState) -> ConsumerHealth:
         member=state.member,
         partitions=len(state.partitions),
         lag=max((one.lag for one in state.partitions if one.lag is not None), default=None),
+        lag_s=max((one.lag_s for one in state.partitions if one.lag_s is not None), default=None),
         in_flight=state.in_flight,
         holds=tuple(hold.name for hold in state.holds),
     )
@@ -128,6 +129,10 @@ def _letters(state: ConsumerState) -> Iterator[Reason]:
     if refused.records:
         text = f"{refused.records} dead letters cannot be published for {refused.for_s:.0f} s: {refused.why}"
         yield _failing("dead_letters_refused", text)
+    missing = [topic for topic, depth in state.letter_topics.items() if depth is None]
+    if missing and not refused.records:
+        text = f"There is no topic {', '.join(missing[:5])}: a letter holds up its lane until it is there."
+        yield Reason(code="dead_letter_topic_missing", level="degraded", text=text)
     if moves.records:
         text = f"{moves.records} records cannot be moved to their retry topic for {moves.for_s:.0f} s: {moves.why}"
         yield _failing("retry_topic_refuses", text)

@@ -161,14 +161,11 @@ class Running:
 
 
 def _aged(thread: LoopThread, now: float) -> ConsumerState:
-    """As it was seen last, and how long ago that was. What has ended does not look at itself any more."""
-    vitals, ending = thread.loop.vitals, thread.ending
-    state = msgspec.structs.replace(
-        vitals.state, age_s=max(0.0, now - vitals.looked_at), turn_age_s=max(0.0, now - vitals.turned_at)
+    """As it was seen last, and how long ago that was."""
+    vitals = thread.loop.vitals
+    return msgspec.structs.replace(
+        thread.state, age_s=max(0.0, now - vitals.looked_at), turn_age_s=max(0.0, now - vitals.turned_at)
     )
-    if ending is None:
-        return state
-    return msgspec.structs.replace(state, phase="ended", why=ending.reason, member=False, partitions=())
 
 
 def counts_of(thread: LoopThread) -> ConsumerCounts:

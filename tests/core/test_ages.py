@@ -1,0 +1,77 @@
+"""How old what was received is, without looking at every record."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.ages import GRAIN_MS, MANY, Ages
+from holdfast.core.partitions import Partition
+from holdfast.core.records import Message
+from holdfast.core.runs import Run
+from holdfast.testing.simulator.log import FakeMessage
+from tests.core.messages import PLACE, message
+
+DAY_MS = 86_400_000
+
+
+def written(*steps_ms: int, first: int = 0) -> list[Message]:
+    """Records, each so much later than the one before."""
+    at_ms, messages = 1_000_000, []
+    for offset, step_ms in enumerate(steps_ms, first):
+        at_ms += step_ms
+        messages.append(message(offset, timestamp_ms=at_ms))
+    return messages
+
+
+@given(st.lists(st.lists(st.sampled_from([0, 1, 400, 600, 5_000, DAY_MS]), min_size=1, max_size=40), max_size=8))
+def test_every_age_is_true_to_within_two_grains(sweeps: list[list[int]]) -> None:
+    messages = written(*(step for sweep in sweeps for step in sweep))
+    ages, start = Ages(), 0
+    for sweep in sweeps:
+        ages.note(messages[start : start + len(sweep)])
+        start += len(sweep)
+    for one in messages:
+        found = ages.written_ms(one.offset())
+        assert found is not None
+        assert 0 <= one.timestamp()[1] - found <= 2 * GRAIN_MS
+
+
+def test_a_busy_partition_is_looked_at_twice_a_sweep() -> None:
+    looks = 0
+
+    class Counted(FakeMessage):
+        def timestamp(self) -> tuple[int, int]:
+            nonlocal looks
+            looks += 1
+            return super().timestamp()
+
+    ages = Ages()
+    for first in range(0, 50_000, 500):
+        ages.note([Counted(PLACE, first + at, key=None, value=b"", timestamp_ms=10**6 + first) for at in range(500)])
+    assert looks == 2 * 100
+    assert ages.written_ms(49_999) in (10**6 + 49_000, 10**6 + 49_500)
+
+
+def test_before_the_first_and_without_timestamps_nothing_is_known() -> None:
+    ages = Ages()
+    assert ages.written_ms(7) is None
+    ages.note([message(5), message(6)])
+    assert ages.written_ms(6) is None
+    ages.note(written(0, first=7))
+    assert (ages.written_ms(6), ages.written_ms(7)) == (None, 1_000_000)
+
+
+def test_what_is_finished_does_not_pile_up_and_the_clock_of_others_makes_nothing_negative() -> None:
+    partition = Partition(PLACE, epoch=1, start=0)
+    assert partition.behind_s(0.0) == 0.0
+    for one in written(*[DAY_MS] * 3 * MANY):
+        partition.feed([one])
+        if one.offset() < 3 * MANY - 1:
+            [taken], partition.buffer = partition.buffer, []
+            run = Run(partition, [taken], (one.offset(),), {})
+            run.done = 1
+            partition.finish(run)
+    assert len(partition.ages._marks) <= MANY + 1
+    assert partition.behind_s(0.0) == 0.0, "written in the future"
+    assert partition.behind_s(1_000 + 3 * MANY * DAY_MS / 1000 + 60) == 60.0
