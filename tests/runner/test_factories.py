@@ -113,14 +113,21 @@ def test_what_a_factory_says_goes_before_the_environment(monkeypatch: pytest.Mon
     monkeypatch.setenv("KAFKA_CONSUMER_GROUP", "from-outside")
     monkeypatch.setenv("KAFKA_BROKERS", "outside:9092")
     monkeypatch.setenv("HOLDFAST_SHUTDOWN_TIMEOUT_S", "7")
-    from holdfast.runner.assembly import _settings
-
-    runner = KafkaConsumerRunner(consumer_factory=dict, process_message=print, topics="a.b")
-    made = made_consumer(NOWHERE | {"group.id": "told"})
-    settings = _settings(runner._blueprint, made)
+    told = {"group.id": "told"}
+    runner = KafkaConsumerRunner(consumer_factory=lambda: NOWHERE | told, process_message=print, topics="a.b")
+    settings = runner.settings()
     own = settings.consumers["runner"]
     assert (settings.kafka.brokers, own.group, own.topics) == (("127.0.0.1:1",), "told", ("a.b",))
     assert settings.shutdown.timeout_s == 7
     assert own.concurrency == 1
-    settings = _settings(runner._blueprint, made_consumer(NOWHERE))
-    assert settings.consumers["runner"].group == "from-outside"
+    told.clear()
+    assert runner.settings().consumers["runner"].group == "from-outside"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_settings_of_a_runner_with_a_client_are_told_without_a_broker() -> None:
+    made = Consumer(NOWHERE | BEHAVED | {"group.id": "g"})
+    runner = KafkaConsumerRunner(consumer_factory=lambda: made, process_message=print, topics="a.b")
+    assert runner.settings(environ={}).consumers["runner"].group == "g"
+    with pytest.raises(RuntimeError, match="closed"):
+        made.poll(0)

@@ -242,3 +242,37 @@ def test_everything_that_is_wrong_with_the_hooks_is_said_before_anything_starts(
 
 def test_functions_whose_signature_nobody_can_tell_are_taken() -> None:
     KafkaConsumerRunner(consumer_factory=dict, process_message=print, message_factory=dict)
+
+
+def test_one_that_was_given_up_holds_up_nobody_and_the_others_still_take_turns() -> None:
+    began, ends, at_work, most = threading.Event(), threading.Event(), [0], [0]
+
+    def process(message: dict[str, Any]) -> None:
+        if message.get("hangs"):
+            began.set()
+            ends.wait(30)
+            return
+        at_work[0] += 1
+        most[0] = max(most[0], at_work[0])
+        ends.wait(0.01)
+        at_work[0] -= 1
+
+    made = hooks(process)
+    hanging = record(b'{"hangs": true}')
+    run = run_of(hanging)
+    threads = [threading.Thread(target=made.call, args=(hanging, run))]
+    threads[0].start()
+    assert began.wait(10)
+    waiting = [threading.Thread(target=call, args=(made,)) for _ in range(5)]
+    for one in waiting:
+        one.start()
+    waiting[0].join(0.3)
+    assert (waiting[0].is_alive(), most) == (True, [0]), "it is the first one's turn"
+    run.abandoned = True
+    for one in waiting:
+        one.join(10)
+    assert (most, at_work, threads[0].is_alive()) == ([1], [0], True)
+    ends.set()
+    threads[0].join(10)
+    call(made)
+    assert most == [1]

@@ -16,6 +16,7 @@ import pytest
 from holdfast import App, CardNumbers, Context, Discard, Halt, Reject, RetryLater
 from holdfast.core.policies import RetryPolicy
 from holdfast.core.retry_topics import RetryTopics
+from holdfast.runner import KafkaConsumerRunner
 from holdfast.testing.harness import NotSettled, harness
 from holdfast.testing.topics import TopicAdmin
 
@@ -61,6 +62,70 @@ def test_each_record_is_found_where_it_ended(address: str | None) -> None:
             assert (letter.value, letter.offset) == (b'{"id":"bad"}', sent["bad"].offset)
             assert [h.retries(sent[name]) for name in ("good", "flaky", "bad")] == [0, 2, 0]
             assert {record.value for record in await h.topic(out)} == {b'{"charged":"good"}', b'{"charged":"flaky"}'}
+
+    played(story())
+
+
+def test_a_runner_is_tested_as_an_app_is(address: str | None) -> None:
+    topic, buried, words = f"shop.order-{uuid.uuid4().hex[:6]}.v1", [], [False, None]
+
+    def process(order: dict[str, Any]) -> dict[str, Any]:
+        failing.append(order["id"])
+        error = {"bad": ValueError("no such customer"), "flaky": ConnectionError("gateway")}.get(order["id"])
+        if failing.count(order["id"]) > 2:
+            error = None
+        return {"success": error is None, "error": error}
+
+    def publish(message: Any, error: BaseException, *, retry_count: int) -> bool | None:
+        buried.append((message, str(error), retry_count))
+        return words.pop(0) if words else None
+
+    failing: list[str] = []
+    runner = KafkaConsumerRunner(
+        consumer_factory=lambda: {"group.id": "shop.v1", "bootstrap.servers": "127.0.0.1:1"},
+        producer_factory=lambda: pytest.fail("a test needs no producer"),
+        cleanup_callback=lambda: pytest.fail("a test may still look"),
+        topics=topic,
+        retry_config=RetryPolicy(initial_delay_ms=10, max_delay_ms=10),
+        process_message=process,
+        dlq_publisher=publish,
+        rate_limit_min_delay_ms=lambda: 20,
+    )
+
+    async def story() -> None:
+        async with harness(runner, kafka=address) as h:
+            await h.send(topic, {"id": "good"}, key="good")
+            flaky = await h.send(topic, {"id": "flaky"}, key="flaky")
+            bad = await h.send(topic, {"id": "bad"}, key="bad")
+            assert {record.key for record in h.processed} == {b"good", b"flaky"}
+            assert h.retries(flaky) == 2
+            [letter] = h.dead
+            assert (letter.error_type, letter.error_message, letter.value) == (
+                "ValueError",
+                "no such customer",
+                bad.value,
+            )
+            assert (letter.topic, letter.partition, letter.offset) == (topic, bad.partition, bad.offset)
+            assert await h.topic("shop.order.dlq") == []
+
+    played(story())
+    assert buried == [({"id": "bad"}, "no such customer", 0)] * 2, "called again, because it first said False"
+
+
+def test_a_runner_without_a_publisher_writes_letters_of_ours_in_memory() -> None:
+    runner = KafkaConsumerRunner(
+        consumer_factory=lambda: {"group.id": "shop.v1"}, topics="a.b.v1", process_message=lambda _: {"success": False}
+    )
+
+    async def story() -> None:
+        async with harness(runner, environ={"RETRY_MAX_RETRIES": "1"}) as h:
+            await h.send("a.b.v1", {"n": 1})
+            await h.send("a.b.v1", b"{")
+            assert [(letter.error_type, letter.retry_count) for letter in h.dead] == [
+                ("ProcessingFailed", 1),
+                ("DecodeError", 0),
+            ]
+            assert len(await h.topic("a.b.dlq")) == 2
 
     played(story())
 

@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.core.errors import ConfigError, SourceError, StartError
 from holdfast.core.ports import Sink
+from holdfast.deadletter.letter import Letter
 from holdfast.deadletter.publisher import Publisher
 from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
 from holdfast.kafka.adopting import close_consumer
@@ -29,6 +30,7 @@ from holdfast.runtime.letter_depths import LetterDepths
 from holdfast.runtime.lifecycle import Lifecycle, LoopThread
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
+from holdfast.runtime.plan import Plan
 from holdfast.runtime.planning import plan_from
 from holdfast.runtime.preflight import Ground, preflight
 from holdfast.runtime.restoring import letter_topics
@@ -36,7 +38,7 @@ from holdfast.runtime.returning import returning
 from holdfast.runtime.spooling import open_spool
 from holdfast.settings import AppSpec, ConsumerSettings, Settings, load
 from holdfast.web.one_app import Serving
-from holdfast.web.running import Parts
+from holdfast.web.running import Parts, Running
 
 log = get_logger("holdfast.start")
 
@@ -61,16 +63,19 @@ class Blueprint:
     """Other settings in code, by section."""
     serves: bool = True
     """Whether health and metrics are served by us; not where the user has a health server."""
+    noted: Callable[[Letter], None] | None = None
+    """Told of every record that `dlq_publisher` has published; for tests."""
 
 
 class Assembled:
     """Put together and not yet started."""
 
     def __init__(
-        self, lifecycle: Lifecycle, thread: LoopThread, end: Callable[[float], None], server: ExitStack
+        self, lifecycle: Lifecycle, thread: LoopThread, end: Callable[[float], None], server: ExitStack, seen: Running
     ) -> None:
         self.lifecycle = lifecycle
-        self.thread = thread
+        self.threads = [thread]
+        self.seen = seen
         self._end = end
         self._server = server
 
@@ -83,16 +88,40 @@ def assemble(blueprint: Blueprint, leave: Callable[[int], None]) -> Assembled:
     """Call the factories, check everything that can be wrong, then build. Raises ConfigError or StartError."""
     client = blueprint.consumer_factory()
     try:
-        with ExitStack() as server:
-            return _assemble(blueprint, made_consumer(client), leave, server)
+        made = made_consumer(client)
+        settings = _settings(blueprint, made, environ=os.environ, cwd=Path.cwd())
+        for warning in settings.warnings:
+            log.warning("settings", warning=warning)
+        return build(blueprint, made, settings, leave)
     except BaseException:
         close_consumer(client)
         raise
 
 
-def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], None], server: ExitStack) -> Assembled:
-    settings = _settings(blueprint, made)
-    serving = server.enter_context(Serving(settings)) if blueprint.serves else None
+def looked_at(blueprint: Blueprint, *, environ: Mapping[str, str], cwd: Path) -> tuple[Settings, MadeConsumer]:
+    """The settings that hold for a runner, without running it, and what its consumer would be; one that the factory
+    has made for that is closed again, and its `source` is None. Raises ConfigError.
+    """
+    client = blueprint.consumer_factory()
+    try:
+        made = made_consumer(client)
+        return _settings(blueprint, made, environ=environ, cwd=cwd), replace(made, source=None, partitions=None)
+    finally:
+        close_consumer(client)
+
+
+def build(blueprint: Blueprint, made: MadeConsumer, settings: Settings, leave: Callable[[int], None]) -> Assembled:
+    """From settings that hold. Raises ConfigError or StartError."""
+    with ExitStack() as server:
+        return _build(blueprint, made, settings, leave, server)
+
+
+def _build(
+    blueprint: Blueprint, made: MadeConsumer, settings: Settings, leave: Callable[[int], None], server: ExitStack
+) -> Assembled:
+    # Where the user serves health, metrics are still exported, if they are, and `KafkaConsumerRunner.metrics` has them.
+    served = settings if blueprint.serves else replace(settings, health=replace(settings.health, enabled=False))
+    serving = server.enter_context(Serving(served))
     own = settings.consumers[blueprint.name]
     mask_with(settings.masking.rules)
     blueprint.hooks.deserialise = made.deserialise
@@ -125,12 +154,11 @@ def _assemble(blueprint: Blueprint, made: MadeConsumer, leave: Callable[[int], N
             end_producer(producer, max(0.1, until - time.monotonic()))
 
     lifecycle = Lifecycle([thread], shutdown_timeout_s=settings.shutdown.timeout_s, leave=leave)
-    if serving is not None:
-        serving.show(Parts([thread], lifecycle, spool))
-    return Assembled(lifecycle, thread, end, server.pop_all())
+    serving.show(Parts([thread], lifecycle, spool))
+    return Assembled(lifecycle, thread, end, server.pop_all(), serving.running)
 
 
-def _settings(blueprint: Blueprint, made: MadeConsumer) -> Settings:
+def _settings(blueprint: Blueprint, made: MadeConsumer, *, environ: Mapping[str, str], cwd: Path) -> Settings:
     own, told = dict(made.tree.get("consumer", {})), dict(blueprint.consumer)
     if "group" in own and made.source is not None and told.get("group") not in (None, own["group"]):
         raise ConfigError(
@@ -144,14 +172,12 @@ def _settings(blueprint: Blueprint, made: MadeConsumer) -> Settings:
         consumers={blueprint.name: dict(blueprint.settings.get("consumer", {}))},
         handed_over={"kafka": made.tree.get("kafka", {}), "consumers": {blueprint.name: consumer}},
     )
-    settings = load(spec, environ=os.environ, cwd=Path.cwd())
+    settings = load(spec, environ=environ, cwd=cwd)
     if f"consumers.{blueprint.name}.consumer.group" not in settings.origins:
         raise ConfigError(
             'KafkaConsumerRunner: nobody says which group to join; add "group.id" to the dict of consumer_factory, or'
             " group=… here, or set KAFKA_CONSUMER_GROUP."
         )
-    for warning in settings.warnings:
-        log.warning("settings", warning=warning)
     return settings
 
 
@@ -173,16 +199,15 @@ def _sink(blueprint: Blueprint, made: MadeConsumer, producer: object | None, set
 
 def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, admin: KafkaAdmin | None) -> Ground:
     """What must be there before the start. Raises StartError."""
-    buried_by_hook = blueprint.dlq_publisher is not None
     if admin is not None:
-        return preflight(admin, [replace(own, names={}) if buried_by_hook else own], wait=False)
+        return preflight(admin, [needs(blueprint, own)], wait=False)
     if own.retry_topics.delays:
         raise ConfigError(
             "KafkaConsumerRunner: retry topics need a consumer_factory that returns a dict of configuration."
         )
     ask = made.partitions
     assert ask is not None
-    letters = [] if buried_by_hook else sorted(set(own.dead_letter_topics.values()))
+    letters = sorted(set(needs(blueprint, own).dead_letter_topics.values()))
     try:
         counts = {topic: ask(topic, LOOK_S) for topic in [*own.topics, *letters]}
     except SourceError as error:
@@ -198,12 +223,17 @@ def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, adm
     return Ground(topic_ids={}, letter_partitions={topic: counts[topic] for topic in letters}, tiers={})
 
 
+def needs(blueprint: Blueprint, own: ConsumerSettings) -> ConsumerSettings:
+    """What must be there: no topic for letters, where only the user's publisher knows it."""
+    return own if blueprint.dlq_publisher is None else replace(own, names={})
+
+
 def _publisher(blueprint: Blueprint, settings: Settings, ground: Ground, sink: Sink) -> Publisher:
     own = settings.consumers[blueprint.name]
     if blueprint.dlq_publisher is not None:
         if settings.spool.url is not None:
             log.warning("spool_not_used", why="dlq_publisher buries records, and only letters of ours can be spooled")
-        return HookPublisher(blueprint.dlq_publisher, blueprint.hooks, sink, group=own.group, handler=blueprint.handler)
+        return hook_publisher(HookPublisher, blueprint, settings, sink)
     return Publisher(
         sink,
         topics=own.dead_letter_topics,
@@ -213,6 +243,22 @@ def _publisher(blueprint: Blueprint, settings: Settings, ground: Ground, sink: S
         app_version=settings.app.version,
         form=own.dead_letter.format,
         masking=settings.masking.rules,
+    )
+
+
+P = TypeVar("P", bound=HookPublisher)
+
+
+def hook_publisher(kind: type[P], blueprint: Blueprint, settings: Settings, sink: Sink) -> P:
+    """The user's own `dlq_publisher` in place of letters of ours."""
+    assert blueprint.dlq_publisher is not None
+    return kind(
+        blueprint.dlq_publisher,
+        blueprint.hooks,
+        sink,
+        group=settings.consumers[blueprint.name].group,
+        handler=blueprint.handler,
+        noted=blueprint.noted,
     )
 
 
@@ -226,7 +272,7 @@ def _loop_thread(
     tracing: Tracing | None,
 ) -> LoopThread:
     own, hooks = settings.consumers[blueprint.name], blueprint.hooks
-    plan = plan_from(own, settings, ground, capacity=1, handler=blueprint.handler, retry_floor_s=hooks.retry_floor_s)
+    plan = plan_of(blueprint, settings, ground)
     mailbox = QueueMailbox()
     plain = hooks.call if tracing is None else tracing.traced(hooks.call, plan.group)
     call = returning(plain) if plan.tiers else plain
@@ -242,3 +288,9 @@ def _loop_thread(
     )
     loop.cases.tracing = tracing
     return LoopThread(loop, mailbox, tallies=executor.tallies)
+
+
+def plan_of(blueprint: Blueprint, settings: Settings, ground: Ground) -> Plan:
+    """What the loop needs to know."""
+    own, floor = settings.consumers[blueprint.name], blueprint.hooks.retry_floor_s
+    return plan_from(own, settings, ground, capacity=1, handler=blueprint.handler, retry_floor_s=floor)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 
 from holdfast.core.classification import classify
@@ -17,6 +16,7 @@ from holdfast.decode.annotation import decoder_for
 from holdfast.decode.failures import DECODE_FAILED, SCHEMA_INVALID, tombstone
 from holdfast.observe.logs import Logger, get_logger, logger_for
 from holdfast.runner.checking import LoggerAdapter
+from holdfast.runner.turn import Anytime, Turn
 
 Deserialise = Callable[[str, Any, bytes | None], Any]
 OBJECT = "a JSON object"
@@ -33,7 +33,8 @@ class MessageRefused(DecodeError):
 class Hooks:
     """The user's functions on the way of one record: bytes → `message_factory` → `process_message` → its result.
 
-    Any worker may call it. With `one_at_a_time`, no two functions of the user ever run at the same time.
+    Any worker may call it. With `one_at_a_time`, no two functions of the user ever run at the same time, but for one
+    that was given up after its time-out.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Hooks:
         logger: logging.Logger | LoggerAdapter | None,
         one_at_a_time: bool,
     ) -> None:
-        self._process = process_message
+        self.process = process_message
         self._factory = message_factory
         self._context = message_context
         self._rate = rate_limit_min_delay_ms
@@ -54,7 +55,7 @@ class Hooks:
         self.deserialise: Deserialise | None = None
         plain = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
         self.log: Logger = get_logger("holdfast.runner") if plain is None else logger_for(plain)
-        self.turn: AbstractContextManager[object] = threading.Lock() if one_at_a_time else nullcontext()
+        self.turn = Turn() if one_at_a_time else Anytime()
         self._floor_s = 0.0
 
     def retry_floor_s(self) -> float:
@@ -64,10 +65,10 @@ class Hooks:
     def call(self, message: Message, run: Run) -> None:
         """Handle one record; returns if it succeeded. Raises what the user's functions raise, or say."""
         known: Any = None
-        with self.turn:
+        with self.turn.of(run):
             try:
                 known = self.parse(message)
-                _judge(self._process(known))
+                _judge(self.process(known))
             except Signal:
                 raise
             except Exception as error:

@@ -14,6 +14,7 @@ from holdfast.core.records import Message
 from holdfast.core.returned import original
 from holdfast.core.runs import Case
 from holdfast.core.verdicts import Bury
+from holdfast.deadletter.letter import Letter
 from holdfast.deadletter.publisher import Publisher
 from holdfast.runner.hooks import Hooks, MessageRefused
 
@@ -24,12 +25,13 @@ DlqPublisher = Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True)
-class _Letter(Outgoing):
-    """What `dlq_publisher` is called with."""
+class HookLetter(Outgoing):
+    """What `dlq_publisher` is called with. `about` is the same as a letter of ours, where somebody wants to know."""
 
     message: Message | None = None
     error: BaseException | None = None
     retry_count: int = 0
+    about: Letter | None = None
 
 
 class NoSink:
@@ -49,38 +51,55 @@ class HookPublisher(Publisher):
     growing pauses, for as long as the partition is ours. One call at a time, on a daemon thread.
     """
 
-    def __init__(self, publish: DlqPublisher, hooks: Hooks, sink: Sink, *, group: str, handler: str) -> None:
+    def __init__(
+        self,
+        publish: DlqPublisher,
+        hooks: Hooks,
+        sink: Sink,
+        *,
+        group: str,
+        handler: str,
+        noted: Callable[[Letter], None] | None = None,
+    ) -> None:
         super().__init__(sink, topics={}, partitions={}, group=group, handler=handler, app_version="")
         self._publish = publish
         self._hooks = hooks
-        self._waiting: SimpleQueue[tuple[_Letter, Delivery]] = SimpleQueue()
+        self._noted = noted
+        self._waiting: SimpleQueue[tuple[HookLetter, Delivery]] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def letter(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Outgoing:  # noqa: ARG002
+    def letter(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Outgoing:
         told = error.__cause__ if isinstance(error, MessageRefused) and error.__cause__ is not None else error
-        return _Letter(WHERE, None, message=original(case.message), error=told, retry_count=max(0, case.failures - 1))
+        about = None if self._noted is None else self.compose(case, told, verdict, classification=classification)
+        retries = max(0, case.failures - 1)
+        return HookLetter(WHERE, None, message=original(case.message), error=told, retry_count=retries, about=about)
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        if not isinstance(outgoing, _Letter):
+        if not isinstance(outgoing, HookLetter):
             super().send(outgoing, delivered)
-            return
+        else:
+            self.hand_over(outgoing, delivered)
+
+    def hand_over(self, letter: HookLetter, delivered: Delivery) -> None:
+        """To the thread that calls the user's publisher."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="runner-dlq", daemon=True)
             self._thread.start()
-        self._waiting.put((outgoing, delivered))
+        self._waiting.put((letter, delivered))
 
     def _run(self) -> None:
         while True:
             letter, delivered = self._waiting.get()
-            delivered(self._outcome(letter))
+            delivered(self.outcome(letter))
 
-    def _outcome(self, letter: _Letter) -> Receipt | SinkError:
+    def outcome(self, letter: HookLetter) -> Receipt | SinkError:
+        """Call the user's publisher; blocks as long as that does."""
         hooks, message = self._hooks, letter.message
         if message is None:
             return SinkError("A letter without a record.", fault=Fault.FATAL, code="NO_RECORD")
         known: Any = None
         try:
-            with hooks.turn:
+            with hooks.turn.of(None):
                 known = hooks.as_far_as_known(message)
                 said = self._publish(known, letter.error, retry_count=letter.retry_count)
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the error becomes an outcome
@@ -90,6 +109,8 @@ class HookPublisher(Publisher):
             hooks.log.info(
                 "dead_letter_published", **hooks.about(known), retry_count=letter.retry_count, **_place(message)
             )
+            if self._noted is not None and letter.about is not None:
+                self._noted(letter.about)
             return Receipt(WHERE, message.partition(), -1)  # where it is, only the hook knows
         returned = "False" if said is False else f"something of type {type(said).__name__}"
         text = f"dlq_publisher returned {returned}; only None and True mean that it is published"

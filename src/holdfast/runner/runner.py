@@ -6,14 +6,17 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.core.policies import DeadLetterPolicy
+from holdfast.observe.exposition import exposition
 from holdfast.observe.logs import get_logger
-from holdfast.runner.assembly import Assembled, Blueprint, assemble
+from holdfast.runner.assembly import Assembled, Blueprint, assemble, looked_at
 from holdfast.runner.checking import LoggerAdapter, refuse
 from holdfast.runner.hooks import Hooks
 from holdfast.runner.retry import policy_of
+from holdfast.settings import Settings
 
 log = get_logger("holdfast.runner")
 
@@ -86,7 +89,9 @@ class KafkaConsumerRunner:
             "cleanup_callback": cleanup_callback,
         }
         refuse(must, may, logger)
-        self._blueprint = Blueprint(
+        self.hooks = frozenset(name for name, hook in may.items() if hook is not None)
+        """Which of the optional ones there are, by name."""
+        self.blueprint = Blueprint(
             consumer_factory=consumer_factory,
             producer_factory=producer_factory,
             hooks=Hooks(
@@ -130,7 +135,7 @@ class KafkaConsumerRunner:
         if self._cleanup_callback is not None:
             self._at_end.append(("cleanup_callback", self._cleanup_callback))
         try:
-            assembled = assemble(self._blueprint, self._leave)
+            assembled = assemble(self.blueprint, self._leave)
             self._begin()
             with self._lock:
                 self._assembled = assembled
@@ -142,6 +147,22 @@ class KafkaConsumerRunner:
         if code:
             raise SystemExit(code)
         return code
+
+    def settings(self, *, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Settings:
+        """The settings that hold for this runner here and now. Calls consumer_factory; a consumer that it returns is
+        closed again. Raises ConfigError with every problem.
+        """
+        told = os.environ if environ is None else environ
+        settings, _ = looked_at(self.blueprint, environ=told, cwd=cwd or Path.cwd())
+        return settings
+
+    def metrics(self) -> str:
+        """All metrics in Prometheus' text format, for a health server of your own: answer `/metrics` with it. Empty
+        until `run` has put everything together. Any thread.
+        """
+        with self._lock:
+            seen = self._assembled.seen if self._assembled is not None else None
+        return "" if seen is None else exposition(seen.families(), open_metrics=False)
 
     def stop(self) -> None:
         """Ask for the end, as SIGTERM does, from any thread."""

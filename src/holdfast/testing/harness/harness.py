@@ -20,7 +20,8 @@ from holdfast.testing.harness.said import Place, Said
 
 if TYPE_CHECKING:
     from holdfast.app.application import App
-    from holdfast.settings import Settings
+    from holdfast.runner import KafkaConsumerRunner
+    from holdfast.testing.harness.tested import Tested
 
 SETTLE_S = 2 * 86_400.0
 """How long records may take by the app's own clock, which in memory costs nothing: the longest retry topic is a day."""
@@ -40,15 +41,17 @@ class NotSettled(HoldfastError, AssertionError):
 class Harness:
     """An app under test. What has become of records is known after `send` or `settle`."""
 
-    def __init__(self, backend: Backend, settings: Settings, said: Said, *, settle_s: float) -> None:
+    def __init__(self, backend: Backend, tested: Tested, said: Said, *, settle_s: float) -> None:
         self._backend = backend
         self._said = said
         self._settle_s = settle_s
-        self._topics = sorted({topic for own in settings.consumers.values() for topic in own.topics})
-        letters = {topic for own in settings.consumers.values() for topic in own.dead_letter_topics.values()}
-        self._letter_topics = sorted(letters)
+        self._topics = sorted({topic for own in tested.needs() for topic in own.topics})
+        self._letter_topics = sorted({topic for own in tested.needs() for topic in own.dead_letter_topics.values()})
+        self._noted = tested.noted
         self.dead: list[Letter] = []
-        """Dead letters, as `holdfast dlq show` would read them."""
+        """Dead letters, as `holdfast dlq show` would read them; of a runner with a `dlq_publisher` of its own, what
+        that was told, in the same words.
+        """
         self.processed: list[Record] = []
         """Records that a handler has finished, once per record, whatever it took."""
         self.discarded: list[Record] = []
@@ -94,7 +97,8 @@ class Harness:
         return self._said.retries[_place(record)]
 
     async def _sort_out(self) -> None:
-        self.dead = [read(one) for topic in self._letter_topics for one in await self._backend.records(topic)]
+        found = [read(one) for topic in self._letter_topics for one in await self._backend.records(topic)]
+        self.dead = found + self._noted
         dead = {(letter.topic, letter.partition, letter.offset) for letter in self.dead}
         records = [record for topic in self._topics for record in await self._backend.records(topic)]
         self.discarded = [record for record in records if _place(record) in self._said.discarded]
@@ -108,32 +112,35 @@ def _place(record: Record) -> Place:
 
 @asynccontextmanager
 async def harness(
-    app: App,
+    app: App | KafkaConsumerRunner,
     *,
     topics: Sequence[str] = (),
     partitions: int = 4,
     environ: Mapping[str, str] | None = None,
     kafka: str | None = None,
 ) -> AsyncIterator[Harness]:
-    """Run the app until the block ends: in memory, or on the broker at the address `kafka`.
+    """Run the app, or the runner, until the block ends: in memory, or on the broker at the address `kafka`.
 
     Settings come from the code and from `environ` alone, so that a test does not depend on where it runs. Its
-    topics, and those in `topics` that handlers send to, are made with so many partitions. Raises ConfigError, and in
-    memory whatever a handler's Halt says.
+    topics, and those in `topics` that handlers send to, are made with so many partitions. Of a runner's hooks those on
+    the way of a record are called; `producer_factory` and those of the start and the end are not. Raises ConfigError,
+    and in memory whatever a handler's Halt says.
     """
-    settings = app.settings(environ=environ or {}, cwd=NOWHERE)
+    from holdfast.testing.harness.tested import tested
+
+    subject = tested(app, environ=environ or {}, cwd=NOWHERE)
     address = kafka or os.environ.get(KAFKA_VARIABLE)
     backend: Backend
     if address:
         from holdfast.testing.harness.real import Real
 
-        backend = await asyncio.to_thread(Real, app.chosen(), settings, address, topics=topics, partitions=partitions)
+        backend = await asyncio.to_thread(Real, subject, address, topics=topics, partitions=partitions)
     else:
         from holdfast.testing.harness.memory import Memory
 
-        backend = Memory(app.chosen(), settings, partitions=partitions)
+        backend = Memory(subject, partitions=partitions)
     with Said(frozenset(backend.groups)) as said:
         try:
-            yield Harness(backend, settings, said, settle_s=REAL_SETTLE_S if address else SETTLE_S)
+            yield Harness(backend, subject, said, settle_s=REAL_SETTLE_S if address else SETTLE_S)
         finally:
             await backend.close()

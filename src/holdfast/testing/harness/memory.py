@@ -1,5 +1,6 @@
 # ruff: noqa: ARG002 - ports have arguments that nothing in memory needs
-"""An app in memory: the real loop, handlers and letters on the simulator's broker, with nothing going wrong by itself.
+"""An app, or a runner, in memory: the real loop, handlers and letters on the simulator's broker, with nothing going
+wrong by itself.
 
 Time is simulated: whoever waits lets it pass at once. Only while a coroutine of the user waits for something real does
 it go as fast as real time.
@@ -15,24 +16,17 @@ from types import TracebackType
 from typing import Any
 from zlib import crc32
 
-from holdfast.app.application import Consumer
-from holdfast.app.assembly import handlers_of, plan_of
 from holdfast.core.errors import Halt
 from holdfast.core.ports import Delivery, Mailbox, Outgoing, Receipt
 from holdfast.core.records import Record, TopicPartition
 from holdfast.core.runs import Run
-from holdfast.deadletter.publisher import Publisher
 from holdfast.kafka.admin import KafkaAdmin, TopicFacts
 from holdfast.observe.tally import Tally
-from holdfast.runtime.batch_handler import BatchHandler
 from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
-from holdfast.runtime.handler import Handler
 from holdfast.runtime.loop import Loop
-from holdfast.runtime.plan import Plan
 from holdfast.runtime.preflight import preflight
-from holdfast.runtime.returning import returning, returning_async
 from holdfast.runtime.walk import walk, walk_async
-from holdfast.settings import Settings
+from holdfast.testing.harness.tested import Member, Tested
 from holdfast.testing.simulator.process import Process
 from holdfast.testing.simulator.settings import WorldSettings
 from holdfast.testing.simulator.world import FINISHED, Seat, Step, World
@@ -180,49 +174,29 @@ class TestExecutor:
 class Memory:
     """Implements `backend.Backend`."""
 
-    def __init__(self, consumers: Sequence[Consumer], settings: Settings, *, partitions: int) -> None:
+    def __init__(self, tested: Tested, *, partitions: int) -> None:
         self._world = World(seed=0, settings=CALM)
         self._partitions = partitions
         self._admin = MemoryAdmin(self._world, partitions)
         self._sink = TestSink(self._world, partitions)
-        chosen = [settings.consumers[consumer.name] for consumer in consumers]
-        ground = preflight(self._admin, chosen, wait=False)
-        handlers = handlers_of(list(consumers), settings)
+        ground = preflight(self._admin, tested.needs(), wait=False)
         self._loops: list[Loop] = []
         self._executors: list[TestExecutor] = []
         self.groups: dict[str, tuple[str, ...]] = {}
-        for consumer in consumers:
-            plan = plan_of(consumer, settings.consumers[consumer.name], settings, ground)
-            publisher = Publisher(
-                self._sink,
-                topics=plan.dead_letter_topics,
-                partitions=ground.letter_partitions,
-                group=plan.group,
-                handler=plan.handler,
-                app_version=plan.app_version,
-                form=settings.consumers[consumer.name].dead_letter.format,
-                masking=settings.masking.rules,
-            )
-            call = self._call(handlers[consumer.name], plan, is_async=consumer.shape.is_async)
+        for member in tested.members(ground, self._sink):
+            plan = member.plan
             self.groups[plan.group] = self.groups.get(plan.group, ()) + plan.subscription
-            main = self._main(plan, publisher, call, is_async=consumer.shape.is_async)
-            self._world.spawn(plan.name, main, group=plan.group)
+            self._world.spawn(plan.name, self._main(member), group=plan.group)
 
-    def _call(self, handler: Handler | BatchHandler, plan: Plan, *, is_async: bool) -> Any:
-        if is_async:
-            plain = handler.call_async(self._sink)
-            return returning_async(plain) if plan.tiers else plain
-        return returning(handler.call(self._sink)) if plan.tiers else handler.call(self._sink)
-
-    def _main(self, plan: Plan, publisher: Publisher, call: Any, *, is_async: bool) -> Callable[[Seat], Step]:
+    def _main(self, member: Member) -> Callable[[Seat], Step]:
         def main(seat: Seat) -> Step:
-            executor = TestExecutor(call, seat.mailbox, seat.process, is_async=is_async)
+            executor = TestExecutor(member.call, seat.mailbox, seat.process, is_async=member.is_async)
             loop = Loop(
-                plan,
+                member.plan,
                 source=seat.source,
                 executor=executor,
                 mailbox=seat.mailbox,
-                publisher=publisher,
+                publisher=member.publisher,
                 clock=self._world.clock,
                 random=Random(0),
             )

@@ -11,8 +11,6 @@ from dataclasses import replace
 
 import confluent_kafka
 
-from holdfast.app.application import Consumer
-from holdfast.app.assembly import assemble
 from holdfast.core.errors import SinkError, StartError
 from holdfast.core.ports import Outgoing, Receipt
 from holdfast.core.records import Record, TopicPartition
@@ -21,23 +19,27 @@ from holdfast.kafka.sink import KafkaSink
 from holdfast.runtime.clients import connection_of
 from holdfast.runtime.lifecycle import LoopThread
 from holdfast.settings import Settings
+from holdfast.testing.harness.tested import Tested
 from holdfast.testing.topics import ExistingBroker
 
 PAUSE_S = 0.02
 JOIN_S = 60.0
 ANSWER_S = 30.0
+NOT_YET = (
+    confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+    confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
+)
+"""What a broker that is busy says of a partition that was made a moment ago."""
 
 
 class Real:
     """Implements `backend.Backend`. The app runs in threads of this process, as `app.run` would."""
 
-    def __init__(
-        self, consumers: list[Consumer], settings: Settings, address: str, *, topics: Sequence[str], partitions: int
-    ) -> None:
+    def __init__(self, tested: Tested, address: str, *, topics: Sequence[str], partitions: int) -> None:
         self._broker = ExistingBroker(address)
-        self._settings = _of_its_own(settings, address)
+        self._settings = _of_its_own(tested.settings, address)
         self._partitions = partitions
-        own = self._settings.consumers.values()
+        own = tested.needs()
         known = {*topics, *(topic for one in own for topic in one.topics)}
         for topic in known:
             self._make(topic)
@@ -48,7 +50,7 @@ class Real:
         for topic in {*known, *(topic for one in own for topic in one.dead_letter_topics.values())}:
             self._mark(topic)
         self._sink = KafkaSink(sink_properties(connection_of(self._settings.kafka)))
-        self._assembled = assemble(consumers, self._settings, wait=False)
+        self._assembled = tested.assembled(self._settings)
         self._code: int | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-harness", daemon=True)
         self._thread.start()
@@ -90,8 +92,15 @@ class Real:
 
     def _end(self, place: TopicPartition) -> int:
         asked = confluent_kafka.TopicPartition(*place)
-        _, high = self._reader.get_watermark_offsets(asked, timeout=ANSWER_S)
-        return int(high)
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                _, high = self._reader.get_watermark_offsets(asked, timeout=ANSWER_S)
+                return int(high)
+            except confluent_kafka.KafkaException as error:
+                if error.args[0].code() not in NOT_YET or time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE_S)
 
     async def produce(self, outgoing: Outgoing) -> Receipt:
         loop = asyncio.get_running_loop()
