@@ -7,6 +7,7 @@ from typing import Final
 
 from holdfast.audit.clause import Finding, Look, each, failed, not_applicable, overruled, passed, whole
 from holdfast.audit.decisions import CHOSEN_BY_NAME, GUARDS, SPOOL
+from holdfast.audit.look_hooks import OWN_PUBLISHER
 from holdfast.audit.subject import Asked, Subject
 
 
@@ -32,6 +33,8 @@ def letters_as(form: str, whose: str) -> Look:
     """Letters have the shape that this document wants; that of another, taken by name, is as good."""
 
     def look(one: Asked) -> Finding:
+        if "dlq_publisher" in one.hooks:
+            return not_applicable(OWN_PUBLISHER)
         if one.own.dead_letter.format == form:
             return passed(f"Letters are written as {form}.")
         return overruled(CHOSEN_BY_NAME, f"Letters are written as {one.own.dead_letter.format}, not as {whose} has it.")
@@ -51,6 +54,8 @@ def letter_topics_as(document: str) -> Look:
     words, _ = _LETTER_NAMES[document]
 
     def look(one: Asked) -> Finding:
+        if "dlq_publisher" in one.hooks:
+            return not_applicable(OWN_PUBLISHER)
         styles = {_style(one, topic, name) for topic, name in one.own.dead_letter_topics.items()}
         names = ", ".join(sorted(set(one.own.dead_letter_topics.values())))
         if styles == {document}:

@@ -9,6 +9,7 @@ from holdfast.audit.decisions import (
     JITTER_AFTER_THE_CAP,
     RETRY_SUM_WARNS,
 )
+from holdfast.audit.look_hooks import OWN_SERVER
 from holdfast.audit.subject import Asked, Subject
 from holdfast.core import policies
 from holdfast.core.policies import RetryPolicy
@@ -71,6 +72,8 @@ def capped(one: Asked) -> Finding:
 @each
 def rate_limited(one: Asked) -> Finding:
     rate = one.own.rate
+    if "rate_limit_min_delay_ms" in one.hooks:
+        return passed("No retry waits less than rate_limit_min_delay_ms() says.")
     if rate is None:
         return not_applicable("No rate is configured. If the handler calls something that bears only so much, set one.")
     if rate.min_delay_ms > 0:
@@ -171,6 +174,10 @@ def poll_records(one: Asked) -> Finding:
 
 @whole
 def metrics_are_exposed(subject: Subject) -> Finding:
+    if subject.serves_itself and not subject.settings.metrics.otel:
+        return not_applicable(
+            f"{OWN_SERVER}: answer /metrics with runner.metrics(), or set HOLDFAST_METRICS_OTEL=true."
+        )
     if subject.settings.health.enabled or subject.settings.metrics.otel:
         return passed("/metrics is served." if subject.settings.health.enabled else "Exported through OpenTelemetry.")
     return failed(
@@ -180,6 +187,8 @@ def metrics_are_exposed(subject: Subject) -> Finding:
 
 @whole
 def health_is_served(subject: Subject) -> Finding:
+    if subject.serves_itself:
+        return passed(f"{OWN_SERVER}.")
     if subject.settings.health.enabled:
         return passed(f"/health on port {subject.settings.health.port}.")
     return failed("Health is not served.", "Remove HEALTH_CHECK_ENABLED=false.")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.audit.clause import STATUSES, Clause, Finding, Status, not_applicable
+from holdfast.audit.look_hooks import in_its_place
 from holdfast.audit.subject import Record, Subject
 from holdfast.audit.table import CLAUSES
 from holdfast.core.errors import ConfigError
@@ -44,7 +45,8 @@ def _examined(clause: Clause, subject: Subject, *, ignored: bool) -> Result:
     if ignored:
         found: Iterable[Finding] = [not_applicable("Left out by --ignore.")]
     elif clause.look is None:
-        found = [Finding(status="kept", reason=f"Kept by holdfast, whatever an app says ({clause.evidence.code}).")]
+        kept = Finding(status="kept", reason=f"Kept by holdfast, whatever an app says ({clause.evidence.code}).")
+        found = [in_its_place(clause, subject) or kept]
     else:
         found = [_weighed(one, subject.overruled.get(clause.id)) for one in clause.look(subject)]
     heaviest_first = sorted(found, key=lambda one: STATUSES.index(one.status))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from holdfast.app import App
 from holdfast.core.classification import RuleBook
 from holdfast.core.sensitive import CardNumbers
+from holdfast.runner import KafkaConsumerRunner
 from holdfast.settings import ConsumerSettings, Settings
 
 MOST_BYTES = 1_000_000
@@ -32,6 +34,8 @@ class Asked:
     takes: Any
     sensitive: CardNumbers | None
     env: str
+    hooks: frozenset[str] = frozenset()
+    """Of a runner: what functions of the user's own do in place of holdfast, by the names of the hooks."""
 
     @property
     def book(self) -> RuleBook:
@@ -52,22 +56,36 @@ class Record:
 
 
 class Subject:
-    """An app to be examined. Reads files of `folder` when they are asked for; asks no broker."""
+    """An app, or a runner, to be examined. Reads files of `folder` when they are asked for; asks no broker."""
 
-    def __init__(self, app: App, settings: Settings, folder: Path | None) -> None:
+    def __init__(self, consumers: list[Asked], settings: Settings, folder: Path | None) -> None:
+        self.consumers = consumers
         self.settings = settings
         self.folder = folder
-        self.consumers = [
-            Asked(settings.consumers[one.name], one.shape.annotation, one.sensitive, settings.app.env)
-            for one in app.consumers.values()
-        ]
 
     @classmethod
     def of(
-        cls, app: App, *, cwd: Path, folder: Path | None = None, environ: Mapping[str, str] | None = None
+        cls,
+        app: App | KafkaConsumerRunner,
+        *,
+        cwd: Path,
+        folder: Path | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> Subject:
         """`folder` None: found by the place of the code. Raises ConfigError with every problem of the settings."""
-        return cls(app, app.settings(environ=environ, cwd=cwd), folder or project_of(app, cwd))
+        settings = app.settings(environ=environ, cwd=cwd)
+        if isinstance(app, KafkaConsumerRunner):
+            return cls([_asked_of(app, settings)], settings, folder or project_of([app.blueprint.hooks.process], cwd))
+        consumers = [
+            Asked(settings.consumers[one.name], one.shape.annotation, one.sensitive, settings.app.env)
+            for one in app.consumers.values()
+        ]
+        return cls(consumers, settings, folder or project_of([one.function for one in app.consumers.values()], cwd))
+
+    @property
+    def serves_itself(self) -> bool:
+        """A health server of the user's own stands in for holdfast's."""
+        return any("health_server_start" in one.hooks for one in self.consumers)
 
     @cached_property
     def readme(self) -> str | None:
@@ -107,12 +125,18 @@ class Subject:
         return self.folder is not None and next(self.folder.glob(pattern), None) is not None
 
 
-def project_of(app: App, cwd: Path) -> Path | None:
+def _asked_of(runner: KafkaConsumerRunner, settings: Settings) -> Asked:
+    """What comes out of `message_factory` was checked by it; without one, anything may come."""
+    takes = object if "message_factory" in runner.hooks else dict
+    return Asked(settings.consumers[runner.blueprint.name], takes, None, settings.app.env, runner.hooks)
+
+
+def project_of(functions: Iterable[object], cwd: Path) -> Path | None:
     """The nearest folder around the code that looks like a project, or that of the code itself; None for code that is
     installed. Not searched beyond a repository or the user's home.
     """
-    for consumer in app.consumers.values():
-        code = getattr(inspect.unwrap(consumer.function), "__code__", None)
+    for function in functions:
+        code = _code_of(function)
         if code is None:
             continue
         file = (cwd / code.co_filename).resolve()
@@ -131,3 +155,10 @@ def _around(file: Path) -> Path:
         if (folder / ".git").exists():
             break
     return file.parent
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """Of a function, or of an object that is called like one."""
+    plain = inspect.unwrap(function)
+    called = plain if hasattr(plain, "__code__") else inspect.getattr_static(type(plain), "__call__", None)
+    return getattr(called, "__code__", None)

@@ -69,6 +69,9 @@ def check(
     A rule that is not for this app is overruled by writing down why: a record in docs/decisions (or docs/adr), such as
     0004-no-timeouts.md, with the line `Overrules: standard:9.3.3`.
 
+    A KafkaConsumerRunner is checked in the same way; what functions of its own do instead of holdfast cannot be seen,
+    and is not applicable.
+
     \b
     A rule is named by its document and its place in it, such as standard:5.1.4. The documents:
       standard  the consumer standard: errors, retries, letters, commits, groups, logs, tests
@@ -81,6 +84,7 @@ def check(
       holdfast check app:app
       holdfast check app:app --all
       holdfast check app:app --only standard --strict --json
+      holdfast check consumer:runner
       holdfast check --list
 
     Exit codes: 0 no MUST rule is broken, 1 some are (with --strict SHOULD rules count, too), 2 the app cannot be loaded
@@ -96,9 +100,9 @@ def check(
         if target is None:
             _list(clauses, as_json=as_json)
             return
-        from holdfast.cli.loading import load_app
+        from holdfast.cli.loading import load_app_or_runner
 
-        subject = Subject.of(load_app(target, cwd=Path.cwd()), cwd=Path.cwd(), folder=project)
+        subject = Subject.of(load_app_or_runner(target, cwd=Path.cwd()), cwd=Path.cwd(), folder=project)
         results = examine(subject, ignore=ignore, clauses=clauses)
         code = exit_code(results, strict=strict)
         if as_json:

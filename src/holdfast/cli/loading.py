@@ -8,12 +8,15 @@ import importlib.machinery
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.app import App
 from holdfast.cli.errors import LoadError, place_of, sentence
 from holdfast.core.errors import ConfigError
 from holdfast.observe.clean import clean_error, clean_text
+
+if TYPE_CHECKING:
+    from holdfast.runner import KafkaConsumerRunner
 
 DEFAULT_ATTRIBUTE = "app"
 EXAMPLE = "Write it as module:app or path/to/file.py:app."
@@ -62,6 +65,26 @@ def load_app(text: str, *, cwd: Path) -> App:
     Raises LoadError, or ConfigError if the module's own use of holdfast is wrong.
     """
     target = Target.parse(text)
+    module = _module(target, cwd)
+    value = _value_in(module, target)
+    if isinstance(value, App):
+        return value
+    raise LoadError(_no_app(value, module, target))
+
+
+def load_app_or_runner(text: str, *, cwd: Path) -> App | KafkaConsumerRunner:
+    """The same for commands that take both."""
+    from holdfast.runner import KafkaConsumerRunner
+
+    target = Target.parse(text)
+    module = _module(target, cwd)
+    value = _value_in(module, target)
+    if isinstance(value, App | KafkaConsumerRunner):
+        return value
+    raise LoadError(_no_app(value, module, target))
+
+
+def _module(target: Target, cwd: Path) -> ModuleType:
     name = target.module
     roots = _roots(cwd)
     if target.file is not None:
@@ -70,7 +93,7 @@ def load_app(text: str, *, cwd: Path) -> App:
     sys.path[:0] = [str(root) for root in roots if str(root) not in sys.path]
     module = _import(name, target, cwd)
     _must_be_that_file(module, target, cwd)
-    return _app_in(module, target)
+    return module
 
 
 def _roots(cwd: Path) -> list[Path]:
@@ -150,7 +173,7 @@ def _must_be_that_file(module: ModuleType, target: Target, cwd: Path) -> None:
         )
 
 
-def _app_in(module: ModuleType, target: Target) -> App:
+def _value_in(module: ModuleType, target: Target) -> object:
     value: Any = module
     for part in target.attribute.split("."):
         try:
@@ -159,20 +182,27 @@ def _app_in(module: ModuleType, target: Target) -> App:
             raise LoadError(f"{target.module} has no {target.attribute!r}.{_apps_hint(module, target)}") from None
         except Exception as error:  # a module's own __getattr__
             raise LoadError(f"{target.module}:{target.attribute} cannot be read: {sentence(error)}") from error
-    if isinstance(value, App):
-        return value
-    kind = type(value).__name__
-    said = f"{target.module}:{target.attribute} is not an App; it is of type {kind}."
+    return value
+
+
+def _no_app(value: object, module: ModuleType, target: Target) -> str:
+    where = f"{target.module}:{target.attribute}"
+    if type(value).__name__ == "KafkaConsumerRunner":
+        return f"{where} is a KafkaConsumerRunner, which runs itself ({target.attribute}.run()); this takes an App."
+    said = f"{where} is not an App; it is of type {type(value).__name__}."
     if isinstance(value, type) and issubclass(value, App):
-        said = f"{target.module}:{target.attribute} is the class App, not an object of it."
+        said = f"{where} is the class App, not an object of it."
     hint = _apps_hint(module, target)
     if callable(value) and not isinstance(value, type) and "Did you mean" not in hint:
         hint = f" If it makes one, call it in the module: `app = {target.attribute}()`."
-    raise LoadError(said + hint)
+    return said + hint
 
 
 def _apps_hint(module: ModuleType, target: Target) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, App) and not name.startswith("_")]
+    runners = [name for name, value in vars(module).items() if type(value).__name__ == "KafkaConsumerRunner"]
+    if runners and not names:
+        return f" It has a KafkaConsumerRunner: {target.module}:{runners[0]}."
     if not names:
         return ' It has no App at all; make one with `app = App("name")`.'
     if len(names) == 1:

@@ -1,0 +1,26 @@
+"""Rules that holdfast keeps whatever an app says, but not for a runner whose own functions stand in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.audit import evidence as e
+from holdfast.audit.clause import Clause, Evidence, Finding, not_applicable
+from holdfast.audit.subject import Subject
+
+OWN_PUBLISHER: Final = "dlq_publisher writes the letters, and what they look like and where they go is in its code."
+OWN_SERVER: Final = "health_server_start serves in place of holdfast"
+
+_REPLACED: Final[Mapping[str, tuple[str, tuple[Evidence, ...]]]] = {
+    "dlq_publisher": (OWN_PUBLISHER, (e.BYTES_KEPT, e.CAUSES, e.LETTER_TOPIC_MADE, e.REPLAYED)),
+    "health_server_start": (f"{OWN_SERVER}.", (e.HEALTH_SHOWS, e.STUCK)),
+}
+
+
+def in_its_place(clause: Clause, subject: Subject) -> Finding | None:
+    """None: nothing stands in the place of what keeps this rule."""
+    for hook, (reason, evidence) in _REPLACED.items():
+        if clause.evidence in evidence and any(hook in one.hooks for one in subject.consumers):
+            return not_applicable(reason)
+    return None
