@@ -20,7 +20,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo picture examples test test-full test-prometheus check docs docs-serve format bench kafka needs lock clean always
+.PHONY: help setup demo picture examples test test-full test-prometheus lint-deploy check docs docs-serve format bench kafka needs lock clean always
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +54,9 @@ test-full: needs setup kafka check ## the long tests and the examples, too
 test-prometheus: needs setup kafka ## the alerts and the dashboard against a real Prometheus (Debian: apt install prometheus)
 	@tools/needs prometheus promtool
 	$(BIN)/pytest -m prometheus tests/monitoring $(PYTEST_ARGS)
+
+lint-deploy: setup ## what `holdfast new` writes for a deployment: hadolint, Kubernetes' and compose's schemas, systemd
+	@tools/lint-deploy $(BIN)
 
 check: setup ## format, lint, types, layers, documentation; changes nothing
 	$(BIN)/ruff format --check

@@ -29,7 +29,7 @@ def test_the_core_has_exactly_three_dependencies() -> None:
 
 
 def test_there_are_locks() -> None:
-    assert [lock.name for lock in LOCKS] == ["demo.lock", "dev.lock", "java.lock"]
+    assert [lock.name for lock in LOCKS] == ["demo.lock", "deploy.lock", "dev.lock", "java.lock"]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.name))

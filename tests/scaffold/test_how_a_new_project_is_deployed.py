@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import re
+import tomllib
 from collections.abc import Mapping
 from configparser import RawConfigParser
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import click
+import msgspec
 import pytest
 
 from holdfast import App
@@ -17,8 +19,11 @@ from holdfast.cli import main
 from holdfast.core.exit_codes import NOT_RESTARTED
 from holdfast.scaffold import Names, planned
 from holdfast.settings import Settings
+from tests.project.files import ROOT
+from tests.scaffold import keda
 from tools.reference import health
 
+yaml: Any = importlib.import_module("yaml")
 NAMES = Names.of("shop_pay", "orders.payment.v1")
 FILES: Mapping[PurePosixPath, str] = planned(NAMES).files
 DNS = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -26,7 +31,6 @@ SPARE_S = 5
 
 
 def documents(name: str) -> list[dict[str, Any]]:
-    yaml: Any = importlib.import_module("yaml")
     return list(yaml.safe_load_all(FILES[PurePosixPath(name)]))
 
 
@@ -113,6 +117,73 @@ def test_it_is_scaled_by_the_lag_of_its_own_group_and_never_beyond_the_partition
     [partitions] = [part for part in COMPOSE["services"]["topics"]["command"] if part.startswith("--partitions=")]
     assert SCALED["spec"]["maxReplicaCount"] == int(partitions.partition("=")[2])
     assert SCALED["spec"]["minReplicaCount"] >= 1
+
+
+def test_every_field_is_one_that_keda_knows() -> None:
+    made = msgspec.convert(SCALED, keda.ScaledObject)
+    assert made.spec.min_replica_count <= made.spec.max_replica_count
+    wrong = msgspec.json.decode(msgspec.json.encode(SCALED))
+    wrong["spec"]["triggers"][0]["metadata"]["lagTreshold"] = "5"
+    with pytest.raises(msgspec.ValidationError, match="lagTreshold"):
+        msgspec.convert(wrong, keda.ScaledObject)
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile, comments left out and lines joined."""
+    text = re.sub(r"(?m)^#.*\n", "", FILES[PurePosixPath("Dockerfile")]).replace("\\\n", " ")
+    return [
+        (word.upper(), rest.strip()) for word, _, rest in (line.partition(" ") for line in text.split("\n") if line)
+    ]
+
+
+def test_the_image_is_slim_without_root_and_asks_for_its_health() -> None:
+    found = instructions()
+    last = dict(found)
+    assert [rest for word, rest in found if word == "FROM"] == ["python:3.13-slim"]
+    assert last["USER"] == "1000:1000"
+    assert any("groupadd --gid 1000" in rest and "useradd --uid 1000" in rest for word, rest in found if word == "RUN")
+    assert found.index(("USER", "1000:1000")) > max(n for n, (word, _) in enumerate(found) if word in ("RUN", "COPY"))
+    check = last["HEALTHCHECK"]
+    assert {"--interval=30s", "--timeout=10s", "--start-period=40s", "--retries=3"} <= set(check.split())
+    asks = msgspec.json.decode(check.partition("CMD ")[2])
+    assert asks[:2] == ["python", "-c"]
+    compile(asks[2], "HEALTHCHECK", "exec")
+    assert "/health'" in asks[2]
+    assert "HEALTH_CHECK_PORT" in asks[2]
+    assert msgspec.json.decode(last["ENTRYPOINT"]) == ["shop_pay-consumer"], "a list: SIGTERM reaches it, and no shell"
+    assert last["EXPOSE"] == str(CONTAINER["ports"][0]["containerPort"])
+    names = [rest.split() for word, rest in found if word == "COPY"]
+    assert names[0][0] == "pyproject.toml", "dependencies before the code"
+    assert all((source in {path.parts[0] for path in FILES}) for *sources, _ in names for source in sources)
+
+
+def test_the_entry_point_of_the_image_is_one_of_the_package() -> None:
+    project = tomllib.loads(FILES[PurePosixPath("pyproject.toml")])["project"]
+    assert project["scripts"] == {"shop_pay-consumer": "shop_pay.app:main"}
+    assert "def main()" in FILES[PurePosixPath("src/shop_pay/app.py")]
+
+
+def test_compose_waits_for_what_the_consumer_needs(tmp_path: Path) -> None:
+    services = COMPOSE["services"]
+    own = services["consumer"]
+    assert own["build"] == "."
+    for name, needed in own["depends_on"].items():
+        assert name in services
+        healthy = needed["condition"] == "service_healthy"
+        assert ("healthcheck" in services[name]) == healthy, f"{name} can say so"
+    settings = settings_under({name: str(value) for name, value in own["environment"].items()}, tmp_path)
+    assert (settings.kafka.brokers, settings.consumers["handle"].group) == (("kafka:29092",), NAMES.group)
+    assert "kafka:29092" in services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert own["environment"]["POSTGRES_DB"] == services["postgres"]["environment"]["POSTGRES_DB"]
+
+
+def test_the_probes_in_the_documentation_are_those_of_the_manifest() -> None:
+    page = (ROOT / "docs/how-to/monitor.md").read_text()
+    [block] = re.findall(r'```yaml title="in a Kubernetes container"\n(.*?)```', page, re.DOTALL)
+    told = yaml.safe_load(block)
+    assert {name: probe["httpGet"]["path"] for name, probe in told.items()} == {
+        name: CONTAINER[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
 
 
 def test_systemd_starts_it_again_as_a_supervisor_would_and_signals_the_supervisor_alone() -> None:
