@@ -18,7 +18,8 @@ NAMES = sorted(path.parent.name for path in Path(__file__).parent.glob("*/story.
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
-def main(names: Sequence[str]) -> None:
+@click.option("--short", is_flag=True, help="Few records and one or two faults each, as `make test` does it.")
+def main(names: Sequence[str], *, short: bool) -> None:
     """Run examples against a Kafka and a PostgreSQL that are started for them. Without a name: all of them."""
     wrong: list[str] = []
     began = time.monotonic()
@@ -26,7 +27,7 @@ def main(names: Sequence[str]) -> None:
         for name in names or NAMES:
             at = time.monotonic()
             try:
-                account = import_module(f"examples.{name}.story").story(stage)
+                account = import_module(f"examples.{name}.story").story(stage, short=short)
             except NotInTime as error:
                 click.echo(f"{name}: {error}", err=True)
                 wrong.append(name)

@@ -15,7 +15,7 @@ from examples.stage.stage import Stage
 TOPIC = "fraud.card.decisions.v1"
 LETTERS = "fraud.card.decisions.v1.dlq.local"
 GROUP = "card-fraud-transaction-management.local"
-TRANSACTIONS = 300
+TRANSACTIONS, FEW = 300, 30
 SCHEMA = Path(__file__).with_name("schema.sql")
 FIELDS = ("card_token", "amount", "currency", "decision", "decision_reason")
 
@@ -69,9 +69,9 @@ class Sent:
         self.add(str(told["transaction_id"]), json.dumps(told).encode(), identity, *ends)
 
 
-def everything(account: Account) -> Sent:
+def everything(account: Account, transactions: int) -> Sent:
     sent = Sent(account)
-    for number in range(TRANSACTIONS):
+    for number in range(transactions):
         sent.add_event(event(number), "stored")
         sent.add_event(event(number, "POSTAUTH"), "stored")
         if number % 10 == 0:  # the same evaluation again, with another outcome: the first one holds
@@ -86,12 +86,15 @@ def everything(account: Account) -> Sent:
     return sent
 
 
-def story(stage: Stage) -> Account:
+def story(stage: Stage, *, short: bool = False) -> Account:
+    """Short: without the kill, and replayed once."""
     account = Account("card_fraud")
     database = stage.postgres.create("card_fraud", SCHEMA.read_text())
     stage.topics(TOPIC)
-    sent = everything(account)
-    where = dict(zip(stage.send(TOPIC, sent.records), sent.records, strict=True))
+    transactions = FEW if short else TRANSACTIONS
+    sent = everything(account, transactions)
+    early, late = sent.records[:transactions], sent.records[transactions:]
+    where = dict(zip(stage.send(TOPIC, early), early, strict=True))
     breaker = {"HOLDFAST_CONSUMERS_INGEST_BREAKER_OPEN_S": "1"}  # so that the run need not wait 10 s for a probe
     service = stage.app("examples.card_fraud.service:app", DATABASE_URL=database, **breaker)
 
@@ -99,17 +102,19 @@ def story(stage: Stage) -> Account:
         return int(rows(database, "SELECT count(*) FROM fraud_gov.transactions")[0][0])
 
     service.start()
-    until(lambda: service.check() and stored() > 100, "100 decisions are stored")
-    service.kill()
-    service.start()
-    until(lambda: service.check() and stored() > 250, "250 decisions are stored")
+    if not short:
+        until(lambda: service.check() and stored() > transactions / 3, "a third of the first decisions is stored")
+        service.kill()
+        service.start()
+    until(lambda: service.check() and stored() > transactions / 2, "half of the first decisions is stored")
     stage.postgres.stop()
+    where |= zip(stage.send(TOPIC, late), late, strict=True)
     until(lambda: service.check() and list(service.said("breaker_opened")), "the breaker opens")
     stage.postgres.start()
     stage.until_read(service, (GROUP, TOPIC))
 
     change(database, "INSERT INTO fraud_gov.currencies VALUES ('CHF')")
-    for _ in range(2):  # twice, because an operator will: it must do no harm
+    for _ in range(1 if short else 2):  # twice, because an operator will: it must do no harm
         stage.holdfast("dlq", "replay", LETTERS, "--code", "DB_CONSTRAINT_VIOLATION", "--yes")
         stage.until_read(service, (GROUP, TOPIC))
     account.check("the service did not end cleanly", right=service.stop() == 0)

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from holdfast import ConfigError
 from holdfast.runner import RetryConfig
+
+_VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "brokers": ("KAFKA_BROKERS", str),
+    "topic": ("KAFKA_INPUT_TOPIC", str),
+    "group": ("KAFKA_CONSUMER_GROUP", str),
+    "letters": ("KAFKA_DLQ_TOPIC", str),
+    "postgres_host": ("POSTGRES_HOST", str),
+    "postgres_port": ("POSTGRES_PORT", int),
+    "postgres_db": ("POSTGRES_DB", str),
+    "postgres_user": ("POSTGRES_USER", str),
+    "postgres_password": ("POSTGRES_PASSWORD", str),
+    "pool_min": ("POSTGRES_POOL_MIN", int),
+    "pool_max": ("POSTGRES_POOL_MAX", int),
+    "registry_url": ("REGISTRY_URL", str),
+    "registry_timeout_s": ("REGISTRY_TIMEOUT_S", float),
+    "rate_limit_s": ("REGISTRY_RATE_LIMIT_S", float),
+    "health_enabled": ("HEALTH_CHECK_ENABLED", lambda text: {"true": True, "false": False}[text.lower()]),
+    "health_port": ("HEALTH_CHECK_PORT", int),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,40 +38,45 @@ class Config:
     topic: str = "financial_data.institution.v1"
     group: str = "financial_data.parent_institution.v1"
     letters: str = "financial_data.institution.dlq"
-    database_url: str = "postgresql://localhost/institutions"
+    postgres_host: str = "localhost"
+    postgres_port: int = 5432
+    postgres_db: str = "institutions"
+    postgres_user: str = "institutions"
+    postgres_password: str = field(default="", repr=False)
     pool_min: int = 2
     pool_max: int = 10
     registry_url: str = "http://localhost:8081"
     registry_timeout_s: float = 10.0
     rate_limit_s: float = 12.0
+    health_enabled: bool = True
     health_port: int = 8080
     retry: RetryConfig = field(default_factory=RetryConfig)
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not 0 <= self.pool_min <= self.pool_max or self.pool_max < 1:
+            problems.append(
+                f"POSTGRES_POOL_MIN ({self.pool_min}) must not be above POSTGRES_POOL_MAX ({self.pool_max}), which must"
+                " be 1 or more."
+            )
+        if self.registry_timeout_s <= 0 or self.rate_limit_s < 0:
+            problems.append("REGISTRY_TIMEOUT_S must be above 0, and REGISTRY_RATE_LIMIT_S not below.")
+        if problems:
+            raise ConfigError(*problems)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
         """Raises ConfigError with everything that is wrong."""
-        names = {
-            "brokers": "KAFKA_BROKERS",
-            "topic": "KAFKA_INPUT_TOPIC",
-            "group": "KAFKA_CONSUMER_GROUP",
-            "letters": "KAFKA_DLQ_TOPIC",
-            "database_url": "DATABASE_URL",
-            "registry_url": "REGISTRY_URL",
-        }
-        told: dict[str, object] = {own: environ[name] for own, name in names.items() if name in environ}
-        numbers = {
-            "pool_min": ("POSTGRES_POOL_MIN", int),
-            "pool_max": ("POSTGRES_POOL_MAX", int),
-            "registry_timeout_s": ("REGISTRY_TIMEOUT_S", float),
-            "rate_limit_s": ("REGISTRY_RATE_LIMIT_S", float),
-            "health_port": ("HEALTH_CHECK_PORT", int),
-        }
+        told: dict[str, Any] = {}
         problems = []
-        for own, (name, kind) in numbers.items():
+        for own, (name, read) in _VARIABLES.items():
+            if name not in environ:
+                continue
             try:
-                told.update({own: kind(environ[name])} if name in environ else {})
-            except ValueError:
-                problems.append(f"{name} must be a number; got {environ[name]!r}.")
+                told[own] = read(environ[name])
+            except (ValueError, KeyError):
+                kind = "true or false" if own == "health_enabled" else "a number"
+                problems.append(f"{name} must be {kind}; got {environ[name]!r}.")
         if problems:
             raise ConfigError(*problems)
-        return cls(**told)  # type: ignore[arg-type] # checked above, name by name
+        return cls(**told)

@@ -1,29 +1,45 @@
-"""A health server of the service's own: 200 while the consumer runs, 503 before and after."""
+"""A health server of the service's own: `/health` is 200 while the consumer runs and 503 before and after; `/metrics`
+are those of the runner.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Health:
-    def __init__(self, port: int) -> None:
+    """`port` None: nothing is served."""
+
+    def __init__(self, port: int | None, metrics: Callable[[], str]) -> None:
         self._port = port
+        self._metrics = metrics
         self._running = threading.Event()
         self._server: ThreadingHTTPServer | None = None
 
     def set_running(self, flag: bool) -> None:  # noqa: FBT001 - the runner's hook is called so
         (self._running.set if flag else self._running.clear)()
 
+    def answer(self, path: str) -> tuple[int, str]:
+        if path == "/metrics":
+            return 200, self._metrics()
+        if path != "/health":
+            return 404, "there is /health and /metrics\n"
+        return (200, "running\n") if self._running.is_set() else (503, "not running\n")
+
     def start(self) -> None:
-        running = self._running
+        if self._port is None:
+            return
+        answer = self.answer
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                well = self.path == "/health" and running.is_set()
-                self.send_response(200 if well else 503)
+                status, text = answer(self.path)
+                self.send_response(status)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 self.end_headers()
-                self.wfile.write(b"running\n" if well else b"not running\n")
+                self.wfile.write(text.encode())
 
             def log_message(self, *_: object) -> None:
                 """Probes are no news."""

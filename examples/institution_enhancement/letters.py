@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -16,6 +17,10 @@ ACKNOWLEDGED_S = 10.0
 class Producer(Protocol):
     def produce(self, topic: str, value: bytes, key: bytes | None, *, on_delivery: Any) -> None: ...
     def flush(self, timeout: float) -> int: ...
+
+
+Produces = Callable[[], Producer]
+"""Makes the producer when it is called for the first time, and returns the same one from then on."""
 
 
 def letter(message: object, error: BaseException, retry_count: int, *, now: datetime) -> dict[str, object]:
@@ -41,16 +46,15 @@ class LetterPublisher:
     Own: one thread at a time.
     """
 
-    def __init__(self, producer: Producer, topic: str) -> None:
-        self._producer = producer
+    def __init__(self, produces: Produces, topic: str) -> None:
+        self._produces = produces
         self._topic = topic
 
     def __call__(self, message: object, error: BaseException, *, retry_count: int) -> bool:
         acknowledged: list[bool] = []
+        producer = self._produces()
         value = json.dumps(letter(message, error, retry_count, now=datetime.now(UTC))).encode()
         key = message.bacen_cod_inst.encode() if isinstance(message, InstitutionUpserted) else None
-        self._producer.produce(
-            self._topic, value, key, on_delivery=lambda failed, _: acknowledged.append(failed is None)
-        )
-        self._producer.flush(ACKNOWLEDGED_S)
+        producer.produce(self._topic, value, key, on_delivery=lambda failed, _: acknowledged.append(failed is None))
+        producer.flush(ACKNOWLEDGED_S)
         return acknowledged == [True]

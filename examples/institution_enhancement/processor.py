@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Protocol
 
-from psycopg2.pool import AbstractConnectionPool
+from psycopg2.pool import AbstractConnectionPool, ThreadedConnectionPool
 
+from examples.institution_enhancement.config import Config
 from examples.institution_enhancement.message import InstitutionUpserted
 
 _UPSERT = """
@@ -17,25 +19,57 @@ _UPSERT = """
 
 class Companies(Protocol):
     def parent_of(self, cnpj: str) -> str: ...
+    def close(self) -> None: ...
 
 
 class Institutions(Protocol):
     def keep(self, institution: InstitutionUpserted, parent: str) -> None: ...
+    def close(self) -> None: ...
 
 
 class PooledInstitutions:
-    """In PostgreSQL, with connections of a pool; one that broke does not go back into it."""
+    """In PostgreSQL, with connections of a pool; one that broke does not go back into it. Any thread.
 
-    def __init__(self, pool: AbstractConnectionPool) -> None:
-        self._pool = pool
+    The pool is opened by the first institution: where there is no database, records are tried again instead of the
+    start failing.
+    """
+
+    def __init__(self, config: Config, *, timeout_s: int = 5) -> None:
+        self._config = config
+        self._timeout_s = timeout_s
+        self._opening = threading.Lock()
+        self._pool: AbstractConnectionPool | None = None
 
     def keep(self, institution: InstitutionUpserted, parent: str) -> None:
-        connection: Any = self._pool.getconn()
+        pool = self._opened()
+        connection: Any = pool.getconn()
         try:
             with connection, connection.cursor() as cursor:  # a transaction
                 cursor.execute(_UPSERT, (institution.bacen_cod_inst, institution.cnpj, institution.name, parent))
         finally:
-            self._pool.putconn(connection, close=bool(connection.closed))
+            pool.putconn(connection, close=bool(connection.closed))
+
+    def close(self) -> None:
+        with self._opening:
+            if self._pool is not None:
+                self._pool.closeall()
+
+    def _opened(self) -> AbstractConnectionPool:
+        told = self._config
+        with self._opening:
+            if self._pool is None:
+                self._pool = ThreadedConnectionPool(
+                    told.pool_min,
+                    told.pool_max,
+                    host=told.postgres_host,
+                    port=told.postgres_port,
+                    dbname=told.postgres_db,
+                    user=told.postgres_user,
+                    password=told.postgres_password,
+                    connect_timeout=self._timeout_s,
+                    options=f"-c statement_timeout={self._timeout_s}s",
+                )
+            return self._pool
 
 
 class Processor:

@@ -16,7 +16,7 @@ from holdfast.testing.loopback import free_ports
 TOPIC = "financial_data.institution.v1"
 GROUP = "financial_data.parent_institution.v1"
 LETTERS = "financial_data.institution.dlq"
-INSTITUTIONS = 30
+INSTITUTIONS, FEW = 30, 7
 RATE_LIMIT_S = 0.25
 """In production 12 s; the same code, and a run that ends today."""
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -28,11 +28,12 @@ def institution(number: int) -> dict[str, str]:
     return {"bacen_cod_inst": f"{number:05}", "cnpj": f"{number:014}", "name": f"Bank {number}"}
 
 
-def story(stage: Stage) -> Account:
+def story(stage: Stage, *, short: bool = False) -> Account:
+    """Short: without the kill, and one company for each answer of the registry."""
     account = Account("institution_enhancement")
     database = stage.postgres.create("institutions", SCHEMA.read_text())
     stage.topics(TOPIC, LETTERS)
-    sent = [institution(number) for number in range(INSTITUTIONS)]
+    sent = [institution(number) for number in range(FEW if short else INSTITUTIONS)]
     for one in sent:
         account.expect(one["bacen_cod_inst"], ENDS.get(one["cnpj"][-1], "stored"))
     for name in POISON:
@@ -45,7 +46,7 @@ def story(stage: Stage) -> Account:
         service = stage.process(
             ["examples.institution_enhancement.consumer"],
             "institution_enhancement",
-            DATABASE_URL=database,
+            **stage.postgres.variables("institutions"),
             REGISTRY_URL=registry.url,
             REGISTRY_RATE_LIMIT_S=str(RATE_LIMIT_S),
             REGISTRY_TIMEOUT_S="0.5",
@@ -55,11 +56,14 @@ def story(stage: Stage) -> Account:
             HOLDFAST_CONSUMER_GROUP_INSTANCE_ID="institution-0",
         )
         service.start()
-        until(lambda: service.check() and len(registry.asked) > INSTITUTIONS / 2, "half of them are asked for")
-        account.check("health did not say that it runs", right=_is_well(port))
-        service.kill()
-        service.start()
+        until(lambda: service.check() and len(registry.asked) > len(sent) / 2, "half of them are asked for")
+        account.check("health did not say that it runs", right=_asked(port, "/health") == "running\n")
+        if not short:
+            service.kill()
+            service.start()
         stage.until_read(service, (GROUP, TOPIC))
+        name = "financial_data_institution_retry_count_total"
+        account.check(f"/metrics has no {name}", right=name in _asked(port, "/metrics"))
         account.check("the service did not end cleanly", right=service.stop() == 0)
     return reconcile(stage, account, database, registry, service)
 
@@ -86,6 +90,6 @@ def reconcile(stage: Stage, account: Account, database: str, registry: FakeRegis
     return account
 
 
-def _is_well(port: int) -> bool:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-        return bool(answer.status == 200)
+def _asked(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        return str(answer.read().decode())

@@ -1,22 +1,26 @@
-"""The parts of the service, against a registry that misbehaves. The whole is in the story."""
+"""The service on the engine in memory, and its parts, against a registry that misbehaves. The whole is in the story."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
+import psycopg2
 import pytest
 
 from examples.institution_enhancement.config import Config
+from examples.institution_enhancement.consumer import make_runner
 from examples.institution_enhancement.fake_registry import FakeRegistry
+from examples.institution_enhancement.health import Health
 from examples.institution_enhancement.letters import LetterPublisher, letter
 from examples.institution_enhancement.message import InstitutionUpserted
-from examples.institution_enhancement.processor import Processor
 from examples.institution_enhancement.registry import Registry
 from holdfast import ConfigError
-from holdfast.runner import is_retryable_error
+from holdfast.testing.harness import Harness, harness
 
 
 @pytest.fixture(scope="module")
@@ -26,31 +30,98 @@ def companies() -> Iterator[FakeRegistry]:
 
 
 class Kept(dict[str, str]):
+    """Institutions in memory, of a database that is away as often as it is told."""
+
+    away = 0
+
     def keep(self, institution: InstitutionUpserted, parent: str) -> None:
+        if self.away:
+            self.away -= 1
+            raise psycopg2.OperationalError("the database is away")
         self[institution.bacen_cod_inst] = parent
 
+    def close(self) -> None:
+        """There is no pool."""
 
-@pytest.mark.parametrize(
-    ("cnpj", "outcome"),
-    [
-        ("10", "stored"),
-        ("21", "retryable"),  # 429
-        ("22", "retryable"),  # 503
-        ("23", "retryable"),  # too slow
-        ("24", "final"),  # 404
-        ("25", "final"),  # garbage
-    ],
-)
-def test_what_each_answer_means(companies: FakeRegistry, cnpj: str, outcome: str) -> None:
-    kept = Kept()
+
+class Letters(list[dict[str, Any]]):
+    """A producer whose broker takes everything, but for the first few letters."""
+
+    refuses = 0
+
+    def produce(self, topic: str, value: bytes, key: bytes | None, *, on_delivery: Any) -> None:
+        assert topic == "financial_data.institution.dlq"
+        self.refuses -= 1
+        if self.refuses < 0:
+            self.append(json.loads(value))
+        on_delivery("broker down" if self.refuses >= 0 else None, None)
+
+    def flush(self, timeout: float) -> int:
+        return 0
+
+
+def played(companies: FakeRegistry, kept: Kept, letters: Letters, *values: object) -> Harness:
+    """The service as it is wired, but for the database, the producer, and the limit that would take real time."""
     registry = Registry(companies.url, rate_limit_s=0, timeout_s=0.3)
-    said = Processor(registry, kept)(InstitutionUpserted("1", cnpj, "Bank"))
-    registry.close()
-    assert said["success"] is (outcome == "stored")
-    if said["success"]:
-        assert kept == {"1": f"Parent of {cnpj}"}
-    else:
-        assert (is_retryable_error(said["error"]), kept) == (outcome == "retryable", {})
+    runner = make_runner(Config(), registry, kept, lambda: letters)
+
+    async def story() -> Harness:
+        async with harness(runner) as h:
+            for value in values:
+                await h.send("financial_data.institution.v1", value, settle=False)
+            await h.settle()
+            return h
+
+    try:
+        return asyncio.run(story())
+    finally:
+        registry.close()
+
+
+def told(number: int) -> dict[str, str]:
+    return {"bacen_cod_inst": str(number), "cnpj": str(number), "name": "Bank"}
+
+
+def test_each_answer_of_the_registry_has_its_outcome(companies: FakeRegistry) -> None:
+    kept, letters = Kept(), Letters()
+    numbers = {40: 0, 41: 1, 42: 1, 43: 1, 44: 0, 45: 0}  # and how often they are tried again
+    h = played(companies, kept, letters, *map(told, numbers))
+    retries = {int(json.loads(one.value or b"{}")["cnpj"]): h.retries(one) for one in h.processed}
+    assert retries == {number: count for number, count in numbers.items() if number < 44}
+    assert kept == {str(number): f"Parent of {number}" for number in (40, 41, 42, 43)}
+    ends = {one["original_message"]["cnpj"]: (one["error_type"], one["retry_count"]) for one in letters}
+    assert ends == {"44": ("HTTPStatusError", 0), "45": ("UnreadableAnswer", 0)}
+
+
+def test_no_retry_comes_sooner_than_the_registrys_limit_allows(companies: FakeRegistry) -> None:
+    kept, letters = Kept(), Letters()
+    kept.away = 99
+    [letter] = played(companies, kept, letters, told(50)).dead
+    times = [attempt.at_ms for attempt in letter.attempts]
+    waits = [later - at for at, later in pairwise(times)]
+    assert (letter.retry_count, letters[0]["error_classification"]) == (3, "retryable")
+    assert min(waits) >= 12_000, "5 a minute: the back-off alone would be 1 s, 2 s, 4 s"
+
+
+def test_poison_becomes_a_letter_and_a_letter_that_is_not_taken_is_sent_again(companies: FakeRegistry) -> None:
+    letters = Letters()
+    letters.refuses = 2
+    h = played(companies, Kept(), letters, b"not JSON", {"bacen_cod_inst": "p1"})
+    assert sorted(
+        (one["original_message"], one["error_type"]) for one in letters if isinstance(one["original_message"], str)
+    ) == [("not JSON", "DecodeError")]
+    assert [one["error_message"] for one in letters if isinstance(one["original_message"], dict)] == [
+        "missing: cnpj, name"
+    ]
+    assert (len(h.dead), h.processed) == (2, [])
+
+
+def test_health_says_whether_it_runs_and_metrics_are_those_of_the_runner() -> None:
+    health = Health(None, lambda: "metrics of the runner")
+    assert health.answer("/health")[0] == 503
+    health.set_running(True)
+    assert (health.answer("/health")[0], health.answer("/")[0]) == (200, 404)
+    assert health.answer("/metrics") == (200, "metrics of the runner")
 
 
 def test_requests_are_never_closer_together_than_the_limit(companies: FakeRegistry) -> None:
@@ -103,10 +174,20 @@ def test_a_letter_counts_only_when_it_is_acknowledged(failed: str | None) -> Non
         def flush(self, timeout: float) -> int:
             return 0
 
-    assert LetterPublisher(Producer(), "dlq")(b"raw", ValueError("no"), retry_count=0) is (failed is None)
+    assert LetterPublisher(Producer, "dlq")(b"raw", ValueError("no"), retry_count=0) is (failed is None)
 
 
 def test_the_configuration_says_everything_that_is_wrong() -> None:
     with pytest.raises(ConfigError, match=r"(?s)POSTGRES_POOL_MAX.*REGISTRY_RATE_LIMIT_S"):
         Config.from_environment({"POSTGRES_POOL_MAX": "many", "REGISTRY_RATE_LIMIT_S": "slow"})
-    assert Config.from_environment({"POSTGRES_POOL_MAX": "20"}).pool_max == 20
+    with pytest.raises(ConfigError, match=r"(?s)POSTGRES_POOL_MIN \(9\).*REGISTRY_TIMEOUT_S"):
+        Config(pool_min=9, pool_max=3, registry_timeout_s=0)
+    told = {
+        "POSTGRES_HOST": "db",
+        "POSTGRES_PASSWORD": "s3cret",
+        "POSTGRES_POOL_MAX": "20",
+        "HEALTH_CHECK_ENABLED": "false",
+    }
+    config = Config.from_environment(told)
+    assert (config.postgres_host, config.pool_max, config.health_enabled) == ("db", 20, False)
+    assert "s3cret" not in repr(config)

@@ -28,6 +28,11 @@ class Postgres:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
 
+    def variables(self, database: str) -> dict[str, str]:
+        """The same, as services of the consumer pattern want to be told."""
+        where = {"HOST": "127.0.0.1", "PORT": str(self._port), "DB": database, "USER": "postgres"}
+        return {f"POSTGRES_{name}": value for name, value in where.items()}
+
     def start(self) -> None:
         """Returns when it takes connections. Data of earlier starts is there; if it runs already, nothing happens."""
         if self._running:

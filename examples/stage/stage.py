@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from holdfast.deadletter.reading import read
 from holdfast.kafka.browser import KafkaBrowser, browser_properties
 from holdfast.kafka.config import Connection
 from holdfast.testing import KafkaBroker
+from holdfast.testing.topics import TopicAdmin
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -29,7 +30,7 @@ QUIET = {"log_level": 0}
 class Stage:
     """One broker and one database server for all examples; each has topics and a database of its own."""
 
-    def __init__(self, broker: KafkaBroker, postgres: Postgres, folder: Path) -> None:
+    def __init__(self, broker: TopicAdmin, postgres: Postgres, folder: Path) -> None:
         self.broker = broker
         self.postgres = postgres
         self.folder = folder
@@ -130,17 +131,16 @@ class Stage:
 
 
 @contextmanager
-def opened() -> Iterator[Stage]:
-    """A stage until the block ends; nothing is left behind."""
-    with (
-        tempfile.TemporaryDirectory(prefix="hf-examples-", ignore_cleanup_errors=True) as folder,
-        KafkaBroker() as kafka,
-    ):
-        postgres = Postgres(Path(folder))
+def opened(broker: TopicAdmin | None = None) -> Iterator[Stage]:
+    """A stage until the block ends, on a broker that is there or on one of its own; nothing is left behind."""
+    with ExitStack() as left:
+        kafka = broker or left.enter_context(KafkaBroker())
+        folder = Path(
+            left.enter_context(tempfile.TemporaryDirectory(prefix="hf-examples-", ignore_cleanup_errors=True))
+        )
+        postgres = Postgres(folder)
+        left.callback(postgres.stop)
         postgres.start()
-        stage = Stage(kafka, postgres, Path(folder))
-        try:
-            yield stage
-        finally:
-            stage.close()
-            postgres.stop()
+        stage = Stage(kafka, postgres, folder)
+        left.callback(stage.close)
+        yield stage

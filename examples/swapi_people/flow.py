@@ -25,7 +25,9 @@ FLUSH_S = 30.0
 def fetch(
     client: httpx.Client, url: str, retry: RetryConfig, sleep: Callable[[float], None] = time.sleep
 ) -> dict[str, Any]:
-    """One page. Errors that may pass are tried again, by the same rules as the consumer's."""
+    """One page. Errors that may pass are tried again, by the same rules as the consumer's, and not sooner than the API
+    asks for.
+    """
     retry_count = 0
     while True:
         try:
@@ -36,8 +38,14 @@ def fetch(
         except httpx.HTTPError as error:
             if retry_count == retry.max_retries or not is_retryable_error(error):
                 raise
-            sleep(calculate_backoff(retry_count, retry) / 1000)
+            sleep(max(calculate_backoff(retry_count, retry) / 1000, asked_s(error)))
             retry_count += 1
+
+
+def asked_s(error: httpx.HTTPError) -> float:
+    """What `Retry-After` says, if it says seconds."""
+    told = error.response.headers.get("Retry-After", "") if isinstance(error, httpx.HTTPStatusError) else ""
+    return float(told) if told.isdecimal() else 0.0
 
 
 def people(client: httpx.Client, retry: RetryConfig) -> Iterator[dict[str, Any]]:

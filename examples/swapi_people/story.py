@@ -15,7 +15,7 @@ from examples.stage.process import run, until
 from examples.stage.stage import Stage
 
 TOPIC, LETTERS, GROUP = "swapi.people.v1", "swapi.people.dlq", "swapi.people.v1"
-PEOPLE, PAGE = 240, 10
+PEOPLE, FEW, PAGE = 240, 110, 10
 ODD = {13: ("height", "-4"), 57: ("mass", "heavy"), 101: ("name", "")}
 """Who cannot be stored, and why: the database refuses one, the handler one, and one is no person."""
 POISON = {"cut short": b'{"name": "Lu', "a list": b"[1, 2]", "no url": b'{"name": "Nobody"}'}
@@ -31,8 +31,9 @@ def person(number: int) -> dict[str, str]:
 class Swapi(HttpServer):
     """Pages of people; some of them only at the second request."""
 
-    def __init__(self) -> None:
+    def __init__(self, people: int) -> None:
         super().__init__(self._answer)
+        self._people = people
         self._asked: Counter[int] = Counter()
         self._lock = threading.Lock()
 
@@ -53,26 +54,28 @@ class Swapi(HttpServer):
 
     def _page(self, page: int) -> dict[str, Any]:
         numbers = range((page - 1) * PAGE + 1, page * PAGE + 1)
-        more = f"{self.url}/people/?page={page + 1}" if page * PAGE < PEOPLE else None
-        return {"count": PEOPLE, "next": more, "results": [person(number) for number in numbers]}
+        more = f"{self.url}/people/?page={page + 1}" if page * PAGE < self._people else None
+        return {"count": self._people, "next": more, "results": [person(number) for number in numbers]}
 
 
-def story(stage: Stage) -> Account:
+def story(stage: Stage, *, short: bool = False) -> Account:
+    """Short: the flow runs once."""
     account = Account("swapi_people")
+    people = FEW if short else PEOPLE
     database = stage.postgres.create("swapi", SCHEMA.read_text())
     stage.topics(TOPIC)
-    for number in range(1, PEOPLE + 1):
+    for number in range(1, people + 1):
         account.expect(f"{number}", "buried" if number in ODD else "stored")
     for name in POISON:
         account.expect(name, "buried")
 
     service = stage.app("examples.swapi_people.service:app", DATABASE_URL=database)
-    with Swapi() as api:
+    with Swapi(people) as api:
         flow = {"KAFKA_BROKERS": stage.broker.bootstrap, "SWAPI_URL": api.url, "SWAPI_TIMEOUT_S": "0.4"}
         flow["RETRY_INITIAL_DELAY_MS"] = "50"
-        for _ in range(2):  # the second time everybody is there already
+        for _ in range(1 if short else 2):  # the second time everybody is there already
             said = run(["examples.swapi_people.flow"], flow)
-            account.check(f"the flow said {said!r}", right=said == f"sent {PEOPLE}, acknowledged {PEOPLE}\n")
+            account.check(f"the flow said {said!r}", right=said == f"sent {people}, acknowledged {people}\n")
             stage.send(TOPIC, POISON.items())
     service.start()
     count = "SELECT count(*) FROM people"

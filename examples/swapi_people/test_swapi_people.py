@@ -38,9 +38,10 @@ def page(*numbers: int, more: str | None = None) -> httpx.Response:
 
 def test_a_page_is_asked_for_again_with_growing_delays() -> None:
     waits: list[float] = []
-    trouble: list[httpx.Response | Exception] = [httpx.Response(429), httpx.Response(503), httpx.ReadTimeout("slow")]
+    limited = httpx.Response(429, headers={"Retry-After": "7"})
+    trouble: list[httpx.Response | Exception] = [httpx.Response(503), limited, httpx.ReadTimeout("slow")]
     found = fetch(client(*trouble, page(1)), "/people/?page=1", QUICK, waits.append)
-    assert ([one["name"] for one in found["results"]], waits) == (["Person 1"], [1, 2, 4])
+    assert ([one["name"] for one in found["results"]], waits) == (["Person 1"], [1, 7, 4])
 
 
 @pytest.mark.parametrize(("answers", "waited"), [([httpx.Response(404)], 0), ([httpx.Response(503)] * 4, 3)])

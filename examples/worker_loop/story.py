@@ -13,8 +13,14 @@ from examples.stage.stage import Place, Stage
 from examples.worker_loop.naive import GROUP as NAIVE
 from examples.worker_loop.service import TOPIC
 
-ARTICLES = 300
+ARTICLES, FEW = 300, 27
+"""The naive loop commits only what it could store: in each partition a good article must be the last one."""
 GROUPS = {"articles.cache": "cache", "articles.index": "index"}
+QUICK = {
+    f"HOLDFAST_CONSUMERS_{worker}_RETRY_{which}_DELAY_MS": "300"
+    for worker in ("CACHE", "INDEX")
+    for which in ("INITIAL", "MAX")
+}
 SCHEMA = Path(__file__).with_name("schema.sql")
 
 
@@ -26,8 +32,10 @@ def garbage(number: int) -> bytes:
     return b'{"id": "a%d", "tit' % number
 
 
-def story(stage: Stage) -> Account:
+def story(stage: Stage, *, short: bool = False) -> Account:
+    """Short: without the kill, and tried again sooner than after 3 s."""
     account = Account("worker_loop")
+    articles = FEW if short else ARTICLES
     database = stage.postgres.create("articles", SCHEMA.read_text())
     stage.topics(TOPIC)
     skipped: dict[Place, str] = {}
@@ -41,25 +49,26 @@ def story(stage: Stage) -> Account:
             if not good:
                 skipped[place] = key
 
-    service = stage.app("examples.worker_loop.service:app", DATABASE_URL=database)
+    service = stage.app("examples.worker_loop.service:app", DATABASE_URL=database, **(QUICK if short else {}))
     naive = stage.process(["examples.worker_loop.naive"], "naive", DATABASE_URL=database)
 
     def stored() -> int:
         return int(rows(database, "SELECT count(*) FROM article_cache")[0][0])
 
-    send(range(ARTICLES))
+    send(range(articles))
     service.start()
     naive.start()
     until(lambda: service.check() and stored() > 20, "20 articles are stored")
-    service.kill()
-    service.start()
+    if not short:
+        service.kill()
+        service.start()
     stage.until_read(service, *((group, TOPIC) for group in (*GROUPS, NAIVE)))
 
     stage.postgres.stop()
-    send(range(ARTICLES, ARTICLES + 40))
+    send(range(articles, articles + 40))
     until(lambda: service.check() and _tried_again(list(service.said("retry"))), "both workers try again")
     stage.postgres.start()
-    send(range(ARTICLES + 40, ARTICLES + 60))
+    send(range(articles + 40, articles + 60))
     stage.until_read(service, *((group, TOPIC) for group in (*GROUPS, NAIVE)))
     account.check("the service did not end cleanly", right=service.stop() == 0)
     naive.stop()

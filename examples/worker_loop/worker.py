@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast import App, Context, Discard, RetryLater, RetryPolicy
+from holdfast import App, Context, Discard, RetryPolicy
 
 T = TypeVar("T")
 
 BACKOFF_S = 3.0
+
+
+class NotDone(Exception):
+    """The work failed; `__cause__` is why. By the table of errors a bug would become a letter at once; this never."""
 
 
 def with_worker(
@@ -33,6 +37,7 @@ def with_worker(
         topic,
         name=name,
         retry=RetryPolicy(max_retries=None, initial_delay_ms=backoff_s * 1000, max_delay_ms=backoff_s * 1000),
+        rules={NotDone: "retryable"},
         tombstones="discard",
         idempotent=True,  # `do` must bear a record twice: that is the price of losing none
     )
@@ -43,5 +48,5 @@ def with_worker(
             raise Discard(f"{ctx.topic}[{ctx.partition}]@{ctx.offset} cannot be decoded") from error
         try:
             do(entity)
-        except Exception as error:  # whatever it is: by the table of errors a bug would become a letter at once
-            raise RetryLater(f"failed with {type(error).__name__}", after_s=backoff_s) from error
+        except Exception as error:
+            raise NotDone(f"failed with {type(error).__name__}") from error

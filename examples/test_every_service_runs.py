@@ -1,0 +1,38 @@
+"""One short pass over each service, in a process of its own, on a real Kafka and a real PostgreSQL; `make examples` has
+the long one, with all faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+
+from examples.__main__ import NAMES
+from examples.stage.stage import Stage, opened
+from holdfast.testing.topics import TopicAdmin
+
+
+@pytest.fixture(scope="module")
+def whole_stage(kafka: TopicAdmin) -> Iterator[Stage]:
+    with opened(kafka) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(whole_stage: Stage) -> Iterator[Stage]:
+    """With nothing left of a story when its test ends."""
+    yield whole_stage
+    whole_stage.clear()
+
+
+def test_there_are_five() -> None:
+    assert NAMES == ["card_fraud", "deals_escrow", "institution_enhancement", "swapi_people", "worker_loop"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_lost_and_everything_is_where_it_belongs(name: str, stage: Stage) -> None:
+    account = import_module(f"examples.{name}.story").story(stage, short=True)
+    assert account.is_right, "\n".join(account.lines())
+    assert account.expected, "there was something to lose"
