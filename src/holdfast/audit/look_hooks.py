@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.audit import evidence as e
+from holdfast.audit import evidence_around as a
 from holdfast.audit.clause import Clause, Evidence, Finding, not_applicable
 from holdfast.audit.subject import Subject
 
@@ -14,7 +15,7 @@ OWN_SERVER: Final = "health_server_start serves in place of holdfast"
 
 _REPLACED: Final[Mapping[str, tuple[str, tuple[Evidence, ...]]]] = {
     "dlq_publisher": (OWN_PUBLISHER, (e.BYTES_KEPT, e.CAUSES, e.LETTER_TOPIC_MADE, e.REPLAYED)),
-    "health_server_start": (f"{OWN_SERVER}.", (e.HEALTH_SHOWS, e.STUCK)),
+    "health_server_start": (f"{OWN_SERVER}.", (a.HEALTH, a.STUCK_HEALTH)),
 }
 
 

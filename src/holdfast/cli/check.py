@@ -64,13 +64,10 @@ def check(
     Looks at the code's options, the settings that hold here, README, Dockerfile and tests; asks no broker. A rule is
     passed, failed (with what to do), kept by holdfast whatever the app says, overruled by a decision, or not
     applicable. A broken MUST fails the check; a broken SHOULD is a warning, unless --strict. Rules that are broken for
-    the same reason are shown as one.
+    the same reason are shown as one. What a KafkaConsumerRunner's own functions do is not applicable.
 
     A rule that is not for this app is overruled by writing down why: a record in docs/decisions (or docs/adr), such as
     0004-no-timeouts.md, with the line `Overrules: standard:9.3.3`.
-
-    A KafkaConsumerRunner is checked in the same way; what functions of its own do instead of holdfast cannot be seen,
-    and is not applicable.
 
     \b
     A rule is named by its document and its place in it, such as standard:5.1.4. The documents:
