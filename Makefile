@@ -8,6 +8,8 @@ PYTEST_ARGS ?=
 JOBS ?= 4
 # Its makers' notice to readers of the build's output, about the version after next.
 export NO_MKDOCS_2_WARNING := 1
+# Hundreds of processes are started by the tests; none of them compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 # A file stays together, for its broker; and they are begun in our own order (tests/long_first.py), not by their size.
 DIST := --dist loadfile --no-loadscope-reorder
 BENCH_ARGS  ?=

@@ -13,7 +13,7 @@ LONG_FIRST: Final = (
     "scenarios/test_members_that_join_and_leave_every_2_s_lose_nothing.py",
     "simulator/test_the_engine_keeps_its_promises_in_simulation.py",
     "conformance/test_a_source_shares.py",
-    "scenarios/test_100_000_waiting_keys_cost_memory_and_no_threads.py",
+    "scenarios/test_keys_that_wait_cost_memory_and_no_threads.py",
     "scenarios/test_a_record_that_kills_its_process_is_buried_and_nobody_else_is.py",
     "scenarios/test_a_broker_away_for_20_s_while_burying_loses_no_letter.py",
     "cli/test_run_says_what_is_missing.py",

@@ -65,6 +65,7 @@ def test_a_frozen_broker_does_not_hold_the_check_beyond_its_time(kafka: KafkaBro
         assert time.monotonic() - began < 4.0
     finally:
         kafka.resume()
+        kafka.wait_ready()
 
 
 def test_a_refused_login_is_told_at_once(guarded: KafkaBroker) -> None:
@@ -132,6 +133,7 @@ def test_no_answer_about_topics_is_an_error_not_a_missing_topic(kafka: KafkaBrok
         assert caught.value.fault is Fault.RETRY
     finally:
         kafka.resume()
+        kafka.wait_ready()
 
 
 def test_properties_that_the_client_does_not_take_are_a_configuration_error() -> None:

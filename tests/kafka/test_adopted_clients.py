@@ -119,6 +119,7 @@ def test_a_commit_that_never_arrives_is_given_up_without_holding_up_the_loop_and
         slowest = until(lambda: listener.outcomes, source)
     finally:
         kafka.resume()
+        kafka.wait_ready()
     [outcome] = listener.outcomes
     assert [(error.fault, error.code) for _, error in outcome.failed] == [(Fault.RETRY, "UNCONFIRMED")]
     assert slowest < 0.5, "no single poll(0) waited for the broker"

@@ -105,6 +105,7 @@ def test_when_the_broker_is_frozen_the_record_fails_in_time_and_the_caller_never
         until(lambda: len(answers) == 2, 15.0)
     finally:
         kafka.resume()
+        kafka.wait_ready()
     assert isinstance(answers[1], SinkError)
     assert answers[1].fault is Fault.RETRY
     sink.send(Outgoing(name, b"third"), answers.append)
@@ -127,6 +128,7 @@ def test_close_is_over_in_time_on_a_frozen_broker_and_answers_everything(kafka: 
         assert time.monotonic() - began < 3.0
     finally:
         kafka.resume()
+        kafka.wait_ready()
     assert len(answers) == 21
     assert {(type(answer), getattr(answer, "fault", None)) for answer in answers[1:]} == {(SinkError, Fault.RETRY)}
 

@@ -101,7 +101,7 @@ def test_after_kill_9_every_committed_record_has_its_copy(
 ) -> None:
     scene: Scene = make_scene(partitions=2)
     output = topic(suffix=".out")
-    sent = scene.send(Work(key=b"%d" % number) for number in range(2_000))
+    sent = scene.send(Work(key=b"%d" % number) for number in range(1_000))
     member = scene.member(app="sending.py", variables={"SCENARIO_OUTPUT": output})
     wait_until(lambda: sum(scene.committed().values()) >= 200, what="the member is at work")
     member.kill()

@@ -52,6 +52,12 @@ def test_other_peoples_variables_are_none_of_our_business(loader: Loader) -> Non
     loader.load({"POSTGRES_HOST": "db", "KAFKA_HEAP_OPTS": "-Xmx1g", "PATH": "/bin", "HOLDFAST_CACHE_DIR": "/c"})
 
 
+def test_a_name_of_theirs_with_a_slip_of_the_pen_is_pointed_out(loader: Loader) -> None:
+    settings = loader.load({"RETRY_MAX_RETRYS": "7", "KAFKA_HOME": "opt"})
+    (warning,) = settings.warnings
+    assert "RETRY_MAX_RETRYS is no setting of holdfast. Did you mean RETRY_MAX_RETRIES?" in warning
+
+
 @pytest.mark.parametrize("name", ["KAFKA_INPUT_TOPIC", "KAFKA_CONSUMER_GROUP", "HOLDFAST_CONSUMER_GROUP"])
 def test_one_topic_or_group_for_several_consumers_is_an_error(loader: Loader, name: str) -> None:
     consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}

@@ -9,9 +9,10 @@ import pytest
 from holdfast.testing.simulator.report import account
 from holdfast.testing.simulator.scenario import LEAST_EVENTS, Outcome, run_seed
 
-SEEDS = range(150)
+SEEDS = (*range(60), 131, 144)
+"""The last two have what is rare: retry topics without an order, and partitions that are added to a topic."""
 
-pytestmark = pytest.mark.timeout(400)  # the first test plays all of them
+LATER = range(60, 300)
 
 FAULTS = {
     "batch_failed", "batch_failed_by_name", "broker_frozen", "client_session_timeout", "commit_applied_but_failed",
@@ -36,6 +37,15 @@ def outcomes() -> list[Outcome]:
 
 
 def test_no_promise_is_broken_in_any_seed(outcomes: list[Outcome]) -> None:
+    assert_clean(outcomes)
+
+
+@pytest.mark.long
+def test_nor_in_the_seeds_after_them() -> None:
+    assert_clean([run_seed(seed) for seed in LATER])
+
+
+def assert_clean(outcomes: list[Outcome]) -> None:
     broken = [outcome for outcome in outcomes if outcome.violation is not None]
     assert not broken, "\n".join(line for outcome in broken[:3] for line in account(outcome))
 

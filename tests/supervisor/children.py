@@ -22,12 +22,13 @@ from pathlib import Path
 DEADLINE_S = 30.0
 
 PARENT = """
-import json, sys
+import json, signal, sys
 from holdfast.observe import logs
 from holdfast.supervisor import RestartPolicy, ShutdownPolicy, Supervisor
 
 program, journal, processes, restart, shutdown = sys.argv[1:]
 logs.configure(format="json")
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have begun the tests
 
 def command(place):
     return [sys.executable, program, str(place.index), str(place.tether_fd), str(int(place.again)), journal]

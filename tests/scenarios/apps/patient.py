@@ -1,7 +1,8 @@
 """A consumer whose first attempt at every record fails, and which goes on only when all have failed once, so that at
 one moment all of them wait. It writes down what it handled.
 
-Variables: SCENARIO_TALLY (where to write), SCENARIO_RECORDS (for each partition).
+Variables: SCENARIO_TALLY (where to write), SCENARIO_RECORDS (for each partition), SCENARIO_WAIT_S (how long all of
+them need to fail once).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from holdfast import App, Context, RetryLater, RetryPolicy
 
 PARTITIONS = 8
 TALLY, RECORDS = Path(os.environ["SCENARIO_TALLY"]), int(os.environ["SCENARIO_RECORDS"])
-WAIT_S, AGAIN_S = 14.0, 10.0
+WAIT_S = float(os.environ["SCENARIO_WAIT_S"])
+AGAIN_S = 0.7 * WAIT_S
 tried = [bytearray(RECORDS) for _ in range(PARTITIONS)]
 handled = [bytearray(RECORDS) for _ in range(PARTITIONS)]
 count = itertools.count(1)
