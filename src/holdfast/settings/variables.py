@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
@@ -12,6 +13,8 @@ from holdfast.settings.shape import PREFIX, Section, Setting, variable, variable
 
 _PROFILES: Final = variable("retry", "profiles", "")
 _PROPERTIES: Final = variable("kafka", "librdkafka", "")
+_SLIP: Final = 0.9
+"""So near to a name of ours, without its prefix, a variable of somebody else's is more likely ours misspelt."""
 
 
 class Target(NamedTuple):
@@ -73,6 +76,8 @@ def read_variables(
     for name in sorted(set(variables) - known - open_names):
         if _claims_to_be_ours(name):
             gathered.unknown(origin(name), "setting", name, known, else_=_consumer_hint(name, consumers))
+        elif near := difflib.get_close_matches(name, known - set(told), n=1, cutoff=_SLIP):
+            gathered.warnings.append(f"{origin(name)} is no setting of holdfast. Did you mean {near[0]}?")
 
 
 def _shared_problem(name: str, places: Collection[Target], origin: Callable[[str], str]) -> str:
