@@ -13,7 +13,8 @@ from holdfast.core.errors import BatchError, Discard, Halt, Reject, RetryLater
 from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import ORDERS, CommitPolicy, Order, RetryPolicy
 from holdfast.core.storm import StormPolicy
-from tests.runtime.batch_world import FAST, World, refusing
+from tests.runtime.batch_world import FAST, TOPIC, World, refusing
+from tests.runtime.heard import Heard
 
 
 def fine(values: list[str]) -> None: ...
@@ -328,6 +329,29 @@ def test_for_ever_means_the_whole_batch() -> None:
     assert all(call == ["0:0", "0:1"] for call in world.calls)
 
 
+def test_the_log_says_of_a_batch_what_it_says_of_a_record(heard: Heard) -> None:
+    world = World(refusing("0:1", error=TimeoutError), size=4)
+    world.feed("aaa")
+    world.play(steps=60)
+    lines = [(event, fields["retry_count"]) for _, _, event, fields in heard.said if event.startswith("batch_")]
+    assert lines[:3] == [("batch_retry", 1), ("batch_retry", 2), ("batch_search", 2)]
+    [retry, _] = heard.of("batch_retry")
+    assert retry == {
+        "retry_count": 1,
+        "error_type": "TimeoutError",
+        "error_classification": "retryable",
+        "code": "TIMEOUT",
+        "rule": "timeout",
+        "consumer_group": "g",
+        "topic": TOPIC,
+        "partition": 0,
+        "offset": 0,
+        "partitions": ["orders[0]"],
+        "records": 3,
+        "backoff_delay_ms": 1000,
+    }
+
+
 # -- guards
 
 
@@ -335,7 +359,7 @@ def away() -> BaseException:
     return ConnectionRefusedError("down")
 
 
-def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_for_or_buried() -> None:
+def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_for_or_buried(heard: Heard) -> None:
     down = [True]
 
     def handle(values: list[str]) -> None:
@@ -347,6 +371,10 @@ def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_
     world.play(steps=60, pass_s=0.5)
     assert len(world.calls) > 10
     assert all(call == world.calls[0] and len(call) == 4 for call in world.calls)
+    retries = len(heard.of("batch_retry"))
+    assert retries + len(heard.of("batch_wait")) == len(world.calls)
+    assert world.loop.cases.counts.retries == retries < 3, "what a guard makes wait is no retry"
+    assert set(world.loop.cases.by_topic[TOPIC].delays_by_attempt) <= {1, 2}
     down[0] = False
     world.play(steps=10, pass_s=0.5)
     assert world.done == [f"0:{offset}" for offset in range(8)]

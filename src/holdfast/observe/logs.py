@@ -225,7 +225,7 @@ FLOODS = frozenset(
     {
         *("retry", "wait", "bury", "buried", "move", "moved"),
         *("letter_not_published", "letter_not_spooled", "letter_changed", "not_moved"),
-        *("handler_timed_out", "abandoned_handler_ended"),
+        *("handler_timed_out", "abandoned_handler_ended", "batch_retry", "batch_wait", "batch_search"),
     }
 )
 """Events that each record may cause. Not discards: no record goes without a word."""

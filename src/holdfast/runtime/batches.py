@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Final, assert_never
+from typing import assert_never
 
 from holdfast.core import verdicts
 from holdfast.core.batches import Batch, Search, Trial, named_in
+from holdfast.core.classification import Classification
 from holdfast.core.lanes import Lanes
+from holdfast.core.returned import original
 from holdfast.core.runs import Run
 from holdfast.core.verdicts import Verdict
 from holdfast.observe.logs import get_logger
@@ -22,15 +24,6 @@ from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.plan import Plan
 
 log = get_logger("holdfast.consumer")
-
-EVENTS: Final[dict[type[Verdict], str]] = {
-    verdicts.RetryAfter: "batch_retry",
-    verdicts.Bury: "batch_search",
-    verdicts.Move: "batch_search",
-    verdicts.Discard: "batch_discard",
-    verdicts.Halt: "halt",
-}
-"""What the log calls each verdict about a whole batch."""
 
 Bad = dict[tuple[Run, int], BaseException]
 """Records, by part and sequence number, that are to be judged on their own, and by what."""
@@ -192,30 +185,43 @@ class Batches:
         counts = self._cases.counts_of(batch.parts[0].partition)
         counts.failed(Labels.of_error(error, found))
         wait_s = guards.holds_back(trial, found, verdict, now, several=True) if guards.on else None
+        about = {**self._about(batch, error, found), "records": records}
         if wait_s is not None:  # a guard has it: the attempt does not count
             batch.failures -= 1
-            verdict = verdicts.RetryAfter(max(wait_s, found.retry_after_s or 0.0))
-        fields: dict[str, object] = {}
+            log.warning("batch_wait", **about | {"retry_count": batch.failures})
+            return verdicts.RetryAfter(max(wait_s, found.retry_after_s or 0.0))
         match verdict:
             case verdicts.RetryAfter(delay_s=delay_s):
                 counts.retried(batch.failures, delay_s)
-                fields = {"backoff_delay_ms": round(delay_s * 1000)}
+                said = about | {"retry_count": batch.failures}
+                log.warning("batch_retry", **said, backoff_delay_ms=round(delay_s * 1000))
+            case verdicts.Bury(reason=reason) | verdicts.Move(reason=reason):
+                log.warning("batch_search", **about, reason=reason)
+            case verdicts.Discard(reason=reason):
+                log.warning("batch_discard", **about, reason=reason)
+            case verdicts.Halt(reason=reason):
+                log.error("halt", **about, reason=reason)
             case verdicts.Done():
                 raise RuntimeError("the judge called a failure done")
-            case _:
-                fields = {"reason": verdict.reason}
-        (log.error if isinstance(verdict, verdicts.Halt) else log.warning)(
-            EVENTS[type(verdict)],
-            consumer_group=self._plan.group,
-            records=records,
-            partitions=sorted({str(part.partition.place) for part in batch.parts}),
-            retry_count=batch.failures,
-            error_type=type(error).__name__,
-            error_classification=found.kind,
-            rule=found.rule,
-            **fields,
-        )
+            case other:
+                assert_never(other)
         return verdict
+
+    def _about(self, batch: Batch, error: BaseException, found: Classification) -> dict[str, object]:
+        """What every line of the log says about a batch; its place is that of its first record."""
+        first = original(batch.messages[0])
+        return {
+            "retry_count": max(0, batch.failures - 1),
+            "error_type": type(error).__name__,
+            "error_classification": found.kind,
+            "code": found.code,
+            "rule": found.rule,
+            "consumer_group": self._plan.group,
+            "topic": first.topic(),
+            "partition": first.partition(),
+            "offset": first.offset(),
+            "partitions": sorted({str(part.partition.place) for part in batch.parts}),
+        }
 
     def _search_on(self, batch: Batch, search: Search | None, now: float) -> None:
         batch.search = search
