@@ -54,7 +54,7 @@ SEE = Workload(
     (
         Row("holdfast_partition", "small", 500_000),
         Row("holdfast_seen", "small", 500_000, 0.95),
-        Row("holdfast_traced", "small", 100_000),
+        Row("holdfast_traced", "small", 30_000),
     ),
 )
 W2_ONE = Workload(
