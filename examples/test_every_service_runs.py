@@ -4,6 +4,7 @@ the long one, with all faults.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib import import_module
 
@@ -11,6 +12,7 @@ import pytest
 
 from examples.__main__ import NAMES
 from examples.stage.stage import Stage, opened
+from holdfast.testing.pytest_plugin import BOOTSTRAP_VARIABLE
 from holdfast.testing.topics import TopicAdmin
 
 
@@ -18,6 +20,11 @@ from holdfast.testing.topics import TopicAdmin
 def whole_stage(kafka: TopicAdmin) -> Iterator[Stage]:
     with opened(kafka) as stage:
         yield stage
+        if os.environ.get(
+            BOOTSTRAP_VARIABLE
+        ):  # on somebody's own broker nothing is left, or a second run would find it
+            for name in stage.made:
+                kafka.delete_topic(name)
 
 
 @pytest.fixture

@@ -34,6 +34,8 @@ class Stage:
         self.broker = broker
         self.postgres = postgres
         self.folder = folder
+        self.made: list[str] = []
+        """Topics."""
         self._readers: dict[str, confluent_kafka.Consumer] = {}
         self._processes: list[Process] = []
 
@@ -41,7 +43,7 @@ class Stage:
 
     def topics(self, *names: str, partitions: int = 4) -> None:
         for name in names:
-            self.broker.create_topic(name, partitions=partitions)
+            self.made.append(self.broker.create_topic(name, partitions=partitions))
 
     def send(self, topic: str, records: Iterable[tuple[str, bytes | None]]) -> list[Place]:
         """Key and value each. Returns where they stand, when every one is acknowledged."""
