@@ -5,7 +5,7 @@ PYTHON ?=
 # More for pytest, e.g. PYTEST_ARGS="-k revoke -x".
 PYTEST_ARGS ?=
 # Test processes side by side, each with a broker of its own: most tests wait for something. 0: all in one process.
-JOBS ?= 4
+JOBS ?= 6
 # Its makers' notice to readers of the build's output, about the version after next.
 export NO_MKDOCS_2_WARNING := 1
 # Hundreds of processes are started by the tests; none of them compiles everything anew.
