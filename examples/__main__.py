@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import click
 
 from examples.stage.process import NotInTime
 from examples.stage.stage import opened
+from holdfast import StartError
 
 NAMES = sorted(path.parent.name for path in Path(__file__).parent.glob("*/story.py"))
 
@@ -23,7 +25,11 @@ def main(names: Sequence[str], *, short: bool) -> None:
     """Run examples against a Kafka and a PostgreSQL that are started for them. Without a name: all of them."""
     wrong: list[str] = []
     began = time.monotonic()
-    with opened() as stage:
+    with ExitStack() as left:
+        try:
+            stage = left.enter_context(opened())
+        except StartError as error:
+            raise click.ClickException(str(error)) from error
         for name in names or NAMES:
             at = time.monotonic()
             try:
