@@ -52,6 +52,7 @@ def make_runner(
         cleanup_callback=close,
         message_context=lambda message: f"bacen_cod_inst={message.bacen_cod_inst}",
         logger=logger,
+        name="institution_enhancement",
         # The upsert takes a record as often as it comes; one at a time, because the registry's limit is one queue.
         settings={"consumer": {"idempotent": True, "max_poll_records": 1, "timeout_s": 30}},
     )

@@ -12,6 +12,7 @@ from holdfast.core.errors import ConfigError
 from holdfast.runner import KafkaConsumerRunner
 from holdfast.runner.clients import made_consumer, sink_of
 from holdfast.runner.properties import consumer_tree, producer_connection
+from tests.project.files import ROOT
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 BEHAVED = {"enable.auto.commit": False, "enable.auto.offset.store": False}
@@ -131,3 +132,11 @@ def test_the_settings_of_a_runner_with_a_client_are_told_without_a_broker() -> N
     assert runner.settings(environ={}).consumers["runner"].group == "g"
     with pytest.raises(RuntimeError, match="closed"):
         made.poll(0)
+
+
+def test_commands_that_need_settings_alone_take_a_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast.cli.where import settings_for
+
+    monkeypatch.chdir(ROOT)
+    own = settings_for("examples.institution_enhancement.consumer:runner").consumers["institution_enhancement"]
+    assert (own.group, own.topics) == ("financial_data.parent_institution.v1", ("financial_data.institution.v1",))

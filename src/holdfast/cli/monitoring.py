@@ -41,11 +41,11 @@ def monitoring(target: str, folder: Path, *, dry_run: bool, debug: bool) -> None
       promtool check rules monitoring/*.rules.yml
     """
     with said_plainly(debug=debug):
-        from holdfast.cli.loading import load_app
+        from holdfast.cli.loading import load_app_or_runner
         from holdfast.monitoring import planned
         from holdfast.monitoring.files import write
 
-        settings = load_app(target, cwd=Path.cwd()).settings()
+        settings = load_app_or_runner(target, cwd=Path.cwd()).settings()
         files = planned(settings, made_from=target)
         if not dry_run:
             write(files, folder)

@@ -117,13 +117,13 @@ def interrupted_quietly() -> Iterator[None]:
 
 
 def settings_for(target: str | None) -> Settings:
-    """Of an app, or of the environment alone. Raises ConfigError or LoadError."""
+    """Of an app or a runner, or of the environment alone. Raises ConfigError or LoadError."""
     from holdfast.settings import AppSpec, load
 
     if target is not None:
-        from holdfast.cli.loading import load_app
+        from holdfast.cli.loading import load_app_or_runner
 
-        return load_app(target, cwd=Path.cwd()).settings()
+        return load_app_or_runner(target, cwd=Path.cwd()).settings()
     # Without the app its consumers are not known, so what the environment says about them is not for us.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_CONSUMERS_")}
     try:
