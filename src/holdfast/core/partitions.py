@@ -35,6 +35,7 @@ class Partition:
         "lease_low",
         "ledger",
         "live",
+        "missed",
         "pauses",
         "place",
         "queued",
@@ -50,6 +51,7 @@ class Partition:
         self.topic_id = ""  # of the topic that its offsets are about, as known when the epoch began
         self.ledger = Ledger(start, resumed)
         self.ages = Ages()
+        self.missed: tuple[int, float] | None = None  # what the brokers have and did not deliver: offset, since when
         self.skips = bool(resumed)  # the buffer may contain records that are finished already
         self.live = True
         self.closing = False  # being revoked: what runs may finish its record, nothing new starts
@@ -86,15 +88,20 @@ class Partition:
         if self.ages.many:
             self.ages.written_ms(self.ledger.watermark())
 
-    def behind_s(self, wall_s: float) -> float | None:
-        """How old the oldest record is that was received and is not finished: 0 if there is none, None if it has no
-        timestamp. Whoever wrote it may have a clock that is ahead of this one; it is no younger than new.
+    def behind_s(self, wall_s: float, end: int) -> float | None:
+        """How old the oldest record below `end` is that is not finished: 0 if there is none, None if it has no
+        timestamp. Of one that was not received only this is known: how long ago it was first missed. Whoever wrote a
+        record may have a clock that is ahead of this one; it is no younger than new.
         """
         position = self.ledger.watermark()
-        if position > self.ledger.last:
+        if position <= self.ledger.last:
+            written_ms = self.ages.written_ms(position)
+            return None if written_ms is None else max(0.0, wall_s - written_ms / 1000)
+        if end <= position:
             return 0.0
-        written_ms = self.ages.written_ms(position)
-        return None if written_ms is None else max(0.0, wall_s - written_ms / 1000)
+        if self.missed is None or self.missed[0] != position:
+            self.missed = position, wall_s
+        return max(0.0, wall_s - self.missed[1])
 
     @property
     def paused(self) -> bool:

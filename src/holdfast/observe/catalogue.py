@@ -77,8 +77,8 @@ LAG = Metric(
 LAG_AGE = Metric(
     name="kafka.consumer.lag.seconds",
     kind="gauge",
-    help="How old the oldest record of a partition is that was received and is not finished, by its timestamp in Kafka,"
-    " to within a second. What the brokers still hold lies behind it; 0 while all that was received is finished.",
+    help="How old the oldest record of a partition is that is not finished, by its timestamp in Kafka, to within a"
+    " second; while the brokers have not delivered it, how long it has been missed. 0 while there is none.",
     labels=_PARTITION,
     unit="seconds",
 )

@@ -228,7 +228,7 @@ class Vitals:
             committed=partition.committed[0],
             end=end,
             lag=lag,
-            lag_s=None if lag is None else partition.behind_s(self._clock.wall()),
+            lag_s=None if lag is None or end is None else partition.behind_s(self._clock.wall(), end),
             buffered=len(partition.buffer),
             held_bytes=partition.held_bytes,
             in_flight=sum(map(_left, partition.running)),
