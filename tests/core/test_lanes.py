@@ -94,9 +94,11 @@ def is_bare(lanes: Lanes) -> bool:
 
 def test_a_partition_has_one_run_out_at_a_time_in_offset_order() -> None:
     lanes = lanes_for("partition")
-    fed(lanes, "abcde")
+    partition = fed(lanes, "abcde")
     first = lanes.take(10, 2)
     assert carries(first) == [[0, 1]]
+    assert lanes.take(10, 2) == []
+    lanes.ready(partition)  # as when more of it has come
     assert lanes.take(10, 2) == []
     come_back(lanes, first[0])
     assert carries(lanes.take(10, 2)) == [[2, 3]]

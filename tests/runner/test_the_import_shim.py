@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import subprocess
 import sys
 import tomllib
@@ -22,10 +23,24 @@ PATHS = {
 }
 
 
+HOOKS = {
+    *("consumer_factory", "producer_factory", "retry_config", "message_factory", "process_message", "dlq_publisher"),
+    *("rate_limit_min_delay_ms", "health_server_start", "health_server_stop", "running_flag_setter"),
+    *("cleanup_callback", "message_context", "logger"),
+}
+"""By these names the pattern hands them over."""
+
+
 def test_the_paths_of_the_pattern_lead_to_our_runner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PACKAGE / "src"))
+    offered = set[str]()
     for module, name in PATHS.items():
-        assert getattr(importlib.import_module(module), name) is getattr(runner, name)
+        found = importlib.import_module(module)
+        assert name in found.__all__
+        assert all(getattr(found, one) is getattr(runner, one) for one in found.__all__)
+        offered |= set(found.__all__)
+    assert offered == set(runner.__all__), "and nothing of the runner is missing"
+    assert set(inspect.signature(runner.KafkaConsumerRunner).parameters) >= HOOKS
 
 
 def test_it_is_built_with_its_modules_and_needs_a_holdfast_that_has_the_runner(tmp_path: Path) -> None:

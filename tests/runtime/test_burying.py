@@ -147,6 +147,17 @@ def test_without_a_spool_it_stays_red_and_is_tried_for_ever(plain: Scene, fault:
     assert not plain.burying.status().red
 
 
+def test_each_wait_before_it_is_tried_again_is_longer_up_to_half_a_minute(plain: Scene) -> None:
+    plain.sink.fault = Fault.RETRY
+    plain.bury()
+    waits_s = []
+    for _ in range(8):
+        waits_s.append(plain.burying.next_in(plain.now))
+        plain.turn(waits_s[-1])
+    assert waits_s == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert len(plain.sink.sent) == 9
+
+
 def test_a_passing_fault_is_tried_twice_before_the_spool_gets_the_letter(spooled: Scene) -> None:
     spooled.sink.fault = Fault.RETRY
     spooled.bury()

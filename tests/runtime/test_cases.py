@@ -114,6 +114,14 @@ def test_the_policy_of_the_error_that_came_last_decides() -> None:
     assert (bench.counts.retries, bench.counts.buried) == (5, 3)
 
 
+def test_what_an_error_means_is_decided_by_the_users_rules_before_anything_is_retried() -> None:
+    bench = Bench(rules=RuleBook([Rule("builtins.KeyError", "retryable"), Rule("builtins.OSError", "non-retryable")]))
+    bench.fail(KeyError())
+    assert (bench.counts.retries, bench.counts.buried) == (1, 0)
+    bench.fail(ConnectionError())
+    assert (bench.counts.retries, bench.counts.buried) == (1, 1)
+
+
 def test_failures_are_counted_by_type_classification_and_code() -> None:
     bench = Bench(retry=RetryPolicy(max_retries=1))
     bench.fail(TimeoutError(), TimeoutError())

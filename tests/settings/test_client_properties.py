@@ -21,7 +21,11 @@ def test_other_properties_come_from_every_source_each_by_itself(loader: Loader) 
     assert settings.origins["kafka.librdkafka.linger.ms"] == "holdfast.toml [kafka.librdkafka] linger.ms"
 
 
-@pytest.mark.parametrize("name", [*FORBIDDEN, "error_cb", "rebalance_cb"])
+PROMISED = {"enable.auto.commit", "enable.auto.offset.store", "auto.commit.interval.ms", "acks", "enable.idempotence"}
+"""At least these, whatever the list says."""
+
+
+@pytest.mark.parametrize("name", sorted({*FORBIDDEN, *PROMISED, "error_cb", "rebalance_cb"}))
 def test_properties_that_would_break_a_promise_are_refused_with_the_reason(loader: Loader, name: str) -> None:
     problem = loader.problem(settings={"kafka": {"librdkafka": {name: "true"}}})
     assert f"the client property {name} may not be set: " in problem

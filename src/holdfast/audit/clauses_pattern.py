@@ -29,7 +29,7 @@ PATTERN: Final[tuple[Clause, ...]] = (
     must("pattern:design.5", "Signals end it gracefully.", e.DRAINED),
     must("pattern:package.1", "It is a package: pyproject.toml, src, tests.", a.PACKAGE, project.is_a_package),
     must("pattern:package.2", "Beside the Dockerfile there is a .dockerignore.", a.IMAGE, project.dockerignore),
-    should("pattern:package.3", "Flow and tasks are modules of their own.", a.LAYOUT, project.layout),
+    should("pattern:package.3", "Flow and tasks are modules of their own.", a.PROJECT, project.layout),
     must("pattern:package.4", "It depends on the shared package, with its import paths.", a.SHIM),
     must("pattern:package.5", "It has no classification and no back-off of its own.", a.SHARED_RULES),
     must("pattern:package.6", "pyproject.toml has a command for it.", a.IMAGE, project.own_command),

@@ -78,7 +78,7 @@ RUNNER: Final = by(
     "scenarios/test_a_runner_processes_retries_and_buries_with_every_kind_of_consumer.py::test_a_runner_processes_retries_and_buries",
 )
 HOOKS: Final = by(
-    "runner/hooks.py",
+    "runner/checking.py",
     "runner/test_hooks.py::test_everything_that_is_wrong_with_the_hooks_is_said_before_anything_starts",
 )
 ANSWERS: Final = by(
@@ -107,7 +107,6 @@ PROJECT: Final = by(
     "scaffold/template/README.md.tmpl",
     "cli/test_new.py::test_the_readme_names_the_group_the_configuration_and_the_other_layout",
 )
-LAYOUT: Final = PROJECT
 PACKAGE: Final = by(
     "scaffold/template/pyproject.toml.tmpl",
     "cli/test_new.py::test_its_own_tests_pass_its_types_hold_and_it_breaks_no_rule",

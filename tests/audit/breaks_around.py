@@ -1,0 +1,262 @@
+"""Breaks of settings, and of what `holdfast.audit.evidence_around` names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.audit.one_break import Break, judged, renamed
+
+AROUND: Mapping[str, tuple[Break, ...]] = {
+    # -- settings
+    "VARIABLES": renamed(
+        '"KAFKA_INPUT_TOPIC"',
+        '"KAFKA_CONSUMER_GROUP"',
+        '"RETRY_MAX_RETRIES"',
+        '"MAX_RETRIES"',
+        '"RETRY_INITIAL_DELAY_MS"',
+        '"INITIAL_RETRY_DELAY_MS"',
+        '"RETRY_MAX_DELAY_MS"',
+        '"MAX_RETRY_DELAY_MS"',
+        '"RETRY_BACKOFF_MULTIPLIER"',
+        '"RETRY_JITTER"',
+    ),
+    "RETRY_SETTINGS": (
+        Break("max_retries: int | None = 3", "max_retries: int | None = 4"),
+        Break("else (1000, 30000, 2.0, True)", "else (1001, 30000, 2.0, True)"),
+        Break("else (1000, 30000, 2.0, True)", "else (1000, 30001, 2.0, True)"),
+        Break("else (1000, 30000, 2.0, True)", "else (1000, 30000, 2.1, True)"),
+        Break("else (1000, 30000, 2.0, True)", "else (1000, 30000, 2.0, False)"),
+        *renamed('"RETRY_JITTER"', file="settings/catalogue.py"),
+    ),
+    "SETTING": (
+        Break("Whole(1, 3_600_000),\n            60_000", "Whole(1, 3_600_000),\n            61_000"),
+        Break("Whole(1, 3_600_000),\n            10_000", "Whole(1, 3_600_000),\n            11_000"),
+        Break("Whole(1, 86_400_000),\n            600_000", "Whole(1, 86_400_000),\n            601_000"),
+        Break(
+            '"auto_offset_reset",\n            Choice(("earliest", "latest", "error")),\n            "earliest"',
+            '"auto_offset_reset",\n            Choice(("earliest", "latest", "error")),\n            "error"',
+        ),
+        Break('"fetch_min_bytes", Whole(1, 100_000_000), 1,', '"fetch_min_bytes", Whole(1, 100_000_000), 2,'),
+        Break('"fetch_max_wait_ms", Whole(0, 300_000), 500', '"fetch_max_wait_ms", Whole(0, 300_000), 501'),
+    ),
+    "DEFAULTS": (Break('("localhost:9092",)', '("kafka:9092",)'),),
+    "DRAIN_DEFAULT": (Break("Number(0, 86_400), 30.0", "Number(0, 86_400), 31.0"),),
+    "HEALTH_PORT": (Break("Whole(0, 65_535), 8080", "Whole(0, 65_535), 8081"), *renamed('"HEALTH_CHECK_PORT"')),
+    "PROFILES": (
+        Break('"default": {}', '"default": {"max_retries": 4}'),
+        Break('"financial": {"max_retries": 5', '"financial": {"max_retries": 6'),
+        Break(
+            '"notification": {"max_retries": 3, "initial_delay_ms": 1000, "max_delay_ms": 10_000}',
+            '"notification": {"max_retries": 3, "initial_delay_ms": 1000}',
+        ),
+        Break('"none": {"max_retries": 0}', '"none": {"max_retries": 1}'),
+    ),
+    "FLOORS": (
+        Break("SESSION_FLOOR_MS: Final = 30_000", "SESSION_FLOOR_MS: Final = 29_000"),
+        Break("HEARTBEAT_FLOOR_MS: Final = 10_000", "HEARTBEAT_FLOOR_MS: Final = 9_000"),
+        Break("POLL_INTERVAL_FLOOR_MS: Final = 300_000", "POLL_INTERVAL_FLOOR_MS: Final = 299_000"),
+    ),
+    "THIRD": (
+        Break("heartbeat * 3 > session", "heartbeat > session"),
+        Break("heartbeat * 3 > session", "heartbeat * 4 > session"),
+    ),
+    "RETRY_SUM": (Break(">= wait_ms + POLL_MARGIN_MS:", ">= wait_ms:"),),
+    "ONE_PLACE": (Break("gathered, Source.ENVIRONMENT, environ", "gathered, Source.CODE, environ"),),
+    "TYPED": (Break("    timeout_s: float\n", "    timeout: float\n"),),
+    "DOTENV": (Break('    _read_dotenv(gathered, cwd / ".env", consumers)\n', ""),),
+    "CHECKED_WHOLE": (
+        Break("raise ConfigError(*gathered.problems)", "raise ConfigError(gathered.problems[0])"),
+        Break("    if gathered.problems:\n        raise ConfigError(*gathered.problems)\n", ""),
+    ),
+    # -- seen from outside
+    "LOGGED": (
+        Break('self._say(log.warning, "retry", case', 'self._say(log.info, "retry", case'),
+        Break('log.error if found.kind == "retryable" else log.warning, "bury"', 'log.warning, "bury"'),
+        Break('log.error if found.kind == "retryable" else log.warning, "bury"', 'log.error, "bury"'),
+        Break('level = log.info if where == "topic" else log.warning', "level = log.warning"),
+        *renamed(
+            '"retry_count": max',
+            '"error_type": case',
+            '"consumer_group": group',
+            '"partition": record',
+            '"offset": record',
+            file="runtime/burying.py",
+        ),
+        Break("retry_count=case.failures, backoff_delay_ms=delay_ms, **at", "retry_count=case.failures, **at"),
+    ),
+    "STRUCTURED": (
+        Break('"event": entry.event,', '"message": entry.event,'),
+        Break('"level": record.levelname.lower(),\n            "logger"', '"logger"'),
+    ),
+    "COUNTED": (
+        Break(
+            "        self.errors += 1\n        self.errors_by.add(labels, exemplar=exemplar)",
+            "        self.errors += 1",
+        ),
+        Break("        self.buried_by.add(labels, exemplar=exemplar)\n", ""),
+        Break("        self.retries_by_attempt[number] += 1\n", ""),
+    ),
+    "EXPOSED": (
+        Break(
+            '[own.sample(counts.processed, "success"), own.sample(failed, "failure")]',
+            '[own.sample(counts.processed, "success")]',
+        ),
+        Break("    yield own.family(cat.DURATION, [own.sample(buckets)])\n", ""),
+        Break(
+            "yield own.family(cat.RETRIES, [own.sample(count, _numbered(number)) for number, count in numbered])",
+            "_ = numbered",
+        ),
+        Break("    yield own.family(cat.RETRY_DELAY, delays)\n", ""),
+        Break("    yield own.family(cat.DEAD_LETTERS, _by_error(own, counts.buried_by))\n", ""),
+        Break("    yield own.family(cat.ERRORS, _by_error(own, counts.errors_by))\n", ""),
+    ),
+    "METRIC_NAMES": renamed(
+        '"{domain}.{entity}.processed"',
+        '"{domain}.{entity}.processing.duration"',
+        '"{domain}.{entity}.retry.count"',
+        '"{domain}.{entity}.retry.delay"',
+        '"{domain}.{entity}.dlq.count"',
+        '"{domain}.{entity}.error.count"',
+        '"{domain}.{entity}.dlq.publish.failure"',
+        '"kafka.consumer.lag"',
+        '"kafka.consumer.records.lag.max"',
+        '"kafka.consumer.records.consumed"',
+        '"kafka.dlq.messages"',
+        '"kafka.dlq.errors_by_type"',
+        '"ingestion.events_processed"',
+        '"ingestion.events_failed"',
+    ),
+    "PROCESS": (
+        Break("int(fields[21]) * _PAGE_BYTES", "int(fields[21])"),
+        Break("[_processor, _stat, _files, _network]", "[_processor, _stat, _files]"),
+    ),
+    "SHOWN": (Break("        self.rebalances[what] += 1\n", ""),),
+    "IN_HAND": (Break("in_flight=sum(map(_left, in_flight)),", "in_flight=0,"),),
+    "LAG": (
+        Break("max(0, end - position)", "max(0, position - end)"),
+        Break("            self.asks(paused, self._told)\n", ""),
+    ),
+    "STUCK": (
+        Break("still_s >= STUCK_S and (end or 0) > before.end", "False"),
+        Break("still_s >= STUCK_S and (end or 0) > before.end", "still_s >= STUCK_S"),
+    ),
+    "STUCK_HEALTH": (Break("    if stuck:\n", "    if False:\n"),),
+    "HEALTH": (
+        Break('if any(hold.name == "commit"', 'if any(hold.name == "nobody"'),
+        Break("    if state.lost:", "    if False:"),
+    ),
+    "PROBES": (
+        Break('text="It is about to end.", fails_ready=True', 'text="It is about to end."'),
+        Break("/health/live", "/health/ready", "scaffold/template/deploy/kubernetes.yaml.tmpl"),
+    ),
+    "DRAIN_TIMED": (Break("        self.draining_since = now\n", ""),),
+    "TRACED": (
+        Break('        span.add_event(name, {"holdfast.retry_count"', '        _ = (name, {"holdfast.retry_count"'),
+    ),
+    "ALERTS": (
+        Break(
+            '("HoldfastHighErrorRate", cat.ERRORS, policy.error_share',
+            '("HoldfastHighErrorRate", cat.ERRORS, policy.letter_share',
+        ),
+        Break(
+            'cat.DEAD_LETTERS, policy.letter_share, "Dead letters"',
+            'cat.DEAD_LETTERS, policy.error_share, "Dead letters"',
+        ),
+        *renamed(
+            '"HoldfastHighPartitionLag"',
+            '"HoldfastStuckPartitions"',
+            '"HoldfastFrequentRebalances"',
+            '"HoldfastShutdownTimeout"',
+        ),
+        Break("share = policy.publish_failure_share", "share = policy.error_share"),
+        Break("partition_lag: int = 10_000", "partition_lag: int = 100_000", "core/alerts.py"),
+        Break("rebalances_per_hour: int = 1", "rebalances_per_hour: int = 2", "core/alerts.py"),
+    ),
+    "LETTER_ALERTS": (
+        Break("letters_warning: int = 0", "letters_warning: int = 1"),
+        Break("letters_critical: int = 10", "letters_critical: int = 11"),
+    ),
+    "LAG_LIMITS": (
+        Break('"financial": (100, 1_000)', '"financial": (101, 1_000)'),
+        Break('"notification": (500, 5_000)', '"notification": (500, 5_001)'),
+        Break('"other": (1_000, 10_000)', '"other": (1_001, 10_000)'),
+    ),
+    "RUNBOOK": renamed(
+        'section="nothing-is-processed"',
+        'section="frequent-rebalances"',
+        'section="it-takes-too-long-to-stop"',
+        'section="letters-cannot-be-written"',
+    ),
+    # -- the runner
+    "RUNNER": (
+        Break(", retry_floor_s=floor)", ")"),
+        Break("retries = max(0, case.failures - 1)", "retries = case.failures", "runner/publishing.py"),
+    ),
+    "HOOKS": (
+        Break("    if not callable(hook):", "    if False:"),
+        Break("    if inspect.iscoroutinefunction(hook):", "    if False:"),
+    ),
+    "ANSWERS": (
+        Break(
+            '        if result["success"]:\n            return', '        if not result["success"]:\n            return'
+        ),
+    ),
+    "SHARED_RULES": (
+        judged("http-unavailable", "retryable", "non-retryable", file="core/rules/http.py"),
+        Break(
+            'return not is_error(error) or classify(error).kind == "retryable"',
+            'return is_error(error) and classify(error).kind == "retryable"',
+            "core/classification.py",
+        ),
+    ),
+    "BACKOFF": (
+        Break(
+            "return int(policy_of(config).delay_ms(retry_count, random.random()))",
+            "return int(policy_of(config).delay_ms(retry_count + 1, random.random()))",
+        ),
+        Break("delay_ms(retry_count, random.random())", "delay_ms(retry_count, 0.0)"),
+    ),
+    "ENDS_IN_ORDER": (Break("name, hook = self._at_end.pop()", "name, hook = self._at_end.pop(0)"),),
+    "SHIM": (Break('"calculate_backoff", "is_retryable_error"]', '"is_retryable_error"]'),),
+    # -- the files of a project, and what helps with its tests
+    "PROJECT": renamed("`{{group}}`", "`POSTGRES_HOST`", "`RETRY_MAX_RETRIES`", "`tasks/db_connection.py`"),
+    "PACKAGE": (Break("[project.scripts]", "[project.gui-scripts]"),),
+    "IMAGE": (
+        Break("FROM python:3.13-slim", "FROM python:3.13"),
+        Break("USER 1000:1000\n", ""),
+        Break("--uid 1000", "--uid 1001"),
+        Break("'/health'", "'/'"),
+        Break("--interval=30s", "--interval=90s"),
+        Break("EXPOSE 8080\n", ""),
+        Break("    PIP_NO_CACHE_DIR=1 \\\n", ""),
+        Break("COPY pyproject.toml README.md ./\n", "COPY . ./\n"),
+        Break('ENTRYPOINT ["{{project}}-consumer"]', "ENTRYPOINT {{project}}-consumer"),
+        Break(".env\n", "", "scaffold/template/.dockerignore.tmpl"),
+    ),
+    "COMPOSE": (
+        Break("\n  postgres:\n", "\n  postgresql:\n"),
+        *renamed(
+            "KAFKA_BROKERS:",
+            "KAFKA_INPUT_TOPIC:",
+            "KAFKA_CONSUMER_GROUP:",
+            "      POSTGRES_HOST:",
+            "HEALTH_CHECK_PORT:",
+        ),
+        Break("      postgres: { condition: service_healthy }\n", ""),
+    ),
+    "POOLED": (
+        Break("ON CONFLICT (id) DO NOTHING", ""),
+        Break("                    self._idle.put(connection)", "                    connection.close()"),
+    ),
+    "POOL_SIZE": (
+        Break('number("POSTGRES_POOL_MIN", 2)', 'number("POSTGRES_POOL_MIN", 3)'),
+        Break('number("POSTGRES_POOL_MAX", 10)', 'number("POSTGRES_POOL_MAX", 11)'),
+    ),
+    "HARNESS": (
+        Break(
+            "            value=outgoing.value,\n            key=outgoing.key",
+            '            value=b"",\n            key=outgoing.key',
+        ),
+    ),
+    "FIXTURES": (Break("    with KafkaBroker() as broker:\n        yield broker", "    yield KafkaBroker()"),),
+}
