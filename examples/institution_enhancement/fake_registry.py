@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from examples.stage.http import Answer, HttpServer
 
-SLOW_S = 1.5
+SLOW_S = 2.0
 RETRY_AFTER_S = 1
 
 

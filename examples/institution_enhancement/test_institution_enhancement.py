@@ -62,7 +62,7 @@ class Letters(list[dict[str, Any]]):
 
 def played(companies: FakeRegistry, kept: Kept, letters: Letters, *values: object) -> Harness:
     """The service as it is wired, but for the database, the producer, and the limit that would take real time."""
-    registry = Registry(companies.url, rate_limit_s=0, timeout_s=0.3)
+    registry = Registry(companies.url, rate_limit_s=0, timeout_s=0.8)
     runner = make_runner(Config(), registry, kept, lambda: letters)
 
     async def story() -> Harness:

@@ -48,7 +48,7 @@ class Swapi(HttpServer):
             case 5:
                 return Answer(503)
             case 8:
-                return Answer(wait_s=1.0)
+                return Answer(wait_s=1.5)
             case _:
                 return Answer(body=json.dumps(self._page(page)).encode())
 
@@ -71,7 +71,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
 
     service = stage.app("examples.swapi_people.service:app", DATABASE_URL=database)
     with Swapi(people) as api:
-        flow = {"KAFKA_BROKERS": stage.broker.bootstrap, "SWAPI_URL": api.url, "SWAPI_TIMEOUT_S": "0.4"}
+        flow = {"KAFKA_BROKERS": stage.broker.bootstrap, "SWAPI_URL": api.url, "SWAPI_TIMEOUT_S": "0.8"}
         flow["RETRY_INITIAL_DELAY_MS"] = "50"
         for _ in range(1 if short else 2):  # the second time everybody is there already
             said = run(["examples.swapi_people.flow"], flow)
