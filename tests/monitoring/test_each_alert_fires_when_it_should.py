@@ -109,7 +109,7 @@ STORIES = {
 def promtool(*arguments: str | Path) -> None:
     """Raises AssertionError with what it says if it disagrees."""
     done = subprocess.run(
-        [program("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+        [program("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
