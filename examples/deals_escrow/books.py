@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import LiteralString, Protocol
 
 from examples.database import Connection, Database
 from examples.deals_escrow.messages import Message
@@ -11,17 +11,20 @@ from examples.deals_escrow.messages import Message
 _NOTE = """
     INSERT INTO effects (consumer, idempotency_key, deal_id, kind) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
+_PAY = "UPDATE deals SET paid = paid + 1 WHERE id = %s AND funded"
+_REFUND = "UPDATE deals SET refunded = refunded + 1 WHERE id = %s AND funded"
 _FUND = "INSERT INTO deals (id, funded) VALUES (%s, true) ON CONFLICT (id) DO UPDATE SET funded = true"
 
 
 class NotFunded(Exception):
-    """A payout for a deal without a deposit. The deposit may be on its way."""
+    """A payout or a refund for a deal without a deposit. The deposit may be on its way."""
 
 
 class Books(Protocol):
     def note(self, consumer: str, message: Message, kind: str) -> None: ...
     def fund(self, consumer: str, message: Message) -> None: ...
     def pay(self, consumer: str, message: Message) -> None: ...
+    def refund(self, consumer: str, message: Message) -> None: ...
 
 
 class PostgresBooks:
@@ -38,16 +41,19 @@ class PostgresBooks:
 
     def pay(self, consumer: str, message: Message) -> None:
         """Raises NotFunded."""
+        self._once(consumer, message, "paid", lambda connection: _moved(connection, _PAY, message))
 
-        def pay(connection: Connection) -> None:
-            paid = connection.execute("UPDATE deals SET paid = paid + 1 WHERE id = %s AND funded", (message.deal_id,))
-            if paid.rowcount == 0:
-                raise NotFunded(f"deal {message.deal_id} has no deposit")
-
-        self._once(consumer, message, "paid", pay)
+    def refund(self, consumer: str, message: Message) -> None:
+        """Raises NotFunded."""
+        self._once(consumer, message, "refunded", lambda connection: _moved(connection, _REFUND, message))
 
     def _once(self, consumer: str, message: Message, kind: str, work: Callable[[Connection], object]) -> None:
         with self._database.transaction() as connection:
             noted = connection.execute(_NOTE, (consumer, message.idempotency_key, message.deal_id, kind))
             if noted.rowcount:
                 work(connection)
+
+
+def _moved(connection: Connection, statement: LiteralString, message: Message) -> None:
+    if connection.execute(statement, (message.deal_id,)).rowcount == 0:
+        raise NotFunded(f"deal {message.deal_id} has no deposit")

@@ -1,7 +1,8 @@
 CREATE TABLE deals (
     id text PRIMARY KEY,
     funded boolean NOT NULL DEFAULT false,
-    paid integer NOT NULL DEFAULT 0
+    paid integer NOT NULL DEFAULT 0,
+    refunded integer NOT NULL DEFAULT 0
 );
 
 -- What each consumer has done, by the key that the sender gave it: nothing is done twice.

@@ -74,7 +74,7 @@ def _add_escrow(app: App, books: Books) -> None:
     @app.consumer("escrow.commands", group="cg-payout-executor", retry="financial", rules=BUSINESS)
     def payout_executor(command: EscrowCommand, ctx: Context) -> None:
         if command.kind in ("PAYOUT", "REFUND"):
-            books.pay("cg-payout-executor", command)
+            (books.pay if command.kind == "PAYOUT" else books.refund)("cg-payout-executor", command)
             ctx.send("escrow.confirmations", command.followed_by(f"{command.kind}_CONFIRMED"), key=command.deal_id)
 
     @app.consumer("escrow.confirmations", group="cg-deposit-handler", retry="financial")

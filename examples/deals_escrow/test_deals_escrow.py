@@ -33,6 +33,8 @@ class Ledger:
             raise NotFunded(message.deal_id)
         self.note(consumer, message, "paid")
 
+    refund = pay
+
 
 class Bot:
     def __init__(self, *statuses: int) -> None:
@@ -86,12 +88,13 @@ def test_each_kind_has_its_retries_and_its_thresholds_of_lag(
     )
 
 
-def test_a_deal_is_funded_paid_and_both_are_confirmed() -> None:
+@pytest.mark.parametrize("ending", ["PAYOUT", "REFUND"])
+def test_a_deal_is_funded_and_settled_and_both_are_confirmed(ending: str) -> None:
     ledger = Ledger()
-    h = played("escrow.commands", command("d1", "WATCH_DEPOSIT"), command("d1", "PAYOUT"), ledger=ledger)
+    h = played("escrow.commands", command("d1", "WATCH_DEPOSIT"), command("d1", ending), ledger=ledger)
     assert h.dead == []
     assert ledger.funded == {"d1"}
-    assert ("cg-deposit-handler", "d1-PAYOUT/PAYOUT_CONFIRMED") in ledger.done
+    assert ("cg-deposit-handler", f"d1-{ending}/{ending}_CONFIRMED") in ledger.done
 
 
 def test_a_payout_without_a_deposit_is_tried_again_and_then_buried_for_its_group_alone() -> None:
