@@ -63,9 +63,8 @@ lint-deploy: setup ## what `holdfast new` writes for a deployment: hadolint, Kub
 check: setup ## format, lint, types, layers, documentation; changes nothing
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mypy & $(BIN)/mkdocs build --strict --quiet; docs=$$?; wait $$! && exit $$docs
 
 docs: setup ## build the documentation into build/site
 	$(BIN)/mkdocs build --strict

@@ -95,7 +95,7 @@ def test_nothing_of_a_revoked_partition_is_handed_out_afterwards(backend: Backen
     first, second = pair(backend, topic, [])
     counts: list[dict[TopicPartition, int]] = []
     first.during_revoke = lambda places: counts.append({place: len(first.offsets(place)) for place in places})
-    for number in range(500):
+    for number in range(200):
         for place in places_of(topic, 2):
             backend.produce(place, b"%d" % number)
     drive([first, second], lambda: second.records)

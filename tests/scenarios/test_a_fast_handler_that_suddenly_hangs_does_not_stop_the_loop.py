@@ -38,7 +38,7 @@ def test_other_lanes_go_on_and_the_stuck_one_is_finished_once(
     with Inside(app) as running:
         inline = running.loop.starter._inline
         assert inline is not None
-        until(lambda: inline.takeovers == 1, 20, "another thread drives the loop")
+        until(lambda: inline.takeovers > 0, 20, "another thread drives the loop")
         until(lambda: sum(at == 1 for at, *_ in list(seen)) == count, 20, "the other partition is handled")
         until(lambda: client.committed("scenario.work", name, 1)[0] == count, 10, "and committed")
         until(
