@@ -23,6 +23,6 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first; the rest stays as it is."""
-    here = Path(__file__).parent
-    rank = {here / name: number for number, name in enumerate(LONG_FIRST)}
+    root = Path(__file__).parents[1]
+    rank = {root / name: number for number, name in enumerate(LONG_FIRST)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
