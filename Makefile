@@ -22,7 +22,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo picture examples test test-full test-prometheus lint-deploy check docs docs-serve format bench kafka needs lock clean always
+.PHONY: help setup demo picture examples test test-full test-breaks test-prometheus lint-deploy check docs docs-serve format bench kafka needs lock clean always
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,9 +49,13 @@ test: needs setup kafka check ## everything CI runs: check, then all tests but t
 	$(BIN)/pytest -m "timing and not long" $(PYTEST_ARGS)
 
 test-full: needs setup kafka check ## the long tests and the examples, too
-	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus and not breaks" $(PYTEST_ARGS)
 	$(BIN)/pytest -m timing $(PYTEST_ARGS)
 	$(BIN)/python -m examples
+
+test-breaks: needs setup kafka ## break the code of every rule, once and again, and see its tests fail; half an hour
+	@tools/needs promtool
+	$(BIN)/pytest -m breaks tests/audit $(PYTEST_ARGS)
 
 test-prometheus: needs setup kafka ## the alerts and the dashboard against a real Prometheus (Debian: apt install prometheus)
 	@tools/needs prometheus promtool

@@ -249,18 +249,12 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
         ),
     ),
     "TUNED": (Break("self._open.consume(limit, 0)", "self._open.consume(limit * 10, 0)"),),
-    "DRAINED": (
-        Break(
-            "            run.stop = True\n        loop.intake.close()",
-            "            run.stop = False\n        loop.intake.close()",
-        ),
-        Break("        loop.committer.drain(now)\n", ""),
-    ),
+    "DRAINED": (Break("waiting = len(loop.in_flight) + settling", "waiting = settling"),),
     "SIGNALS": (Break("for number in (signal.SIGTERM, signal.SIGINT)}", "for number in (signal.SIGINT,)}"),),
     "INTAKE_CLOSED": (
         Break("self._source.pause([partition.place for partition in self._ownership])", "self._source.pause([])"),
     ),
-    "CUT_SHORT": (Break("            loop.handover.drop_waiting(partition)\n", ""),),
+    "CUT_SHORT": (Break("if waiting and now < self.deadline:", "if now < self.deadline:"),),
     "DRAIN_REPORTED": (
         Break("REPORT_S = 5.0", "REPORT_S = 50.0"),
         Break('log.info("drain_waits"', 'log.debug("drain_waits"'),

@@ -48,6 +48,7 @@ class Copy:
         return done.returncode == TESTS_FAILED
 
 
+@pytest.mark.breaks
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", BREAKS)

@@ -264,7 +264,6 @@ DRAIN_REPORTED: Final = by("runtime/draining.py", f"{_ENDS}::test_its_progress_i
 DEADLINE: Final = by(
     "runtime/draining.py",
     f"{_ENDS}::test_by_its_deadline_it_is_over_and_what_was_not_finished_is_not_committed",
-    "scenarios/test_a_handler_that_never_ends_does_not_hold_up_the_deadline.py::test_a_handler_that_never_ends_does_not_hold_up_the_deadline",
 )
 
 # -- settings
