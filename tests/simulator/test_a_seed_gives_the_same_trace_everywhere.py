@@ -10,7 +10,8 @@ from pathlib import Path
 from holdfast.testing.simulator.scenario import digest_of
 
 ROOT = Path(__file__).parents[2]
-SEEDS = (0, 3, 6, 10, 17)
+SEEDS = (13, 17, 35, 42, 131)
+"""Quick ones, with spools, batches and retry topics among them."""
 SCRIPT = f"""
 from holdfast.testing.simulator.scenario import digest_of
 digests = {{seed: digest_of(seed) for seed in reversed({SEEDS})}}
