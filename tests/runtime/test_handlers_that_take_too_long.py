@@ -22,6 +22,7 @@ from holdfast.core.records import Message, TopicPartition
 from holdfast.core.runs import Run
 from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.decode.signature import inspect_handler
+from holdfast.runner.hooks import Hooks
 from holdfast.runtime.clock import RealClock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.context import Context
@@ -280,6 +281,36 @@ def test_waiting_for_what_was_sent_is_not_the_handlers_time() -> None:
     sink.answer(RECEIPT)
     bench.turn_until(lambda: bench.back, "the broker has answered")
     assert (run.done, run.failure) == (1, None)
+
+
+def test_waiting_for_ones_turn_behind_a_slow_publisher_is_not_the_handlers_time() -> None:
+    go, handled = threading.Event(), []
+
+    def process(known: object) -> None:
+        handled.append(known)
+        if len(handled) > 1:
+            go.wait(WAIT_S)
+
+    made = Hooks(
+        process_message=process,
+        message_factory=lambda data: data,
+        message_context=None,
+        rate_limit_min_delay_ms=None,
+        logger=None,
+        one_at_a_time=True,
+    )
+    made.deserialise = lambda *_: {}
+    bench = threads(made.call, timeout_s=0.1)
+    with made.turn.of(None):  # as the thread does that calls dlq_publisher
+        bench.start()
+        bench.turn_for(0.4)
+        assert (bench.back, handled) == ([], []), "its time has not begun"
+    bench.turn_until(lambda: bench.back, "it is handled")
+    assert (bench.back[0].failure, len(handled)) == (None, 1)
+    bench.start()
+    bench.turn_until(lambda: len(bench.back) == 2, "one that hangs in its turn times out")
+    assert isinstance(bench.back[1].failure, HandlerTimeout)
+    go.set()
 
 
 def test_the_context_of_a_record_that_timed_out_refuses_and_nothing_is_sent() -> None:

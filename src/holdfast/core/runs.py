@@ -82,11 +82,11 @@ class Case:
 class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
-    While it is out, the worker alone writes `current`, `attempt`, `done`, `failure`, `sending` and `elapsed_s`; the
-    loop alone writes `stop`, `abandoned` and `taken` and adds to `messages`. The worker writes `current` and *then*
-    reads `stop` before each record, so once the loop has set `stop` and read `current`, nothing behind that record will
-    be started. Otherwise the loop thread owns it. Once `abandoned`, it stays with its worker: the loop goes on with a
-    stand-in.
+    While it is out, the worker alone writes `current`, `attempt`, `done`, `failure`, `waits`, `sending` and
+    `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to `messages`. The worker writes
+    `current` and *then* reads `stop` before each record, so once the loop has set `stop` and read `current`, nothing
+    behind that record will be started. Otherwise the loop thread owns it. Once `abandoned`, it stays with its worker:
+    the loop goes on with a stand-in.
     """
 
     __slots__ = (
@@ -106,6 +106,7 @@ class Run:
         "seqs",
         "stop",
         "taken",
+        "waits",
     )
 
     def __init__(
@@ -129,6 +130,7 @@ class Run:
         self.done = 0
         self.failure: BaseException | None = None
         self.elapsed_s = 0.0
+        self.waits = False  # for its turn: the record is in hand, and the handler has not begun
         self.sending = False  # the handler is over, and what it sent is not acknowledged yet
         self.abandoned = False
         self.taken = 0  # so many of its first records are finished although it is still out

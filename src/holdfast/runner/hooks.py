@@ -65,7 +65,9 @@ class Hooks:
     def call(self, message: Message, run: Run) -> None:
         """Handle one record; returns if it succeeded. Raises what the user's functions raise, or say."""
         known: Any = None
+        run.waits = True
         with self.turn.of(run):
+            run.waits = False  # from here on its time-out counts
             try:
                 known = self.parse(message)
                 _judge(self.process(known))

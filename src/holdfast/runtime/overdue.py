@@ -115,7 +115,7 @@ class Overdue:
         before, self._watches = self._watches, {}
         for run in list(self._in_flight):
             at = run.current
-            if at < 0 or run.sending:
+            if at < 0 or run.waits or run.sending:
                 continue  # not begun, or only waiting for what it sent
             watch = before.get(run) or Watch()
             self._watches[run] = watch
@@ -159,7 +159,7 @@ class Overdue:
 
     def _overdue(self, run: Run, at: int, now: float) -> None:
         self._tell_to_stop(run)
-        if run.current != at or run.done != at or run.failure is not None or run.sending:
+        if run.current != at or run.done != at or run.failure is not None or run.waits or run.sending:
             return  # it has just come to its end: that counts
         if self._policy.on_timeout == "bury" and self.abandoned(now) < self._policy.max_abandoned:
             self.held.discard(run)
