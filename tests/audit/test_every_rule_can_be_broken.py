@@ -12,7 +12,9 @@ from holdfast import RetryPolicy
 from holdfast.audit import CLAUSES, Clause, examine
 from holdfast.audit.clause import STATUSES
 from holdfast.audit.report import exit_code
+from holdfast.core.alerts import AlertPolicy
 from holdfast.core.errors import ConfigError
+from holdfast.monitoring.alerts import alerts_of
 from tests.audit.stage import DOCKERFILE, anything, subject
 
 Difference = Mapping[str, Any]
@@ -25,6 +27,10 @@ def _rule(key: object, kind: str) -> Difference:
 def _docker(old: str, new: str) -> Difference:
     assert old in DOCKERFILE
     return {"files": {"Dockerfile": DOCKERFILE.replace(old, new)}}
+
+
+def _alerts(**policy: Any) -> Difference:
+    return {"options": {"alerts": AlertPolicy(**policy)}}
 
 
 UNSAFE = {
@@ -54,7 +60,7 @@ ROOT_USER = _docker("USER 1000:1000\n", "")
 LARGE_BASE = _docker("python:3.13-slim", "python:3.13")
 ALL_AT_ONCE = _docker("COPY pyproject.toml ./\n", "COPY . ./\n")
 
-BREAKS: Mapping[str, Difference] = {
+BREAKS: dict[str, Difference] = {
     "standard:1.1.1.1": _rule(ConnectionRefusedError, "non-retryable"),
     "standard:1.1.1.2": _rule("http:503", "non-retryable"),
     "standard:1.1.1.3": _rule("http:429", "discard"),
@@ -67,6 +73,7 @@ BREAKS: Mapping[str, Difference] = {
     "standard:1.1.2.4": _rule("sqlstate:23505", "discard"),
     "standard:1.1.2.5": DECODING,
     "standard:1.1.2.6": _rule(ConfigError, "retryable"),
+    **dict.fromkeys(("standard:1.1.3.3", "standard:1.3.1.6", "loop:7", "pattern:runner.4"), ERROR),
     "standard:1.2.2.2": NO_JITTER,
     "standard:2.1.1": DROPPED,
     "standard:2.1.3": {"options": {"on_timeout": "hold"}},
@@ -154,6 +161,25 @@ BREAKS: Mapping[str, Difference] = {
     "spring:commit.5": TWICE,
 }
 
+BREAKS |= {
+    **{f"pattern:{place}": SILENT for place in ("health.2", "python.10", "high.2", "high.3", "medium.3")},
+    **{f"pattern:indicators.{number}": SILENT for number in range(1, 4)},
+    **{f"pattern:watch.{number}": SILENT for number in range(1, 6)},
+    **{f"pattern:checklist.{number}": SILENT for number in range(1, 6)},
+    **dict.fromkeys(("pattern:constrained.3", "spring:lag.5", "spring:lag.6"), SILENT),
+    "pattern:alerts.1": _alerts(error_share=0.5),
+    "pattern:alerts.2": _alerts(letter_share=0.02),
+    "pattern:alerts.3": _alerts(partition_lag=10_001),
+    "pattern:alerts.4": _alerts(without=("HoldfastStuckPartitions",)),
+    "pattern:alerts.5": _alerts(without=("HoldfastDeadLettersNotPublished",)),
+    "pattern:alerts.6": _alerts(rebalances_per_hour=2),
+    "spring:lag.1": _alerts(kind="financial", lag_warning=500),
+    "spring:lag.2": _alerts(kind="notification", lag_critical=6_000),
+    "spring:lag.3": _alerts(without=("HoldfastLag",)),
+    "spring:lag.4": _alerts(letters_critical=11),
+    **dict.fromkeys(("standard:9.2.1", "fraud:consequences.4"), _alerts(without=("HoldfastDeadLetters",))),
+}
+
 NEVER_BROKEN = {
     # What an app chooses here is passed, overruled by a decision or not applicable; see test_what_overrules_a_rule.
     *("standard:1.2.3.1", "standard:1.2.3.2", "standard:1.3.2.3", "standard:9.1.3", "pattern:python.2"),  # a rate
@@ -203,6 +229,48 @@ def test_an_app_that_breaks_it_fails(rule: str, tmp_path: Path) -> None:
 def test_every_rule_that_is_looked_at_is_broken_here_or_said_to_be_safe() -> None:
     assert set(BREAKS) | NEVER_BROKEN == set(LOOKED_AT)
     assert set(BREAKS) & NEVER_BROKEN == set()
+
+
+def test_alerts_are_known_by_the_names_that_monitoring_gives_them(tmp_path: Path) -> None:
+    good = subject(tmp_path)
+    written = {alert.name for alerts in alerts_of(good.settings).values() for alert in alerts}
+    said = {one.findings[0].reason for one in examine(good) if "`holdfast monitoring` writes" in one.findings[0].reason}
+    assert len(said) == 8
+    assert {reason.removeprefix("`holdfast monitoring` writes ").removesuffix(".") for reason in said} <= written
+
+
+BUILT = """\
+FROM --platform=linux/amd64 python:3.13-slim AS build
+USER 1000
+HEALTHCHECK --interval=30s CMD curl http://localhost:8080/health
+ENTRYPOINT ["shop-consumer"]
+"""
+FIRST_STAGE_ALONE = f"{BUILT}FROM python:3.13-slim\nCOPY --from=build /app /app\nENTRYPOINT shop-consumer\nCMD []\n"
+
+
+@pytest.mark.parametrize("rule", ["docker.2", "docker.5", "docker.9", "security.1"])
+@pytest.mark.parametrize(
+    ("dockerfile", "status"),
+    [(FIRST_STAGE_ALONE, "failed"), (f"{BUILT}FROM build\nCOPY src ./src\n", "passed")],
+    ids=["in an earlier stage that is left behind", "in a stage that the image begins with"],
+)
+def test_what_a_stage_says_holds_only_if_the_image_begins_with_it(
+    rule: str, dockerfile: str, status: str, tmp_path: Path
+) -> None:
+    assert status_of(LOOKED_AT[f"pattern:{rule}"], tmp_path, files={"Dockerfile": dockerfile}) == status
+
+
+@pytest.mark.parametrize(
+    ("entry", "status"),
+    [
+        ('["/bin/sh", "-c", "shop-consumer --all"]', "failed"),
+        ('["sh", "-c", "exec shop-consumer --all"]', "passed"),
+        ('["shop-consumer"]\nCMD ["--all"]', "passed"),
+    ],
+)
+def test_a_shell_in_a_list_is_a_shell(entry: str, status: str, tmp_path: Path) -> None:
+    difference = _docker('["shop-consumer"]', entry)
+    assert status_of(LOOKED_AT["pattern:docker.9"], tmp_path, **difference) == status
 
 
 def test_the_good_app_breaks_none(tmp_path: Path) -> None:

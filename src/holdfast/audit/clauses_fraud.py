@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.audit import evidence as e
 from holdfast.audit import evidence_around as a
+from holdfast.audit import look_alerts as alerts
 from holdfast.audit import look_errors as errors
 from holdfast.audit import look_groups as groups
 from holdfast.audit import look_letters as letters
@@ -40,7 +41,12 @@ FRAUD: Final[tuple[Clause, ...]] = (
     should("fraud:consequences.1", "It recovers from passing errors by itself.", e.RETRIED),
     should("fraud:consequences.2", "Patterns of failures can be seen.", a.COUNTED),
     should("fraud:consequences.3", "A replay is safe, and what fails again is buried again.", e.BURIED_AGAIN),
-    should("fraud:consequences.4", "The dead-letter topic is watched, lest it grows unseen.", a.LETTER_ALERTS),
+    should(
+        "fraud:consequences.4",
+        "The dead-letter topic is watched, lest it grows unseen.",
+        a.LETTER_ALERTS,
+        alerts.raised("HoldfastDeadLetters"),
+    ),
     should("fraud:consequences.5", "There is a runbook for triage and replay.", a.RUNBOOK),
     must("fraud:errors.1", "Validation errors: no retry, a letter.", e.FRAUD_TABLE, errors.final(ValueError)),
     must(

@@ -8,6 +8,7 @@ from holdfast.audit import evidence as e
 from holdfast.audit import evidence_around as a
 from holdfast.audit import look_errors as errors
 from holdfast.audit import look_groups as groups
+from holdfast.audit import look_settings as settings
 from holdfast.audit.clause import Clause, must, should
 from holdfast.audit.look_errors import retried
 
@@ -18,7 +19,7 @@ LOOP: Final[tuple[Clause, ...]] = (
     should("loop:4", "Processing is idempotent: a record may come twice.", e.DECLARED, groups.idempotent),
     should("loop:5", "A record can be tried until it succeeds, whoever mends what is broken.", e.FOR_EVER),
     should("loop:6", "Before every retry there is a delay: 3 s where it is tried for ever.", e.FOR_EVER),
-    should("loop:7", "A retry is logged with topic, partition and offset.", a.LOGGED),
+    should("loop:7", "A retry is logged with topic, partition and offset.", a.LOGGED, settings.logged_at("WARNING")),
     should("loop:8", "It can be chosen which errors are retried.", e.OWN_RULES),
     should(
         "loop:9",

@@ -44,7 +44,7 @@ PATTERN: Final[tuple[Clause, ...]] = (
     must("pattern:runner.1", "The shared runner is used.", a.RUNNER),
     must("pattern:runner.2", "It is imported from neotool_common, and so are classification and back-off.", a.SHIM),
     must("pattern:runner.3", "It takes the hooks by their names.", a.HOOKS),
-    must("pattern:runner.4", "It logs what errors were taken for.", a.LOGGED),
+    must("pattern:runner.4", "It logs what errors were taken for.", a.LOGGED, settings.logged_at("WARNING")),
     must("pattern:runner.5", "It ends by signals, and calls the hooks of health, flag and clean-up.", a.ENDS_IN_ORDER),
     should("pattern:config.1", "Environment variables configure everything.", e.ONE_PLACE),
     should("pattern:config.2", "Defaults serve locally.", e.DEFAULTS),
@@ -93,7 +93,7 @@ PATTERN: Final[tuple[Clause, ...]] = (
         e.HEALTH_PORT,
         settings.health_is_served,
     ),
-    must("pattern:health.2", "It is 200 while the consumer is healthy.", a.HEALTH),
+    must("pattern:health.2", "It is 200 while the consumer is healthy.", a.HEALTH, settings.health_is_ours),
     should("pattern:health.3", "All consumers have it from one module.", a.HEALTH),
     must("pattern:security.1", "It runs as uid 1000.", a.IMAGE, image.uid_1000),
     should("pattern:security.2", "The image is small.", a.IMAGE, image.small_base),
@@ -162,6 +162,9 @@ PATTERN: Final[tuple[Clause, ...]] = (
     should("pattern:python.8", "Databases are written in transactions, undone on errors.", a.POOLED),
     must("pattern:python.9", "Letters have the message, the error, its class, the retries and the time.", e.ENVELOPE),
     should(
-        "pattern:python.10", "Health is served by a thread of its own, for probes of liveness and readiness.", a.PROBES
+        "pattern:python.10",
+        "Health is served by a thread of its own, for probes of liveness and readiness.",
+        a.PROBES,
+        settings.health_is_ours,
     ),
 )

@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.audit import evidence as e
 from holdfast.audit import evidence_around as a
+from holdfast.audit import look_alerts as alerts
 from holdfast.audit import look_groups as groups
 from holdfast.audit import look_letters as letters
 from holdfast.audit import look_project as project
@@ -46,11 +47,11 @@ PATTERN_OPERATING: Final[tuple[Clause, ...]] = (
     should("pattern:poison.3", "Lag, stuck partitions, retries and letters are watched.", a.STUCK),
     should("pattern:poison.4", "Other keys of the partition can go on beside it.", e.KEY_ORDER),
     should("pattern:poison.5", "The time for one record can be limited, all retries included.", e.ELAPSED),
-    should("pattern:watch.1", "Lag is told by partition.", a.LAG),
-    should("pattern:watch.2", "The duration of processing is told.", a.COUNTED),
-    should("pattern:watch.3", "Retries are told.", a.COUNTED),
-    should("pattern:watch.4", "Letters are told.", a.COUNTED),
-    should("pattern:watch.5", "Work in hand is told, also while it ends.", a.IN_HAND),
+    should("pattern:watch.1", "Lag is told by partition.", a.LAG, settings.metrics_are_exposed),
+    should("pattern:watch.2", "The duration of processing is told.", a.COUNTED, settings.metrics_are_exposed),
+    should("pattern:watch.3", "Retries are told.", a.COUNTED, settings.metrics_are_exposed),
+    should("pattern:watch.4", "Letters are told.", a.COUNTED, settings.metrics_are_exposed),
+    should("pattern:watch.5", "Work in hand is told, also while it ends.", a.IN_HAND, settings.metrics_are_exposed),
     must("pattern:metrics.1", "{domain}.{entity}.processed is exposed.", a.EXPOSED, settings.metrics_are_exposed),
     must(
         "pattern:metrics.2",
@@ -96,8 +97,13 @@ PATTERN_OPERATING: Final[tuple[Clause, ...]] = (
         e.SPOOLED,
         letters.has_a_spool,
     ),
-    should("pattern:high.2", "Health knows membership, assignments, stuck partitions and the letters' way.", a.HEALTH),
-    should("pattern:high.3", "Lag is a metric of each partition.", a.LAG),
+    should(
+        "pattern:high.2",
+        "Health knows membership, assignments, stuck partitions and the letters' way.",
+        a.HEALTH,
+        settings.health_is_ours,
+    ),
+    should("pattern:high.3", "Lag is a metric of each partition.", a.LAG, settings.metrics_are_exposed),
     should("pattern:high.4", "Commits are retried with a back-off, their failures counted.", e.COMMITS_RETRIED),
     should(
         "pattern:high.5", "A record may have a time-out, and is buried after it.", e.TIMED_OUT, letters.has_a_timeout
@@ -106,7 +112,7 @@ PATTERN_OPERATING: Final[tuple[Clause, ...]] = (
         "pattern:medium.1", "A breaker opens at a threshold and closes by itself.", e.BREAKER, letters.has_a_breaker
     ),
     should("pattern:medium.2", "Letters can be queried and replayed, some or all.", e.REPLAYED),
-    should("pattern:medium.3", "How long the end takes is a metric.", a.DRAIN_TIMED),
+    should("pattern:medium.3", "How long the end takes is a metric.", a.DRAIN_TIMED, settings.metrics_are_exposed),
     should("pattern:medium.4", "Rates can be limited, per partition and in all.", e.RATES),
     should("pattern:low.1", "Records can be processed in batches.", e.BATCHED),
     should("pattern:low.2", "Schemas of a registry are validated.", e.DECODED, _REGISTRY),
@@ -126,20 +132,74 @@ PATTERN_OPERATING: Final[tuple[Clause, ...]] = (
     should("pattern:latency.3", "A record starts within milliseconds.", e.QUICK),
     should("pattern:constrained.1", "Buffers can be small.", e.BOUNDED),
     should("pattern:constrained.2", "Retries can be fewer.", e.VARIABLES),
-    should("pattern:constrained.3", "Memory is watched.", a.PROCESS),
-    should("pattern:checklist.1", "Processed records, their duration and errors are watched.", a.COUNTED),
-    should("pattern:checklist.2", "Retries are watched.", a.COUNTED),
-    should("pattern:checklist.3", "Letters, and failures to publish them, are watched.", a.METRIC_NAMES),
-    should("pattern:checklist.4", "Lag, membership, assignments and failed commits are watched.", a.COUNTED),
-    should("pattern:checklist.5", "Threads, memory, processor and network are watched.", a.PROCESS),
-    should("pattern:alerts.1", "More than 5 % errors raise an alert.", a.ALERTS),
-    should("pattern:alerts.2", "More than 1 % letters raise an alert.", a.ALERTS),
-    should("pattern:alerts.3", "A lag of more than 10,000 records of a partition raises an alert.", a.ALERTS),
-    should("pattern:alerts.4", "A stuck partition raises an alert.", a.ALERTS),
-    should("pattern:alerts.5", "More than 10 % letters that cannot be published raise an alert.", a.ALERTS),
-    should("pattern:alerts.6", "More than one rebalance an hour raises an alert.", a.ALERTS),
+    should("pattern:constrained.3", "Memory is watched.", a.PROCESS, settings.metrics_are_exposed),
+    should(
+        "pattern:checklist.1",
+        "Processed records, their duration and errors are watched.",
+        a.COUNTED,
+        settings.metrics_are_exposed,
+    ),
+    should("pattern:checklist.2", "Retries are watched.", a.COUNTED, settings.metrics_are_exposed),
+    should(
+        "pattern:checklist.3",
+        "Letters, and failures to publish them, are watched.",
+        a.METRIC_NAMES,
+        settings.metrics_are_exposed,
+    ),
+    should(
+        "pattern:checklist.4",
+        "Lag, membership, assignments and failed commits are watched.",
+        a.COUNTED,
+        settings.metrics_are_exposed,
+    ),
+    should(
+        "pattern:checklist.5",
+        "Threads, memory, processor and network are watched.",
+        a.PROCESS,
+        settings.metrics_are_exposed,
+    ),
+    should(
+        "pattern:alerts.1",
+        "More than 5 % errors raise an alert.",
+        a.ALERTS,
+        alerts.raised("HoldfastHighErrorRate", "error_share"),
+    ),
+    should(
+        "pattern:alerts.2",
+        "More than 1 % letters raise an alert.",
+        a.ALERTS,
+        alerts.raised("HoldfastHighDeadLetterRate", "letter_share"),
+    ),
+    should(
+        "pattern:alerts.3",
+        "A lag of more than 10,000 records of a partition raises an alert.",
+        a.ALERTS,
+        alerts.raised("HoldfastHighPartitionLag", "partition_lag"),
+    ),
+    should(
+        "pattern:alerts.4", "A stuck partition raises an alert.", a.ALERTS, alerts.raised("HoldfastStuckPartitions")
+    ),
+    should(
+        "pattern:alerts.5",
+        "More than 10 % letters that cannot be published raise an alert.",
+        a.ALERTS,
+        alerts.raised("HoldfastDeadLettersNotPublished", "publish_failure_share"),
+    ),
+    should(
+        "pattern:alerts.6",
+        "More than one rebalance an hour raises an alert.",
+        a.ALERTS,
+        alerts.raised("HoldfastFrequentRebalances", "rebalances_per_hour"),
+    ),
     should("pattern:alerts.7", "An end that misses its deadline raises an alert.", a.ALERTS),
-    should("pattern:indicators.1", "Health of a consumer: a member, with partitions, at work.", a.HEALTH),
-    should("pattern:indicators.2", "Health of processing: nothing is stuck.", a.STUCK_HEALTH),
-    should("pattern:indicators.3", "Health of letters: they can be published.", e.LETTER_HEALTH),
+    should(
+        "pattern:indicators.1",
+        "Health of a consumer: a member, with partitions, at work.",
+        a.HEALTH,
+        settings.health_is_ours,
+    ),
+    should("pattern:indicators.2", "Health of processing: nothing is stuck.", a.STUCK_HEALTH, settings.health_is_ours),
+    should(
+        "pattern:indicators.3", "Health of letters: they can be published.", e.LETTER_HEALTH, settings.health_is_ours
+    ),
 )

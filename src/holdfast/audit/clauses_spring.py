@@ -6,9 +6,11 @@ from typing import Final
 
 from holdfast.audit import evidence as e
 from holdfast.audit import evidence_around as a
+from holdfast.audit import look_alerts as alerts
 from holdfast.audit import look_errors as errors
 from holdfast.audit import look_groups as groups
 from holdfast.audit import look_letters as letters
+from holdfast.audit import look_settings as settings
 from holdfast.audit.clause import Clause, must, should
 
 SPRING: Final[tuple[Clause, ...]] = (
@@ -56,12 +58,39 @@ SPRING: Final[tuple[Clause, ...]] = (
     must("spring:commit.3", "A record is committed when its letter was published.", e.CONFIRMED),
     must("spring:commit.4", "A crash loses nothing: delivery is at least once.", e.NOT_LOST),
     should("spring:commit.5", "Keys of idempotency make once out of at least once.", e.DECLARED, groups.idempotent),
-    should("spring:lag.1", "Financial topics: a lag above 100 warns, above 1000 is critical.", a.LAG_LIMITS),
-    should("spring:lag.2", "Notifications: a lag above 500 warns, above 5000 is critical.", a.LAG_LIMITS),
-    should("spring:lag.3", "Other topics: a lag above 1000 warns, above 10000 is critical.", a.LAG_LIMITS),
-    should("spring:lag.4", "Any letter warns, more than 10 are critical.", a.LETTER_ALERTS),
-    should("spring:lag.5", "kafka_consumer_records_lag_max is told by group.", a.METRIC_NAMES),
-    should("spring:lag.6", "kafka_consumer_records_consumed_total is told by group.", a.METRIC_NAMES),
+    should(
+        "spring:lag.1",
+        "Financial topics: a lag above 100 warns, above 1000 is critical.",
+        a.LAG_LIMITS,
+        alerts.lag_raised("financial"),
+    ),
+    should(
+        "spring:lag.2",
+        "Notifications: a lag above 500 warns, above 5000 is critical.",
+        a.LAG_LIMITS,
+        alerts.lag_raised("notification"),
+    ),
+    should(
+        "spring:lag.3",
+        "Other topics: a lag above 1000 warns, above 10000 is critical.",
+        a.LAG_LIMITS,
+        alerts.lag_raised("other"),
+    ),
+    should(
+        "spring:lag.4",
+        "Any letter warns, more than 10 are critical.",
+        a.LETTER_ALERTS,
+        alerts.raised("HoldfastDeadLetters", "letters_warning", "letters_critical"),
+    ),
+    should(
+        "spring:lag.5", "kafka_consumer_records_lag_max is told by group.", a.METRIC_NAMES, settings.metrics_are_exposed
+    ),
+    should(
+        "spring:lag.6",
+        "kafka_consumer_records_consumed_total is told by group.",
+        a.METRIC_NAMES,
+        settings.metrics_are_exposed,
+    ),
     must("spring:rebalance", "Assignment is cooperative and sticky.", e.COOPERATIVE, groups.cooperative),
     should("spring:reprocessing.1", "Letters can be read.", e.CAUSES),
     should("spring:reprocessing.2", "A letter says what to mend: the error and where it was raised.", e.ENVELOPE),

@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.audit import evidence as e
 from holdfast.audit import evidence_around as a
+from holdfast.audit import look_alerts as alerts
 from holdfast.audit import look_errors as errors
 from holdfast.audit import look_groups as groups
 from holdfast.audit import look_letters as letters
@@ -117,7 +118,12 @@ STANDARD_OPERATING: Final[tuple[Clause, ...]] = (
     should("standard:9.1.3", "Minimum delays are enforced for limited services.", e.RATE, settings.rate_limited),
     should("standard:9.1.4", "Jitter is on.", e.RETRY_SETTINGS, settings.jitter),
     should("standard:9.1.5", "Permanent failures are not retried.", e.NOT_VALID, errors.final(ValueError, "http:401")),
-    should("standard:9.2.1", "The number of dead letters is watched, and too many raise an alert.", a.LETTER_ALERTS),
+    should(
+        "standard:9.2.1",
+        "The number of dead letters is watched, and too many raise an alert.",
+        a.LETTER_ALERTS,
+        alerts.raised("HoldfastDeadLetters"),
+    ),
     should("standard:9.2.2", "Letters are grouped by error.", e.CAUSES),
     should("standard:9.2.3", "Letters are replayed selectively.", e.REPLAYED),
     should(

@@ -14,8 +14,8 @@ OWN_PUBLISHER: Final = "dlq_publisher writes the letters, and what they look lik
 OWN_SERVER: Final = "health_server_start serves in place of holdfast"
 
 _REPLACED: Final[Mapping[str, tuple[str, tuple[Evidence, ...]]]] = {
-    "dlq_publisher": (OWN_PUBLISHER, (e.BYTES_KEPT, e.CAUSES, e.LETTER_TOPIC_MADE, e.REPLAYED)),
-    "health_server_start": (f"{OWN_SERVER}.", (a.HEALTH, a.STUCK_HEALTH)),
+    "dlq_publisher": (OWN_PUBLISHER, (e.BYTES_KEPT, e.CAUSES, e.ENVELOPE, e.LETTER_TOPIC_MADE, e.REPLAYED)),
+    "health_server_start": (f"{OWN_SERVER}.", (a.HEALTH,)),
 }
 
 

@@ -12,6 +12,7 @@ from holdfast.audit.subject import Subject
 
 _SYSTEM_PACKAGES = re.compile(r"apt(?:-get)? install|apk add")
 _COMPILERS = re.compile(r"\b(?:gcc|g\+\+|build-essential|musl-dev|clang)\b")
+_SHELLS = re.compile(r"""\[\s*"(?:\S*/)?(?:ba|da|a)?sh"\s*,\s*"-\w*c"\s*,\s*"(?!\s*exec\b)""")
 _HEALTH_TIMINGS = {"interval": "30s", "timeout": "10s", "start-period": "40s", "retries": "3"}
 _AS_WE_DO = "Take the one of the Dockerfile that `holdfast new` writes."
 
@@ -27,15 +28,34 @@ def in_dockerfile(look: Callable[[list[str]], Finding]) -> Look:
     return whole(looked)
 
 
-def _last_stage(lines: list[str]) -> list[str]:
-    """What is in the image in the end."""
+def _in_the_end(lines: list[str]) -> list[str]:
+    """The last stage, with the earlier one that it begins with, if it does: what these say holds for the image."""
     begins = [number for number, line in enumerate(lines) if line.upper().startswith("FROM ")]
-    return lines[begins[-1] :] if begins else lines
+    if not begins:
+        return lines
+    *before, last = begins
+    base, _ = _stage(lines[last])
+    for number, begin in enumerate(before):
+        if base.lower() == _stage(lines[begin])[1]:
+            return _in_the_end(lines[: begins[number + 1]]) + lines[last + 1 :]
+    return lines[last:]
+
+
+def _stage(line: str) -> tuple[str, str]:
+    """What a stage begins with, and its name."""
+    base, *named = [word for word in line.split()[1:] if not word.startswith("--")] or [""]
+    return base, named[1].lower() if len(named) > 1 else ""
 
 
 def _base(lines: list[str]) -> str:
-    first, *_ = [*_last_stage(lines), ""]
-    return first.split()[1] if first.upper().startswith("FROM ") else ""
+    first, *_ = [*_in_the_end(lines), ""]
+    return _stage(first)[0] if first.upper().startswith("FROM ") else ""
+
+
+def _said_last(lines: list[str], instruction: str) -> str | None:
+    """What the last of these instructions says that holds for the image."""
+    words = (line.split(maxsplit=1) for line in _in_the_end(lines))
+    return next((said[1].strip() for said in reversed([*words]) if said[0].upper() == instruction and said[1:]), None)
 
 
 @in_dockerfile
@@ -50,31 +70,31 @@ def small_base(lines: list[str]) -> Finding:
 
 @in_dockerfile
 def not_root(lines: list[str]) -> Finding:
-    users = [line.split(maxsplit=1)[1].strip() for line in lines if line.upper().startswith("USER ")]
-    if users and users[-1].partition(":")[0] not in {"root", "0"}:
-        return passed(f"It runs as {users[-1]}.")
+    user = _said_last(lines, "USER")
+    if user and user.partition(":")[0] not in {"root", "0"}:
+        return passed(f"It runs as {user}.")
     return failed("It runs as root.", "Make a user with uid 1000, and say USER 1000:1000 before the entry point.")
 
 
 @in_dockerfile
 def uid_1000(lines: list[str]) -> Finding:
-    users = [line.split(maxsplit=1)[1].strip().partition(":")[0] for line in lines if line.upper().startswith("USER ")]
-    made = re.search(r"(?:--uid|-u)[ =]1000\b", "\n".join(lines))
-    if users and (users[-1] == "1000" or (made and not users[-1].isdigit() and users[-1] != "root")):
+    user = (_said_last(lines, "USER") or "root").partition(":")[0]
+    made = re.search(r"(?:--uid|-u)[ =]1000\b", "\n".join(_in_the_end(lines)))
+    if user == "1000" or (made and not user.isdigit() and user != "root"):
         return passed("Its uid is 1000.")
     return failed("It does not run with uid 1000.", "Make a user with that uid, and say USER 1000:1000.")
 
 
 @in_dockerfile
 def health_check(lines: list[str]) -> Finding:
-    if any(line.upper().startswith("HEALTHCHECK") and "/health" in line for line in lines):
+    if "/health" in (_said_last(lines, "HEALTHCHECK") or ""):
         return passed("HEALTHCHECK asks /health.")
     return failed("No HEALTHCHECK asks /health.", _AS_WE_DO)
 
 
 @in_dockerfile
 def health_timings(lines: list[str]) -> Finding:
-    check = next((line for line in lines if line.upper().startswith("HEALTHCHECK")), "")
+    check = _said_last(lines, "HEALTHCHECK") or ""
     wrong = [f"--{name}={told}" for name, told in _HEALTH_TIMINGS.items() if f"--{name}={told} " not in check]
     if not wrong:
         return passed("Every 30 s, 10 s to answer, 40 s to start, 3 times.")
@@ -83,16 +103,16 @@ def health_timings(lines: list[str]) -> Finding:
 
 @in_dockerfile
 def port_exposed(lines: list[str]) -> Finding:
-    if any(re.match(r"(?i)EXPOSE\s+\S", line) for line in lines):
+    if _said_last(lines, "EXPOSE"):
         return passed("The port of health and metrics is exposed.")
     return failed("No port is exposed, so nobody is told where health and metrics are.", "Add EXPOSE 8080.")
 
 
 @in_dockerfile
 def entry_point(lines: list[str]) -> Finding:
-    entries = [line for line in lines if re.match(r"(?i)(?:ENTRYPOINT|CMD)\s", line)]
-    if entries and re.match(r"(?i)(?:ENTRYPOINT|CMD)\s+\[", entries[-1]):
-        return passed(f"{entries[-1]}.")
+    entry = _said_last(lines, "ENTRYPOINT") or _said_last(lines, "CMD") or ""
+    if entry.startswith("[") and not _SHELLS.match(entry):
+        return passed(f"{entry}.")
     return failed(
         "A shell stands before the consumer and keeps SIGTERM from it.", 'Write it as a list: ENTRYPOINT ["name"].'
     )
@@ -123,7 +143,7 @@ def installed(lines: list[str]) -> Finding:
 
 @in_dockerfile
 def has_the_code(lines: list[str]) -> Finding:
-    if any(re.match(r"(?i)(?:COPY|ADD)\s", line) for line in _last_stage(lines)):
+    if any(re.match(r"(?i)(?:COPY|ADD)\s", line) for line in _in_the_end(lines)):
         return passed("The code is copied.")
     return failed("Nothing is copied into the image.", "Copy src and install it.")
 
@@ -142,7 +162,7 @@ def alpine_tools(lines: list[str]) -> Finding:
 def few_packages(lines: list[str]) -> Finding:
     heavy = [
         line
-        for line in _last_stage(lines)
+        for line in _in_the_end(lines)
         if _SYSTEM_PACKAGES.search(line) and not re.search(r"--no-install-recommends|--no-cache\b", line)
     ]
     if not heavy:
@@ -155,6 +175,6 @@ def few_packages(lines: list[str]) -> Finding:
 
 @in_dockerfile
 def no_compiler(lines: list[str]) -> Finding:
-    if any(_SYSTEM_PACKAGES.search(line) and _COMPILERS.search(line) for line in _last_stage(lines)):
+    if any(_SYSTEM_PACKAGES.search(line) and _COMPILERS.search(line) for line in _in_the_end(lines)):
         return failed("A compiler stays in the image.", "Compile in an earlier stage, and copy what it made.")
     return passed("There is no compiler in the image.")

@@ -187,8 +187,16 @@ def metrics_are_exposed(subject: Subject) -> Finding:
 
 @whole
 def health_is_served(subject: Subject) -> Finding:
-    if subject.serves_itself:
-        return passed(f"{OWN_SERVER}.")
+    return passed(f"{OWN_SERVER}.") if subject.serves_itself else _served(subject)
+
+
+@whole
+def health_is_ours(subject: Subject) -> Finding:
+    """What it knows and answers."""
+    return not_applicable(f"{OWN_SERVER}.") if subject.serves_itself else _served(subject)
+
+
+def _served(subject: Subject) -> Finding:
     if subject.settings.health.enabled:
         return passed(f"/health on port {subject.settings.health.port}.")
     return failed("Health is not served.", "Remove HEALTH_CHECK_ENABLED=false.")
