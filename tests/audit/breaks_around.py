@@ -219,7 +219,10 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
     "ENDS_IN_ORDER": (Break("name, hook = self._at_end.pop()", "name, hook = self._at_end.pop(0)"),),
     "SHIM": (Break('"calculate_backoff", "is_retryable_error"]', '"is_retryable_error"]'),),
     # -- the files of a project, and what helps with its tests
-    "PROJECT": renamed("`{{group}}`", "`POSTGRES_HOST`", "`RETRY_MAX_RETRIES`", "`tasks/db_connection.py`"),
+    "PROJECT": (
+        *renamed("`{{group}}`", "`POSTGRES_HOST`", "`RETRY_MAX_RETRIES`"),
+        Break("tasks/db_connection.py", "tasks/connection.py"),
+    ),
     "PACKAGE": (Break("[project.scripts]", "[project.gui-scripts]"),),
     "IMAGE": (
         Break("FROM python:3.13-slim", "FROM python:3.13"),

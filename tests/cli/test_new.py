@@ -86,6 +86,8 @@ except Exception as error:
 store.keep(Message("a3", 3))
 with store._connection() as connection:
     print(connection.execute("SELECT id, amount FROM messages ORDER BY id").fetchall())
+with store._connection() as other:
+    print("kept" if other is connection else "made anew")
 store.close()
 """
     with running_postgres() as url:
@@ -98,7 +100,7 @@ store.close()
             project, "-c", script, PYTHONPATH=os.pathsep.join(["src", os.environ.get("PYTHONPATH", "")]), **told
         )
         said, _ = process.communicate(timeout=60)
-    assert said.splitlines() == ["NumericValueOutOfRange", "[('a1', 1), ('a3', 3)]"]
+    assert said.splitlines() == ["NumericValueOutOfRange", "[('a1', 1), ('a3', 3)]", "kept"]
 
 
 def test_the_image_is_slim_runs_as_nobody_in_particular_and_is_looked_after(project: Path) -> None:

@@ -42,7 +42,11 @@ CONTENTION: Final = by(
     f"{_DATABASES}::test_a_pool_that_is_used_up",
 )
 CONSTRAINTS: Final = by("core/rules/databases.py", f"{_DATABASES}::test_one_statement")
-DISCONNECTED: Final = by("core/rules/databases.py", f"{_DATABASES}::test_a_connection_that_was_closed")
+DISCONNECTED: Final = by(
+    "core/rules/databases.py",
+    f"{_DATABASES}::test_a_connection_that_was_closed",
+    f"{_DATABASES}::test_a_standby_that_cannot_write",
+)
 KAFKA_ERRORS: Final = by("core/rules/services.py", "classification/test_services.py::test_an_error_of_confluent_kafka")
 UNKNOWN: Final = by("core/classification.py", f"{_CLASSIFIED}::test_unknown_errors_go_where_the_setting_says")
 OWN_RULES: Final = by(
@@ -255,11 +259,7 @@ DRAINED: Final = by(
 )
 SIGNALS: Final = by("runtime/lifecycle.py", f"{_SIGTERM}::test_sigterm_mid_handler_finishes_it_and_commits")
 INTAKE_CLOSED: Final = by("runtime/intake.py", f"{_ENDS}::test_no_partition_is_read_any_more_an_idle_one_neither")
-CUT_SHORT: Final = by(
-    "runtime/draining.py",
-    f"{_ENDS}::test_who_waits_for_a_retry_is_not_waited_for",
-    "scenarios/test_sigterm_mid_wait_cuts_the_wait_short.py::test_sigterm_mid_wait_cuts_the_wait_short",
-)
+CUT_SHORT: Final = by("runtime/draining.py", f"{_ENDS}::test_who_waits_for_a_retry_is_not_waited_for")
 DRAIN_REPORTED: Final = by("runtime/draining.py", f"{_ENDS}::test_its_progress_is_told_every_five_seconds")
 DEADLINE: Final = by(
     "runtime/draining.py",
