@@ -37,7 +37,8 @@ class PostgresStore:
         self._pool: Any = None
 
     async def keep(self, event: DecisionEvent, raw: bytes) -> None:
-        pool = await self._opened()
+        async with asyncio.timeout(self._timeout_s):  # behind others that try to connect, too: they try one by one
+            pool = await self._opened()
         async with pool.acquire(timeout=self._timeout_s) as connection:
             await connection.execute(
                 _UPSERT,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import asyncpg
 import pytest
 
 from examples.card_fraud.events import DecisionEvent
 from examples.card_fraud.service import TOPIC, make_app
+from examples.card_fraud.store import PostgresStore
 from examples.card_fraud.story import POISON, event
 from holdfast.testing.harness import Harness, harness
 
@@ -44,6 +46,22 @@ def test_an_event_that_is_right_is_kept(kind: str) -> None:
     shelf = Shelf()
     assert sent(event(1, kind), shelf).dead == []
     assert [one.evaluation_type for one in shelf.kept] == [kind]
+
+
+def test_a_database_that_does_not_answer_keeps_no_event_waiting_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silence(*_: object, timeout: float, **__: object) -> None:
+        await asyncio.sleep(timeout)
+        raise TimeoutError
+
+    async def story() -> float:
+        store, begun = PostgresStore("postgresql://nowhere", timeout_s=0.1), time.monotonic()
+        one = DecisionEvent.model_validate(event(1, "PREAUTH"))
+        outcomes = await asyncio.gather(*(store.keep(one, b"{}") for _ in range(20)), return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {TimeoutError}
+        return time.monotonic() - begun
+
+    monkeypatch.setattr(asyncpg, "create_pool", silence)
+    assert asyncio.run(story()) < 1, "one by one it would be 2 s, and in the service the time-out of a record"
 
 
 @pytest.mark.parametrize("name", POISON)

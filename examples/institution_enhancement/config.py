@@ -10,6 +10,8 @@ from typing import Any, Self
 from holdfast import ConfigError
 from holdfast.runner import RetryConfig
 
+DATABASE_S, SPARE_S = 5, 5
+
 _VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "brokers": ("KAFKA_BROKERS", str),
     "topic": ("KAFKA_INPUT_TOPIC", str),
@@ -51,6 +53,13 @@ class Config:
     health_enabled: bool = True
     health_port: int = 8080
     retry: RetryConfig = field(default_factory=RetryConfig)
+
+    @property
+    def record_s(self) -> float:
+        """The longest that a good record takes: its turn at the registry, connecting there and the answer, the same
+        with the database, and a little more. A shorter time-out would bury records because others are slow.
+        """
+        return self.rate_limit_s + 2 * self.registry_timeout_s + 2 * DATABASE_S + SPARE_S
 
     def __post_init__(self) -> None:
         problems = []

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from psycopg2.pool import AbstractConnectionPool, ThreadedConnectionPool
 
-from examples.institution_enhancement.config import Config
+from examples.institution_enhancement.config import DATABASE_S, Config
 from examples.institution_enhancement.message import InstitutionUpserted
 
 _UPSERT = """
@@ -34,7 +34,7 @@ class PooledInstitutions:
     start failing.
     """
 
-    def __init__(self, config: Config, *, timeout_s: int = 5) -> None:
+    def __init__(self, config: Config, *, timeout_s: int = DATABASE_S) -> None:
         self._config = config
         self._timeout_s = timeout_s
         self._opening = threading.Lock()

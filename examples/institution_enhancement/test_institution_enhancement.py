@@ -177,6 +177,15 @@ def test_a_letter_counts_only_when_it_is_acknowledged(failed: str | None) -> Non
     assert LetterPublisher(Producer, "dlq")(b"raw", ValueError("no"), retry_count=0) is (failed is None)
 
 
+@pytest.mark.parametrize(("limit_s", "takes_s"), [(12.0, 47), (60.0, 95)])
+def test_a_record_that_only_waits_for_its_turn_does_not_time_out(limit_s: float, takes_s: float) -> None:
+    config = Config(rate_limit_s=limit_s)
+    registry = Registry(config.registry_url, rate_limit_s=limit_s, timeout_s=config.registry_timeout_s)
+    settings = make_runner(config, registry, Kept(), Letters).settings(environ={})
+    [own] = settings.consumers.values()
+    assert (own.timeout.timeout_s, settings.shutdown.timeout_s) == (takes_s, takes_s + 5)
+
+
 def test_the_configuration_says_everything_that_is_wrong() -> None:
     with pytest.raises(ConfigError, match=r"(?s)POSTGRES_POOL_MAX.*REGISTRY_RATE_LIMIT_S"):
         Config.from_environment({"POSTGRES_POOL_MAX": "many", "REGISTRY_RATE_LIMIT_S": "slow"})
