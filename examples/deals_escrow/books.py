@@ -11,13 +11,18 @@ from examples.deals_escrow.messages import Message
 _NOTE = """
     INSERT INTO effects (consumer, idempotency_key, deal_id, kind) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
 """
-_PAY = "UPDATE deals SET paid = paid + 1 WHERE id = %s AND funded"
-_REFUND = "UPDATE deals SET refunded = refunded + 1 WHERE id = %s AND funded"
+_PAY = "UPDATE deals SET paid = paid + 1 WHERE id = %s AND funded AND paid + refunded = 0"
+_REFUND = "UPDATE deals SET refunded = refunded + 1 WHERE id = %s AND funded AND paid + refunded = 0"
+_SETTLED = "SELECT FROM deals WHERE id = %s AND paid + refunded > 0"
 _FUND = "INSERT INTO deals (id, funded) VALUES (%s, true) ON CONFLICT (id) DO UPDATE SET funded = true"
 
 
 class NotFunded(Exception):
     """A payout or a refund for a deal without a deposit. The deposit may be on its way."""
+
+
+class AlreadySettled(Exception):
+    """A payout or a refund, by a command of its own, of a deposit that went out before."""
 
 
 class Books(Protocol):
@@ -40,11 +45,11 @@ class PostgresBooks:
         self._once(consumer, message, "funded", lambda connection: connection.execute(_FUND, (message.deal_id,)))
 
     def pay(self, consumer: str, message: Message) -> None:
-        """Raises NotFunded."""
+        """Raises NotFunded or AlreadySettled."""
         self._once(consumer, message, "paid", lambda connection: _moved(connection, _PAY, message))
 
     def refund(self, consumer: str, message: Message) -> None:
-        """Raises NotFunded."""
+        """Raises NotFunded or AlreadySettled."""
         self._once(consumer, message, "refunded", lambda connection: _moved(connection, _REFUND, message))
 
     def _once(self, consumer: str, message: Message, kind: str, work: Callable[[Connection], object]) -> None:
@@ -56,4 +61,6 @@ class PostgresBooks:
 
 def _moved(connection: Connection, statement: LiteralString, message: Message) -> None:
     if connection.execute(statement, (message.deal_id,)).rowcount == 0:
+        if connection.execute(_SETTLED, (message.deal_id,)).rowcount:
+            raise AlreadySettled(f"the deposit of deal {message.deal_id} is gone")
         raise NotFunded(f"deal {message.deal_id} has no deposit")

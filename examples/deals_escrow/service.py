@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from examples.database import Database
-from examples.deals_escrow.books import Books, NotFunded, PostgresBooks
+from examples.deals_escrow.books import AlreadySettled, Books, NotFunded, PostgresBooks
 from examples.deals_escrow.messages import (
     Deadline,
     DealEvent,
@@ -24,8 +24,8 @@ from examples.deals_escrow.messages import (
 from examples.deals_escrow.telegram import Bot, TelegramBot
 from holdfast import App, Context
 
-# Business errors pass here: the deposit that a payout needs may still come.
-BUSINESS: dict[type[BaseException] | str, str] = {NotFunded: "retryable"}
+# The deposit that a payout needs may still come; one that went out does not come back.
+BUSINESS: dict[type[BaseException] | str, str] = {NotFunded: "retryable", AlreadySettled: "non-retryable"}
 
 
 def make_app(books: Books, bot: Bot) -> App:

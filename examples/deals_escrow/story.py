@@ -28,6 +28,8 @@ GROUPS = {
 READING = [(group, topic) for topic, groups in GROUPS.items() for group in groups]
 DEALS, FEW = 40, 8
 UNFUNDED = ("d5", "d25")
+SETTLED = "d4"
+"""Paid out, and then somebody wants it refunded, too."""
 POISON = b'{"idempotency_key": "poison", "deal_id": '
 SCHEMA = Path(__file__).with_name("schema.sql")
 QUICK = {
@@ -81,6 +83,7 @@ def expectations(account: Account, deals: Sequence[str]) -> None:
         ):
             account.expect(f"{group}: {deal}-{kind}", "done")
             account.expect(f"cg-delivery-handler: {deal}-{kind}/{result}", "done")
+    account.expect(f"cg-payout-executor: {SETTLED}-REFUND", "buried AlreadySettled")
     account.expect("cg-reconciliation: nightly-RECONCILE", "done")
     for group, _ in READING:
         account.expect(f"{group}: poison", "buried DecodeError")
@@ -123,7 +126,8 @@ def story(stage: Stage, *, short: bool = False) -> Account:
         # Records that are sent on come while topics further on are looked at: once more, until all is quiet.
         stage.until_read(service, *READING)
         unfunded = [deal for deal in UNFUNDED if deal in deals]
-        stage.send("escrow.commands", [(deal, command(deal, "WATCH_DEPOSIT")) for deal in unfunded])
+        late = [command(deal, "WATCH_DEPOSIT") for deal in unfunded]
+        stage.send("escrow.commands", [*zip(unfunded, late, strict=True), (SETTLED, command(SETTLED, "REFUND"))])
         stage.until_read(service, *READING)
         stage.holdfast("dlq", "replay", "escrow.commands.DLT", "--error-type", "NotFunded", "--yes")
         stage.until_read(service, *READING)

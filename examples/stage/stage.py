@@ -25,6 +25,7 @@ Place = tuple[str, int, int]
 
 ANSWER_S = 15.0
 QUIET = {"log_level": 0}
+PASSING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
 
 class Stage:
@@ -74,16 +75,24 @@ class Stage:
     def letters(self, topic: str) -> list[Letter]:
         return [read(record) for record in self.records(topic)]
 
-    def lag(self, group: str, topic: str) -> int:
-        """Records that the group has not committed. It is asked by somebody who never joins the group."""
+    def lag(self, group: str, topic: str) -> int | None:
+        """Records that the group has not committed; None while a broker that began a moment ago cannot tell. It is
+        asked by somebody who never joins the group.
+        """
         reader = self._readers.get(group)
         if reader is None:
             config = {"bootstrap.servers": self.broker.bootstrap, "group.id": group, **QUIET}
             reader = self._readers[group] = confluent_kafka.Consumer(config)
         known = reader.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
         places = [confluent_kafka.TopicPartition(topic, number) for number in known]
+        try:
+            committed = reader.committed(places, timeout=ANSWER_S)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].name() in PASSING:
+                return None
+            raise
         lag = 0
-        for place in reader.committed(places, timeout=ANSWER_S):
+        for place in committed:
             low, high = reader.get_watermark_offsets(place, timeout=ANSWER_S)
             lag += high - max(low, place.offset)
         return lag
