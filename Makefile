@@ -68,7 +68,9 @@ check: setup ## format, lint, types, layers, documentation; changes nothing
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/mypy & $(BIN)/mkdocs build --strict --quiet; docs=$$?; wait $$! && exit $$docs
+	@# Beside mypy, which has one core: the documentation, and the tests compiled once for all who will run them.
+	$(BIN)/mypy & $(BIN)/mkdocs build --strict --quiet; docs=$$?; \
+	$(BIN)/pytest --collect-only -q >/dev/null; wait $$! && exit $$docs
 
 docs: setup ## build the documentation into build/site
 	$(BIN)/mkdocs build --strict

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.cli import warm
+
 HOLDFAST = [sys.executable, "-P", "-m", "holdfast"]
 DEADLINE_S = 60.0
 
@@ -35,15 +37,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def holdfast(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    return subprocess.run(
-        [*HOLDFAST, *arguments],
-        cwd=cwd,
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    return warm.run(arguments, cwd=cwd, env=environment(**variables), timeout_s=DEADLINE_S)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import holdfast
+
 T = TypeVar("T")
 
 APPS = Path(__file__).parent / "apps"
@@ -64,7 +66,8 @@ class Member:
             **{key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "KAFKA_"))},
             **{f"HOLDFAST_{key.upper().replace('.', '_')}": _text(value) for key, value in settings.items()},
             **variables,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            # The holdfast of this process, which may be another one than the checkout's.
+            "PYTHONPATH": os.pathsep.join([str(Path(holdfast.__file__).parents[1]), str(ROOT)]),
             "PYTHONUNBUFFERED": "1",
         }
         self._process: subprocess.Popen[bytes] | None = None

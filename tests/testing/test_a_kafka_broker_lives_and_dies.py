@@ -179,6 +179,7 @@ def test_a_paused_broker_accepts_connections_and_answers_nothing(broker: KafkaBr
     assert answers(broker.bootstrap)
 
 
+@pytest.mark.long
 def test_three_nodes_survive_the_death_of_any_one() -> None:
     with KafkaBroker(nodes=3) as cluster:
         cluster.create_topic("replicated")
