@@ -21,13 +21,14 @@ class LetterDepths:
     def __init__(self, asks: AskDepths, partitions: Mapping[str, int]) -> None:
         self._asks = asks
         self._partitions = partitions
-        self._ask_at = float("-inf")
+        self._asked_at = float("-inf")
         self._found: Mapping[str, int | None] = {}
 
     def look(self, now: float) -> dict[str, int | None]:
         """As it was when somebody answered last."""
-        if self._partitions and now >= self._ask_at:
-            self._ask_at = now + (AGAIN_S if None in self._found.values() else ASK_S)
+        every_s = AGAIN_S if None in self._found.values() else ASK_S
+        if self._partitions and now - self._asked_at >= every_s:
+            self._asked_at = now
             self._asks(self._partitions, self._told)
         return dict(self._found)
 

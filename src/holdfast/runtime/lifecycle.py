@@ -11,8 +11,6 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-import msgspec
-
 from holdfast.core.exit_codes import EXIT_DEADLINE, EXIT_FENCED, EXIT_HALTED, EXIT_OK, EXIT_UNEXPECTED
 from holdfast.core.ports import Mailbox
 from holdfast.observe.logs import get_logger
@@ -55,7 +53,18 @@ class LoopThread:
         state, ending = self.loop.vitals.state, self.ending
         if ending is None:
             return state
-        return msgspec.structs.replace(state, phase="ended", why=ending.reason, member=False, partitions=())
+        return ConsumerState(
+            name=state.name,
+            group=state.group,
+            topics=state.topics,
+            order=state.order,
+            commit=state.commit,
+            handler=state.handler,
+            phase="ended",
+            why=ending.reason,
+            guards=state.guards,  # they count
+            abandoned=state.abandoned,  # and their threads are still there
+        )
 
     def release(self, hold: str) -> None:
         """A person says that this hold ("breaker", "storm") is to go. Any thread; the loop does it in a moment."""
