@@ -186,7 +186,9 @@ class Client:
     def producer(self) -> Producer:
         if self._producer is None:
             large = {"message.max.bytes": 100_000_000, "queue.buffering.max.kbytes": 400_000}
-            self._producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 1, **large, **QUIET})
+            # Idempotent: a batch that is sent again does not land behind those that came after it.
+            safe = {"enable.idempotence": True, "linger.ms": 1}
+            self._producer = Producer({"bootstrap.servers": self.broker.bootstrap, **safe, **large, **QUIET})
         return self._producer
 
     def produce(self, topic: str, records: Iterable[Sent | bytes], *, timeout_s: float = 60) -> list[tuple[int, int]]:

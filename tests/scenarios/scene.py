@@ -72,7 +72,7 @@ class Scene:
         self.members: list[Member] = []
         self.sent: list[Sent] = []
         self._producer = Producer(
-            {"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "acks": "all", "log_level": 0}
+            {"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "enable.idempotence": True, "log_level": 0}
         )
         self._reader: Consumer | None = None
 

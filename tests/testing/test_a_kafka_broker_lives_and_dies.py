@@ -189,7 +189,7 @@ def test_three_nodes_survive_the_death_of_any_one() -> None:
         produce(cluster.bootstrap, "replicated", b"after")
         assert values(consume(cluster.bootstrap, "replicated", 2)) == [b"before", b"after"]
         cluster.start()
-        assert set(cluster.admin.list_topics(timeout=5).brokers) == {1, 2, 3}
+        assert until(lambda: set(cluster.admin.list_topics(timeout=5).brokers) == {1, 2, 3})
 
 
 def test_the_broker_and_its_folder_go_when_its_owner_is_killed() -> None:
