@@ -64,7 +64,7 @@ def test_before_the_first_and_without_timestamps_nothing_is_known() -> None:
 
 def test_what_is_finished_does_not_pile_up_and_the_clock_of_others_makes_nothing_negative() -> None:
     partition = Partition(PLACE, epoch=1, start=0)
-    assert partition.behind_s(0.0, 0) == 0.0
+    assert partition.behind_s(0.0, 0, fetched=True) == 0.0
     for one in written(*[DAY_MS] * 3 * MANY):
         partition.feed([one])
         if one.offset() < 3 * MANY - 1:
@@ -73,11 +73,15 @@ def test_what_is_finished_does_not_pile_up_and_the_clock_of_others_makes_nothing
             run.done = 1
             partition.finish(run)
     assert len(partition.ages._marks) <= MANY + 1
-    assert partition.behind_s(0.0, 0) == 0.0, "written in the future"
-    assert partition.behind_s(1_000 + 3 * MANY * DAY_MS / 1000 + 60, 0) == 60.0
+    assert partition.behind_s(0.0, 0, fetched=True) == 0.0, "written in the future"
+    assert partition.behind_s(1_000 + 3 * MANY * DAY_MS / 1000 + 60, 0, fetched=True) == 60.0
 
 
-def test_what_the_brokers_do_not_deliver_is_as_old_as_it_has_been_missed() -> None:
+def test_what_the_brokers_have_and_is_not_fetched_is_as_old_as_it_has_been_missed() -> None:
     partition = Partition(PLACE, epoch=1, start=5)
-    assert [partition.behind_s(100.0, end=5), partition.behind_s(101.0, end=7)] == [0.0, 0.0]
-    assert [partition.behind_s(131.0, end=9), partition.behind_s(131.0, end=5)] == [30.0, 0.0]
+    paused = [partition.behind_s(wall_s, end, fetched=False) for wall_s, end in [(100.0, 5), (101.0, 7), (131.0, 9)]]
+    assert paused == [0.0, 0.0, 30.0]
+    assert partition.behind_s(132.0, 9, fetched=True) == 0.0, (
+        "a record would be here: it is the marker of a transaction"
+    )
+    assert partition.behind_s(133.0, 9, fetched=False) == 0.0

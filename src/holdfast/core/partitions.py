@@ -88,16 +88,19 @@ class Partition:
         if self.ages.many:
             self.ages.written_ms(self.ledger.watermark())
 
-    def behind_s(self, wall_s: float, end: int) -> float | None:
+    def behind_s(self, wall_s: float, end: int, *, fetched: bool) -> float | None:
         """How old the oldest record below `end` is that is not finished: 0 if there is none, None if it has no
-        timestamp. Of one that was not received only this is known: how long ago it was first missed. Whoever wrote a
-        record may have a clock that is ahead of this one; it is no younger than new.
+        timestamp. Whoever wrote a record may have a clock that is ahead of this one; it is no younger than new.
+
+        Of one that was not received only this is known: how long ago it was first missed, if the partition is not
+        `fetched`. If it is, a record would be here: what is below the end is the marker of a transaction.
         """
         position = self.ledger.watermark()
         if position <= self.ledger.last:
             written_ms = self.ages.written_ms(position)
             return None if written_ms is None else max(0.0, wall_s - written_ms / 1000)
-        if end <= position:
+        if end <= position or fetched:
+            self.missed = None
             return 0.0
         if self.missed is None or self.missed[0] != position:
             self.missed = position, wall_s

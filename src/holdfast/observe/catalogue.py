@@ -78,7 +78,7 @@ LAG_AGE = Metric(
     name="kafka.consumer.lag.seconds",
     kind="gauge",
     help="How old the oldest record of a partition is that is not finished, by its timestamp in Kafka, to within a"
-    " second; while the brokers have not delivered it, how long it has been missed. 0 while there is none.",
+    " second; while it is not fetched, how long it has been missed. 0 while there is none.",
     labels=_PARTITION,
     unit="seconds",
 )

@@ -219,6 +219,7 @@ class Vitals:
     ) -> PartitionState:
         position = partition.ledger.watermark()
         lag = None if end is None or position < 0 else max(0, end - position)
+        fetched = not (partition.pauses or self._brokers_away(now))
         still_s, stuck = self._stands_still(partition, position, end, before.get(partition.place), now)
         return PartitionState(
             topic=partition.place.topic,
@@ -228,7 +229,7 @@ class Vitals:
             committed=partition.committed[0],
             end=end,
             lag=lag,
-            lag_s=None if lag is None or end is None else partition.behind_s(self._clock.wall(), end),
+            lag_s=None if lag is None or end is None else partition.behind_s(self._clock.wall(), end, fetched=fetched),
             buffered=len(partition.buffer),
             held_bytes=partition.held_bytes,
             in_flight=sum(map(_left, partition.running)),
