@@ -45,9 +45,9 @@ def main(names: Sequence[str], *, short: bool) -> None:
             click.echo(f"  took       {time.monotonic() - at:.0f} s\n")
             if not account.is_right:
                 wrong.append(name)
-    click.echo(
-        f"{len(names or NAMES)} examples in {time.monotonic() - began:.0f} s; wrong: {', '.join(wrong) or 'none'}"
-    )
+    count = len(names or NAMES)
+    took = f"{count} example{'s' * (count != 1)} in {time.monotonic() - began:.0f} s"
+    click.echo(f"{took}; wrong: {', '.join(wrong) or 'none'}")
     sys.exit(1 if wrong else 0)
 
 

@@ -68,7 +68,7 @@ def test_its_progress_is_told_every_five_seconds(heard: Heard) -> None:
     assert heard.of("drain_waits") == []
     world.step(pass_s=1.0)
     world.step(pass_s=REPORT_S)
-    assert heard.of("drain_waits") == [{"consumer": "c", "records": 1, "letters": 0}] * 2
+    assert heard.of("drain_waits") == [{"consumer": "c", "records": 1, "letters": 0, "commits": 0}] * 2
 
 
 def test_by_its_deadline_it_is_over_and_what_was_not_finished_is_not_committed() -> None:

@@ -68,6 +68,17 @@ def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_is_not_finished() -
     assert round(looked(world, AWAY_S - 5).partitions[0].lag_s or 0) == AWAY_S - 5, "and now they cannot"
 
 
+def test_who_waits_for_the_first_partitions_is_told_so_every_ten_seconds(heard: Heard) -> None:
+    world = world_of()
+    looked(world, 25)
+    assert heard.of("waiting_for_partitions") == [], "it has some"
+    world.loop.vitals.rebalances["assigned"] = 0
+    assert looked(world).phase == "starting"
+    looked(world, 5)
+    looked(world, 6)
+    assert [said["for_s"] for said in heard.of("waiting_for_partitions")] == [26, 37]
+
+
 def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() -> None:
     world = world_of()
     world.feed("ab")

@@ -87,7 +87,8 @@ def _list_causes(shelf: Shelf, *, limit: int, as_json: bool) -> None:  # noqa: A
     many = f"{count:,} letter{'s' * (count != 1)}, {len(causes):,} cause{'s' * (len(causes) != 1)}"
     click.echo(click.style(f"{shelf.topic}: {many}", bold=True))
     click.echo(table(shown.CAUSE_COLUMNS, [shown.cause_row(cause) for cause in causes]))
-    click.echo(f"\nA letter of the first: holdfast dlq show {shelf.topic} {causes[0].sample}", err=True)
+    sample = f"holdfast dlq show {shelf.topic} {causes[0].sample}"
+    click.echo(f"\nA letter of the first: {sample} (--reveal shows what is masked)", err=True)
 
 
 def _list_letters(shelf: Shelf, *, limit: int, as_json: bool) -> None:

@@ -127,7 +127,7 @@ def letter_text(filed: Filed, *, reveal: bool) -> str:
         "Kind": letter.classification,
         "Reason": reason,
         "Cause": letter.fingerprint,
-        "Failed": f"{_at(letter.failed_at_ms)}, after {letter.retry_count} retries",
+        "Failed": f"{_at(letter.failed_at_ms)}, after {_retries(letter.retry_count)}",
         "Group": letter.group,
         "Handler": letter.handler,
         "App version": letter.app_version,
@@ -206,3 +206,7 @@ def _iso(at_ms: int | None) -> str | None:
 def _at(at_ms: int | None) -> str:
     """To the second, in UTC."""
     return "-" if at_ms is None else iso(at_ms)[:19] + "Z"
+
+
+def _retries(count: int) -> str:
+    return "1 retry" if count == 1 else f"{count} retries"

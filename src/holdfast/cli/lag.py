@@ -146,6 +146,8 @@ def _lines(seen: Seen) -> list[str]:
         count = "is not there" if depth is None else f"{depth:,} letter{'s' * (depth != 1)}"
         text.append(f"{clean_text(topic)}: {count}")
     text += [f"{clean_text(group)}: its offsets may not be seen, or nobody answered" for group in seen.unseen]
+    if any(one.state == "stalled" and one.look.owned is None for one in seen.partitions):
+        text.append("These brokers do not tell who has a partition: what is stalled may be stopped.")
     return text
 
 

@@ -42,7 +42,8 @@ def new(name: str, topic: str | None, into: Path | None, *, dry_run: bool, debug
     click.echo(
         f"\nMade {folder} with {len(project.files)} files. Next:\n"
         f"  cd {folder}\n"
-        "  pytest\n"
+        "  python -m pip install -e '.[dev]'\n"
+        "  python -m pytest\n"
         f"  holdfast dev {names.package}.app:app\n"
         "and in another terminal:\n"
         f'  holdfast send {names.topic} \'{{"id": "a1", "amount": 12}}\'',

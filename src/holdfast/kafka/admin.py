@@ -247,9 +247,11 @@ class KafkaAdmin:
         error = source_error(f"reach Kafka at {addresses}", trouble)
         if error.fault is not Fault.RETRY:
             return error
-        hint = "Check the address, and that the broker runs and can be reached from here."
+        hint = "Check the address (KAFKA_BROKERS), and that the broker runs and can be reached from here."
         if all(_LOCAL.match(address) for address in addresses.split(",")):
-            hint = "Check the address, and that a broker runs there; `holdfast dev` brings one of its own."
+            hint = (
+                "Check the address (KAFKA_BROKERS), and that a broker runs there; `holdfast dev` brings one of its own."
+            )
         if error.code in _SILENT and "refused" not in str(error):  # somebody listens, and hangs up or says nothing
             hint += f" Does that port speak {self._properties.get('security.protocol', 'PLAINTEXT')}?"
         return SourceError(f"{error} {hint}", fault=error.fault, code=error.code)

@@ -45,11 +45,17 @@ class Draining:
         settling = len(loop.cases.settling)
         waiting = len(loop.in_flight) + settling
         if waiting and now < self.deadline:
-            if now - self._reported_at >= REPORT_S:
-                self._reported_at = now
-                log.info("drain_waits", consumer=loop.plan.name, records=waiting, letters=settling)
+            self._report(now, records=waiting, letters=settling)
             return None
         loop.handover.sign_off(loop.ownership)
         loop.committer.drain(now)
         owing = sum(loop.committer.owes(partition) for partition in loop.ownership)
-        return None if owing and now < self.deadline else waiting + owing
+        if owing and now < self.deadline:
+            self._report(now, commits=owing)
+            return None
+        return waiting + owing
+
+    def _report(self, now: float, *, records: int = 0, letters: int = 0, commits: int = 0) -> None:
+        if now - self._reported_at >= REPORT_S:
+            self._reported_at = now
+            log.info("drain_waits", consumer=self._loop.plan.name, records=records, letters=letters, commits=commits)

@@ -17,6 +17,7 @@ from holdfast.core.partitions import Partition
 from holdfast.core.ports import Clock, Source
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Run
+from holdfast.observe.logs import get_logger
 from holdfast.observe.shapes import ConsumerState, GuardState, Hold, PartitionState, Phase, Refused
 from holdfast.observe.tally import BOUNDS_S
 from holdfast.runtime.batch_lanes import BatchLanes
@@ -28,6 +29,8 @@ from holdfast.runtime.letter_depths import LetterDepths
 if TYPE_CHECKING:
     from holdfast.runtime.loop import Loop
 
+log = get_logger("holdfast.loop")
+
 LOOK_S, LOOK_SHARE = 1.0, 100
 """How often it looks; with many hundred partitions less often, so that it takes at most a hundredth of the time."""
 LONGEST_TURN_S: Final = 30.0
@@ -38,6 +41,8 @@ AWAY_S: Final = 45.0
 """So long after the client's last complaint the brokers count as away, unless something came from them since: it
 repeats a complaint that still holds within this time.
 """
+REMIND_S: Final = 10.0
+"""So often somebody who waits for the first partitions is told so."""
 ASK_ENDS_S: Final = 10.0
 AskEnds = Callable[[Sequence[TopicPartition], Callable[[Mapping[TopicPartition, int]], None]], None]
 """Asks for the next offset to be written of each: returns at once, and answers at most once, from any thread."""
@@ -74,7 +79,7 @@ class Vitals:
         self.asks: AskEnds | None = None
         """Who knows the ends of partitions that are not fetched."""
         self.letters: LetterDepths | None = None
-        self.turned_at = clock.monotonic()
+        self._began = self._reminded_at = self.turned_at = clock.monotonic()
         self.looked_at = self.turned_at
         self.member = self.lost = False
         self.rebalances = {ASSIGNED: 0, REVOKED: 0, LOST: 0}
@@ -154,9 +159,17 @@ class Vitals:
             brokers=self._brokers_away(now),
             longest_turn_s=LONGEST_TURN_S + loop.plan.revoke_timeout_s,
         )
+        self._remind(now)
         self.looked_at = now
         self._look_at = now + max(LOOK_S, LOOK_SHARE * (self._clock.monotonic() - begun))
         return self.state
+
+    def _remind(self, now: float) -> None:
+        """Whoever waits for the first partitions may wait for long, and for others: say so."""
+        if self.state.phase == "starting" and now - self._reminded_at >= REMIND_S:
+            self._reminded_at = now
+            hint = "a member that died is missed when its session ends; of more members than partitions some have none"
+            log.info("waiting_for_partitions", consumer=self.state.name, for_s=round(now - self._began), hint=hint)
 
     def _waiting(self, partitions: Sequence[PartitionState]) -> int:
         """Failed records that are not being moved or buried, batches of them included."""
