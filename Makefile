@@ -5,7 +5,7 @@ PYTHON ?=
 # More for pytest, e.g. PYTEST_ARGS="-k revoke -x".
 PYTEST_ARGS ?=
 # Test processes side by side, each with a broker of its own: most tests wait for something. 0: all in one process.
-JOBS ?= 6
+JOBS ?= 5
 # Its makers' notice to readers of the build's output, about the version after next.
 export NO_MKDOCS_2_WARNING := 1
 # Hundreds of processes are started by the tests; none of them compiles everything anew.
@@ -48,7 +48,8 @@ test: needs setup kafka check ## everything CI runs: check, then all tests but t
 	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not prometheus" $(PYTEST_ARGS)
 	$(BIN)/pytest -m "timing and not long" $(PYTEST_ARGS)
 
-test-full: needs setup kafka check ## the long tests and the examples, too
+test-full: export THOROUGH_TESTS := 1
+test-full: needs setup kafka check ## the long tests and the examples, too; properties with more examples
 	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus and not breaks" $(PYTEST_ARGS)
 	$(BIN)/pytest -m timing $(PYTEST_ARGS)
 	$(BIN)/python -m examples

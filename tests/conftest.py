@@ -9,13 +9,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.long_first import LONG_FIRST
+from tests.thorough import examples
 
 # Apps under test run side by side, and none of them is to have the port that users' apps have. What tests health and
 # metrics says so itself.
 os.environ["HEALTH_CHECK_ENABLED"] = "false"
 
 # Deadlines per example measure how busy the machine is, not the code.
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 # In CI a failure must be the change's fault: the same examples every time.
 settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")

@@ -16,6 +16,7 @@ from holdfast.deadletter.letter import Letter
 from holdfast.deadletter.reading import read
 from holdfast.deadletter.writing import shrunk, write
 from tests.deadletter.letters import filed, headers, keys, letter, letters, values
+from tests.thorough import examples
 
 formats = st.sampled_from(LETTER_FORMATS)
 
@@ -25,13 +26,13 @@ def written(one: Letter, form: LetterFormat) -> Letter:
     return read(filed(value, own, key=one.key))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(one=letters, form=formats)
 def test_everything_written_is_read_back(one: Letter, form: LetterFormat) -> None:
     assert written(one, form) == replace(one, format=form)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(key=keys, value=values, own=headers, form=formats)
 @example(key=None, value=None, own=(("kafka_dlt-original-topic", b"mine"), ("traceparent", None)), form="headers")
 @example(key=b"", value=b"", own=(("", None), ("", b""), ("", b"\xff")), form="envelope")

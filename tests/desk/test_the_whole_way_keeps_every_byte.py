@@ -23,6 +23,7 @@ from holdfast.desk.planning import ReplayPolicy, Router
 from holdfast.desk.shelf import filed_of
 from holdfast.testing.simulator.log import FakeMessage
 from tests.deadletter.letters import headers, keys, values
+from tests.thorough import examples
 
 TOPIC, DLQ, GROUP = "orders.payment.v1", "orders.payment.dlq", "payments.charge"
 DELAYS_S = (5, 60)
@@ -63,7 +64,7 @@ def replayed(letter: Outgoing) -> Outgoing:
     return sent
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     key=keys,
     value=values,

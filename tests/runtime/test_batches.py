@@ -15,6 +15,7 @@ from holdfast.core.policies import ORDERS, CommitPolicy, Order, RetryPolicy
 from holdfast.core.storm import StormPolicy
 from tests.runtime.batch_world import FAST, TOPIC, World, refusing
 from tests.runtime.heard import Heard
+from tests.thorough import examples
 
 
 def fine(values: list[str]) -> None: ...
@@ -555,7 +556,7 @@ def stories(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(stories())
 def test_good_records_are_done_once_bad_ones_are_buried_once_and_lanes_keep_their_order(story: dict[str, Any]) -> None:
     flaky = dict.fromkeys(story["flaky"], 1)

@@ -41,7 +41,7 @@ def memory(member: Member) -> int:
     raise AssertionError("the process is gone")
 
 
-@pytest.mark.parametrize("order", ["partition", "key"])
+@pytest.mark.parametrize("order", ["partition", pytest.param("key", marks=pytest.mark.long)])
 def test_memory_stays_within_what_the_buffers_allow(make_scene: MakeScene, order: str) -> None:
     scene = make_scene(partitions=PARTITIONS)
     gate, tally = scene.gate(), scene.folder / "tally"

@@ -21,7 +21,7 @@ def broker() -> Iterator[KafkaBroker]:
         yield running
 
 
-@pytest.mark.parametrize(("end", "order"), [("stop", "partition"), ("kill", "key")])
+@pytest.mark.parametrize(("end", "order"), [pytest.param("stop", "partition", marks=pytest.mark.long), ("kill", "key")])
 def test_nothing_is_lost_and_the_order_is_kept(broker: KafkaBroker, tmp_path: Path, end: str, order: str) -> None:
     topic = broker.create_topic(f"restart.{order}.{end}", partitions=3)
     with Scene(broker, tmp_path, topic=topic) as scene:

@@ -22,7 +22,7 @@ def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob("*/part-*/*.letters"))
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_nothing_is_lost(make_scene: MakeScene, processes: int) -> None:
     scene = make_scene(partitions=2)
     graveyard = scene.broker.create_topic(f"{scene.topic}.dlq", partitions=2)

@@ -18,6 +18,7 @@ from holdfast.core.card_ranges import luhn
 from holdfast.core.errors import ConfigError
 from holdfast.core.masking import MASKED, MaskingRules, mask
 from holdfast.core.sensitive import CardNumbers
+from tests.thorough import examples
 
 VISA = "4111111111111111"
 RULES = MaskingRules()
@@ -41,7 +42,7 @@ def leftover(text: str) -> list[str]:
 @example("4111111111111111.4111111111111111")
 @example("1.2 0.4111111111111111")
 @example(f"12 {VISA} 4111 1111 1111 1111 0005")
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_no_card_number_is_left_in_a_masked_text(text: str) -> None:
     masked = mask_cards(text)
     assert leftover(masked) == []
@@ -56,7 +57,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_masking_twice_is_masking_once(text: str) -> None:
     masked = mask(text)
     assert mask(masked) == masked

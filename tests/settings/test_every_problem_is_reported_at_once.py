@@ -12,6 +12,7 @@ from holdfast.core.policies import CommitPolicy
 from holdfast.settings import AppSpec, Settings, catalogue, load
 from holdfast.settings.variables import targets
 from tests.settings.loader import Loader
+from tests.thorough import examples
 
 VARIABLES = sorted({name for target in targets(["charge"]) for name in target.names})
 
@@ -165,7 +166,7 @@ def test_every_kind_of_space_around_a_number_is_left_out(loader: Loader, around:
 
 
 @given(variables=st.dictionaries(st.sampled_from(VARIABLES), st.text(max_size=20), max_size=6))
-@hypothesis_settings(max_examples=300)
+@hypothesis_settings(max_examples=examples(300))
 def test_any_text_in_any_variable_gives_settings_or_problems(
     tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]
 ) -> None:
@@ -186,7 +187,7 @@ words = st.sampled_from([*catalogue.BY_NAME, "profiles", *(one.name for one in c
 
 
 @given(tree=st.dictionaries(words, json_like | st.dictionaries(words, json_like, max_size=3), max_size=4))
-@hypothesis_settings(max_examples=300)
+@hypothesis_settings(max_examples=examples(300))
 def test_any_values_of_the_code_give_settings_or_problems(
     tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]
 ) -> None:

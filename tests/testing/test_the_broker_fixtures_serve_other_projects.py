@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from holdfast.testing import KafkaBroker
 
 THEIR_TESTS = """
@@ -31,6 +33,7 @@ def run_pytest(folder: Path, **environment: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, timeout=100, check=False)
 
 
+@pytest.mark.long
 def test_the_fixtures_start_a_broker_when_asked(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, HOLDFAST_TEST_BOOTSTRAP="")
     assert "1 passed" in done.stdout, done.stdout + done.stderr
