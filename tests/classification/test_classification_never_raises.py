@@ -290,7 +290,7 @@ def _http() -> requests.HTTPError:
 def test_it_takes_less_than_20_microseconds(error: Exception, book: RuleBook) -> None:
     """Processor time, best of several rounds: how busy the machine is otherwise is not its fault."""
     best = float("inf")
-    for _ in range(20):
+    for _ in range(60):
         begun = time.process_time()
         for _ in range(500):
             classify(error, book, now_wall=NOW_WALL)
