@@ -164,6 +164,8 @@ def test_nothing_to_replay_is_no_failure_but_nothing_but_exclusions_is(place: Pl
     done = place.replay("--all", "--yes")
     assert (done.returncode, "nothing to replay" in done.stdout) == (0, True)
     place.file(replay_count=3)
+    done = place.replay("--code", "NO_SUCH", "--yes")
+    assert (done.returncode, "codes: holdfast dlq list" in done.stderr) == (0, True)
     done = place.replay("--all", "--yes")
     assert (done.returncode, "10 left out" in done.stdout, place.sent()) == (1, True, 0)
     assert place.replay("--all", "--yes", "--max-replays", "4").returncode == 0

@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 
 from holdfast import Context
+from holdfast.core import sizing
 from holdfast.core.policies import CommitPolicy
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
@@ -15,6 +16,12 @@ from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violatio
 
 RECORDS = 3_000
 STUCK = 2_000
+
+
+@pytest.fixture(autouse=True)
+def _fast_on_a_busy_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizing, "FAST_S", 1.0)
+    monkeypatch.setattr(sizing, "LONG_INLINE_S", 60.0)
 
 
 @pytest.mark.parametrize("commit", ["each", "interval"])

@@ -134,6 +134,8 @@ def show(
             click.echo(json.dumps(shown.letter_fields(filed, reveal=reveal), ensure_ascii=True, indent=2))
         else:
             click.echo(shown.letter_text(filed, reveal=reveal))
+        if filed.letter.format == "unknown":
+            click.echo("That is a letter in no format that is known here; is this a dead-letter topic?", err=True)
 
 
 def _the_one(browser: KafkaBrowser, office: Office, wanted: Offsets) -> Filed:

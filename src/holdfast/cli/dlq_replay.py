@@ -81,6 +81,8 @@ def replay_letters(office: Office, order: Order) -> int:
         _say_plan(made, shelf, order)
         if not made.letters:
             click.echo("There is nothing to replay.")
+            if not (made.left_out or shelf.selection.is_everything):
+                click.echo(f"No letter fits; causes and codes: holdfast dlq list {office.topic}", err=True)
             return EXIT_PARTIAL if made.left_out else 0
         _warn_of_readers(office, made)
         if order.dry_run:
