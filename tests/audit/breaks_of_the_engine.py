@@ -52,8 +52,9 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "NEVER_RAISES": (Break("except BaseException as error:", "except ZeroDivisionError as error:"),),
     "GARBAGE": (judged("decode", FINAL, AGAIN),),
     "FRAUD_TABLE": (
-        judged("reject", FINAL, AGAIN),
         judged("decode", FINAL, AGAIN),
+        judged("sqlstate-conflict", AGAIN, FINAL, "core/rules/databases.py"),
+        judged("value", FINAL, AGAIN),
     ),
     "SUNK": (
         Break(
@@ -93,6 +94,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
         Break(
             "floor_s=max(self._floor_s, plan.retry_floor_s()) if plan.retry_floor_s else self._floor_s", "floor_s=0.0"
         ),
+        Break("        if policy.min_delay_ms:\n", "        if False:\n", "core/pace.py"),
     ),
     "RATES": (
         Break("_Bucket(1 / policy.per_s,", "_Bucket(0.5 / policy.per_s,"),
@@ -249,7 +251,10 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
         ),
     ),
     "TUNED": (Break("self._open.consume(limit, 0)", "self._open.consume(limit * 10, 0)"),),
-    "DRAINED": (Break("waiting = len(loop.in_flight) + settling", "waiting = settling"),),
+    "DRAINED": (
+        Break("waiting = len(loop.in_flight) + settling", "waiting = settling"),
+        Break("self.deadline = min(self.deadline, deadline)", "self.deadline = now"),
+    ),
     "SIGNALS": (Break("for number in (signal.SIGTERM, signal.SIGINT)}", "for number in (signal.SIGINT,)}"),),
     "INTAKE_CLOSED": (
         Break("self._source.pause([partition.place for partition in self._ownership])", "self._source.pause([])"),

@@ -21,6 +21,9 @@ _DEFAULTS: Final = "settings/test_sources_and_their_order.py::test_one_topic_is_
 _NAMES: Final = "settings/test_the_names_of_the_texts.py::test_a_name_of_the_texts_sets_its_setting"
 _SHOWS: Final = "runtime/test_what_a_loop_shows_and_obeys.py"
 _ENDS: Final = "runtime/test_how_a_loop_ends.py"
+_LETTERS: Final = (
+    "scenarios/test_a_buried_record_keeps_its_bytes_in_the_letter.py::test_key_value_and_headers_are_exact"
+)
 _SIGTERM: Final = "scenarios/test_sigterm_mid_handler_finishes_it_and_commits.py"
 
 # -- what errors mean
@@ -147,12 +150,9 @@ SPOOLED: Final = by(
 LETTER_TOPIC_MADE: Final = by(
     "runtime/preflight.py",
     "cli/test_run_says_what_is_missing.py::test_a_dead_letter_topic_that_may_not_be_made",
-    f"{_RULE_BY_RULE}::test_it_is_kept",
+    _LETTERS,
 )
-LETTERS_STAY: Final = by(
-    "runtime/preflight.py",
-    "scenarios/test_a_buried_record_keeps_its_bytes_in_the_letter.py::test_key_value_and_headers_are_exact",
-)
+LETTERS_STAY: Final = by("runtime/preflight.py", _LETTERS)
 LETTER_HEALTH: Final = by(
     "web/health.py",
     "web/test_health_is_judged_by_what_consumers_show.py::test_a_consumer",
@@ -259,7 +259,11 @@ DRAINED: Final = by(
 )
 SIGNALS: Final = by("runtime/lifecycle.py", f"{_SIGTERM}::test_sigterm_mid_handler_finishes_it_and_commits")
 INTAKE_CLOSED: Final = by("runtime/intake.py", f"{_ENDS}::test_no_partition_is_read_any_more_an_idle_one_neither")
-CUT_SHORT: Final = by("runtime/draining.py", f"{_ENDS}::test_who_waits_for_a_retry_is_not_waited_for")
+CUT_SHORT: Final = by(
+    "runtime/draining.py",
+    f"{_ENDS}::test_who_waits_for_a_retry_is_not_waited_for",
+    "scenarios/test_sigterm_mid_wait_cuts_the_wait_short.py::test_sigterm_mid_wait_cuts_the_wait_short",
+)
 DRAIN_REPORTED: Final = by("runtime/draining.py", f"{_ENDS}::test_its_progress_is_told_every_five_seconds")
 DEADLINE: Final = by(
     "runtime/draining.py",
