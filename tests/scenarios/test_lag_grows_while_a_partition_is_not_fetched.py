@@ -36,6 +36,7 @@ def test_the_ends_of_paused_partitions_are_asked_for(
         client.produce(name, [b"v"] * 100)
         until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 200, 10, "the lag is true")
         client.produce(name, [b"v"] * 100)
+        until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 300, 10, "and stays so without a fetch")
         until(lambda: web.get("/health").codes() == {"stuck_partitions"}, 15, "nothing finishes and the lag grows")
         assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 503)
         [oldest] = web.samples()["kafka_consumer_lag_seconds"].values()
