@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
@@ -47,6 +49,7 @@ def test_a_revoke_during_work_waits_for_the_record_in_hand(make_scene: MakeScene
     assert [first.stop(), second.stop()] == [0, 0]
 
 
+@pytest.mark.timing
 def test_a_signal_during_a_revoke_is_heard(make_scene: MakeScene) -> None:
     """P6: the deadline of the shutdown goes before that of the revoke, and the group is left in good order."""
     scene = make_scene(partitions=2)
