@@ -73,10 +73,11 @@ def read_variables(
     known = {name for place in places for name in place.names}
     for name in sorted(open_names):
         _read_open(gathered, source, name, variables[name], origin(name))
+    unused = {name for name in known - set(told) if not name.startswith(PREFIX)}
     for name in sorted(set(variables) - known - open_names):
         if _claims_to_be_ours(name):
             gathered.unknown(origin(name), "setting", name, known, else_=_consumer_hint(name, consumers))
-        elif near := difflib.get_close_matches(name, known - set(told), n=1, cutoff=_SLIP):
+        elif near := difflib.get_close_matches(name, unused, n=1, cutoff=_SLIP):
             gathered.warnings.append(f"{origin(name)} is no setting of holdfast. Did you mean {near[0]}?")
 
 

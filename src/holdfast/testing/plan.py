@@ -37,7 +37,7 @@ _FOR_TESTS: dict[str, str] = {
     # A broker that was killed may come back once its old registration has expired.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # Idle, it writes nothing twice a second into its own log.
+    # By default it notes twice a second, in its own log, that nothing has happened.
     "metadata.max.idle.interval.ms": "5000",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
