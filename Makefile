@@ -5,13 +5,15 @@ PYTHON ?=
 # More for pytest, e.g. PYTEST_ARGS="-k revoke -x".
 PYTEST_ARGS ?=
 # Test processes side by side, each with a broker of its own: most tests wait for something. 0: all in one process.
-JOBS ?= 5
+JOBS ?= 6
 # Its makers' notice to readers of the build's output, about the version after next.
 export NO_MKDOCS_2_WARNING := 1
 # Hundreds of processes are started by the tests; none of them compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 # A file stays together, for its broker; and they are begun in our own order (tests/long_first.py), not by their size.
 DIST := --dist loadfile --no-loadscope-reorder
+# Tests that measure time come after the others. They use little of a processor: two side by side do not disturb each other.
+TIMING := -n $(if $(filter 0 1,$(JOBS)),0,2) --dist loadfile
 BENCH_ARGS  ?=
 # More for the demo, e.g. DEMO_ARGS=--kafka.
 DEMO_ARGS   ?=
@@ -46,12 +48,12 @@ examples: needs setup kafka ## every service in examples/ on Kafka and PostgreSQ
 
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
 	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not prometheus" $(PYTEST_ARGS)
-	$(BIN)/pytest -m "timing and not long" $(PYTEST_ARGS)
+	$(BIN)/pytest $(TIMING) -m "timing and not long" $(PYTEST_ARGS)
 
 test-full: export THOROUGH_TESTS := 1
 test-full: needs setup kafka check ## the long tests and the examples, too; properties with more examples
 	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus and not breaks" $(PYTEST_ARGS)
-	$(BIN)/pytest -m timing $(PYTEST_ARGS)
+	$(BIN)/pytest $(TIMING) -m timing $(PYTEST_ARGS)
 	$(BIN)/python -m examples
 
 test-breaks: needs setup kafka ## break the code of every rule, once and again, and see its tests fail; half an hour
@@ -66,12 +68,11 @@ lint-deploy: setup ## what `holdfast new` writes for a deployment: hadolint, Kub
 	@tools/lint-deploy $(BIN)
 
 check: setup ## format, lint, types, layers, documentation; changes nothing
-	$(BIN)/ruff format --check
-	$(BIN)/ruff check
-	$(BIN)/lint-imports --no-logo
-	@# Beside mypy, which has one core: the documentation, and the tests compiled once for all who will run them.
-	$(BIN)/mypy & $(BIN)/mkdocs build --strict --quiet; docs=$$?; \
-	$(BIN)/pytest --collect-only -q >/dev/null; wait $$! && exit $$docs
+	@# Beside mypy, which has one core: the rest, and the tests compiled once for all who will run them.
+	$(BIN)/mypy & types=$$!; \
+	$(BIN)/ruff format --check && $(BIN)/ruff check && $(BIN)/lint-imports --no-logo && \
+	$(BIN)/mkdocs build --strict --quiet; rest=$$?; \
+	$(BIN)/pytest --collect-only -q >/dev/null; wait $$types && exit $$rest
 
 docs: setup ## build the documentation into build/site
 	$(BIN)/mkdocs build --strict

@@ -14,19 +14,22 @@ from dataclasses import dataclass
 
 import confluent_kafka
 
-from bench import cards
+from bench import cards, rolling
 from bench.measure import Measured
 from holdfast.testing import KafkaBroker
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One contender of a workload; `target` is what its ratio to the baseline should reach."""
+    """One contender of a workload. `target`: what its ratio to the baseline should reach. `most_cpu`: how many times
+    the baseline's CPU time per record it may take.
+    """
 
     contender: str
     topic: str
     records: int
     target: float | None = None
+    most_cpu: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ SEE = Workload(
 W2_ONE = Workload(
     "w2",
     "commit after every record, confirmed; 1 partition",
-    (Row("raw_commit_each", "one", 5_000), Row("holdfast_each", "one", 5_000, 1.0)),
+    (Row("raw_commit_each", "one", 5_000), Row("holdfast_each", "one", 5_000, 1.0, most_cpu=1.5)),
 )
 W2_FOUR = Workload(
     "w2",
@@ -76,17 +79,32 @@ W3 = Workload(
         Row("holdfast_threads", "keys", 20_000),
     ),
 )
-WORKLOADS = (W1, SEE, W2_ONE, W2_FOUR, W3)
+COUNTS = (1, 2, 4, 16, 128, 512)
+PARTITIONS = tuple(
+    Workload(
+        "partitions",
+        f"W1 with {count} partition{'' if count == 1 else 's'}",
+        (
+            Row("raw_consume", f"of-{count}", 500_000),
+            Row("holdfast_partition", f"of-{count}", 500_000, 0.6),
+        ),
+    )
+    for count in COUNTS
+)
+WORKLOADS = (W1, SEE, *PARTITIONS, W2_ONE, W2_FOUR, W3)
 
 
 def main() -> int:
     """Command line: which workloads, how often."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("workloads", nargs="*", help="w1, see, w2, w3, cards; all if none is named")
+    parser.add_argument("workloads", nargs="*", help="w1, see, partitions, w2, w3, w7, cards; all if none is named")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each contender; medians are shown (default 3)")
     parser.add_argument("--json", action="store_true", help="one JSON line per contender")
+    parser.add_argument(
+        "--python", default=sys.executable, help="w7: the interpreter of the members, of another version"
+    )
     arguments = parser.parse_args()
-    known = {workload.name for workload in WORKLOADS} | {"cards"}
+    known = {workload.name for workload in WORKLOADS} | {"cards", "w7"}
     unknown = [name for name in arguments.workloads if name not in known]
     if unknown:
         parser.error(f"no workload named {', '.join(unknown)}; there are {', '.join(sorted(known))}")
@@ -99,6 +117,8 @@ def main() -> int:
             _fill(broker, {row.topic for workload in chosen for row in workload.rows})
             for workload in chosen:
                 missed += _run(workload, broker.bootstrap, arguments.repeat, as_json=arguments.json)
+    if "w7" in (arguments.workloads or known):
+        missed += rolling.run(as_json=arguments.json, python=arguments.python)
     for miss in missed:
         print(f"below target: {miss}", file=sys.stderr)
     return 1 if missed else 0
@@ -106,7 +126,7 @@ def main() -> int:
 
 def _fill(broker: KafkaBroker, topics: set[str]) -> None:
     for topic in sorted(topics):
-        broker.create_topic(topic, partitions=1 if topic == "one" else 4)
+        broker.create_topic(topic, partitions=_partitions(topic))
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": broker.bootstrap, "linger.ms": 20, "batch.size": 1_000_000}
         )
@@ -117,8 +137,16 @@ def _fill(broker: KafkaBroker, topics: set[str]) -> None:
         producer.flush()
 
 
+def _partitions(topic: str) -> int:
+    kind, _, count = topic.partition("-")
+    return int(count) if kind == "of" else 1 if topic == "one" else 4
+
+
 def _records(topic: str) -> Iterator[tuple[bytes, bytes]]:
-    count, keys = {"small": (500_000, 1000), "keys": (20_000, 1000)}.get(topic, (5_000, 100))
+    if topic.startswith("of-"):
+        count, keys = 500_000, 10_000  # keys enough for 512 partitions
+    else:
+        count, keys = {"small": (500_000, 1000), "keys": (20_000, 1000)}.get(topic, (5_000, 100))
     for number in range(count):
         key = f"key-{number % keys}"
         yield key.encode(), json.dumps({"key": key, "n": number, "pad": "x" * 160}).encode()
@@ -139,7 +167,12 @@ def _run(workload: Workload, brokers: str, repeat: int, *, as_json: bool) -> lis
     for row in workload.rows:
         pairs = zip(runs[row.contender], base, strict=True)
         ratio = statistics.median(one.rate / beside.rate for one, beside in pairs)
-        _print(workload, row, runs[row.contender], ratio, as_json=as_json)
+        cpu_ratio = statistics.median(
+            one.cpu_us / beside.cpu_us for one, beside in zip(runs[row.contender], base, strict=True)
+        )
+        _print(workload, row, runs[row.contender], ratio, cpu_ratio, as_json=as_json)
+        if row.most_cpu is not None and cpu_ratio > row.most_cpu:
+            missed.append(f"{workload.name} {row.contender}: {cpu_ratio:.2f} x the CPU, at most {row.most_cpu:g}")
         violations = sum(one.order_violations for one in runs[row.contender])
         if (row.target is not None and ratio < row.target) or violations:
             missed.append(
@@ -148,7 +181,9 @@ def _run(workload: Workload, brokers: str, repeat: int, *, as_json: bool) -> lis
     return missed
 
 
-def _print(workload: Workload, row: Row, runs: list[Measured], ratio: float, *, as_json: bool) -> None:
+def _print(
+    workload: Workload, row: Row, runs: list[Measured], ratio: float, cpu_ratio: float, *, as_json: bool
+) -> None:
     rate, cpu_us = statistics.median(one.rate for one in runs), statistics.median(one.cpu_us for one in runs)
     peak_mb, violations = max(one.peak_mb for one in runs), sum(one.order_violations for one in runs)
     if as_json:
@@ -161,14 +196,21 @@ def _print(workload: Workload, row: Row, runs: list[Measured], ratio: float, *, 
         }
         print(
             json.dumps(
-                fields | {"cpu_us": cpu_us, "peak_mb": peak_mb, "order_violations": violations, "target": row.target}
+                fields
+                | {
+                    "cpu_us": cpu_us,
+                    "cpu_ratio": cpu_ratio,
+                    "peak_mb": peak_mb,
+                    "order_violations": violations,
+                    "target": row.target,
+                }
             )
         )
         return
     target = "" if row.target is None else f"  target {row.target:g}"
     print(
-        f"  {row.contender:20} {rate:>10,.0f} records/s  ratio {ratio:6.2f}  {cpu_us:6.1f} µs CPU/record"
-        f"  {peak_mb:5.0f} MB  order violations {violations}{target}"
+        f"  {row.contender:20} {rate:>10,.0f} records/s  ratio {ratio:6.2f}"
+        f"  {cpu_us:6.1f} µs CPU/record ({cpu_ratio:.2f} x)  {peak_mb:5.0f} MB  order violations {violations}{target}"
     )
 
 

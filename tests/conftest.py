@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ from tests.thorough import examples
 # Apps under test run side by side, and none of them is to have the port that users' apps have. What tests health and
 # metrics says so itself.
 os.environ["HEALTH_CHECK_ENABLED"] = "false"
+
+# Hundreds of processes are started by the tests; none of them compiles everything again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Deadlines per example measure how busy the machine is, not the code.
 settings.register_profile(

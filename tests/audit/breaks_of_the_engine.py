@@ -163,7 +163,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "LETTER_TOPIC_MADE": (
         Break("if not all(own.dead_letter.create_topic for own in users):", "if False:"),
         Break(
-            "admin.create_topic(letter, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=LETTER_TOPIC_CONFIG)",
+            "admin.create_topic(letter, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=config)",
             "pass",
         ),
     ),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cli import warm
+from tests import warm
 
 HOLDFAST = [sys.executable, "-P", "-m", "holdfast"]
 DEADLINE_S = 60.0

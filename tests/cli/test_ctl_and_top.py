@@ -12,7 +12,15 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.cli.live_view import view_lines
-from holdfast.observe.shapes import AppState, ConsumerCounts, ConsumerState, GuardState, Hold, PartitionState
+from holdfast.observe.shapes import (
+    AppState,
+    ConsumerCounts,
+    ConsumerState,
+    GuardState,
+    Hold,
+    PartitionState,
+    StuckHandler,
+)
 from holdfast.testing import KafkaBroker
 from holdfast.testing.loopback import free_ports
 from holdfast.testing.pytest_plugin import TopicFactory
@@ -85,7 +93,8 @@ def test_where_nobody_answers_that_is_said_with_what_to_do(command: tuple[str, .
 
 def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
     partitions = tuple(
-        PartitionState(topic="orders", partition=number, lag=number, lag_s=number * 100, end=9) for number in range(30)
+        PartitionState(topic="orders", partition=number, lag=number, lag_s=number * 100, end=9, suspects=number // 28)
+        for number in range(30)
     )
     state = ConsumerState(
         name="charge",
@@ -99,6 +108,8 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
         guards=GuardState(breaker="open"),
         holds=(Hold(name="breaker", for_s=75),),
         brokers="nobody\x1b[31m answers",
+        stuck_handlers=5,
+        stuck=(StuckHandler(topic="orders", partition=1, offset=7, for_s=31, stack=("shop.py:3 charge", "x.py:1 w")),),
     )
     before = AppState(
         app="shop",
@@ -116,6 +127,10 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
     assert " ".join(text[3].split()) == "charge running 30 435 2,900 25.0 0.0 0.0 breaker 1 min 15 s 3 0 0 0 open -"
     assert [line for line in text if "\x1b" in line] == []
     assert any("nobody" in line for line in text)
+    assert "charge: its handler has been at orders[1] offset 7 for 31 s: x.py:1 w < shop.py:3 charge" in text
+    assert "charge: and 4 more handlers do not end" in text
+    assert "charge: probation, 2 records run alone" in text
     first = next(line for line in text if line.split()[:2] == ["charge", "orders"])
     assert first.split()[2:7] == ["29", "0", "9", "29", "2,900"]
+    assert first.endswith("probation: 1 run alone")
     assert text[-1] == "and 10 partitions with less lag"

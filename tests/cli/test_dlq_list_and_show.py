@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from base64 import b64decode
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from holdfast.deadletter.fingerprint import fingerprint
 from holdfast.testing.loopback import free_ports
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
-from tests.cli.command import holdfast
+from tests.cli.command import HOLDFAST, environment, holdfast
 from tests.cli.letters_filed import file_letters
 from tests.deadletter.letters import letter
 
@@ -214,3 +216,21 @@ def test_what_a_newcomer_gets_wrong_is_one_sentence(kafka: TopicAdmin, letters: 
     assert "--app" in said("list", letters)[1]
     (tmp_path / "holdfast.toml").unlink()
     assert said("list", letters, HOLDFAST_CONSUMERS_CHARGE_GROUP="g")[0] == 0
+
+
+def test_a_reader_that_has_seen_enough_gets_no_complaint(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [*HOLDFAST, "dlq", "list", letters, "--letters"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment(KAFKA_BROKERS=kafka.bootstrap),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Reject
+from holdfast import Context, Reject, RetryTopics
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
 from tests.cli.command import HOLDFAST, environment, holdfast, running, until
@@ -233,3 +233,49 @@ def test_a_replayed_record_that_dies_again_is_buried_once_more_with_its_count(
     found = client.read(name, 4)
     assert [dict(message.headers() or []).get("holdfast-replay-count") for message in found] == [None, b"1", b"2", b"3"]
     assert all(len(message.headers() or []) in (0, 2) for message in found), "nothing piles up"
+
+
+def test_a_record_of_which_two_groups_have_a_letter_is_sent_once(place: Place) -> None:
+    for group in ("billing", "shipping"):
+        place.file(4, group=group)
+    done = place.replay("--all", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"4 records of {place.dlq} to send" in done.stdout
+    assert "4 more letters tell of the same records; each record is sent once." in done.stdout
+    assert "Replayed 4 records; all are confirmed." in done.stdout
+    assert place.values() == [0, 1, 2, 3]
+
+
+def test_a_replay_to_the_group_reaches_that_group_alone(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
+    name, client, healthy = topic(), Client(kafka), False
+    app, done, others = app_for(kafka), list[tuple[bytes, int]](), list[bytes]()
+
+    @app.consumer(
+        name,
+        dead_letter="{topic}.dlq",
+        retry_topics=RetryTopics(delays=("1s",), allow_reorder=True),
+    )
+    def work(value: bytes, ctx: Context) -> None:
+        if not healthy:
+            raise Reject("not today", code="NOT_TODAY")
+        done.append((value, ctx.offset))
+
+    @app.consumer(name, dead_letter="{topic}.dlq")
+    def other(value: bytes) -> None:
+        others.append(value)
+        raise Reject("never", code="NEVER")
+
+    client.produce(name, [b"one"])
+    replay = ("dlq", "replay", f"{name}.dlq", "--yes", "--to", "group")
+    with Inside(app):
+        until_in(lambda: client.edges(f"{name}.dlq", 0)[1] == 2, 30, "both groups have written their letter")
+        refused = holdfast(*replay, "--all", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+        assert refused.returncode == 2, refused.stderr
+        assert f"group scenario.other has no retry topics of {name}" in refused.stderr
+        healthy = True
+        result = holdfast(*replay, "--group", "scenario.work", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+        assert result.returncode == 0, result.stderr
+        assert f"1 to {name}.scenario.work.retry.1s, which only their group reads" in result.stdout
+        until_in(lambda: done == [(b"one", 0)], 30, "it is processed, as the record that it was")
+    assert others == [b"one"], "the other group does not get it again"
+    assert client.edges(name, 0)[1] == 1

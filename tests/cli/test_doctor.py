@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 )
 
 from holdfast import App
-from holdfast.cli.doctor_environment import client_finding, python_finding, settings_findings
+from holdfast.cli.doctor_environment import client_finding, python_finding, settings_findings, state_finding
 from holdfast.cli.doctor_findings import Finding, exit_code, summary
 from holdfast.cli.doctor_topics import Seen, findings
 from holdfast.core.errors import Fault, SourceError
@@ -138,6 +138,7 @@ def test_with_all_rights_nothing_is_wrong_but_the_size_of_letters(guarded: Kafka
 # -- without one ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timing
 def test_brokers_that_do_not_answer_are_told_each_within_bounds(tmp_path: Path) -> None:
     [port] = free_ports(1)
     begun = time.monotonic()
@@ -280,6 +281,17 @@ def test_a_spool_that_may_not_serve_is_told(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.access", lambda *_: False)  # the tests may run as root, who may write everywhere
         assert told(f"file://{tmp_path}").status == "problem"
+
+
+def test_a_state_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    assert state_finding(str(tmp_path)).status == "ok"
+    assert state_finding(str(tmp_path / "not" / "made" / "yet")).status == "ok"
+    assert not (tmp_path / "not").exists(), "looking makes nothing"
+    found = state_finding(str(blocked))
+    assert (found.status, "HOLDFAST_STATE_DIR" in found.fix) == ("warning", True)
+    assert "flight recorder is off" in found.text
 
 
 def test_the_exit_code_is_that_of_a_start() -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from holdfast.cli.errors import LoadError, code_of, said_plainly, sentence
 from holdfast.core.errors import ConfigError, Fenced, Halt, HoldfastError, StartError
+from tests.cli.command import HOLDFAST, environment
 
 
 @pytest.mark.parametrize(
@@ -42,3 +47,23 @@ def test_an_unexpected_error_names_its_place_and_the_way_to_the_traceback(capsys
     assert "test_errors_become_sentences.py:" in said
     assert "--debug" in said
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [["explain", "ValueError"], ["monitoring", "app:app", "--help"], ["--version"]])
+def test_a_reader_that_goes_away_gets_no_complaint(command: list[str], tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # as `head` does when it has seen enough
+    try:
+        done = subprocess.run(
+            [*HOLDFAST, *command], cwd=tmp_path, env=environment(), stdout=writer, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writer)
+    assert done.stderr == b""
+    assert done.returncode == 1
+
+
+def test_a_broken_pipe_elsewhere_is_an_error_like_others(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), said_plainly(debug=False):
+        raise BrokenPipeError("of a socket")
+    assert "BrokenPipeError" in capsys.readouterr().err

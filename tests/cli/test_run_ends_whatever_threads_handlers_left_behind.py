@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from holdfast.cli.ending import LINGER_S
 from tests.cli.command import holdfast
 
@@ -31,6 +33,7 @@ async def charge(payment: dict) -> None: ...
 """
 
 
+@pytest.mark.timing
 def test_a_thread_that_never_ends_is_named_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     ran = holdfast("run", "app:app", "--log-format", "json", cwd=tmp_path)

@@ -77,6 +77,7 @@ def test_a_retry_topic_that_this_login_may_not_make(project: Path, strict: Kafka
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.timing
 def test_a_login_that_is_refused(project: Path, strict: KafkaBroker) -> None:
     begun = time.monotonic()
     done = holdfast(
@@ -120,6 +121,7 @@ def test_a_broker_that_does_not_answer_after_saying_so_meanwhile(project: Path) 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.timing
 def test_a_broker_that_is_waited_for_does_not_keep_a_signal_waiting(project: Path) -> None:
     (port,) = free_ports(1)
     said = project / "said"

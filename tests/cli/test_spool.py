@@ -69,13 +69,24 @@ def test_draining_sends_each_once_in_order_and_empties_the_spool(
     assert Client(kafka).edges(name) == (0, 50)
 
 
-def test_what_is_held_by_a_running_app_is_left_to_it(project: Path) -> None:
+def test_what_a_running_app_holds_is_shown_and_left_to_it(project: Path) -> None:
     fill(project, "a.dlq", 2)
-    running = FileStore(str(project / "spool" / "shop"), max_bytes=10_000_000)
+    folder = project / "spool" / "shop"
+    running = FileStore(str(folder), max_bytes=10_000_000)
     running.open()
-    listed = holdfast("spool", "list", "--app", "app:app", cwd=project)
-    assert (listed.returncode, listed.stdout) == (0, ""), listed.stderr
-    assert "an app that runs" in listed.stderr
+    before = sorted(folder.rglob("*"))
+    listed = holdfast("spool", "list", "--app", "app:app", "--json", cwd=project)
+    assert listed.returncode == 0, listed.stderr
+    lines = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert [line["topic"] for line in lines] == ["a.dlq", "a.dlq"]
+    shown = holdfast("spool", "show", lines[1]["ref"], "--app", "app:app", cwd=project)
+    assert (shown.returncode, json.loads(shown.stdout)["ref"]) == (0, lines[1]["ref"]), shown.stderr
+    assert sorted(folder.rglob("*")) == before, "looking leaves no part of its own behind"
+    drained = holdfast("spool", "drain", "--app", "app:app", "--dry-run", "--json", cwd=project)
+    assert json.loads(drained.stdout) == {"would_send": {}}, "they are the app's to send"
+    running.remove(running.heads(1, lambda _: True))
+    again = holdfast("spool", "list", "--app", "app:app", "--json", cwd=project)
+    assert [json.loads(line)["ref"] for line in again.stdout.splitlines()] == [lines[1]["ref"]]
     running.close()
 
 

@@ -23,6 +23,9 @@ class Backend(Protocol):
     ) -> int:
         """Write one record and tell its offset."""
 
+    def fill(self, place: TopicPartition, count: int) -> None:
+        """Write so many records, numbered from 0, with five keys in turn."""
+
     def produce_transaction(self, place: TopicPartition, values: Sequence[bytes], *, commit: bool = True) -> None:
         """Write a transaction, which leaves a marker behind; without `commit` it is aborted."""
 

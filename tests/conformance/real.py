@@ -54,6 +54,19 @@ class RealBackend:
         assert offset is not None
         return offset
 
+    def fill(self, place: TopicPartition, count: int) -> None:
+        """All of them wait for the broker together, not each for itself."""
+        failed: list[object] = []
+        for number in range(count):
+            self._producer.produce(
+                place.topic,
+                b"%d" % number,
+                b"k%d" % (number % 5),
+                place.partition,
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )
+        assert (self._producer.flush(30), failed) == (0, [])
+
     def produce_transaction(self, place: TopicPartition, values: Sequence[bytes], *, commit: bool = True) -> None:
         producer = Producer(
             {"bootstrap.servers": self._broker.bootstrap, "transactional.id": uuid.uuid4().hex, "log_level": 0}

@@ -30,6 +30,10 @@ class SimulatedBackend:
     ) -> int:
         return self.world.broker.produce(place, value=value, key=key, headers=headers)
 
+    def fill(self, place: TopicPartition, count: int) -> None:
+        for number in range(count):
+            self.produce(place, b"%d" % number, key=b"k%d" % (number % 5))
+
     def produce_transaction(self, place: TopicPartition, values: Sequence[bytes], *, commit: bool = True) -> None:
         if commit:
             for value in values:

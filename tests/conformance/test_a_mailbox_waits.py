@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.core.ports import Mailbox
 from tests.conformance.backend import Backend
 
@@ -18,6 +20,7 @@ def test_what_was_posted_comes_in_order_and_once(backend: Backend) -> None:
     assert mailbox.collect(0) == []
 
 
+@pytest.mark.timing
 def test_an_empty_mailbox_waits_for_its_time_out(backend: Backend) -> None:
     mailbox = box(backend)
     before = backend.now()
@@ -25,6 +28,7 @@ def test_an_empty_mailbox_waits_for_its_time_out(backend: Backend) -> None:
     assert 0.19 <= backend.now() - before < 2.0
 
 
+@pytest.mark.timing
 def test_a_time_out_of_zero_does_not_wait(backend: Backend) -> None:
     mailbox = box(backend)
     before = backend.now()
@@ -32,6 +36,7 @@ def test_a_time_out_of_zero_does_not_wait(backend: Backend) -> None:
     assert backend.now() - before < 0.1
 
 
+@pytest.mark.timing
 def test_an_item_posted_meanwhile_ends_the_wait(backend: Backend) -> None:
     mailbox = box(backend)
     backend.later(0.05, lambda: mailbox.post("word"))

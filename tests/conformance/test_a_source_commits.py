@@ -83,8 +83,7 @@ def test_a_listener_that_raises_is_heard_at_the_next_poll_and_loses_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(member, "on_committed", fail)
-        for number in range(20):
-            backend.produce(place, b"%d" % number)
+        backend.fill(place, 20)
         member.source.commit([Position(place, 0)])
         with pytest.raises(LookupError, match="from the listener"):
             drive([member], lambda: False, timeout_s=30)

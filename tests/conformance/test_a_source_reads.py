@@ -16,11 +16,6 @@ def place(backend: Backend) -> TopicPartition:
     return TopicPartition(backend.topic(), 0)
 
 
-def fill(backend: Backend, place: TopicPartition, count: int) -> None:
-    for number in range(count):
-        backend.produce(place, b"%d" % number, key=b"k%d" % (number % 5))
-
-
 def drive_until_records(member: Member, count: int) -> None:
     drive([member], lambda: len(member.records) >= count)
 
@@ -30,7 +25,7 @@ def member_of(backend: Backend, place: TopicPartition) -> Member:
 
 
 def test_records_of_a_partition_come_once_and_in_order(backend: Backend, place: TopicPartition) -> None:
-    fill(backend, place, 200)
+    backend.fill(place, 200)
     member = member_of(backend, place)
     drive([member], lambda: len(member.records) >= 200)
     assert member.offsets(place) == list(range(200))
@@ -42,7 +37,7 @@ def test_nothing_comes_before_the_assignment_and_all_partitions_come_after_it(ba
     topic = backend.topic(partitions=3)
     places = [TopicPartition(topic, n) for n in range(3)]
     for each in places:
-        fill(backend, each, 40)
+        backend.fill(each, 40)
     member = Member(backend, backend.group(), topic)
     drive([member], lambda: len(member.records) >= 120)
     assert [member.offsets(each) for each in places] == [list(range(40))] * 3
@@ -50,7 +45,7 @@ def test_nothing_comes_before_the_assignment_and_all_partitions_come_after_it(ba
 
 
 def test_a_start_offset_is_where_reading_begins(backend: Backend, place: TopicPartition) -> None:
-    fill(backend, place, 20)
+    backend.fill(place, 20)
     member = member_of(backend, place)
     member.start_offset = 13
     drive([member], lambda: len(member.records) >= 7)
@@ -58,7 +53,7 @@ def test_a_start_offset_is_where_reading_begins(backend: Backend, place: TopicPa
 
 
 def test_the_beginning_is_the_first_record_there_is(backend: Backend, place: TopicPartition) -> None:
-    fill(backend, place, 20)
+    backend.fill(place, 20)
     backend.delete_records(place, 8)
     member = member_of(backend, place)
     member.start_offset = BEGINNING
@@ -98,7 +93,7 @@ def test_markers_and_aborted_transactions_are_gaps(backend: Backend, place: Topi
 
 
 def test_edges_tell_the_first_offset_and_the_next_one(backend: Backend, place: TopicPartition) -> None:
-    fill(backend, place, 10)
+    backend.fill(place, 10)
     backend.delete_records(place, 4)
     member = member_of(backend, place)
     drive([member], lambda: member.owned)
@@ -109,11 +104,23 @@ def test_the_ends_of_many_partitions_are_one_question(backend: Backend) -> None:
     topic = backend.topic(partitions=3)
     places = [TopicPartition(topic, number) for number in range(3)]
     for number, place in enumerate(places):
-        fill(backend, place, number)
+        backend.fill(place, number)
     member = member_of(backend, places[0])
     drive([member], lambda: len(member.owned) == len(places))
     assert member.source.ends(places, 10.0) == {place: number for number, place in enumerate(places)}
     assert member.source.ends([], 10.0) == {}
+
+
+def test_the_beginnings_of_many_partitions_are_one_question(backend: Backend) -> None:
+    topic = backend.topic(partitions=3)
+    places = [TopicPartition(topic, number) for number in range(3)]
+    for number, place in enumerate(places[1:], start=1):
+        backend.fill(place, 5)
+        backend.delete_records(place, number)
+    member = member_of(backend, places[0])
+    drive([member], lambda: len(member.owned) == len(places))
+    assert member.source.beginnings(places, 10.0) == {place: number for number, place in enumerate(places)}
+    assert member.source.beginnings([], 10.0) == {}
 
 
 def test_the_end_of_a_missing_topic_is_an_error_whatever_else_was_asked_for(
@@ -123,6 +130,8 @@ def test_the_end_of_a_missing_topic_is_an_error_whatever_else_was_asked_for(
     drive([member], lambda: member.owned)
     with pytest.raises(SourceError):
         member.source.ends([place, TopicPartition(backend.missing_topic(), 0)], 3.0)
+    with pytest.raises(SourceError):
+        member.source.beginnings([place, TopicPartition(backend.missing_topic(), 0)], 3.0)
 
 
 def test_the_edges_of_a_missing_topic_are_an_error(backend: Backend, place: TopicPartition) -> None:
@@ -134,12 +143,12 @@ def test_the_edges_of_a_missing_topic_are_an_error(backend: Backend, place: Topi
 
 
 def test_a_pause_holds_and_a_resume_goes_on_without_loss(backend: Backend, place: TopicPartition) -> None:
-    fill(backend, place, 100)
+    backend.fill(place, 100)
     member = member_of(backend, place)
     drive([member], lambda: member.records)
     member.source.pause([place])
     got = len(member.records)
-    fill(backend, place, 50)
+    backend.fill(place, 50)
     drive_for([member], 1.0)
     assert len(member.records) == got
     member.source.resume([place])
@@ -148,7 +157,7 @@ def test_a_pause_holds_and_a_resume_goes_on_without_loss(backend: Backend, place
 
 
 def test_pausing_twice_and_resuming_twice_neither_loses_nor_repeats(backend: Backend, place: TopicPartition) -> None:
-    fill(backend, place, 300)
+    backend.fill(place, 300)
     member = member_of(backend, place)
     for wanted in range(20, 120, 20):
         drive_until_records(member, wanted)
@@ -161,7 +170,7 @@ def test_pausing_twice_and_resuming_twice_neither_loses_nor_repeats(backend: Bac
 
 
 def test_a_pause_before_the_first_record_keeps_the_start(backend: Backend, place: TopicPartition) -> None:
-    fill(backend, place, 20)
+    backend.fill(place, 20)
     member = member_of(backend, place)
     member.during_assign = member.source.pause
     member.start_offset = 5
@@ -179,8 +188,8 @@ def test_other_partitions_go_on_while_one_is_paused(backend: Backend) -> None:
     member = Member(backend, backend.group(), topic)
     drive([member], lambda: len(member.owned) == 2)
     member.source.pause([still])
-    fill(backend, still, 30)
-    fill(backend, going, 30)
+    backend.fill(still, 30)
+    backend.fill(going, 30)
     drive([member], lambda: len(member.offsets(going)) == 30)
     assert member.offsets(still) == []
 
@@ -189,7 +198,7 @@ def test_other_partitions_go_on_while_one_is_paused(backend: Backend) -> None:
 def test_a_reset_goes_on_exactly_there_and_nothing_fetched_before_leaks(
     backend: Backend, place: TopicPartition, target: int
 ) -> None:
-    fill(backend, place, 100)
+    backend.fill(place, 100)
     member = member_of(backend, place)
     drive([member], lambda: len(member.records) >= 10)
     member.records.clear()
@@ -199,7 +208,7 @@ def test_a_reset_goes_on_exactly_there_and_nothing_fetched_before_leaks(
 
 
 def test_a_reset_of_a_paused_partition_keeps_it_paused(backend: Backend, place: TopicPartition) -> None:
-    fill(backend, place, 60)
+    backend.fill(place, 60)
     member = member_of(backend, place)
     drive([member], lambda: member.records)
     member.source.pause([place])
@@ -216,7 +225,7 @@ def test_a_reset_of_a_paused_partition_keeps_it_paused(backend: Backend, place: 
 def test_an_offset_out_of_range_is_reported_once_and_never_reset_silently(
     backend: Backend, place: TopicPartition, deleted: int, start: int
 ) -> None:
-    fill(backend, place, 50)
+    backend.fill(place, 50)
     backend.delete_records(place, deleted)
     member = member_of(backend, place)
     member.start_offset = start
@@ -229,6 +238,7 @@ def test_an_offset_out_of_range_is_reported_once_and_never_reset_silently(
     assert member.offsets(place) == list(range(40, 50))
 
 
+@pytest.mark.timing
 def test_a_poll_of_zero_and_a_sweep_do_not_wait(backend: Backend, place: TopicPartition) -> None:
     member = member_of(backend, place)
     drive([member], lambda: member.owned)
@@ -239,7 +249,7 @@ def test_a_poll_of_zero_and_a_sweep_do_not_wait(backend: Backend, place: TopicPa
 
 
 def test_a_sweep_takes_no_more_than_its_limit(backend: Backend, place: TopicPartition) -> None:
-    fill(backend, place, 100)
+    backend.fill(place, 100)
     member = member_of(backend, place)
     drive([member], lambda: member.owned)
     got = [m.offset() for m in member.records]
@@ -253,7 +263,7 @@ def test_a_sweep_takes_no_more_than_its_limit(backend: Backend, place: TopicPart
 
 
 def test_the_end_of_what_was_fetched_is_known_without_asking(backend: Backend, place: TopicPartition) -> None:
-    fill(backend, place, 30)
+    backend.fill(place, 30)
     member = member_of(backend, place)
     drive_until_records(member, 30)
     other = TopicPartition(place.topic, 99)

@@ -54,8 +54,7 @@ def test_partitions_that_stay_are_never_revoked(backend: Backend) -> None:
 def test_a_commit_inside_on_revoked_is_confirmed_there_and_seen_by_the_next_owner(backend: Backend) -> None:
     topic = backend.topic(partitions=2)
     for place in places_of(topic, 2):
-        for number in range(10):
-            backend.produce(place, b"%d" % number)
+        backend.fill(place, 10)
     first, second = pair(backend, topic, [])
     drive([first], lambda: len(first.records) == 20)
     confirmed: list[int] = []
@@ -95,9 +94,8 @@ def test_nothing_of_a_revoked_partition_is_handed_out_afterwards(backend: Backen
     first, second = pair(backend, topic, [])
     counts: list[dict[TopicPartition, int]] = []
     first.during_revoke = lambda places: counts.append({place: len(first.offsets(place)) for place in places})
-    for number in range(200):
-        for place in places_of(topic, 2):
-            backend.produce(place, b"%d" % number)
+    for place in places_of(topic, 2):
+        backend.fill(place, 200)
     drive([first, second], lambda: second.records)
     drive_for([first, second], 2.0)
     (moved,) = second.owned
@@ -109,8 +107,7 @@ def test_nothing_of_a_revoked_partition_is_handed_out_afterwards(backend: Backen
 def test_when_a_member_closes_the_other_takes_over_where_it_committed(backend: Backend) -> None:
     topic = backend.topic(partitions=2)
     for place in places_of(topic, 2):
-        for number in range(10):
-            backend.produce(place, b"%d" % number)
+        backend.fill(place, 10)
     first, second = pair(backend, topic, [])
     drive([first, second], lambda: second.owned and len(first.owned) == 1)
     (left,) = first.owned
@@ -142,6 +139,35 @@ def test_a_commit_inside_on_revoked_during_close_is_confirmed_once_and_seen_by_t
     second = Member(backend, group, topic)
     drive([second], lambda: second.owned)
     assert second.source.committed([place], 10.0) == [Committed(place, 0, "last words")]
+
+
+def test_a_commit_of_which_some_is_refused_is_answered_inside_on_revoked(backend: Backend) -> None:
+    """A client that gives the error of one partition to all of them may report the stored one as failed."""
+    topic, group = backend.topic(partitions=2), backend.group()
+    taken, refused = places_of(topic, 2)
+    member = Member(backend, group, topic)
+    drive([member], lambda: len(member.owned) == 2)
+    good, bad = Position(taken, 0, "ok"), Position(refused, 0, "x" * 5000)
+    heard: list[int] = []
+
+    def commit(places: Sequence[TopicPartition]) -> None:
+        assert set(places) == {taken, refused}
+        member.source.commit([good, bad])
+        deadline = backend.now() + 10
+        while not member.outcomes and backend.now() < deadline:
+            member.source.serve(0.1)
+        heard.append(len(member.outcomes))
+
+    member.during_revoke = commit
+    member.source.close()
+    assert heard == [1]
+    [outcome] = member.outcomes
+    failed = {position: error.fault for position, error in outcome.failed}
+    assert failed.pop(bad) in (Fault.REFUSED, Fault.TOO_LARGE)
+    assert [*outcome.confirmed, *failed] == [good]
+    after = Member(backend, group, topic)
+    drive([after], lambda: len(after.owned) == 2)
+    assert after.source.committed([taken, refused], 10.0) == [Committed(taken, 0, "ok"), Committed(refused, None, "")]
 
 
 @pytest.mark.timeout(180)

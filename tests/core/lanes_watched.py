@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 
-from holdfast.core.key_lanes import KeyLanes
+from holdfast.core.held_bytes import size_of
+from holdfast.core.key_lanes import KeyLanes, _Lane
 from holdfast.core.lanes import Holder
 from holdfast.core.order import lanes_for
 from holdfast.core.partition_lanes import PartitionLanes
@@ -168,13 +169,20 @@ class WatchedLanes:
         return lanes
 
     def check_bytes(self) -> None:
-        """What is received and not finished is counted."""
+        """What is received and not finished is counted, and so is what waits in lanes."""
         for place, tenure in self.tenures.items():
             received = self.logs[place][tenure.start : tenure.position]
             unfinished = [record for record in received if (place, record.offset()) not in self.finished]
             skippable = [record for record in tenure.partition.buffer if (place, record.offset()) in self.finished]
             if not tenure.partition.closing:
-                assert tenure.partition.held_bytes == sum(map(len, unfinished + skippable))
+                assert tenure.partition.held_bytes == sum(map(size_of, unfinished + skippable))
+            assert tenure.partition.in_lanes == self._in_lanes(tenure.partition)
+
+    def _in_lanes(self, partition: Partition) -> int:
+        if not isinstance(self.lanes, KeyLanes):
+            return 0
+        lanes = [lane for own in self.lanes._busy.values() for lane in own.values() if isinstance(lane, _Lane)]
+        return sum(entry[0] is partition for lane in lanes for entry in lane.queue)
 
     def assert_nothing_is_left(self) -> None:
         assert self.held == {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -13,12 +14,19 @@ from holdfast.core.completion import GUARD_LIMIT, METADATA_LIMIT, WINDOW, Comple
 from holdfast.core.crash_guard import (
     LEAST_LEASE,
     MOST_COUNTED,
+    MOST_SPANS,
     MOST_STARTS,
+    NOT_DEAD,
+    Fate,
     Guard,
     Watch,
+    coarser,
+    common,
+    covers,
     inherited,
     lease_length,
     read,
+    spans_of,
     write,
 )
 
@@ -26,6 +34,10 @@ LARGEST = 2**62
 offsets = st.integers(0, LARGEST)
 beyond = st.none() | st.integers(1, LARGEST)
 counts = st.dictionaries(st.integers(0, LARGEST), st.integers(1, MOST_STARTS), max_size=MOST_COUNTED)
+
+
+small = st.integers(0, 60)
+spans = st.lists(st.tuples(small, st.integers(1, 9)).map(lambda one: (one[0], sum(one))), max_size=20).map(spans_of)
 
 
 @st.composite
@@ -68,7 +80,7 @@ def test_commits_of_older_versions_say_nothing() -> None:
     assert completion.read(old, offset=5) == (CompletionMap(5, b"\x06"), "")
 
 
-@pytest.mark.parametrize("metadata", ["", "somebody else's", "hf1;5;;d16;;00000000", "hf1;5;;d16", "hf2;5;;d16;;x"])
+@pytest.mark.parametrize("metadata", ["", "somebody else's", "hf1;5;;;d16;;00000000", "hf1;5;;;d16", "hf2;5;;;d16;;x"])
 def test_foreign_and_broken_metadata_says_nothing(metadata: str) -> None:
     assert completion.read(metadata, offset=5) == (CompletionMap(5), "")
 
@@ -104,6 +116,107 @@ def test_any_text_is_read_without_an_exception_and_means_itself_or_nothing(text:
 @pytest.mark.parametrize("text", ["d", "d1,d2", "d1:2", "s1", "s1:", "d²", "d-1", "d1,,m2", "x1", "s1:10000", "d1,x"])
 def test_a_word_that_cannot_be_understood_makes_nothing_of_all_of_them(text: str) -> None:
     assert read(text, 0) == Guard()
+
+
+@given(guards(), st.tuples(spans, spans), st.none() | small, st.booleans(), st.booleans())
+def test_what_was_in_hand_fits_into_the_text_and_loses_no_record(
+    one: tuple[Guard, int], lists: tuple[Any, Any], charged: int | None, token: bool, draining: bool
+) -> None:
+    guard, base = one
+    moved = [tuple((base + first, base + end) for first, end in some) for some in lists]
+    leased = guard.lease is not None
+    guard = replace(
+        guard,
+        in_hand=moved[0],
+        suspects=moved[1],
+        charged=None if charged is None else base + charged,
+        token="0123456789abcdef" if token and leased else "",
+        draining=draining and leased,
+    )
+    text = write(guard, base)
+    assert len(text) <= GUARD_LIMIT
+    again = read(text, base)
+    assert replace(again, in_hand=(), suspects=()) == replace(guard, in_hand=(), suspects=())
+    for wanted, found in ((guard.in_hand, again.in_hand), (guard.suspects, again.suspects)):
+        assert common(wanted, found) == wanted, "never fewer"
+
+
+@pytest.mark.parametrize(
+    "text", ["d1,t0123", "d1,t0123456789ABCDEF", "t0123456789abcdef", "g", "d1,g1", "d1,g,g", "h5", "h5+0", "h9+1.5+1"]
+)
+def test_a_token_or_a_list_that_is_not_in_order_makes_nothing_of_all(text: str) -> None:
+    assert read(text, 0) == Guard()
+
+
+@given(spans, spans, st.integers(1, 5))
+def test_spans_are_sets_of_offsets(one: Any, other: Any, most: int) -> None:
+    offsets = [{at for at in range(80) if covers(some, at)} for some in (one, other)]
+    assert {at for at in range(80) if covers(common(one, other), at)} == offsets[0] & offsets[1]
+    assert {at for at in range(80) if covers(spans_of(one + other), at)} == offsets[0] | offsets[1]
+    fewer = coarser(one, most)
+    assert len(fewer) <= most
+    assert offsets[0] <= {at for at in range(80) if covers(fewer, at)}
+    assert spans_of(fewer) == fewer
+
+
+# -- what a new owner makes of it where the last one's flight recorder is found
+
+
+def dead(*in_hand: tuple[int, int]) -> Fate:
+    return Fate(dead=True, in_hand=in_hand)
+
+
+def test_the_first_death_marks_what_was_in_hand_and_nothing_else() -> None:
+    assert inherited(Guard(lease=1000), 100, dead((105, 106))) == Guard(in_hand=((105, 106),))
+
+
+def test_a_death_with_nothing_in_hand_leaves_nothing() -> None:
+    assert inherited(Guard(lease=1000), 100, dead()) == Guard()
+
+
+def test_only_what_was_in_hand_at_both_deaths_is_suspected() -> None:
+    found = Guard(lease=1000, in_hand=((105, 106), (110, 112)))
+    guard = inherited(found, 100, dead((111, 112), (300, 301)))
+    assert guard == Guard(in_hand=((105, 106), (110, 112), (300, 301)), suspects=((111, 112),))
+
+
+def test_a_death_of_which_only_the_lease_is_known_goes_together_with_one_that_is_known_exactly() -> None:
+    assert inherited(Guard(lease=1000, mark=500), 100, dead((111, 112))).suspects == ((111, 112),)
+    assert inherited(Guard(lease=1000, in_hand=((111, 112),)), 100).suspects == ((111, 112),)
+
+
+def test_what_lies_outside_the_lease_is_not_believed() -> None:
+    assert inherited(Guard(lease=120), 100, dead((0, 1 << 60))) == Guard(in_hand=((100, 120),))
+
+
+@pytest.mark.parametrize(("fate", "draining"), [(NOT_DEAD, False), (dead((104, 105)), True), (None, True)])
+def test_who_lives_or_was_about_to_end_has_not_died_of_a_record(fate: Fate | None, draining: bool) -> None:
+    found = Guard(lease=120, mark=116, starts={104: 2}, charged=104, draining=draining)
+    assert inherited(found, 100, *([fate] if fate else [])) == Guard(mark=116, starts={104: 1})
+
+
+def test_a_start_that_was_counted_and_never_happened_is_taken_back() -> None:
+    found = Guard(lease=120, suspects=((104, 105), (107, 108)), starts={104: 2, 107: 1}, charged=107)
+    assert inherited(found, 100, dead((119, 120))).starts == {104: 2}
+    assert inherited(found, 100, dead((107, 108))).starts == {104: 2, 107: 1}
+
+
+@given(st.lists(st.tuples(small, spans), min_size=2, max_size=12), st.data())
+def test_a_killer_that_was_in_hand_at_two_deaths_is_a_suspect_whatever_else_dies(
+    deaths: list[tuple[int, Any]], data: st.DataObject
+) -> None:
+    bases = sorted(base for base, _ in deaths)
+    killer = bases[-1] + data.draw(st.integers(0, 40))
+    guard, killed = Guard(), 0
+    for base, (_, hand) in zip(bases, deaths, strict=True):
+        has_it = data.draw(st.booleans())
+        killed += has_it
+        noted = spans_of((*hand, (killer, killer + 1))) if has_it else hand
+        exact = data.draw(st.booleans())
+        found = replace(guard, lease=killer + 1 if has_it else base + 1)
+        guard = inherited(found, base, Fate(dead=True, in_hand=noted if exact else None))
+        assert len(guard.in_hand) <= MOST_SPANS >= len(guard.suspects)
+        assert killed < 2 or covers(guard.suspects, killer) or (guard.until or 0) > killer
 
 
 # -- what a new owner makes of it
@@ -261,7 +374,50 @@ def test_who_never_began_has_nothing_to_take_back() -> None:
     assert not Watched(Guard(mark=50)).watch.leave()
 
 
+def test_the_token_goes_with_the_lease_and_the_drain_is_said_once() -> None:
+    watch = Watch(Guard(), lambda: None, token="0123456789abcdef")
+    assert not watch.drain(), "nobody is at work"
+    watch = Watch(Guard(), lambda: None, token="0123456789abcdef")
+    watch.run_out()
+    assert watch.words(0, 0) == f"d{LEAST_LEASE},t0123456789abcdef"
+    assert watch.drain()
+    assert watch.words(0, 0) == f"d{LEAST_LEASE},t0123456789abcdef,g"
+    assert not watch.drain()
+    watch.leave()
+    assert watch.words(0, 0) == ""
+
+
+def test_a_drain_that_ends_for_a_record_counts_as_a_death_of_it() -> None:
+    one = Watched()
+    one.watch.run_out()
+    one.commit(10, 13)
+    one.watch.count_death(((12, 13),))
+    assert one.watch.leave()
+    assert one.commit(10, 13) == Guard(in_hand=((12, 13),))
+    again = Watched(Guard(in_hand=((12, 13),)))
+    again.watch.count_death(((12, 13),))
+    assert again.commit(10, 13) == Guard(in_hand=((12, 13),), suspects=((12, 13),))
+
+
+def test_and_if_its_start_was_counted_the_count_stays() -> None:
+    one = Watched(Guard(suspects=((12, 13),), starts={12: 1}))
+    one.watch.run_out()
+    one.watch.charge(12)
+    one.commit(10, 13)
+    one.watch.count_death(((12, 13),))
+    one.watch.leave()
+    assert one.commit(10, 13).starts == {12: 2}
+
+
 # -- suspects
+
+
+def test_exact_suspects_are_suspects_until_they_are_finished() -> None:
+    one = Watched(Guard(suspects=((12, 13), (15, 17))))
+    assert [offset for offset in range(20) if one.watch.is_suspect(offset)] == [12, 15, 16]
+    assert one.commit(13, 20).suspects == ((15, 17),)
+    one.watch.clear_suspects()
+    assert one.commit(13, 20) == Guard()
 
 
 def test_only_unfinished_records_below_the_limit_are_suspects() -> None:

@@ -81,15 +81,16 @@ def test_what_is_final_is_not_moved(error: BaseException, moved: int | None) -> 
 
 
 def test_a_delay_that_no_lane_should_wait_for_moves_the_record_at_once() -> None:
-    assert verdict_on(errors.RetryLater(after_s=300)) == verdicts.Move(3, 600, "asked to wait for 300 s")
+    assert verdict_on(errors.RetryLater(after_s=300)) == verdicts.Move(3, 600, "asked to wait for 300 s", asked=True)
     assert verdict_on(errors.RetryLater(after_s=300), tiers_s=()) == verdicts.RetryAfter(300)
     assert verdict_on(errors.RetryLater(after_s=30)) == verdicts.RetryAfter(30)
-    assert verdict_on(RuntimeError(), found=asking(45.0)) == verdicts.Move(2, 60, "asked to wait for 45 s")
+    assert verdict_on(RuntimeError(), found=asking(45.0)) == verdicts.Move(2, 60, "asked to wait for 45 s", asked=True)
 
 
 def test_a_delay_that_was_asked_for_passes_over_topics_that_would_come_too_soon() -> None:
     assert verdict_on(RuntimeError(), attempt=4, found=asking(20.0)) == verdicts.Move(2, 60, "failed 4 times")
-    assert verdict_on(RuntimeError(), attempt=5, moved=1, found=asking(9e9)) == verdicts.Move(3, 600, "failed 5 times")
+    last = verdict_on(RuntimeError(), attempt=5, moved=1, found=asking(9e9))
+    assert last == verdicts.Move(3, 600, "failed 5 times", asked=True)
     assert isinstance(verdict_on(RuntimeError(), attempt=6, moved=3, found=asking(9e9)), verdicts.Bury)
 
 

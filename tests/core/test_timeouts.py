@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.classification import Rule, RuleBook, classify
 from holdfast.core.errors import ConfigError, HandlerTimeout
-from holdfast.core.timeouts import LOOK_EVERY_S, TimeoutPolicy, Watch
+from holdfast.core.timeouts import LOOK_EVERY_S, LOOK_FOR_STUCK_S, TimeoutPolicy, Watch
 
 
 def test_without_a_time_limit_nothing_is_said_about_time() -> None:
@@ -21,6 +21,7 @@ def test_without_a_time_limit_nothing_is_said_about_time() -> None:
         ({"timeout_s": 0}, "timeout: timeout_s must be a number above 0"),
         ({"timeout_s": float("nan")}, "timeout: timeout_s must be"),
         ({"on_timeout": "wait"}, "timeout: on_timeout must be one of bury, hold; got 'wait'"),
+        ({"stuck_after_s": 0}, "timeout: stuck_after_s must be a number above 0"),
         ({"max_abandoned": 0}, "timeout: max_abandoned must be a whole number from 1"),
     ],
 )
@@ -38,6 +39,30 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 def test_a_short_time_limit_is_looked_at_more_often() -> None:
     assert TimeoutPolicy(timeout_s=0.1).look_every_s == pytest.approx(0.01)
     assert TimeoutPolicy(timeout_s=60).look_every_s == LOOK_EVERY_S
+
+
+def test_where_nothing_times_out_it_is_looked_at_once_a_second() -> None:
+    assert TimeoutPolicy().look_every_s == LOOK_FOR_STUCK_S
+    assert TimeoutPolicy(stuck_after_s=2).look_every_s == pytest.approx(0.2)
+    assert TimeoutPolicy(stuck_after_s=None).look_every_s == LOOK_FOR_STUCK_S
+
+
+def test_a_new_epoch_waits_for_a_run_of_before_until_it_counts_as_stuck_unless_the_lane_is_to_be_held() -> None:
+    assert TimeoutPolicy().stale_s == 30.0
+    assert TimeoutPolicy(timeout_s=60).stale_s == 60.0
+    assert TimeoutPolicy(timeout_s=60, on_timeout="hold").stale_s is None
+    assert TimeoutPolicy(stuck_after_s=None).stale_s is None
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "stuck_after_s", "stuck_s", "blocked_s"),
+    [(None, 30.0, 30.0, 30.0), (10.0, 30.0, 30.0, 10.0), (60.0, 30.0, 60.0, 60.0), (10.0, None, None, 10.0)],
+)
+def test_a_handler_is_stuck_after_the_larger_of_both_and_an_event_loop_is_blocked_after_the_time_limit(
+    timeout_s: float | None, stuck_after_s: float | None, stuck_s: float | None, blocked_s: float
+) -> None:
+    policy = TimeoutPolicy(timeout_s=timeout_s, stuck_after_s=stuck_after_s)
+    assert (policy.stuck_s, policy.blocked_s) == (stuck_s, blocked_s)
 
 
 def test_a_watch_begins_anew_with_every_record_and_with_every_run() -> None:

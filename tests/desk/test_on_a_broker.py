@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.policies import LETTER_FORMATS
@@ -20,7 +22,7 @@ from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
 from tests.deadletter.letters import letter
 from tests.kafka.members import connection
-from tests.scenarios.inside import Client, Sent
+from tests.scenarios.inside import Client, Sent, until
 
 HEADERS = (
     ("trace", b"\x00\xff\xfe"),
@@ -130,10 +132,10 @@ def test_what_is_replayed_is_on_the_broker_what_was_buried(
         return Router(ReplayPolicy(), partitions_of=partitions_of, letters_in=letters)
 
     made = plan(shelf, router())
-    assert (made.letters, made.left_out) == (len(originals), 0)
+    assert (made.records, made.left_out) == (len(originals), 0)
     outcome = Replay(shelf, router(), sink, ReplayPolicy()).run()
     sink.close(5)
-    assert outcome.complete(made.letters)
+    assert outcome.complete(made.records)
 
     found = client.read(source, len(originals), partitions=3)
     by_letter = {}
@@ -147,3 +149,24 @@ def test_what_is_replayed_is_on_the_broker_what_was_buried(
         assert by_letter[number] == (one.partition, one.key, one.value, list(one.headers)), number
     places = [[offset for offset in by_letter if originals[offset].partition == number] for number in range(3)]
     assert all(offsets == sorted(offsets) for offsets in places), "each partition keeps its order"
+
+
+def test_a_reader_that_takes_its_time_gets_to_the_end_behind_a_transaction_marker(
+    kafka: TopicAdmin, topic: TopicFactory, browser: KafkaBrowser
+) -> None:
+    name = topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"tx-{name}"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for number in range(3):
+        producer.produce(name, b"%d" % number)
+    producer.commit_transaction(20)
+    spans = browser.spans(name, 10)
+    assert spans == {0: (0, 4)}, "the last offset is the marker's"
+    found = []
+    for record in browser.read(name, spans, silence_s=5.0):
+        if record is not None:
+            found.append(record.value)
+            began = time.monotonic()
+            until(lambda began=began: time.monotonic() - began > 2.0, 10, "the caller is slow, as one with a rate is")  # type: ignore[misc]
+    assert found == [b"0", b"1", b"2"]

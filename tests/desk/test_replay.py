@@ -16,13 +16,15 @@ from holdfast.core.errors import ConfigError, Fault, SinkError
 from holdfast.core.policies import LETTER_FORMATS, LetterFormat
 from holdfast.core.ports import Delivery, Outgoing, Receipt
 from holdfast.core.records import Headers, Record
+from holdfast.core.retry_headers import Origin, decode
+from holdfast.core.retry_topics import Tier, Tiers
 from holdfast.desk import replay as module
-from holdfast.desk.planning import ReplayPolicy, plan
+from holdfast.desk.planning import ReplayPolicy, Router, plan
 from holdfast.desk.replay import Replay, Replayed
 from holdfast.desk.selection import Offsets, Selection
 from holdfast.desk.shelf import Stopped
 from tests.deadletter.letters import headers, keys, letter, values
-from tests.desk.shelves import DLQ, Answering, Stock, router, shelf, stocked
+from tests.desk.shelves import DLQ, SOURCE_PARTITIONS, Answering, Stock, router, shelf, stocked
 
 
 def replayed(stock: Stock, sink: Answering, policy: ReplayPolicy | None = None, **selected: Any) -> Replayed:
@@ -81,7 +83,7 @@ def test_the_plan_counts_destinations_and_says_why_others_are_left_out() -> None
     stock.add(Record(DLQ, 0, 0, None, b"no letter", (), None))
     stock.add(Record(DLQ, 0, 0, None, b'{"original_message":{},"error_type":"E","original_topic":"other"}', (), None))
     made = plan(shelf(stock), router())
-    assert (made.letters, made.destinations, made.groups) == (5, {"orders.payment.v1": 5}, {"payments.charge"})
+    assert (made.records, made.destinations, made.groups) == (5, {"orders.payment.v1": 5}, {"payments.charge"})
     assert sorted(made.excluded) == [
         "it would go into orders.payment.dlq itself, among the letters",
         "replayed 3 times already (--max-replays 4 allows it once more)",
@@ -167,6 +169,7 @@ def test_any_other_failure_ends_it_and_says_from_where_to_go_on(monkeypatch: pyt
     assert confirmed | set(values_of(again)) == {b"%d" % number for number in range(500)}
 
 
+@pytest.mark.timing
 def test_stopping_waits_for_what_is_under_way_and_says_what_is_left() -> None:
     stock, policy = stocked(100), ReplayPolicy(rate_per_s=50)
     sink = Answering()
@@ -240,3 +243,82 @@ def test_a_signal_that_comes_while_the_rate_is_waited_for_is_heard(monkeypatch: 
     monkeypatch.setattr(time, "sleep", lambda _: run.stop())
     with pytest.raises(Stopped):
         run._wait_until(time.monotonic() + 0.5)
+
+
+def test_a_record_of_which_two_groups_have_a_letter_is_sent_once() -> None:
+    stock = Stock()
+    for number in range(3):
+        for group in ("billing", "shipping"):
+            stock.file(letter(offset=number, value=b"%d" % number, group=group), partition=number % 2)
+    stock.file(letter(offset=0, value=b"0", timestamp_ms=1, group="billing"))  # of a topic that was recreated
+    made = plan(shelf(stock), router())
+    assert (made.records, made.copies, made.left_out) == (4, 3, 0)
+    assert (made.destinations, made.groups) == ({"orders.payment.v1": 4}, {"billing", "shipping"})
+    sink = Answering()
+    outcome = replayed(stock, sink)
+    assert sorted(value or b"" for value in values_of(sink)) == [b"0", b"0", b"1", b"2"]
+    assert outcome.complete(made.records)
+
+
+RETRIES = {"orders.payment.v1.billing.retry.5s": 5, "orders.payment.v1.billing.retry.1m": 60}
+
+
+def to_group(**fields: Any) -> tuple[ReplayPolicy, Router]:
+    policy = ReplayPolicy(to="group", **fields)
+
+    def retry_topics_of(source: str, group: str) -> dict[str, int]:
+        return RETRIES if (source, group) == ("orders.payment.v1", "billing") else {}
+
+    known = {"orders.payment.v1": SOURCE_PARTITIONS} | dict.fromkeys(RETRIES, 2)
+    return policy, Router(
+        policy, partitions_of=known.get, letters_in=DLQ, retry_topics_of=retry_topics_of, wall=lambda: 50.0
+    )
+
+
+def test_a_replay_to_the_group_goes_through_its_shortest_retry_topic() -> None:
+    stock, sink = Stock(), Answering()
+    stock.file(letter(offset=7, partition=1, group="billing", headers=(("own", b"1"),)))
+    stock.file(letter(offset=8, partition=5, group="billing"))
+    policy, routes = to_group()
+    assert Replay(shelf(stock), routes, sink, policy).run().complete(2)
+    shortest = "orders.payment.v1.billing.retry.5s"
+    assert [(one.topic, one.partition) for one in sink.sent] == [(shortest, 1), (shortest, None)]
+    tiers = Tiers(
+        group="billing",
+        delays_s=(5, 60),
+        topics={name: Tier(name, "orders.payment.v1", delay_s, 2) for name, delay_s in RETRIES.items()},
+    )
+    past = decode(sink.sent[0].headers, tier=tiers.topics[shortest], tiers=tiers)
+    assert past.origin == Origin("orders.payment.v1", 1, 7, 1, 1_700_000_000_000)
+    assert (past.step, past.due_ms, past.foreign) == (1, 50_000, False)
+    assert [name for name, _ in past.headers] == ["own", "holdfast-replay-count", "holdfast-letter-id"]
+
+
+@pytest.mark.parametrize(
+    ("group", "why"), [("shipping", "shipping has no retry topics"), ("", "does not name the group")]
+)
+def test_a_replay_to_a_group_without_retry_topics_is_refused(group: str, why: str) -> None:
+    stock = Stock()
+    stock.file(letter(offset=7, group="billing"))
+    stock.file(letter(offset=8, group=group))
+    with pytest.raises(ConfigError, match=why):
+        plan(shelf(stock), to_group()[1])
+
+
+def test_a_record_that_failed_again_in_its_retry_topic_keeps_its_count_of_replays() -> None:
+    stock = stocked(1)
+    stock.file(
+        letter(offset=0, value=b"0", replay_count=3), partition=1
+    )  # the same place: it was replayed to its group
+    stock.file(letter(offset=9, value=b"9"), partition=1)
+    routes = router()
+    made = plan(shelf(stock), routes)
+    assert (made.records, made.copies, made.left_out) == (1, 0, 2)
+    sink = Answering()
+    assert Replay(shelf(stock), routes.again(), sink, ReplayPolicy()).run().complete(1)
+    assert values_of(sink) == [b"9"]
+
+
+def test_to_group_and_another_topic_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="leave out --topic"):
+        ReplayPolicy(to="group", topic="other")

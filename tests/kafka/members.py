@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from confluent_kafka import Producer
 
@@ -39,13 +40,23 @@ def produce(broker: TopicAdmin, topic: str, count: int, *, partitions: int = 1) 
 class Heard:
     """A member. Owner: the test's thread."""
 
-    def __init__(self, to: Connection, topic: str, group: str, *, start: int = 0, **consuming: Any) -> None:
+    def __init__(
+        self,
+        to: Connection,
+        topic: str,
+        group: str,
+        *,
+        start: int = 0,
+        source: KafkaSource | None = None,
+        **consuming: Any,
+    ) -> None:
         timings: dict[str, Any] = {
             "session_timeout_ms": SESSION_MS,
             "heartbeat_interval_ms": 1_000,
             "max_poll_interval_ms": SESSION_MS,
         }
-        self.source = KafkaSource(source_properties(to, Consuming(group=group, **timings | consuming)))
+        made = KafkaSource(source_properties(to, Consuming(group=group, **timings | consuming)))
+        self.source = source or made
         self.start_at = start
         self.owned: set[TopicPartition] = set()
         self.records: list[Message] = []
@@ -56,6 +67,14 @@ class Heard:
         self.on_revoke: Callable[[Places], None] = lambda places: None
         self.on_assign: Callable[[Places], None] = lambda places: None
         self.source.subscribe([topic], self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.source.close()
 
     def on_assigned(self, places: Places) -> None:
         self.on_assign(places)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from holdfast.core.errors import ConfigError, Fault, SourceError
 from holdfast.kafka import KafkaAdmin, TopicFacts, admin_properties
+from holdfast.kafka import admin as admin_module
 from holdfast.kafka.places import ClientPlace
 from holdfast.testing.broker import KafkaBroker
+from holdfast.testing.embedded import PARTITIONS, EmbeddedBroker
 from tests.kafka.members import Heard, connection, drive, new_group
 from tests.scenarios.inside import Client, Sent
 
@@ -43,6 +47,7 @@ def test_a_broker_that_answers_is_reached(admin: KafkaAdmin) -> None:
     admin.check(10.0)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "refused"), ("no-such-host.invalid:9092", "resolve")])
 def test_a_broker_that_is_not_there_is_told_with_its_address_and_the_reason(address: str, reason: str) -> None:
     admin = KafkaAdmin(admin_properties(connection(address)))
@@ -55,6 +60,7 @@ def test_a_broker_that_is_not_there_is_told_with_its_address_and_the_reason(addr
     assert "Check the address" in str(caught.value)
 
 
+@pytest.mark.timing
 def test_a_frozen_broker_does_not_hold_the_check_beyond_its_time(kafka: KafkaBroker) -> None:
     admin = KafkaAdmin(admin_properties(connection(kafka.bootstrap)))
     kafka.pause()
@@ -68,6 +74,7 @@ def test_a_frozen_broker_does_not_hold_the_check_beyond_its_time(kafka: KafkaBro
         kafka.wait_ready()
 
 
+@pytest.mark.timing
 def test_a_refused_login_is_told_at_once(guarded: KafkaBroker) -> None:
     admin = KafkaAdmin(admin_properties(connection(**login(guarded, "wrong"))))
     began = time.monotonic()
@@ -96,6 +103,42 @@ def test_topics_are_described_and_missing_ones_are_none(admin: KafkaAdmin, topic
     assert (found.name, found.partitions) == (name, 3)
     assert found.topic_id is not None
     assert [len(part) for part in found.topic_id.split("@")] == [22, 22], "its own, and the cluster's"
+
+
+class WithoutController(AdminClient):
+    """Of the real broker's answers so many say that there is no controller."""
+
+    left = 0
+
+    def list_topics(self, *args: Any, **kwargs: Any) -> ClusterMetadata:
+        found = super().list_topics(*args, **kwargs)
+        if self.left:
+            self.left -= 1
+            found.controller_id = -1
+        return found
+
+
+@pytest.mark.parametrize(("answers", "known"), [(1, True), (2, False)])
+def test_a_cluster_that_chooses_a_controller_is_asked_once_more_and_is_not_taken_for_the_embedded_one(
+    admin: KafkaAdmin, topic: Topic, monkeypatch: pytest.MonkeyPatch, answers: int, known: bool
+) -> None:
+    monkeypatch.setattr(admin_module, "AdminClient", WithoutController)
+    monkeypatch.setattr(WithoutController, "left", answers)
+    name = topic()
+    found = admin.topics([name], 10.0)[name]
+    assert found is not None
+    assert (found.topic_id is not None) is known
+    assert not admin.embedded
+    assert admin.tells_ids, "if not now, then later"
+
+
+def test_the_embedded_broker_tells_no_ids() -> None:
+    with EmbeddedBroker() as broker:
+        broker.create_topic("orders")
+        admin = KafkaAdmin(admin_properties(connection(broker.bootstrap)))
+        assert admin.topics(["orders"], 10.0)["orders"] == TopicFacts("orders", PARTITIONS, None)
+        assert admin.embedded
+        assert not admin.tells_ids
 
 
 def test_a_topic_made_again_has_another_id(admin: KafkaAdmin, kafka: KafkaBroker, topic: Topic) -> None:
@@ -141,6 +184,7 @@ def test_properties_that_the_client_does_not_take_are_a_configuration_error() ->
         KafkaAdmin({"bootstrap.servers": "127.0.0.1:1", "no.such.property": 1}).check(1.0)
 
 
+@pytest.mark.timing
 def test_ids_are_told_to_whoever_asked_and_nobody_waits(admin: KafkaAdmin, topic: Topic) -> None:
     name, told = topic(), list[dict[str, str]]()
     facts = admin.topics([name], 10.0)[name]

@@ -20,6 +20,9 @@ from holdfast.kafka.kafka_python.sink import KafkaPythonSink
 from holdfast.testing.broker import KafkaBroker
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
+from tests.kafka.conftest import Join
+from tests.kafka.members import Heard as Member
+from tests.kafka.members import connection, drive, new_group
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 BEHAVED = {"enable.auto.commit": False, "enable.auto.offset.store": False}
@@ -58,6 +61,13 @@ def test_a_consumer_that_stores_offsets_by_itself_is_refused_with_what_to_do(tol
 def test_a_consumer_that_does_not_is_taken_and_tells_its_group() -> None:
     client = Consumer(NOWHERE | {"group.id": "päyments.v1"} | BEHAVED)
     assert AdoptedSource(client).group == "päyments.v1"
+    client.close()
+
+
+@pytest.mark.parametrize(("told", "static"), [({}, False), ({"group.instance.id": "till"}, True)])
+def test_it_is_known_whether_it_is_a_static_member(told: dict[str, str], static: bool) -> None:
+    client = Consumer(NOWHERE | {"group.id": "g"} | BEHAVED | told)
+    assert AdoptedSource(client)._is_static is static
     client.close()
 
 
@@ -104,6 +114,7 @@ def test_a_kafka_python_producer_says_what_it_does_not_take(kafka: TopicAdmin, t
     assert isinstance(answers[-1], SinkError)
 
 
+@pytest.mark.timing
 def test_a_commit_that_never_arrives_is_given_up_without_holding_up_the_loop_and_can_be_sent_again(
     kafka: KafkaBroker, topic: TopicFactory
 ) -> None:
@@ -127,6 +138,43 @@ def test_a_commit_that_never_arrives_is_given_up_without_holding_up_the_loop_and
     until(lambda: len(listener.outcomes) == 2, source)
     assert listener.outcomes[1].confirmed == (Position(place, 0, "second"),)
     source.close()
+
+
+@pytest.mark.timing
+def test_a_poll_does_not_wait_for_a_record_when_it_has_found_the_answer_to_a_commit(
+    kafka: KafkaBroker, topic: TopicFactory
+) -> None:
+    name = topic()
+    source = AdoptedSource(Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": name, **BEHAVED}))
+    listener = Heard(source)
+    source.subscribe([name], listener)
+    until(lambda: listener.owned, source)
+    [place] = listener.owned
+    begun = time.monotonic()
+    for number in range(10):
+        source.commit([Position(place, 0, str(number))])
+        while len(listener.outcomes) == number:
+            source.poll(0.5)
+    took_s = time.monotonic() - begun
+    source.close()
+    assert took_s < 10 * 0.5 / 2
+
+
+def test_an_error_that_ends_the_client_is_told_and_the_users_client_is_left_alone(
+    kafka: KafkaBroker, topic: TopicFactory, join: Join
+) -> None:
+    name, group = topic(), new_group()
+    owner = join(name, group, group_instance_id="one", group_protocol="consumer")
+    drive([owner], lambda: owner.owned)
+    same_name = {"group.instance.id": "one", "group.protocol": "consumer"}
+    client = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "log_level": 0, **same_name, **BEHAVED})
+    with Member(connection(kafka.bootstrap), name, group, source=AdoptedSource(client)) as member:
+        drive([owner, member], lambda: member.errors)
+        error, _ = member.errors[0]
+        assert error.fault is Fault.FATAL
+        assert "instance" in str(error), "the reason"
+        assert member.source._renew_at is None, "no other client takes its place"
+        assert client.list_topics(name, timeout=10).topics[name].error is None, "it is not closed"
 
 
 def until(ready: Any, source: AdoptedSource, timeout_s: float = 30.0) -> float:

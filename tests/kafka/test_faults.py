@@ -24,6 +24,8 @@ def test_every_name_in_the_lists_is_one_that_the_client_knows() -> None:
         (KafkaError.REBALANCE_IN_PROGRESS, Fault.REBALANCING),
         (KafkaError.UNKNOWN_MEMBER_ID, Fault.REBALANCING),
         (KafkaError.STALE_MEMBER_EPOCH, Fault.REBALANCING),
+        (KafkaError.FENCED_MEMBER_EPOCH, Fault.REBALANCING),
+        (KafkaError.UNRELEASED_INSTANCE_ID, Fault.REBALANCING),
         (KafkaError.FENCED_INSTANCE_ID, Fault.FENCED),
         (KafkaError._AUTHENTICATION, Fault.REFUSED),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, Fault.REFUSED),
@@ -40,6 +42,27 @@ def test_an_error_becomes_what_is_to_be_done_about_it(code: int, fault: Fault) -
 def test_a_fatal_error_whose_text_says_fenced_is_fenced() -> None:
     text = "Fatal consumer error: Broker: Static consumer fenced by other consumer with same group.instance.id"
     assert faults.fault_of(KafkaError(KafkaError._FATAL, text)) is Fault.FENCED
+
+
+@pytest.mark.parametrize(
+    ("code", "lacks", "passing"),
+    [
+        (KafkaError.UNSUPPORTED_VERSION, True, False),
+        (KafkaError._UNSUPPORTED_FEATURE, True, False),
+        (KafkaError.UNRELEASED_INSTANCE_ID, False, True),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, False, True),
+        (KafkaError.GROUP_ID_NOT_FOUND, False, True),
+        (KafkaError.FENCED_INSTANCE_ID, False, False),
+        (KafkaError.UNSUPPORTED_ASSIGNOR, False, False),
+    ],
+)
+def test_why_a_client_ended_under_kip_848_is_in_its_text(code: int, lacks: bool, passing: bool) -> None:
+    text = f"Fatal error: {KafkaError(code).str()}: ConsumerGroupHeartbeat fatal error: {KafkaError(code).str()}"
+    error = KafkaError(KafkaError._FATAL, text)
+    assert faults.lacks_new_protocol(error) is lacks
+    assert (faults.passing_end(error) is not None) is passing
+    assert faults.lacks_new_protocol(KafkaError(code)) is False  # it has ended nothing
+    assert faults.passing_end(KafkaError(code)) is None
 
 
 def test_the_text_says_what_failed_and_what_to_do() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer
 from kafka.serializer import Deserializer
+from kafka.structs import OffsetAndMetadata
+from kafka.structs import TopicPartition as ClientPlace
 
 from holdfast.core.errors import ConfigError
 from holdfast.core.ports import BEGINNING, Position
@@ -17,6 +21,7 @@ from holdfast.core.records import UNREADABLE_NAME, Message, TopicPartition, read
 from holdfast.kafka.kafka_python.source import KafkaPythonSource
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
+from tests.kafka.members import Heard, connection, drive, new_group
 from tests.wire import produce_raw
 
 
@@ -132,6 +137,27 @@ def test_what_a_poll_brings_that_was_under_way_when_its_partition_was_reset_is_n
     source.close()
 
 
+@pytest.mark.timing
+def test_a_poll_does_not_wait_for_a_record_when_the_answer_to_a_commit_is_there(
+    kafka: TopicAdmin, topic: TopicFactory, made: list[KafkaConsumer]
+) -> None:
+    name = topic()
+    produce_raw(kafka.bootstrap, name, b"0")
+    source = KafkaPythonSource(consumer(kafka, made, group_id=new_group()))
+    source.subscribe([name], Beginner(source))
+    collect(source, 1)
+    waited_s = 0.0
+    for number in range(10):
+        source.commit([Position(TopicPartition(name, 0), 1, str(number))])
+        time.sleep(0.1)  # the answer comes meanwhile
+        while source._request is not None:
+            begun = time.monotonic()
+            source.poll(0.5)
+            waited_s += time.monotonic() - begun
+    source.close()
+    assert waited_s < 10 * 0.5 / 2
+
+
 def test_a_deserialiser_of_the_old_shape_can_still_be_called(kafka: TopicAdmin, made: list[KafkaConsumer]) -> None:
     source = KafkaPythonSource(consumer(kafka, made, value_deserializer=OldStyle()))
     assert source.adopted.value_deserialiser is not None
@@ -163,3 +189,51 @@ def test_a_version_whose_inside_is_not_known_is_refused(kafka: TopicAdmin, made:
     with pytest.raises(ConfigError, match="install kafka-python 3"):
         KafkaPythonSource(client)
     client._fetcher = fetcher
+
+
+def member_of(kind: str, kafka: TopicAdmin, made: list[KafkaConsumer], topic: str, group: str) -> Heard:
+    source = KafkaPythonSource(consumer(kafka, made, group_id=group)) if kind == "kafka-python" else None
+    return Heard(connection(kafka.bootstrap), topic, group, source=source)  # type: ignore[arg-type] # any source
+
+
+def fill_free_memory(byte: int) -> None:
+    """So that whoever reads beyond the end of a small piece of memory finds these bytes."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    pieces = [(libc.malloc(size), size) for size in range(24, 120, 16) for _ in range(200)]
+    for piece, size in pieces:
+        ctypes.memset(piece, byte, size)
+    for piece, _ in pieces:
+        libc.free(piece)
+
+
+@pytest.mark.parametrize(("writer", "reader"), [*itertools.permutations(["kafka-python", "confluent-kafka"])])
+def test_the_text_of_a_commit_comes_back_whole_through_the_other_library(
+    kafka: TopicAdmin, topic: TopicFactory, made: list[KafkaConsumer], writer: str, reader: str
+) -> None:
+    name, group = topic(partitions=40), new_group()
+    sent = [Position(TopicPartition(name, number), 1, "x" * number) for number in range(40)]
+    with member_of(writer, kafka, made, name, group) as member:
+        drive([member], lambda: len(member.owned) == 40)
+        member.source.commit(sent)
+        drive([member], lambda: member.outcomes)
+        assert member.outcomes[0].failed == ()
+    with member_of(reader, kafka, made, name, group) as member:
+        fill_free_memory(ord("y"))
+        found = member.source.committed([one.place for one in sent], 30.0)
+    assert {one.place: one.metadata for one in found} == {one.place: one.metadata for one in sent}
+
+
+def test_the_text_of_a_strangers_commit_stops_nothing(
+    kafka: TopicAdmin, topic: TopicFactory, made: list[KafkaConsumer]
+) -> None:
+    """confluent-kafka reads beyond the end of a text that another library wrote; what it finds may not be UTF-8."""
+    name, group = topic(partitions=40), new_group()
+    places = [TopicPartition(name, number) for number in range(40)]
+    stranger = consumer(kafka, made, group_id=group)
+    stranger.assign([ClientPlace(*place) for place in places])
+    stranger.commit({ClientPlace(*place): OffsetAndMetadata(7, "x" * place.partition, -1) for place in places})
+    with member_of("confluent-kafka", kafka, made, name, group) as member:
+        fill_free_memory(0xFF)
+        found = member.source.committed(places, 30.0)
+    assert {one.place: one.offset for one in found} == dict.fromkeys(places, 7)

@@ -50,6 +50,7 @@ def narrow(kafka: KafkaBroker, records: int) -> KafkaSink:
     return KafkaSink(properties | {"queue.buffering.max.messages": records})
 
 
+@pytest.mark.timing
 def test_when_the_clients_queue_is_full_records_wait_and_keep_their_order(kafka: KafkaBroker, topic: Topic) -> None:
     name = topic()
     sink = narrow(kafka, 10)
@@ -90,6 +91,7 @@ def test_a_record_that_the_client_itself_finds_too_large_is_answered_so(topic: T
     assert answer.fault is Fault.TOO_LARGE
 
 
+@pytest.mark.timing
 def test_when_the_broker_is_frozen_the_record_fails_in_time_and_the_caller_never_waits(
     kafka: KafkaBroker, topic: Topic, sink: KafkaSink
 ) -> None:
@@ -113,6 +115,7 @@ def test_when_the_broker_is_frozen_the_record_fails_in_time_and_the_caller_never
     assert isinstance(answers[2], Receipt)
 
 
+@pytest.mark.timing
 def test_close_is_over_in_time_on_a_frozen_broker_and_answers_everything(kafka: KafkaBroker, topic: Topic) -> None:
     name = topic()
     sink = narrow(kafka, 5)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from holdfast.core.errors import ConfigError, Fault, SourceError
 from holdfast.core.ports import CommitOutcome, Position
@@ -170,6 +172,7 @@ def test_what_a_batch_held_of_a_partition_stopped_meanwhile_is_dropped_and_fetch
     assert (member.offsets(stopped), member.offsets(other)) == (list(range(4, 10)), [])
 
 
+@pytest.mark.timing
 def test_serve_never_waits_longer_than_told_when_the_coordinator_is_frozen_and_the_answer_comes_later(
     kafka: KafkaBroker, topic: Topic, join: Join
 ) -> None:
@@ -292,6 +295,7 @@ def test_properties_that_the_client_does_not_take_are_a_configuration_error() ->
         source.subscribe(["t"], None)  # type: ignore[arg-type]
 
 
+@pytest.mark.timing
 def test_committed_and_edges_say_so_when_the_broker_is_frozen(kafka: KafkaBroker, topic: Topic, join: Join) -> None:
     name = topic()
     place = TopicPartition(name, 0)
@@ -318,3 +322,64 @@ def test_groups_do_not_see_each_others_offsets(topic: Topic, join: Join) -> None
     drive([one, other], lambda: one.outcomes)
     assert [held.offset for held in one.source.committed([place], 5.0)] == [4]
     assert [held.offset for held in other.source.committed([place], 5.0)] == [None]
+
+
+@pytest.mark.parametrize("sweeps", [False, True])
+def test_the_answer_to_a_commit_costs_no_record(kafka: KafkaBroker, topic: Topic, join: Join, *, sweeps: bool) -> None:
+    """The answer comes while records arrive, in a poll that it ends, and in a sweep that it must not end."""
+    name, count = topic(), 6_000
+    place, member = TopicPartition(name, 0), join(name, new_group())
+    drive([member], lambda: member.owned)
+    producing = threading.Thread(target=_trickle, args=(kafka, name, count))
+    producing.start()
+    deadline, asked = time.monotonic() + 90, 0
+    while len(member.records) < count and time.monotonic() < deadline:
+        if len(member.outcomes) == asked:
+            asked += 1
+            member.source.commit([Position(place, len(member.records), str(asked))])
+        message = member.source.poll(0.05)
+        if message is not None:
+            member.records.append(message)
+        if sweeps:
+            member.records.extend(member.source.sweep(500))
+    producing.join()
+    assert member.offsets(place) == list(range(count))
+    assert asked > count / 100, "many answers came between the records"
+
+
+def test_a_late_answer_that_went_with_an_old_client_is_not_waited_for(topic: Topic, join: Join) -> None:
+    name = topic()
+    member = join(name, new_group())
+    drive([member], lambda: member.owned)
+    position = Position(TopicPartition(name, 0), 0, "again")
+    member.source._requests.add([position]).answered = True  # by reading back, inside a callback
+    member.source._renew()
+    assert member.owned == set()
+    drive([member], lambda: member.owned)
+    member.source.commit([position])
+    drive([member], lambda: member.outcomes)
+    assert member.outcomes == [CommitOutcome(confirmed=(position,))]
+
+
+@pytest.mark.timing
+def test_a_poll_ends_when_a_commit_is_answered(topic: Topic, join: Join) -> None:
+    name = topic()
+    member = join(name, new_group())
+    drive([member], lambda: member.owned)
+    begun = time.monotonic()
+    for number in range(50):
+        member.source.commit([Position(TopicPartition(name, 0), 0, str(number))])
+        while len(member.outcomes) == number:
+            member.source.poll(0.09)
+    assert time.monotonic() - begun < 50 * 0.09 / 2, "it waited on for records although the answer had come"
+
+
+def _trickle(broker: KafkaBroker, topic: str, count: int) -> None:
+    """Records by ones and twos, so that the client's queue is empty again and again."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    for number in range(count):
+        producer.produce(topic, value=b"%d" % number, partition=0)
+        if number % 2:
+            producer.poll(0)
+            time.sleep(0.0005)
+    assert producer.flush(60) == 0

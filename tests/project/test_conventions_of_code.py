@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,9 @@ ALSO_ALLOWED = {
     "kafka/kafka_python": {"kafka"},
     "testing/demo/screen.py": {"rich"},
 }
+
+WALL_CLOCKS = {"monotonic", "perf_counter", "time", "now"}
+"""Calls that tell how late it is, whoever uses the processor; processor time may be asserted anywhere."""
 
 NOT_RUN = {"skip", "skipif", "xfail", "importorskip"}
 
@@ -53,8 +57,43 @@ def imported_at_once(tree: ast.Module) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
+def is_elapsed_time(node: ast.AST) -> bool:
+    """Whether a clock is read in it and an earlier time subtracted."""
+    return any(
+        isinstance(part, ast.BinOp)
+        and isinstance(part.op, ast.Sub)
+        and isinstance(part.left, ast.Call)
+        and ast.unparse(part.left.func).rpartition(".")[2] in WALL_CLOCKS
+        for part in ast.walk(node)
+    )
+
+
+def bounds_elapsed_time(test: Function) -> bool:
+    """Whether it asserts that something took less than a time."""
+    taken = {
+        ast.unparse(target)
+        for part in ast.walk(test)
+        if isinstance(part, ast.Assign) and is_elapsed_time(part.value)
+        for target in part.targets
+    }
+    return any(
+        is_elapsed_time(low) or ast.unparse(low) in taken
+        for part in ast.walk(test)
+        if isinstance(part, ast.Assert)
+        for compared in ast.walk(part.test)
+        if isinstance(compared, ast.Compare)
+        for low, sign in zip([compared.left, *compared.comparators], compared.ops, strict=False)
+        if isinstance(sign, ast.Lt | ast.LtE)
+    )
+
+
 def modules(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def test_long_files_and_functions_say_why() -> None:
@@ -85,7 +124,7 @@ def test_optional_packages_are_imported_only_where_they_are_used() -> None:
         folder = path.parent.relative_to(SOURCES).as_posix()
         also = ALSO_ALLOWED.get(name, set()) | ALSO_ALLOWED.get(folder, set())
         allowed = CORE_DEPENDENCIES | {"holdfast"} | also | sys.stdlib_module_names
-        imported = set(imported_at_once(ast.parse(path.read_text())))
+        imported = set(imported_at_once(parsed(path)))
         found += [f"{name} imports {package}" for package in sorted(imported - allowed)]
     assert found == []
 
@@ -94,7 +133,37 @@ def test_no_test_is_skipped_or_expected_to_fail() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.attr}"
         for path in modules(ROOT / "tests")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute) and node.attr in NOT_RUN and "pytest" in ast.unparse(node.value)
     ]
     assert found == []
+
+
+def test_tests_that_bound_elapsed_time_run_alone() -> None:
+    """On a loaded machine they would fail for no fault of the code: they are marked `timing`."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
+        for folder in ("tests", "examples")
+        for path in modules(ROOT / folder)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, Function) and node.name.startswith("test_") and bounds_elapsed_time(node)
+        if not any("timing" in ast.unparse(mark) for mark in node.decorator_list)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("assert time.monotonic() - begun < 2", True),
+        ("took_s = time.monotonic() - begun\n    assert 1 <= took_s < 2", True),
+        ("assert backend.now() - before <= 0.5", True),
+        ("assert time.monotonic() - begun > 2", False),
+        ("assert time.monotonic() < deadline", False),
+        ("assert time.process_time() - begun < 2", False),
+    ],
+)
+def test_the_guard_of_elapsed_time_sees_bounds(body: str, expected: bool) -> None:
+    [test] = ast.parse(f"def test_sample():\n    {body}\n").body
+    assert isinstance(test, Function)
+    assert bounds_elapsed_time(test) is expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,10 @@ from holdfast.core.partitions import Partition
 from holdfast.core.records import Message, TopicPartition
 from holdfast.core.runs import Run
 from holdfast.observe.logs import Entry
+from holdfast.observe.tally import Tally
 from holdfast.runner import KafkaConsumerRunner, ProcessingFailed
 from holdfast.runner.hooks import Hooks, MessageRefused
+from holdfast.runtime.walk import walk
 from holdfast.testing.simulator.log import FakeMessage
 
 PLACE = TopicPartition("orders.payment.v1", 3)
@@ -276,3 +279,18 @@ def test_one_that_was_given_up_holds_up_nobody_and_the_others_still_take_turns()
     threads[0].join(10)
     call(made)
     assert most == [1]
+
+
+def test_a_record_that_waits_for_its_turn_is_not_begun_once_its_run_is_to_stop() -> None:
+    begun: list[Any] = []
+    made, message = hooks(begun.append), record()
+    run = run_of(message)
+    with made.turn.of(None):  # as the thread does that calls dlq_publisher
+        walker = threading.Thread(target=walk, args=(run, made.call, Tally(), time.perf_counter), daemon=True)
+        walker.start()
+        while not run.waits:
+            time.sleep(0.001)
+        run.stop = True
+        walker.join(30)
+        assert not walker.is_alive(), "it does not wait for its turn any longer"
+    assert (begun, run.done, run.failure, run.waits) == ([], 0, None, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from types import TracebackType
 from typing import Any
 
 from holdfast.core.batches import Batch, lane_of
@@ -67,9 +68,15 @@ class Source:
         """The metadata of the commit at 0 that a partition is found with."""
         self.answers = True
         self.most_metadata = METADATA_LIMIT
+        self.refused: dict[TopicPartition, Fault] = {}
+        """Partitions whose commits the broker refuses, and why."""
+        self.exact = False
+        """Whether the answer tells which partitions of the request were refused."""
+        self.requests: list[list[TopicPartition]] = []
         self.seen: dict[TopicPartition, int] = {}
         """The ends that the client knows of."""
         self.paused: set[TopicPartition] = set()
+        self.left: bool | None = None
         self._unanswered: list[Position] = []
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
@@ -95,11 +102,21 @@ class Source:
                 refusal = SourceError("Too large.", fault=Fault.TOO_LARGE, code="OFFSET_METADATA_TOO_LARGE")
                 self.listener.on_committed(CommitOutcome((), tuple((position, refusal) for position in positions)))
                 return  # the client gives one partition's error to all of them
+            faults = [self.refused[position.place] for position in positions if position.place in self.refused]
+            taken = [position for position in positions if position.place not in self.refused]
+            self.committed_at.update({position.place: position for position in taken})
+            if faults:
+                refusal = SourceError("Refused.", fault=faults[0], code=faults[0].value)
+                confirmed = tuple(taken) if self.exact else ()
+                failed = [position for position in positions if position not in confirmed]
+                self.listener.on_committed(CommitOutcome(confirmed, tuple((one, refusal) for one in failed)))
+                return
             self.committed_at.update({position.place: position for position in positions})
             self.listener.on_committed(CommitOutcome(tuple(positions)))
 
     def commit(self, positions: Sequence[Position]) -> None:
         self._unanswered = list(positions)
+        self.requests.append([position.place for position in positions])
 
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
         return [Committed(place, 0, self.found.get(place, "")) for place in places]
@@ -110,12 +127,16 @@ class Source:
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, 0)
 
+    def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 0)
+
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self.seen[place] for place in places if place in self.seen}
 
     def start(self, positions: Sequence[Position]) -> None: ...
     def reset(self, position: Position) -> None: ...
-    def close(self) -> None: ...
+    def close(self, *, leave: bool = True) -> None:
+        self.left = leave
 
     def pause(self, places: Sequence[TopicPartition]) -> None:
         self.paused |= set(places)
@@ -153,9 +174,25 @@ class Workers:
 
     def __init__(self) -> None:
         self.out: list[Run] = []
+        self.given_up: list[Run] = []
 
     def submit(self, runs: list[Run], out: int) -> None:
         self.out += runs
+
+    def lively(self) -> bool:
+        return True
+
+    def where(self, run: Run) -> TracebackType | None:
+        return None
+
+    def blocker(self) -> tuple[TracebackType | None, list[Run]]:
+        return None, []
+
+    def give_up(self, run: Run) -> None:
+        self.given_up.append(run)
+
+    def regain(self, run: Run) -> None:
+        self.given_up.remove(run)
 
 
 class World:
@@ -289,8 +326,8 @@ class World:
     def revoke(self, partition: int) -> None:
         self.loop.on_revoked([self.places[partition]])
 
-    def stop(self, *, after_s: float = 10.0) -> None:
-        self.mailbox.post(Stop(self.clock.now + after_s))
+    def stop(self, *, after_s: float = 10.0, leave: bool = False) -> None:
+        self.mailbox.post(Stop(self.clock.now + after_s, leave=leave))
 
 
 def refusing(*bad: str, error: Callable[[], BaseException] = lambda: ValueError("no")) -> Handle:

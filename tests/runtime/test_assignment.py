@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from holdfast.core.completion import CompletionMap, encode
+from holdfast.core.completion import CompletionMap, encode, origin_of
+from holdfast.core.errors import Fault, SourceError
 from holdfast.core.ports import BEGINNING, Committed, Position
 from holdfast.core.records import TopicPartition
 from holdfast.deadletter.publisher import Publisher
-from holdfast.runtime.identities import FRESH_S, TopicsTold
+from holdfast.runtime.identities import CONFIRM_S, TopicsTold
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.plan import Plan
 from tests.runtime.test_identities import Asked, Box
@@ -38,6 +39,9 @@ class Positions:
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         self.asked.append(len(places))
         return {place: 100 + place.partition for place in places}
+
+    def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        return {place: place.partition for place in places}
 
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return {}
@@ -84,9 +88,21 @@ def loop_of(source: Positions, asked: Asked, clock: Stood, **options: Any) -> Lo
     )
 
 
+def told(loop: Loop, clock: Stood, topic_id: str) -> None:
+    """The topic's id, answered twice, so that it counts."""
+    for _ in range(2):
+        loop.assignment.told(TopicsTold({"t": topic_id}, clock.now), clock.now)
+        clock.now += CONFIRM_S
+
+
+def commit_of(number: int, offset: int, **said: Any) -> dict[TopicPartition, Committed]:
+    place = PLACES[number]
+    return {place: Committed(place, offset, encode(CompletionMap(offset), **{"topic_id": "A"} | said))}
+
+
 def test_the_ends_of_all_new_partitions_are_one_question() -> None:
     source = Positions({PLACES[7]: Committed(PLACES[7], 3)})
-    loop = loop_of(source, Asked(), Stood(), reset="latest")
+    loop = loop_of(source, Asked(), Stood(), reset="latest", partition_counts={"t": 40})
     loop.on_assigned(PLACES)
     assert source.asked == [39]
     assert {one.place: one.offset for one in source.started} == {
@@ -94,29 +110,101 @@ def test_the_ends_of_all_new_partitions_are_one_question() -> None:
     }
 
 
+def test_a_first_start_at_the_end_records_how_many_partitions_there_are() -> None:
+    source, clock = Positions({}), Stood()
+    loop = loop_of(source, Asked(), clock, reset="latest", partition_counts={"t": 4})
+    loop.on_assigned(PLACES[:1])
+    loop.committer.push(clock.now, list(loop.ownership))
+    assert source.commits == [Position(PLACES[0], 100, encode(CompletionMap(100), topic_id="A", partitions=4))]
+
+
+def test_a_partition_that_was_added_later_is_read_from_its_beginning_and_that_is_committed_at_once() -> None:
+    source, clock = Positions(commit_of(0, 9, partitions=2)), Stood()
+    loop = loop_of(source, Asked(), clock, reset="latest", partition_counts={"t": 4})
+    loop.on_assigned(PLACES[1:4])
+    starts = {one.place.partition: one.offset for one in source.started}
+    assert starts == {1: 101, 2: 2, 3: 3}, "the second one was there when the group started"
+    loop.committer.push(clock.now, list(loop.ownership))
+    assert {origin_of(one.metadata, offset=one.offset).partitions for one in source.commits} == {2}
+
+
+def test_a_sibling_that_says_nothing_of_partitions_tells_nothing() -> None:
+    for commit in (Committed(PLACES[0], 9), Committed(PLACES[0], 9, "written by another tool")):
+        source = Positions({PLACES[0]: commit})
+        loop = loop_of(source, Asked(), Stood(), reset="latest", partition_counts={"t": 2})
+        loop.on_assigned(PLACES[1:2])
+        assert source.started == [Position(PLACES[1], 101)]
+
+
+def test_a_sibling_with_a_commit_of_the_topic_before_tells_that_the_group_is_not_new() -> None:
+    asked, clock = Asked(), Stood()
+    source = Positions(commit_of(0, 9, topic_id="old", partitions=4))
+    loop = loop_of(source, asked, clock, reset="latest", partition_counts={"t": 4})
+    loop.on_assigned(PLACES[1:2])
+    assert source.paused == {PLACES[1]}, "it waits for an answer that was asked for after this"
+    clock.now += 0.1
+    loop.assignment.told(TopicsTold({"t": "A"}, clock.now), clock.now)
+    loop.assignment.step(clock.now, loop.handover)
+    assert source.moved == [Position(PLACES[1], 1)]
+    assert source.paused == set()
+
+
+def test_a_topic_that_was_recreated_while_this_process_ran_is_not_new_although_its_commits_are_gone() -> None:
+    source, clock = Positions({}), Stood()
+    loop = loop_of(source, Asked(), clock, reset="latest", partition_counts={"t": 4})
+    told(loop, clock, "B")
+    loop.on_assigned(PLACES[1:2])
+    assert source.started == [Position(PLACES[1], 1)]
+
+
+def test_an_offset_outside_the_log_goes_on_at_the_beginning_whatever_the_policy() -> None:
+    for reset, offset in (("earliest", BEGINNING), ("latest", 1)):
+        source, clock = Positions(commit_of(1, 9, partitions=2)), Stood()
+        loop = loop_of(source, Asked(), clock, reset=reset)
+        loop.on_assigned(PLACES[1:2])
+        loop.on_error(SourceError("outside", fault=Fault.OUT_OF_RANGE, code="X"), PLACES[1])
+        loop.assignment.step(clock.now, loop.handover)
+        assert source.moved == [Position(PLACES[1], offset)]
+
+
 def test_a_commit_under_an_unknown_id_waits_for_the_answer_and_the_others_begin() -> None:
     asked, clock = Asked(), Stood()
     doubtful = encode(CompletionMap(5), topic_id="B")
     source = Positions({PLACES[0]: Committed(PLACES[0], 5, doubtful), PLACES[1]: Committed(PLACES[1], 6)})
     loop = loop_of(source, asked, clock)
-    clock.now = FRESH_S + 1
+    clock.now = 11.0
     loop.on_assigned(PLACES[:2])
     assert source.paused == {PLACES[0]}
     assert [place.place for place in loop.ownership] == [PLACES[1]]
     loop.assignment.step(clock.now, loop.handover)
     assert len(asked.questions) == 1
-    clock.now += 0.1
-    loop.assignment.told(TopicsTold({"t": "B"}), clock.now)  # it is our own id that was the old one
+    told(loop, clock, "B")  # it is our own id that was the old one
     loop.assignment.step(clock.now, loop.handover)
     assert source.moved == [Position(PLACES[1], BEGINNING), Position(PLACES[0], 5)]
     assert source.paused == set()
 
 
-def test_a_commit_of_the_old_topic_is_not_gone_on_from() -> None:
-    source = Positions({PLACES[0]: Committed(PLACES[0], 5, encode(CompletionMap(5), topic_id="old"))})
-    loop = loop_of(source, Asked(), Stood())
+def test_a_question_that_failed_decides_nothing() -> None:
+    asked, clock = Asked(), Stood()
+    source = Positions({PLACES[0]: Committed(PLACES[0], 5, encode(CompletionMap(5), topic_id="B"))})
+    loop = loop_of(source, asked, clock)
     loop.on_assigned(PLACES[:1])
-    assert source.started == [Position(PLACES[0], BEGINNING)]
+    for _ in range(5):
+        clock.now += 3.0
+        loop.assignment.told(TopicsTold({}, clock.now), clock.now)
+        loop.assignment.step(clock.now, loop.handover)
+    assert source.paused == {PLACES[0]}
+    assert source.moved == []
+
+
+def test_a_commit_of_the_old_topic_is_not_gone_on_from() -> None:
+    clock = Stood()
+    source = Positions({PLACES[0]: Committed(PLACES[0], 5, encode(CompletionMap(5), topic_id="old"))})
+    loop = loop_of(source, Asked(), clock)
+    loop.on_assigned(PLACES[:1])
+    loop.assignment.told(TopicsTold({"t": "A"}, clock.now), clock.now)
+    loop.assignment.step(clock.now, loop.handover)
+    assert source.moved == [Position(PLACES[0], BEGINNING)]
 
 
 def test_a_position_in_the_old_topic_is_never_committed_under_the_id_of_the_new_one() -> None:
@@ -124,10 +212,10 @@ def test_a_position_in_the_old_topic_is_never_committed_under_the_id_of_the_new_
     loop = loop_of(source, Asked(), clock)
     loop.on_assigned(PLACES[:1])
     [partition] = loop.ownership
-    loop.assignment.told(TopicsTold({"t": "B"}), clock.now)  # it begins again in a moment; a commit may be sent before
+    told(loop, clock, "B")  # it begins again in a moment; a commit may be sent before
     loop.committer.touch(partition)
     loop.committer.push(clock.now, [partition])
-    assert source.commits == [Position(PLACES[0], 5, encode(CompletionMap(5), topic_id="A"))]
+    assert source.commits == [Position(PLACES[0], 5, encode(CompletionMap(5), topic_id="A", partitions=0))]
     loop.assignment.step(clock.now, loop.handover)
     [anew] = loop.ownership
     assert anew.topic_id == "B"
@@ -138,7 +226,7 @@ def test_while_it_drains_a_partition_that_begins_again_stays_paused() -> None:
     loop = loop_of(source, Asked(), clock)
     loop.on_assigned(PLACES[:1])
     loop.intake.close()
-    loop.assignment.told(TopicsTold({"t": "B"}), clock.now)
+    told(loop, clock, "B")
     loop.assignment.step(clock.now, loop.handover)
     assert source.moved == [Position(PLACES[0], BEGINNING)]
     assert source.paused == {PLACES[0]}

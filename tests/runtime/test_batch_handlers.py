@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from holdfast import App, BatchContext, Context, Discard
 from holdfast.core.batches import Batch
-from holdfast.core.errors import ConfigError, DecodeError, Fault, Halt, SinkError
+from holdfast.core.errors import BatchError, ConfigError, DecodeError, Fault, Halt, SinkError
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Delivery, Outgoing, Receipt
 from holdfast.core.records import Message, TopicPartition
@@ -227,12 +227,12 @@ def test_no_record_is_finished_before_what_was_sent_is_acknowledged(by_record: b
     assert batch.done == 2
 
 
-@pytest.mark.parametrize("raises", [True, False])
-def test_a_send_that_is_not_acknowledged_fails_the_attempt(raises: bool) -> None:
+@pytest.mark.parametrize("raised", [None, Discard("done by sending"), ValueError(), BatchError({0: ValueError()})])
+def test_a_send_that_is_not_acknowledged_fails_the_attempt(raised: BaseException | None) -> None:
     def handle(values: list[bytes], ctx: BatchContext) -> None:
         ctx.send("out", b"x")
-        if raises:
-            raise Discard("done by sending")
+        if raised is not None:
+            raise raised
 
     async def handle_async(values: list[bytes], ctx: BatchContext) -> None:
         handle(values, ctx)
@@ -241,6 +241,7 @@ def test_a_send_that_is_not_acknowledged_fails_the_attempt(raises: bool) -> None
     for function in (handle, handle_async):
         batch = done(function, batch_of(b"x", b"y"), refusing)
         assert isinstance(batch.failure, SinkError)
+        assert batch.failure.raised is raised
         assert batch.done == 0
 
 

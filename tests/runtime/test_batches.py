@@ -12,10 +12,15 @@ from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.errors import BatchError, Discard, Halt, Reject, RetryLater
 from holdfast.core.pace import RatePolicy
 from holdfast.core.policies import ORDERS, CommitPolicy, Order, RetryPolicy
+from holdfast.core.retry_topics import Tier, Tiers
 from holdfast.core.storm import StormPolicy
 from tests.runtime.batch_world import FAST, TOPIC, World, refusing
 from tests.runtime.heard import Heard
 from tests.thorough import examples
+
+NO_RETRIES = RetryPolicy(max_retries=0)
+RETRY_TOPIC = f"{TOPIC}.g.retry.2m"
+TIERS = Tiers(group="g", delays_s=(120,), topics={RETRY_TOPIC: Tier(RETRY_TOPIC, TOPIC, 120, 1)})
 
 
 def fine(values: list[str]) -> None: ...
@@ -298,6 +303,41 @@ def test_retry_later_holds_the_whole_batch_for_that_long() -> None:
     assert world.out == []
     world.step(pass_s=0.2)
     assert world.out == [["0:0", "0:1"]]
+
+
+@pytest.mark.parametrize("max_retries", [0, 2])
+def test_who_asks_for_a_longer_wait_than_a_lane_should_take_moves_the_whole_batch_to_a_retry_topic(
+    max_retries: int,
+) -> None:
+    world = World(
+        refusing("0:0", "0:1", "0:2", error=lambda: RetryLater(after_s=60)),
+        size=3,
+        order="none",
+        retry=RetryPolicy(max_retries=max_retries, max_delay_ms=30_000),
+        tiers=TIERS,
+    )
+    world.feed("...")
+    world.play(steps=20, pass_s=0.3)
+    assert world.calls == [["0:0", "0:1", "0:2"]], "no call before the time is over"
+    assert [(one.topic, one.value) for one in world.sink.letters] == [
+        (RETRY_TOPIC, b"0:0"),
+        (RETRY_TOPIC, b"0:1"),
+        (RETRY_TOPIC, b"0:2"),
+    ]
+    assert world.committed() == 3
+
+
+def test_a_search_begins_no_sooner_than_the_handler_asked_for() -> None:
+    world = World(refusing("0:1", error=lambda: RetryLater(after_s=7)), size=2, order="none", retry=NO_RETRIES)
+    world.feed("..")
+    world.step()
+    world.step()
+    world.work()
+    world.step()
+    world.step(pass_s=6.9)
+    assert world.out == []
+    world.step(pass_s=0.2)
+    assert world.out == [["0:0"]]
 
 
 def test_halt_stops_the_consumer_and_finishes_nothing() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 from holdfast.core.classification import Rule, RuleBook
-from holdfast.core.errors import Discard, Halt, Reject
+from holdfast.core.errors import BatchError, Discard, Fault, Halt, HandlerTimeout, Reject, SinkError
 from holdfast.core.order import lanes_for
 from holdfast.core.partitions import Partition
 from holdfast.core.policies import RetryPolicy
@@ -190,3 +192,31 @@ def test_sensitive_data_is_a_security_event_and_has_a_counter_of_its_own(heard: 
     assert (name, level, event) == ("holdfast.security", "ERROR", "sensitive_data_discarded")
     assert (fields["code"], fields["place"], fields["part"]) == ("PAN_DETECTED", "$.payment.card", "value")
     assert "4111" not in str(fields)
+
+
+class DiskFull(Exception):
+    """The user's own; a rule of the user's says halt."""
+
+
+def not_sent(raised: BaseException | None) -> SinkError:
+    """As a worker hands it back when a record was not acknowledged that the handler sent before it raised this."""
+    failure = SinkError("no answer", fault=Fault.RETRY)
+    failure.raised = raised
+    return failure
+
+
+@pytest.mark.parametrize("raised", [None, ValueError(), Reject("no"), Discard("no"), HandlerTimeout(1.0)])
+def test_a_failed_send_replaces_what_the_handler_raised(raised: BaseException | None, heard: Heard) -> None:
+    bench = Bench(rules=RuleBook([Rule("builtins.ValueError", "discard")]))
+    bench.fail(not_sent(raised))
+    assert (bench.counts.retries, bench.finished, bench.halted) == (1, [], [])
+    assert heard.of("retry")[0]["error_type"] == "SinkError"
+
+
+@pytest.mark.parametrize("raised", [Halt("stop"), SystemExit(), DiskFull(), BatchError({0: KeyError(), 3: DiskFull()})])
+def test_a_failed_send_never_replaces_a_halt(raised: BaseException) -> None:
+    bench = Bench(rules=RuleBook([Rule(DiskFull, "halt")]))
+    assert bench.cases.decisive(not_sent(raised)) is raised
+    if not isinstance(raised, BatchError):
+        bench.fail(not_sent(raised))
+        assert (bench.counts.retries, bench.finished, len(bench.halted)) == (0, [], 1)

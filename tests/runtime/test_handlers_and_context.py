@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from holdfast.core import verdicts
-from holdfast.core.errors import ConfigError, DecodeError, Fault, Halt, SinkError
+from holdfast.core.errors import ConfigError, DecodeError, Discard, Fault, Halt, Reject, RetryLater, SinkError
 from holdfast.core.judge import judge
 from holdfast.core.partitions import Partition
 from holdfast.core.policies import RetryPolicy
@@ -18,8 +19,10 @@ from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Run
 from holdfast.core.sensitive import CardNumbers, SensitiveData
 from holdfast.decode.signature import inspect_handler
+from holdfast.observe.tally import Tally
 from holdfast.runtime.context import Context, to_bytes
 from holdfast.runtime.handler import Handler
+from holdfast.runtime.walk import walk, walk_async
 from tests.core.messages import message
 
 
@@ -129,6 +132,109 @@ def test_a_send_that_is_not_acknowledged_fails_the_attempt() -> None:
         handler_of(handle).call(Refusing())(one, run_for(one))
     with pytest.raises(SinkError):
         asyncio.run(_await(handler_of(handle_async), Refusing(), one))
+
+
+class Special(BaseException):
+    """What no rule knows."""
+
+
+RAISED = [Reject("no"), Discard("no"), RetryLater(after_s=1), Halt("no"), ValueError(), asyncio.CancelledError(),
+          SystemExit(), Special()]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_whatever_a_handler_raises_what_it_sent_is_answered_first(
+    error: BaseException, is_async: bool, fails: bool
+) -> None:
+    sink, ended = HeldSink(), list[BaseException]()
+
+    def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+        raise error
+
+    async def handle_async(value: bytes, ctx: Context) -> None:
+        handle(value, ctx)
+
+    one = message(offset=0, value=b"x")
+    run = run_for(one)
+    handler = handler_of(handle_async if is_async else handle)
+
+    def work() -> None:
+        if is_async:
+            loop = asyncio.new_event_loop()
+            walking = walk_async(run, handler.call_async(sink), Tally(), time.perf_counter)
+            loop.run_until_complete(walking)
+            loop.close()
+        else:
+            walk(run, handler.call(sink), Tally(), time.perf_counter)
+        assert run.failure is not None
+        ended.append(run.failure)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert sink.arrived.wait(30)
+    thread.join(0.05)
+    assert ended == []
+    failure = SinkError("no", fault=Fault.RETRY)
+    sink.answer(failure if fails else RECEIPT)
+    thread.join(30)
+    assert ended == ([failure] if fails else [error])
+    assert failure.raised is (error if fails else None)
+    assert not run.sending
+
+
+def test_a_cancellation_while_sends_are_awaited_does_not_end_the_wait() -> None:
+    sink = HeldSink()
+
+    async def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+
+    async def main() -> None:
+        one = message(offset=0, value=b"x")
+        task = asyncio.create_task(_await(handler_of(handle), sink, one))
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        sink.answer(RECEIPT)
+        await asyncio.wait([task])
+        assert task.cancelled(), "it is a failure all the same"
+
+    asyncio.run(main())
+
+
+def test_what_a_handler_sends_from_threads_of_its_own_is_awaited_too() -> None:
+    sink, threads = HeldSink(), 8
+    together = threading.Barrier(threads)
+
+    def handle(value: bytes, ctx: Context) -> None:
+        def send() -> None:
+            together.wait(30)
+            ctx.send("out", b"1")
+
+        senders = [threading.Thread(target=send) for _ in range(threads)]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        for _, delivered in sink.sent[1:]:
+            delivered(RECEIPT)
+
+    one, done = message(offset=0, value=b"x"), threading.Event()
+    call = handler_of(handle).call(sink)
+
+    def work() -> None:
+        call(one, run_for(one))
+        done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert sink.arrived.wait(30)
+    assert not done.wait(0.1), "one is not answered"
+    sink.sent[0][1](RECEIPT)
+    assert done.wait(30)
 
 
 async def _await(handler: Handler, sink: HeldSink, one: Any) -> None:

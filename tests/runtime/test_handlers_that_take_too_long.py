@@ -13,16 +13,19 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.core.errors import Abandoned, HandlerTimeout
+from holdfast.core.batches import Batch
+from holdfast.core.errors import Abandoned, Fault, HandlerTimeout, SinkError
 from holdfast.core.lanes import Lanes
 from holdfast.core.order import lanes_for
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Executor
 from holdfast.core.records import Message, TopicPartition
 from holdfast.core.runs import Run
+from holdfast.core.sizing import Sizer
 from holdfast.core.timeouts import TimeoutPolicy
 from holdfast.decode.signature import inspect_handler
 from holdfast.runner.hooks import Hooks
+from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall
 from holdfast.runtime.clock import RealClock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.context import Context
@@ -57,6 +60,8 @@ class Bench:
             self.lanes,
             cast(Committer, SimpleNamespace(touch=self.touched.append)),
             guards=guards,
+            mailbox=mailbox,
+            sizer=Sizer(capacity=100, consecutive=True, one_by_one=True, may_inline=False),
             returned=lambda run, _: self.back.append(run),
         )
         self.late: list[Run] = []
@@ -76,6 +81,18 @@ class Bench:
         self.out.update(made)
         self.executor.submit(made, len(self.out))
         return made
+
+    def start_batch(self, records: int) -> Batch:
+        partition = Partition(TopicPartition("t", 0), epoch=1, start=0)
+        partition.feed([message(offset=offset) for offset in range(records)])
+        self.lanes.ready(partition)
+        batch = Batch(self.lanes.take(1, records))
+        batch.muster(time.monotonic())
+        batch.begun_at = time.monotonic()
+        batch.enter()
+        self.out.add(batch)
+        self.executor.submit([batch], 1)
+        return batch
 
     def turn(self) -> None:
         for run in self.mailbox.collect(0.005):
@@ -100,7 +117,11 @@ class Bench:
 
 
 def threads(
-    call: Callable[[Message, Run], object], *, capacity: int = 4, timeout_s: float = 0.1, **policy: Any
+    call: Callable[[Message, Run], object] | BatchCall,
+    *,
+    capacity: int = 4,
+    timeout_s: float | None = 0.1,
+    **policy: Any,
 ) -> Bench:
     mailbox = QueueMailbox()
     executor = ThreadExecutor(call, mailbox, capacity=capacity, name="test")
@@ -116,10 +137,10 @@ def events() -> Iterator[EventLoopThread]:
 
 def coroutines(
     events: EventLoopThread,
-    call: Callable[[Message, Run], Any],
+    call: Callable[[Message, Run], Any] | AsyncBatchCall,
     *,
     capacity: int = 4,
-    timeout_s: float = 0.1,
+    timeout_s: float | None = 0.1,
     **more: Any,
 ) -> Bench:
     mailbox = QueueMailbox()
@@ -130,6 +151,7 @@ def coroutines(
 # -- threads
 
 
+@pytest.mark.timing
 def test_a_thread_that_hangs_is_given_up_and_its_record_has_timed_out() -> None:
     go = threading.Event()
 
@@ -337,6 +359,44 @@ def test_the_context_of_a_record_that_timed_out_refuses_and_nothing_is_sent() ->
     assert len(raised) == 1
     assert "has timed out" in raised[0]
     assert isinstance(run.failure, Abandoned)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_record_that_timed_out_is_not_over_before_what_it_sent_is_answered(
+    events: EventLoopThread, fails: bool, is_async: bool
+) -> None:
+    sink, go = HeldSink(), threading.Event()
+
+    def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+        go.wait(WAIT_S)
+
+    async def handle_async(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+        await asyncio.sleep(WAIT_S)
+
+    function = handle_async if is_async else handle
+    handler = Handler(function, inspect_handler(function, context_type=Context), tombstones="bury", group="g")
+    if is_async:
+        bench = coroutines(events, handler.call_async(sink), timeout_s=0.05)
+    else:
+        bench = threads(handler.call(sink), timeout_s=0.05)
+    [run] = bench.start()
+    bench.turn_until(lambda: run.abandoned, "the record times out")
+    go.set()
+    bench.turn_until(lambda: bench.late, "its worker comes back")
+    bench.turn_for(0.2)
+    assert bench.back == []
+    [other] = bench.out
+    assert list(run.partition.running) == [other], "a revoke waits for it, too"
+    failure = SinkError("no", fault=Fault.RETRY)
+    sink.answer(failure if fails else RECEIPT)
+    bench.turn_until(lambda: bench.back, "the broker has answered")
+    assert bench.back == [other]
+    timeout = failure.raised if fails else other.failure
+    assert isinstance(timeout, HandlerTimeout)
+    assert (other.failure is failure) is fails
 
 
 # -- coroutines

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from holdfast.runtime.draining import REPORT_S
 from tests.runtime.batch_world import World
 from tests.runtime.heard import Heard
@@ -79,3 +81,20 @@ def test_by_its_deadline_it_is_over_and_what_was_not_finished_is_not_committed()
     world.step(pass_s=2.0)
     assert world.loop.ending is not None
     assert (world.loop.ending.unfinished, world.committed()) == (1, 0)
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_a_static_member_leaves_only_if_it_does_not_come_back(leave: bool) -> None:
+    world = world_of()
+    world.work()
+    world.stop(leave=leave)
+    world.step()
+    world.step()
+    assert world.loop.ending is not None
+    assert world.source.left is leave
+
+
+def test_and_not_when_the_loop_itself_has_failed() -> None:
+    world = world_of()
+    world.loop.abandon()
+    assert world.source.left is False

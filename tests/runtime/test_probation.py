@@ -6,6 +6,7 @@ from holdfast.core import completion, crash_guard
 from holdfast.core.breaker import BreakerPolicy
 from holdfast.core.completion import CompletionMap
 from holdfast.core.crash_guard import Guard
+from holdfast.core.errors import Fault
 from holdfast.runtime.floor import Floor
 from holdfast.runtime.operator import Order
 from tests.runtime.batch_world import World, refusing
@@ -129,6 +130,44 @@ def test_who_lets_go_in_order_takes_lease_and_count_back_and_leaves_the_rest() -
     world.revoke(0)  # with a handler that does not end in time: nobody can say that it killed
     world.source.answer()
     assert told(world) == Guard(None, 16, 16, {0: 1})
+
+
+def test_a_count_that_the_last_owner_left_is_taken_back_before_anything_else_starts() -> None:
+    world = World(fine, size=1, max_deliveries=3)
+    world.feed("a", partition=1)
+    settle(world)
+    world.work()
+    settle(world)
+    world.revoke(0)
+    left = Guard(16, starts={0: 1}, suspects=((0, 1),), charged=0, draining=True)  # its owner was about to end
+    world.source.found[world.places[0]] = completion.encode(CompletionMap(0), guard=crash_guard.write(left, 0))
+    world.loop.on_assigned([world.places[0]])
+    world.source.answers = False
+    world.feed("a", partition=1)
+    settle(world)
+    assert world.out == [], "the broker holds a count of a start for 0:0: if 1:1 killed, 0:0 would be blamed"
+    world.source.answers = True
+    settle(world)
+    assert world.out == [["1:1"]]
+    assert told(world) == Guard(suspects=((0, 1),))
+
+
+def test_a_count_that_cannot_be_taken_back_because_commits_are_refused_stops_no_other_partition() -> None:
+    world = World(fine, size=1, max_deliveries=3, found={0: died(mark=16)})
+    world.feed("aa")
+    settle(world)
+    assert (world.out, dict(told(world).starts)) == ([["0:0"]], {0: 1})
+    world.source.refused = {world.places[0]: Fault.REFUSED}
+    world.work()
+    world.play(steps=10)
+    world.feed("aa", partition=1)
+    world.play(steps=10)
+    assert world.done == ["0:0", "1:0", "1:1"]
+    assert world.committed(1) == 2
+    world.source.refused = {}
+    world.play(steps=100)
+    assert world.done == ["0:0", "1:0", "1:1", "0:1"]
+    assert dict(told(world).starts) == {}
 
 
 def test_a_loop_that_failed_leaves_its_lease_as_a_death_does() -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core.errors import Fault, Reject, SourceError
+import pytest
+
+from holdfast.core import policies
+from holdfast.core.errors import Fault, Reject, RetryLater, SourceError
 from holdfast.core.policies import BufferPolicy
+from holdfast.core.ports import Committed
 from holdfast.core.records import TopicPartition
 from holdfast.core.storm import StormPolicy
 from holdfast.observe.shapes import ConsumerState, Done, Problem
+from holdfast.runtime.intake import IN_LANES
 from holdfast.runtime.operator import Answer, Order
 from holdfast.runtime.overdue import RECALL_S
-from holdfast.runtime.vitals import AWAY_S, LOOK_S, STUCK_S
+from holdfast.runtime.vitals import AWAY_S, LOOK_AT_LEAST_S, LOOK_S, STUCK_S
 from tests.core.messages import message
 from tests.runtime.batch_world import TOPIC, World
 from tests.runtime.heard import Heard
@@ -68,6 +74,21 @@ def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_is_not_finished() -
     assert round(looked(world, AWAY_S - 5).partitions[0].lag_s or 0) == AWAY_S - 5, "and now they cannot"
 
 
+def test_a_look_that_took_long_delays_the_next_one_by_seconds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of()
+
+    def slow(places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        world.clock.now += 0.5  # as when another process has the processor
+        return {}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.source, "seen_ends", slow)
+        looked(world)
+    world.source.seen = {PLACE: 10}
+    assert looked(world).partitions[0].end is None, "it takes a hundredth of the time"
+    assert looked(world, LOOK_AT_LEAST_S).partitions[0].end == 10
+
+
 def test_who_waits_for_the_first_partitions_is_told_so_every_ten_seconds(heard: Heard) -> None:
     world = world_of()
     looked(world, 25)
@@ -117,6 +138,52 @@ def test_a_partition_is_paused_when_it_is_full_and_not_before() -> None:
     assert world.source.paused == {PLACE}, "the other partition goes on"
     world.play(steps=20)
     assert (world.source.paused, world.committed()) == (set(), 16)
+
+
+def test_what_waits_in_lanes_counts_and_a_partition_that_is_full_of_it_goes_on() -> None:
+    world = world_of(buffer=BufferPolicy(records=10), order="key", capacity=4)
+    fed = 0
+    for _ in range(40):
+        if PLACE not in world.source.paused:
+            world.feed("a" * 10)
+            fed += 10
+        for _ in range(5):
+            world.step(pass_s=0.1)
+    partition = world.loop.ownership.get(PLACE)
+    assert partition is not None
+    assert world.source.paused == {PLACE}
+    assert fed <= 2 * (IN_LANES + 1) * 10 + 10, "one record is in hand, and all others wait behind it"
+    assert partition.in_lanes > (IN_LANES - 1) * 10
+    world.play(steps=3 * fed)
+    assert (world.source.paused, world.committed(), partition.in_lanes) == (set(), fed, 0)
+
+
+def test_other_keys_go_on_beside_more_records_of_a_key_than_the_buffer_takes() -> None:
+    def refuse_a(values: list[str]) -> None:
+        if values == ["0:0"]:
+            raise RetryLater(after_s=3600)
+
+    world = world_of(refuse_a, buffer=BufferPolicy(records=10), order="key", capacity=4)
+    world.feed("a" * 30)
+    world.play(steps=20)
+    names = world.feed("bcdefghi")
+    world.play(steps=20)
+    assert (world.done, world.source.paused) == (names, set())
+
+
+@pytest.mark.parametrize("order", ["partition", "key", "none"])
+@pytest.mark.parametrize("where", ["key", "headers"])
+def test_a_partition_is_full_of_keys_and_headers_as_it_is_of_values(order: policies.Order, where: str) -> None:
+    world = world_of(buffer=BufferPolicy(records=1000, bytes=10_000), order=order, capacity=1)
+    large = b"x" * 1_000
+    for offset in range(20):
+        key, headers = (large, ()) if where == "key" else (b"k", (("h", large),))
+        world.source.waiting.append(message(offset, key, value=b"", headers=headers))
+    for _ in range(5):
+        world.step(pass_s=1.0)
+    assert world.source.paused == {PLACE}
+    world.play(steps=60)
+    assert (world.source.paused, world.committed()) == (set(), 20)
 
 
 def test_what_is_held_on_purpose_is_not_stuck() -> None:
@@ -185,6 +252,44 @@ def test_a_partition_that_is_paused_stays_so_when_it_goes_and_comes_back() -> No
     world.feed("a")
     world.play(steps=10)
     assert world.done == ["1:0", "0:0"]
+
+
+def test_a_partition_that_is_paused_stays_so_when_its_position_is_reset() -> None:
+    world = world_of()
+    assert told(world, "pause", topic=TOPIC, partition=0).changed == 1
+    before = world.loop.ownership.get(PLACE)
+    world.loop.on_error(SourceError("outside the log", fault=Fault.OUT_OF_RANGE, code="_AUTO_OFFSET_RESET"), PLACE)
+    world.step()
+    after = world.loop.ownership.get(PLACE)
+    assert after is not None
+    assert after is not before, "a new epoch"
+    world.feed("a")
+    world.play(steps=10)
+    assert (world.done, after.holds) == ([], {"operator"})
+    assert told(world, "resume").changed == 1
+    world.play(steps=10)
+    assert world.done == ["0:0"]
+
+
+def test_a_partition_that_is_paused_stays_so_when_its_committed_offset_is_read_late() -> None:
+    world = world_of()
+    assert told(world, "pause", topic=TOPIC, partition=0).changed == 1
+    world.loop.on_lost([PLACE])
+    read = world.source.committed
+
+    def unanswered(places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+        raise SourceError("no answer", fault=Fault.RETRY, code="_TIMED_OUT")
+
+    world.source.committed = unanswered  # type: ignore[method-assign]
+    world.loop.on_assigned([PLACE])
+    assert world.loop.ownership.get(PLACE) is None, "not positioned yet"
+    world.source.committed = read  # type: ignore[method-assign]
+    world.feed("a")
+    for _ in range(5):
+        world.step(pass_s=1.0)
+    found = world.loop.ownership.get(PLACE)
+    assert found is not None
+    assert found.holds == {"operator"}
 
 
 def test_orders_that_cannot_be_obeyed_say_why() -> None:

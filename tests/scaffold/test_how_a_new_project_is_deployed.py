@@ -68,6 +68,13 @@ def test_its_variables_are_settings_and_every_pod_is_a_static_member(tmp_path: P
     assert all(isinstance(value, str) for value in KUBERNETES["ConfigMap"]["data"].values())
 
 
+def test_what_it_had_in_hand_outlives_a_crash_of_the_container(tmp_path: Path) -> None:
+    state = settings_under(KUBERNETES["ConfigMap"]["data"], tmp_path).state.dir
+    [mounted] = [one["name"] for one in CONTAINER["volumeMounts"] if one["mountPath"] == state]
+    [volume] = [one for one in POD["volumes"] if one["name"] == mounted]
+    assert "emptyDir" in volume
+
+
 def test_whoever_stops_it_waits_longer_than_it_drains(tmp_path: Path) -> None:
     drain_s = settings_under(KUBERNETES["ConfigMap"]["data"], tmp_path).shutdown.timeout_s
     *_, pre_stop_s = CONTAINER["lifecycle"]["preStop"]["exec"]["command"]

@@ -47,7 +47,9 @@ class Commit:
 
 @dataclass(frozen=True)
 class History:
-    """`generations` are those that the broker stored, in order, from 1: each rebalance makes a new one."""
+    """`generations` are those that the broker stored, in order, from 1: each rebalance makes a new one. Under KIP-848
+    they are the group's epochs.
+    """
 
     commits: tuple[Commit, ...]
     generations: tuple[int, ...]
@@ -148,6 +150,10 @@ def _parse(group: str, messages: list[Message]) -> History:
         elif kind == 2 and head.text() == group:
             body = _Bytes(bytes(value))
             body.text(compact=body.number("h") >= 4)
+            generations.append(body.number("i"))
+        elif kind == 3 and head.text() == group:
+            body = _Bytes(bytes(value))
+            body.number("h")
             generations.append(body.number("i"))
     # A group is stored when it is made, before anybody is in it: that is generation 0.
     return History(tuple(commits), tuple(dict.fromkeys(number for number in generations if number > 0)))

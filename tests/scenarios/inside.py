@@ -23,8 +23,11 @@ from holdfast.core.completion import decode
 from holdfast.core.records import Headers
 from holdfast.deadletter.spool.service import SpoolService
 from holdfast.observe.logs import Entry
+from holdfast.observe.shapes import HealthReport
 from holdfast.runtime.loop import Loop
 from holdfast.testing.topics import TopicAdmin
+from holdfast.web.health import health_of
+from holdfast.web.running import Running
 
 QUIET = {"log_level": 0}
 POLL_S = 0.01
@@ -104,11 +107,17 @@ class Inside:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._failure: BaseException | None = None
 
+    def assemble(self) -> Assembled:
+        """Look at the cluster and build everything, as a process does before it joins its group."""
+        if self._assembled is None:
+            settings = self.app.settings(environ={}, cwd=Path("/nonexistent"))
+            self._assembled = assemble(self.app.chosen(), settings, wait=False)
+            self._assembled.lifecycle._leave = self._would_exit
+        return self._assembled
+
     def __enter__(self) -> Self:
         self.log.listen()
-        settings = self.app.settings(environ={}, cwd=Path("/nonexistent"))
-        self._assembled = assembled = assemble(self.app.chosen(), settings, wait=False)
-        assembled.lifecycle._leave = self._would_exit
+        self.assemble()
         self._thread.start()
         return self
 
@@ -126,6 +135,17 @@ class Inside:
         """Of the only consumer. Look, but touch nothing: it belongs to its thread."""
         assert self._assembled is not None
         return self._assembled.threads[0].loop
+
+    @property
+    def health(self) -> HealthReport:
+        """As `/health` shows it."""
+        assert self._assembled is not None
+        return health_of(Running(app="scenario", parts=self._assembled.parts).seen())
+
+    def in_event_loop(self, action: Callable[[], object]) -> None:
+        """Call it where the async handlers run, and go on."""
+        assert self._assembled is not None
+        self._assembled.shared.events.start().call_soon_threadsafe(action)
 
     @property
     def spool(self) -> SpoolService:

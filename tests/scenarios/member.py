@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import holdfast
+from tests import warm
 
 T = TypeVar("T")
 
@@ -25,6 +25,13 @@ SHORT_SESSION: Mapping[str, object] = {
     "consumer.unsafe_timings": True,
     "consumer.session_timeout_ms": 6_000,
     "consumer.heartbeat_interval_ms": 1_000,
+}
+
+
+NEW_PROTOCOL: Mapping[str, object] = {
+    # KIP-848: the same session, by the settings of the broker for tests.
+    "consumer.unsafe_timings": True,
+    "consumer.group_protocol": "consumer",
 }
 
 
@@ -70,25 +77,28 @@ class Member:
             "PYTHONPATH": os.pathsep.join([str(Path(holdfast.__file__).parents[1]), str(ROOT)]),
             "PYTHONUNBUFFERED": "1",
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: warm.Process | None = None
+        self._read_bytes = 0
+        self._events: list[dict[str, Any]] = []
 
     def start(self) -> Member:
         """Start the process; returns at once (see `wait_assigned`)."""
-        with self.log_path.open("ab") as log:
-            command = [sys.executable, "-m", "holdfast", "run", f"{self._app}:app"]
-            self._process = subprocess.Popen(
-                [*command, "--log-format", "json", "--log-level", "debug", *self._arguments],
-                cwd=self._folder,
-                env=self._environ,
-                stdout=log,
-                stderr=log,
-            )
+        self.log_path.touch()
+        log = str(self.log_path)
+        self._process = warm.start(
+            ["run", f"{self._app}:app", "--log-format", "json", "--log-level", "debug", *self._arguments],
+            cwd=self._folder,
+            env=self._environ,
+            out=log,
+            err=log,
+            path=[str(self._folder), str(ROOT)],
+        )
         return self
 
     # -- what it does ------------------------------------------------------------------------------------------------
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> warm.Process:
         assert self._process is not None, "start() it first"
         return self._process
 
@@ -102,15 +112,21 @@ class Member:
 
     def events(self, event: str | None = None) -> list[dict[str, Any]]:
         """What it has logged so far; lines that are no JSON (a traceback) are left out, see `log`."""
-        found = []
-        for line in self.log().splitlines():
+        new = b""
+        if self.log_path.exists():
+            with self.log_path.open("rb") as file:
+                file.seek(self._read_bytes)
+                new = file.read()
+        new = new[: new.rfind(b"\n") + 1]  # what is being written is left for the next look
+        self._read_bytes += len(new)
+        for line in new.decode(errors="replace").split("\n"):
             try:
                 entry = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(entry, dict) and event in (None, entry.get("event")):
-                found.append(entry)
-        return found
+            if isinstance(entry, dict):
+                self._events.append(entry)
+        return [entry for entry in self._events if event in (None, entry.get("event"))]
 
     def log(self) -> str:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
@@ -169,8 +185,12 @@ class Member:
         return now
 
     def freeze(self) -> float:
-        """SIGSTOP: it does nothing and hears nothing, and does not know it."""
-        return self.signal(signal.SIGSTOP)
+        """SIGSTOP: it does nothing and hears nothing, and does not know it. Returns when all its threads stand still:
+        on a busy machine they work on for a while after the signal.
+        """
+        now = self.signal(signal.SIGSTOP)
+        wait_until(lambda: _states(self.pid) == {"T"}, what=f"all threads of {self.name} stand still")
+        return now
 
     def thaw(self) -> float:
         return self.signal(signal.SIGCONT)
@@ -192,6 +212,15 @@ class Member:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()  # also ends a frozen process
             self._process.wait(10)
+
+
+def _states(pid: int) -> set[str]:
+    """The states of all threads of a process; "T" is stopped. Nothing if one of them ended meanwhile."""
+    try:
+        found = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return set()
+    return {text.rpartition(")")[2].split()[0] for text in found}
 
 
 def _text(value: object) -> str:

@@ -16,7 +16,7 @@ from holdfast.testing.topics import TopicAdmin
 from tests.scenarios.history import History, read_history
 from tests.scenarios.inside import coordinated
 from tests.scenarios.journal import Id, Journal
-from tests.scenarios.member import APPS, SHORT_SESSION, Member, wait_until
+from tests.scenarios.member import APPS, NEW_PROTOCOL, SHORT_SESSION, Member, wait_until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,9 @@ class Sent:
 class Scene:
     """Use it as a context manager: at its end every process it started is gone."""
 
-    def __init__(self, broker: TopicAdmin, folder: Path, *, topic: str) -> None:
+    def __init__(self, broker: TopicAdmin, folder: Path, *, topic: str, group_protocol: str = "classic") -> None:
         self.broker = broker
+        self.group_protocol = group_protocol
         self.folder = folder
         self.topic = topic
         self.group = f"group-of-{topic}"
@@ -149,7 +150,7 @@ class Scene:
     ) -> Member:
         """One more member of the group, with a short session unless the settings say otherwise; started unless told."""
         base: dict[str, object] = {
-            **SHORT_SESSION,
+            **(SHORT_SESSION if self.group_protocol == "classic" else NEW_PROTOCOL),
             "kafka.brokers": bootstrap or self.broker.bootstrap,
             "consumer.topics": self.topic,
             "consumer.group": self.group,

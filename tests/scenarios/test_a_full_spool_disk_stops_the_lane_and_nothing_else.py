@@ -4,6 +4,7 @@ again and again; other partitions go on. Room on either side, and everything is 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, rel
                 limit(kafka, graveyard, PLENTY)
                 running.spool.try_again()
             until(lambda: not running.loop.cases.burying.status().red, 40, "it is over")
+            until(lambda: running.spool.status.refusing == "", 40, "and the spool does not call itself full any longer")
             limit(kafka, graveyard, PLENTY)
             ballast.unlink(missing_ok=True)
             until(lambda: client.committed(GROUP, name)[0] == BAD, 40, "everything is finished")
@@ -60,3 +62,33 @@ def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, rel
     found = letters(kafka, graveyard, partitions=2)
     assert {letter.offset for letter in found} == set(range(BAD))
     assert copies(found) == 0
+
+
+def test_health_is_well_again_without_another_letter(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
+    name, client = topic(), Client(kafka)
+    graveyard = kafka.create_topic(f"{name}.dlq")
+    limit(kafka, graveyard, NOTHING)
+    with small_disk(tmp_path / "disk", 1_024) as disk:
+        app = App("scenario", kafka={"brokers": kafka.bootstrap}, spool=f"file://{disk}/spool")
+
+        @app.consumer(name, dead_letter="{topic}.dlq")
+        def work(value: bytes, ctx: Context) -> None:
+            raise Reject("no")
+
+        with Inside(app) as running:
+            running.wait_assigned()
+            client.produce(name, [Sent(b"small", partition=0)])
+            until(lambda: client.committed(GROUP, name)[0] == 1, 30, "it is in the spool")
+            ballast = disk / "ballast"
+            with suppress(OSError):
+                ballast.write_bytes(bytes(2_000_000))
+            client.produce(name, [Sent(bytes(SIZE), partition=0)])
+            until(lambda: running.spool.status.refusing, 30, "the disk is full")
+            limit(kafka, graveyard, PLENTY)
+            until(lambda: client.committed(GROUP, name)[0] == 2, 60, "Kafka takes the letter that waits")
+            assert "No space left" in running.spool.status.refusing
+            ballast.unlink()
+            until(lambda: running.spool.status.refusing == "", 30, "the spool sees by itself that there is room")
+            until(lambda: running.spool.status.fill.letters == 0, 60, "and its letter is tried without a restart")
+    found = letters(kafka, graveyard)
+    assert {letter.offset for letter in found} == {0, 1}

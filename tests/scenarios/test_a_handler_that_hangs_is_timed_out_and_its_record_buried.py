@@ -234,6 +234,7 @@ def test_after_a_drain_a_coroutine_that_returns_because_it_is_cancelled_is_not_f
     assert client.committed("scenario.work", name)[0] in (None, 0), "its record is not done"
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("manners", ["thread", "stubborn coroutine"])
 def test_sigterm_with_an_abandoned_handler_ends_clean(make_scene: MakeScene, manners: str) -> None:
     scene = make_scene(partitions=1)

@@ -12,7 +12,7 @@ from holdfast import Context, Reject
 from holdfast.core.policies import DeadLetterPolicy
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
-from tests.scenarios.graveyard import PLENTY, limit
+from tests.scenarios.graveyard import NOTHING, PLENTY, limit
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 GROUP = "scenario.work"
@@ -25,7 +25,7 @@ WAYS: dict[str, tuple[Callable[[TopicAdmin, str], object], Callable[[TopicAdmin,
         lambda broker, name: broker.create_topic(name),
     ),
     "the letter is too large": (
-        lambda broker, name: limit(broker, name, 200),
+        lambda broker, name: limit(broker, name, NOTHING),
         lambda broker, name: limit(broker, name, PLENTY),
     ),
 }

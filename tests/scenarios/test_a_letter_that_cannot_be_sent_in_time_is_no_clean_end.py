@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from holdfast.testing.pytest_plugin import TopicFactory
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.scene import Work
@@ -11,6 +13,7 @@ from tests.scenarios.scene import Work
 TIMEOUT_S = 2.0
 
 
+@pytest.mark.timing
 def test_a_letter_that_cannot_be_sent_in_time_is_no_clean_end(make_scene: MakeScene, topic: TopicFactory) -> None:
     scene = make_scene(partitions=2)
     letters = topic(config={"max.message.bytes": "10"}, suffix=".dlq")  # takes no letter, ever

@@ -51,6 +51,7 @@ def test_it_waits_out_a_restart(make_scene: MakeScene, way: str) -> None:
     assert second.stop() == 0
 
 
+@pytest.mark.timing
 def test_the_main_partition_goes_on_and_nobody_is_evicted_meanwhile(make_scene: MakeScene) -> None:
     scene = make_scene()
     settings = SETTINGS | {"consumer.max_poll_interval_ms": 6_000, "retry_topics.delays": "8s"}

@@ -69,9 +69,9 @@ def start(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> Iterator[St
     """`start(kind, {"n": 0}, …)`: these records are there, and a runner for them is on its way."""
     started: list[Process] = []
 
-    def make(kind: Kind, *records: dict[str, Any], **variables: str) -> Process:
-        name = topic()
-        Client(kafka).produce(name, [Sent(json.dumps(record).encode()) for record in records])
+    def make(kind: Kind, *records: dict[str, Any], partitions: int = 1, **variables: str) -> Process:
+        name = topic(partitions=partitions)
+        Client(kafka).produce(name, [Sent(json.dumps(record).encode(), partition=0) for record in records])
         started.append(Process(kind, kafka, name, tmp_path, **variables))
         return started[-1]
 
@@ -101,6 +101,7 @@ def test_sigterm_finishes_the_record_in_hand_commits_it_and_calls_the_hooks_of_t
     assert committed(kafka, process) == 2
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("kind", KINDS)
 def test_sigterm_in_a_long_back_off_ends_it_at_once_and_leaves_the_record_to_the_next_owner(
     kafka: TopicAdmin, start: Start, kind: Kind
@@ -124,6 +125,38 @@ def test_a_handler_that_never_ends_does_not_keep_the_hooks_of_the_end_from_being
     assert process.wait() == 5
     assert process.notes() == [*BEGINNING, "start 0", *END]
     assert committed(kafka, process) == 0, "only the crash guard's mark, at the start"
+
+
+def test_sigterm_after_stop_is_the_first_signal_and_waits_for_the_record_in_hand(
+    kafka: TopicAdmin, start: Start
+) -> None:
+    process = start("dict", {"n": 0, "do": "stop"}, {"n": 1})
+    process.until("stopped")
+    until(lambda: "drain_started" in process.output.read_text(), 10, "it drains")
+    process.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.process.wait(1)
+    process.gate.touch()
+    assert process.wait() == 0
+    assert process.notes() == [*BEGINNING, "start 0", "stopped", "end 0", *END]
+    assert committed(kafka, process) == 1
+
+
+def test_a_record_that_waits_for_its_turn_does_not_begin_after_sigterm(kafka: TopicAdmin, start: Start) -> None:
+    process = start("dict", {"n": 0, "do": "reject"}, partitions=2)
+    process.until("dlq_publisher")
+    client, group = Client(kafka), f"group-of-{process.topic}"
+    client.produce(process.topic, [Sent(b'{"n": 1}', partition=1)])
+    until(lambda: client.committed(group, process.topic, 1)[1], 30, "the crash guard lets the second record start")
+    time.sleep(0.3)
+    process.terminate()
+    until(lambda: "drain_started" in process.output.read_text(), 10, "it drains")
+    time.sleep(0.5)
+    process.gate.touch()
+    assert process.wait() == 0
+    assert process.notes() == [*BEGINNING, "start 0", "dlq_publisher", "published", *END]
+    assert client.committed(group, process.topic, 0)[0] == 1, "its letter is out"
+    assert client.committed(group, process.topic, 1)[0] == 0, "it comes again"
 
 
 def test_a_result_that_says_nothing_stops_the_process_with_code_4(kafka: TopicAdmin, start: Start) -> None:

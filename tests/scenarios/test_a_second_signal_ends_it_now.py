@@ -14,6 +14,7 @@ from tests.scenarios.scene import Work
 EXIT_WITHIN_S = 0.5
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("second", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_second_signal_ends_it_now(make_scene: MakeScene, second: signal.Signals, code: int) -> None:
     scene = make_scene()

@@ -4,13 +4,18 @@ notices, looks to the client as if nothing had happened. All of its records are 
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from holdfast import App
+from holdfast.kafka import admin
 from holdfast.runtime import identities
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for, until
+from tests.scenarios.inside import Client, Inside, app_for, until, wait_a_moment
+from tests.scenarios.runners import Running
 
 OLD, NEW = 100, 150
 
@@ -38,13 +43,15 @@ def new_ones(seen: list[bytes]) -> set[bytes]:
 ALL_NEW = {b"new-%d" % number for number in range(NEW)}
 
 
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
 def test_all_of_it_is_processed_while_the_consumer_runs_on(
-    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     monkeypatch.setattr(identities, "LOOK_EVERY_S", 1.0)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
-    with Inside(app_of(kafka, name, seen)) as inside:
+    client.commit("scenario.work", name, 0)
+    with Inside(app_of(kafka, name, seen, auto_offset_reset=policy)) as inside:
         until(lambda: client.committed("scenario.work", name)[0] == OLD, 20, "the old topic is done")
         make_anew(kafka, client, name)
         until(lambda: new_ones(seen) == ALL_NEW, 30, "every record of the new topic is processed")
@@ -52,7 +59,7 @@ def test_all_of_it_is_processed_while_the_consumer_runs_on(
         (said,) = inside.log.of("topic_made_anew")
         assert said.level == "error"
         (moved,) = inside.log.of("position_in_a_topic_that_is_gone")
-        assert moved.fields["policy"] == "earliest"
+        assert moved.fields["policy"] == policy
     first = [seen.index(value) for value in sorted(ALL_NEW, key=lambda value: int(value[4:]))]
     assert first[:OLD] == sorted(first[:OLD]), "what was below the old offset is read in order"
 
@@ -72,6 +79,56 @@ def test_the_next_member_does_not_trust_what_was_committed_for_the_old_topic(
         until(lambda: new_ones(seen) == ALL_NEW, 20, "every record of the new topic is processed")
         until(lambda: client.committed("scenario.work", name)[0] == NEW, 20, "and committed")
         assert second.log.of("commit_of_a_topic_that_is_gone")
+
+
+def test_a_member_whose_question_for_the_id_fails_waits_and_throws_no_good_commit_away(
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One member has noticed and committed in the new topic; the next owner knows the old one and gets no answer."""
+    monkeypatch.setattr(identities, "LOOK_EVERY_S", 1.0)
+    name, client, seen, deaf = topic(), Client(kafka), list[bytes](), list[bytes]()
+    client.produce(name, [b"old-%d" % number for number in range(OLD)])
+    client.commit("scenario.work", name, 0)
+    second = Inside(app_of(kafka, name, deaf, auto_offset_reset="latest"))
+    with Inside(app_of(kafka, name, seen, auto_offset_reset="latest")):
+        until(lambda: client.committed("scenario.work", name)[0] == OLD, 20, "the old topic is done")
+        admin = second.assemble().shared.admin  # it has seen the old topic, and joins later
+        make_anew(kafka, client, name)
+        until(lambda: new_ones(seen) == ALL_NEW, 40, "the first one has noticed")
+        until(lambda: client.committed("scenario.work", name)[0] == NEW, 20, "and committed")
+    admin.ask = lambda topics, told: told({})  # type: ignore[method-assign]
+    with second:
+        until(lambda: second.log.of("topic_id_unknown"), 40, "it has found a commit that it cannot judge")
+        client.produce(name, [b"newer"])
+        assert not wait_a_moment(lambda: deaf, 3.0), "it reads nothing before it has an answer"
+        del admin.ask
+        until(lambda: deaf, 40, "then it goes on from the commit")
+        assert not second.log.of("commit_of_a_topic_that_is_gone")
+    assert deaf == [b"newer"]
+
+
+class WithoutController(AdminClient):
+    """As a cluster that has no controller at the start: the answers to the checks say so."""
+
+    def list_topics(self, *args: Any, **kwargs: Any) -> ClusterMetadata:
+        found = super().list_topics(*args, **kwargs)
+        found.controller_id = -1
+        return found
+
+
+def test_a_member_that_started_while_there_was_no_controller_notices_it_too(
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identities, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(admin, "AdminClient", WithoutController)
+    name, client, seen = topic(), Client(kafka), list[bytes]()
+    client.produce(name, [b"old-%d" % number for number in range(OLD)])
+    with Inside(app_of(kafka, name, seen)) as inside:
+        assert inside.loop.plan.topic_ids == {}
+        until(lambda: client.committed("scenario.work", name)[0] == OLD, 20, "the old topic is done")
+        until(lambda: inside.loop.identities.ids.get(name), 20, "its id is known by now")
+        make_anew(kafka, client, name)
+        until(lambda: new_ones(seen) == ALL_NEW, 40, "every record of the new topic is processed")
 
 
 def test_with_auto_offset_reset_error_the_consumer_halts_instead_of_choosing(
@@ -95,9 +152,32 @@ def test_a_topic_that_stays_the_same_is_left_alone(
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     with Inside(app_of(kafka, name, seen)) as inside:
         until(lambda: client.committed("scenario.work", name)[0] == OLD, 20, "it is done")
-        heard = inside.loop.identities._heard_at
-        until(lambda: inside.loop.identities._heard_at > heard + 0.3, 20, "it was looked at again, more than once")
+        answers = inside.loop.identities._answers
+        until(lambda: name in answers, 20, "it was looked at again")
+        first = answers[name].asked_at
+        until(lambda: answers[name].asked_at > first + 0.3, 20, "more than once")
     with Inside(app_of(kafka, name, seen)):
         client.produce(name, [b"one more"])
         until(lambda: client.committed("scenario.work", name)[0] == OLD + 1, 20, "it goes on where it was")
     assert len(seen) == OLD + 1
+
+
+def test_a_runner_with_a_dict_of_configuration_notices_it_too(
+    kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identities, "LOOK_EVERY_S", 1.0)
+    name, client, seen = topic(), Client(kafka), list[bytes]()
+    group = f"group-of-{name}"
+
+    def process_message(message: dict[str, str]) -> None:
+        seen.append(message["is"].encode())
+
+    hooks = {"process_message": process_message, "dlq_publisher": lambda *_, **__: True}
+    client.produce(name, [b'{"is": "old-%d"}' % number for number in range(OLD)])
+    with Running("dict", kafka, name, **hooks) as running:
+        running.until(lambda: client.committed(group, name)[0] == OLD, "the old topic is done")
+        kafka.delete_topic(name)
+        kafka.create_topic(name)
+        client.produce(name, [b'{"is": "new-%d"}' % number for number in range(NEW)])
+        running.until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed", 40)
+        assert running.log.of("topic_made_anew")

@@ -104,7 +104,7 @@ def test_each_ends_once(kafka: TopicAdmin, topic: TopicFactory) -> None:
 
     records = [fuzzed(random) for _ in range(COUNT)]
     places = client.produce(name, records)
-    for number, metadata in enumerate(["hf1;0;;;////;00000000", "x" * 4000, "hf1;0;\u2603;g;AA;ffffffff"]):
+    for number, metadata in enumerate(["hf1;0;;;;////;00000000", "x" * 4000, "hf1;0;\u2603;3;g;AA;ffffffff"]):
         client.commit("scenario.work", name, 0, partition=number, metadata=metadata)
     ends = [sum(1 for partition, _ in places if partition == one) for one in range(PARTITIONS)]
     with Inside(app) as running:

@@ -16,15 +16,22 @@ EVERY_S, FOR_S = 2.0, 60.0
 RECORDS_A_TICK, HANDLER_S = 120, 0.1  # half of what all keys together can take
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(360)
 def test_members_that_join_and_leave_every_2_s_lose_nothing(make_scene: MakeScene) -> None:
     scene = make_scene(partitions=PARTITIONS)
     places: list[Member | None] = [scene.member({"consumer.order": "key"}) for _ in range(PLACES)]
     left: list[Member] = []
     began = time.monotonic()
     ticks = int(FOR_S / EVERY_S)
-    for tick in range(ticks):
-        scene.send(Work(key=b"key-%d" % (number % KEYS), sleep_s=HANDLER_S) for number in range(RECORDS_A_TICK))
+
+    def in_motion() -> bool:
+        return len(scene.history().generations) >= ticks / 2
+
+    for tick in range(2 * ticks):
+        if tick >= ticks and in_motion():  # on a busy machine processes take their time to join
+            break
+        records = RECORDS_A_TICK if tick < ticks else KEYS
+        scene.send(Work(key=b"key-%d" % (number % KEYS), sleep_s=HANDLER_S) for number in range(records))
         time.sleep(max(0.0, began + (tick + 1) * EVERY_S - time.monotonic()))  # the pace, not a wait for something
         leaving = places[tick % PLACES]
         if leaving is not None:
@@ -37,11 +44,11 @@ def test_members_that_join_and_leave_every_2_s_lose_nothing(make_scene: MakeScen
     if not any(places):
         places[0] = scene.member({"consumer.order": "key"})
 
-    scene.wait_all_ended(timeout_s=60)
+    scene.wait_all_ended(timeout_s=120)
     scene.wait_committed()
     assert [member.wait() for member in left] == [0] * len(left)
     assert [member.stop() for member in places if member is not None] == [0] * sum(map(bool, places))
     findings = reconcile(scene, order="key")
     findings.assert_exactly_once()
     findings.assert_committed_each()
-    assert len(scene.history().generations) >= ticks / 2, "the group was in motion indeed"
+    assert in_motion(), "the group was in motion indeed"

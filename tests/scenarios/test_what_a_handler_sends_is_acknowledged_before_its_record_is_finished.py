@@ -4,13 +4,27 @@ was sent. If they do not take it, the attempt has failed.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import App, Context, Discard, Reject, RetryPolicy
+from holdfast import (
+    App,
+    BatchContext,
+    BatchPolicy,
+    Context,
+    Discard,
+    Reject,
+    RetryLater,
+    RetryPolicy,
+    RetryTopics,
+    Rule,
+)
 from holdfast.testing.broker import KafkaBroker
 from holdfast.testing.pytest_plugin import TopicFactory
 from holdfast.testing.topics import TopicAdmin
@@ -24,40 +38,93 @@ PATIENT = {"topic.metadata.propagation.max.ms": 60_000}
 """The client waits so long for a topic to appear before it gives a record up."""
 
 
-def finishing(app: App, kind: str, name: str, output: str, seen: list[int]) -> None:
-    """A handler that sends, for records of partition 0, and then returns, or drops the record by its own word."""
+class Old(Exception):
+    """A rule of the user's discards it."""
 
-    def send(ctx: Context) -> None:
-        if ctx.partition == 0:
+
+ENDS: dict[str, Callable[[], BaseException]] = {
+    "discard": lambda: Discard("done with it"),
+    "reject": lambda: Reject("not for us"),
+    "final": lambda: ValueError("never"),
+    "rule": lambda: Old("too old"),
+    "move": lambda: OSError("not now"),
+    "later": lambda: RetryLater(after_s=90),
+}
+"""What a handler may raise that finishes its record here: by its own word, by a rule, or by moving it."""
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "rule": {"rules": [Rule(Old, "discard")]},
+    "move": {"retry": RetryPolicy(max_retries=0), "retry_topics": RetryTopics(delays=("2m",), allow_reorder=True)},
+    "later": {"retry_topics": RetryTopics(delays=("2m",), allow_reorder=True)},
+    "timeout": {"timeout_s": 0.5},
+}
+"""What has to be set for that; a record that times out is given up while its handler hangs."""
+
+
+def finishing(app: App, kind: str, name: str, output: str, seen: list[int]) -> threading.Event:
+    """A handler that sends, for records of partition 0, and then ends as `kind` says. Setting the event ends one that
+    hangs.
+    """
+    shape, _, end = kind.partition(" ")
+    go = threading.Event()
+
+    def send(ctx: Context) -> bool:
+        concerned = ctx.partition == 0
+        if concerned:
             ctx.send(output, b"%d" % ctx.offset, key="k", headers={"from": "work"})
-
-    def end(ctx: Context) -> None:
         seen.append(ctx.partition)
-        if ctx.partition == 0 and kind == "discard":
-            raise Discard("done with it")
-        if ctx.partition == 0 and kind == "reject":
-            raise Reject("not for us")
+        if concerned and end in ENDS:
+            error = ENDS[end]()
+            raise error
+        return concerned and end == "timeout"
 
     def work(value: bytes, ctx: Context) -> None:
-        send(ctx)
-        end(ctx)
+        if send(ctx):
+            go.wait(60)
 
     async def work_async(value: bytes, ctx: Context) -> None:
-        send(ctx)
-        end(ctx)
+        if send(ctx):
+            await asyncio.sleep(60)
 
-    app.consumer(name, name="work", dead_letter="{topic}.dlq")(work_async if kind == "async def" else work)
+    def work_batch(values: list[bytes], ctx: BatchContext) -> None:
+        if send(ctx[0]):
+            go.wait(60)
+
+    async def work_batch_async(values: list[bytes], ctx: BatchContext) -> None:
+        if send(ctx[0]):
+            await asyncio.sleep(60)
+
+    handlers: dict[str, Callable[..., Any]] = {
+        "def": work,
+        "async": work_async,
+        "batch": work_batch,
+        "async-batch": work_batch_async,
+    }
+    options = OPTIONS.get(end, {})
+    if "batch" in shape:
+        options = {"idempotent": True, "batch": BatchPolicy(size=1), **options}
+    app.consumer(name, name="work", dead_letter="{topic}.dlq", **options)(handlers[shape])
+    return go
 
 
-@pytest.mark.parametrize("kind", ["def", "async def", "discard", "reject"])
+KINDS = [
+    "def", "def discard", "def reject", "def final", "def rule", "def move", "def timeout",
+    "async", "async final", "async rule", "async timeout",
+    "batch final", "batch rule", "batch later", "batch timeout", "async-batch rule", "async-batch timeout",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_committed_before_the_acknowledgement(kafka: TopicAdmin, topic: TopicFactory, kind: str) -> None:
     name, client = topic(partitions=2), Client(kafka)
     output = f"{name}.out"  # is not there yet, so nobody can acknowledge anything
     app, seen = app_for(kafka, librdkafka=PATIENT), list[int]()
-    finishing(app, kind, name, output, seen)
+    go = finishing(app, kind, name, output, seen)
     client.produce(name, [Sent(b"v", partition=0)])
     with Inside(app) as running:
-        until(lambda: seen == [0], 20, "the handler has sent and returned")
+        until(lambda: seen == [0], 20, "the handler has sent")
+        if kind.endswith("timeout"):
+            until(lambda: running.log.of("handler_timed_out"), 20, "it is given up")
         client.produce(name, [Sent(b"v", partition=1) for _ in range(20)])
         until(lambda: client.committed(GROUP, name, 1)[0] == 20, 20, "other lanes work and commit meanwhile")
         assert client.committed(GROUP, name, 0)[0] in (None, 0)
@@ -65,19 +132,30 @@ def test_nothing_is_committed_before_the_acknowledgement(kafka: TopicAdmin, topi
         kafka.create_topic(output)
         until(lambda: client.committed(GROUP, name, 0)[0] == 1, 20, "the record is committed")
         assert seen.count(0) == 1, "the handler was called once"
-        assert running.loop.cases.counts.retries == 0
+        go.set()
+        moves = kind.endswith(("move", "later"))
+        assert running.loop.cases.counts.retries == moves, "a move counts as a retry"
     (copy,) = client.read(output, 1)
     assert (copy.value(), copy.key(), copy.headers()) == (b"0", b"k", [("from", b"work")])
 
 
-def test_sending_to_a_missing_topic_is_retried_and_then_buried(kafka: TopicAdmin, topic: TopicFactory) -> None:
+@pytest.mark.parametrize("end", ["", "reject", "discard", "final", "rule"])
+def test_sending_to_a_missing_topic_is_retried_and_then_buried(
+    kafka: TopicAdmin, topic: TopicFactory, end: str
+) -> None:
+    """Whatever the handler raises: the failed send replaces it."""
     name, client = topic(), Client(kafka)
     app, attempts = app_for(kafka, librdkafka={"topic.metadata.propagation.max.ms": 200}), list[int]()
 
-    @app.consumer(name, dead_letter="{topic}.dlq", retry=RetryPolicy(max_retries=2, initial_delay_ms=10))
+    retry, rules = RetryPolicy(max_retries=2, initial_delay_ms=10), [Rule(Old, "discard")]
+
+    @app.consumer(name, dead_letter="{topic}.dlq", retry=retry, rules=rules)
     def work(value: bytes, ctx: Context) -> None:
         attempts.append(ctx.attempt)
         ctx.send("there-is-no-such-topic", value)
+        if end:
+            error = ENDS[end]()
+            raise error
 
     client.produce(name, [b"precious"])
     with Inside(app):

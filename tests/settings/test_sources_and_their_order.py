@@ -42,7 +42,7 @@ def test_one_topic_is_all_that_a_consumer_needs(loader: Loader) -> None:
         600_000,
     )
     assert charge.max_deliveries == 3
-    assert (charge.assignor, charge.group_protocol) == ("cooperative-sticky", "classic")
+    assert (charge.assignor, charge.group_protocol) == ("cooperative-sticky", "auto")
     assert settings.warnings == ()
     assert dict(settings.origins) == {"consumers.charge.consumer.topics": "code, consumer charge: topics"}
 

@@ -21,6 +21,7 @@ from holdfast.settings import (
     MetricsSettings,
     ShutdownSettings,
     SpoolSettings,
+    StateSettings,
     TracingSettings,
     catalogue,
 )
@@ -51,6 +52,7 @@ def test_no_variable_means_two_things() -> None:
     ("section", "model"),
     [
         ("kafka", KafkaSettings),
+        ("state", StateSettings),
         ("shutdown", ShutdownSettings),
         ("spool", SpoolSettings),
         ("health", HealthSettings),

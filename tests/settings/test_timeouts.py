@@ -28,3 +28,14 @@ def test_what_has_no_effect_is_a_warning(loader: Loader) -> None:
     (warning,) = loader.load(on_timeout="hold").warnings
     assert "has no effect without a timeout_s" in warning
     assert loader.load(on_timeout="hold", timeout_s=1).warnings == ()
+    assert loader.load(max_abandoned=2).warnings == (), "a new epoch abandons handlers of before, too"
+    (warning,) = loader.load(max_abandoned=2, stuck_after_s=None).warnings
+    assert "has no effect without a timeout_s or stuck_after_s" in warning
+
+
+def test_a_handler_is_stuck_after_30_s_unless_told_otherwise(loader: Loader) -> None:
+    assert loader.charge().timeout.stuck_after_s == 30.0
+    assert loader.charge({"HOLDFAST_CONSUMER_STUCK_AFTER_S": "none"}).timeout.stuck_after_s is None
+    assert loader.charge({"HOLDFAST_CONSUMERS_CHARGE_STUCK_AFTER_S": "5"}, stuck_after_s=7).timeout.stuck_after_s == 5
+    [problem] = loader.problems({"HOLDFAST_CONSUMER_STUCK_AFTER_S": "0"})
+    assert "HOLDFAST_CONSUMER_STUCK_AFTER_S" in problem

@@ -51,6 +51,27 @@ def test_under_kip_848_session_heartbeat_and_assignor_do_not_exist(loader: Loade
     assert (charge.timings.session_timeout_ms, charge.timings.heartbeat_interval_ms, charge.assignor) == (None,) * 3
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"session_timeout_ms": 45_000},
+        {"heartbeat_interval_ms": 12_000},
+        {"assignor": "cooperative-sticky"},
+        {"group_instance_id": "till"},
+    ],
+)
+def test_auto_is_classic_for_who_has_chosen_something_of_it(loader: Loader, option: dict[str, Any]) -> None:
+    charge = loader.charge(**option)
+    assert (charge.group_protocol, charge.assignor) == ("classic", "cooperative-sticky")
+    assert loader.load(**option).warnings == ()
+
+
+def test_and_else_open_with_what_a_classic_member_would_need(loader: Loader) -> None:
+    charge = loader.charge(unsafe_timings=True, max_poll_interval_ms=60_000)
+    assert (charge.group_protocol, charge.assignor) == ("auto", "cooperative-sticky")
+    assert (charge.timings.session_timeout_ms, charge.timings.heartbeat_interval_ms) == (60_000, 10_000)
+
+
 @pytest.mark.parametrize("option", [{"session_timeout_ms": 45_000}, {"assignor": "range"}])
 def test_and_setting_them_anyway_is_a_warning(loader: Loader, option: dict[str, Any]) -> None:
     (warning,) = loader.load(group_protocol="consumer", **option).warnings

@@ -59,6 +59,7 @@ from tests.simulator import (  # noqa: E402
     plants_of_retry_topics,
     plants_of_spools,
     plants_of_timeouts,
+    plants_of_workers,
 )
 
 __all__ = [
@@ -74,4 +75,5 @@ __all__ = [
     "plants_of_retry_topics",
     "plants_of_spools",
     "plants_of_timeouts",
+    "plants_of_workers",
 ]

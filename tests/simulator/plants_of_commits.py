@@ -10,9 +10,11 @@ from holdfast.core.errors import Fault, SourceError
 from holdfast.core.ledger import Ledger
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Position
+from holdfast.runtime import committer
 from holdfast.runtime.assignment import Assignment
 from holdfast.runtime.burying import Burying
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.refusals import Refusals
 from tests.simulator.plants import Patch, plant
 
 
@@ -151,3 +153,14 @@ def keeps_the_breaker_for_commits_open_with_nothing_to_commit(patch: Patch) -> N
         return self._failures >= 3 or (bool(self._sent) and now - self._sent_at >= 5.0)
 
     patch.set(Committer, "tripped", tripped)
+
+
+@plant
+def takes_the_refusal_of_one_partition_for_all(patch: Patch) -> None:
+    """As the engine did: the breaker for commits holds the whole consumer."""
+    patch.set(committer, "OF_ONE_PARTITION", frozenset())
+
+
+@plant
+def never_retries_a_refused_commit(patch: Patch) -> None:
+    patch.set(Refusals, "due", lambda self, now: None)

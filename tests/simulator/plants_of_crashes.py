@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core import crash_guard
-from holdfast.core.crash_guard import Guard, Watch
+from holdfast.core.crash_guard import UNKNOWN, Fate, Guard, Watch
 from holdfast.core.partitions import NO_LEASE_NEEDED, Partition
 from holdfast.core.runs import Run
 from holdfast.runtime import probation
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.flight_recorder import FlightRecorder, Slot
 from holdfast.runtime.probation import Probation
 from tests.simulator.plants import Patch, plant
 
@@ -84,17 +85,18 @@ def suspects_for_ever(patch: Patch) -> None:
 
 @plant
 def suspects_after_one_death(patch: Patch) -> None:
-    def inherited(found: Guard, base: int) -> Guard:
-        guard: Guard = original(found, base)
-        return guard if found.lease is None else replace(guard, until=guard.mark)
+    def inherited(found: Guard, base: int, fate: Fate = UNKNOWN) -> Guard:
+        guard: Guard = original(found, base, fate)
+        suspects = guard.in_hand if fate.dead else guard.suspects
+        return guard if found.lease is None else replace(guard, until=guard.mark, suspects=suspects)
 
     original = patch.set(crash_guard, "inherited", inherited)
 
 
 @plant
 def forgets_marks_when_a_partition_is_handed_over(patch: Patch) -> None:
-    def inherited(found: Guard, base: int) -> Guard:
-        guard: Guard = original(found, base)
+    def inherited(found: Guard, base: int, fate: Fate = UNKNOWN) -> Guard:
+        guard: Guard = original(found, base, fate)
         return Guard() if found.lease is None else guard
 
     original = patch.set(crash_guard, "inherited", inherited)
@@ -102,8 +104,8 @@ def forgets_marks_when_a_partition_is_handed_over(patch: Patch) -> None:
 
 @plant
 def forgets_counts(patch: Patch) -> None:
-    def inherited(found: Guard, base: int) -> Guard:
-        guard: Guard = original(found, base)
+    def inherited(found: Guard, base: int, fate: Fate = UNKNOWN) -> Guard:
+        guard: Guard = original(found, base, fate)
         return replace(guard, starts={})
 
     original = patch.set(crash_guard, "inherited", inherited)
@@ -122,3 +124,35 @@ def buries_a_suspect_one_death_too_early(patch: Patch) -> None:
 @plant
 def never_buries_a_killer(patch: Patch) -> None:
     patch.set(Probation, "_is_guilty", lambda *_: False)
+
+
+@plant
+def takes_a_live_owner_for_a_dead_one(patch: Patch) -> None:
+    def fate(self: FlightRecorder, *where: Any) -> Fate:
+        found: Fate = original(self, *where)
+        return found if found.dead else UNKNOWN
+
+    original = patch.set(FlightRecorder, "fate", fate)
+
+
+@plant
+def suspects_all_that_the_lease_covers(patch: Patch) -> None:
+    def fate(self: FlightRecorder, *where: Any) -> Fate:
+        found: Fate = original(self, *where)
+        return Fate(dead=True, in_hand=((0, 1 << 40),)) if found.in_hand else found
+
+    original = patch.set(FlightRecorder, "fate", fate)
+
+
+@plant
+def notes_a_record_only_when_it_is_done(patch: Patch) -> None:
+    def begin(self: Slot, run: Run, call: Any) -> Any:
+        return call
+
+    patch.set(Slot, "begin", begin)
+    patch.set(Slot, "begin_batch", lambda *_: None)
+
+
+@plant
+def leaves_a_count_behind_when_nobody_died(patch: Patch) -> None:
+    patch.set(crash_guard, "_taken_back", lambda starts, _: starts)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core import partition_lanes
 from holdfast.core.errors import SinkError
+from holdfast.core.held_bytes import HeldBytes
 from holdfast.core.key_lanes import KeyLanes
 from holdfast.core.partition_lanes import PartitionLanes
+from holdfast.core.records import Message
 from holdfast.core.runs import Run
 from holdfast.runtime.burying import Burying
 from holdfast.runtime.cases import Cases
@@ -20,7 +23,19 @@ from tests.simulator.plants import Patch, plant
 @plant
 def never_pauses_a_full_partition(patch: Patch) -> None:
     patch.set(Intake, "_must_pause", lambda *_: False)
-    patch.set(Intake, "_has_room", lambda _: True)
+    patch.set(Intake, "has_room", property(lambda _: True))
+
+
+@plant
+def counts_the_bytes_of_values_alone(patch: Patch) -> None:
+    def receive(self: HeldBytes, first: int, messages: Sequence[Message]) -> None:
+        self.total += sum(map(len, messages))
+
+    def finish(self: HeldBytes, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+        self.total -= sum(map(len, messages))
+
+    patch.set(HeldBytes, "receive", receive)
+    patch.set(HeldBytes, "finish", finish)
 
 
 @plant

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.core.errors import SourceError
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import BEGINNING
 from holdfast.core.records import TopicPartition
-from holdfast.runtime.assignment import Assignment
+from holdfast.runtime.assignment import Assignment, _Start
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.handover import Handover
-from holdfast.runtime.identities import Identities
+from holdfast.runtime.identities import Identities, TopicsTold
 from holdfast.runtime.intake import Intake
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.ownership import Ownership
@@ -128,7 +129,7 @@ def p19_takes_an_error_for_no_offset(patch: Patch) -> None:
         try:
             self._source.committed(places, 5.0)
         except SourceError:
-            self._source.start(self._by_policy(places))
+            self._source.start(self._begin({place: _Start(at_end=True, topic_partitions=1) for place in places}))
         else:
             original(self, places, now)
 
@@ -165,3 +166,61 @@ def throws_away_what_is_finished_when_a_revoke_runs_out_of_time(patch: Patch) ->
 def p23_never_looks_again_which_topic_a_name_stands_for(patch: Patch) -> None:
     patch.set(Identities, "step", lambda *_: None)
     patch.set(Identities, "belongs", lambda *_: True)
+
+
+@plant
+def starts_an_added_partition_at_its_end(patch: Patch) -> None:
+    def start(self: Assignment, *arguments: Any) -> Any:
+        chosen = original(self, *arguments)
+        return chosen and replace(chosen, at_end=chosen.at_end or chosen.topic_partitions > 0)
+
+    original = patch.set(Assignment, "_start", start)
+
+
+@plant
+def starts_at_the_end_after_a_commit_of_a_topic_that_is_gone(patch: Patch) -> None:
+    def start(self: Assignment, place: TopicPartition, *arguments: Any) -> Any:
+        chosen = original(self, place, *arguments)
+        return chosen and replace(chosen, at_end=chosen.at_end or chosen.topic_partitions == 0)
+
+    original = patch.set(Assignment, "_start", start)
+
+
+def _begin_again_at_the_end(patch: Patch, *, recreated: bool) -> None:
+    def begin_again(self: Assignment, partitions: Sequence[Partition], handover: Handover) -> None:
+        own = [partition for partition in partitions if (partition.topic_partitions == 0) == recreated]
+        for partition in own:
+            handover.forget(handover.close_down([partition.place]))
+            for position in self._begin({partition.place: _Start(at_end=True, topic_partitions=1)}):
+                self._source.reset(position)
+                self._source.resume([partition.place])
+        original(self, [partition for partition in partitions if partition not in own], handover)
+
+    original = patch.set(Assignment, "_begin_again", begin_again)
+
+
+@plant
+def goes_on_at_the_end_after_an_offset_out_of_range(patch: Patch) -> None:
+    _begin_again_at_the_end(patch, recreated=False)
+
+
+@plant
+def goes_on_at_the_end_of_a_topic_that_was_made_anew(patch: Patch) -> None:
+    _begin_again_at_the_end(patch, recreated=True)
+
+
+@plant
+def takes_a_question_for_ids_that_failed_for_an_answer(patch: Patch) -> None:
+    def told(self: Identities, word: TopicsTold, now: float) -> list[str]:
+        return original(self, TopicsTold({**self.ids, **word.ids}, word.asked_at), now)  # type: ignore[no-any-return]
+
+    original = patch.set(Identities, "told", told)
+
+
+@plant
+def lets_an_id_decide_that_was_asked_for_before(patch: Patch) -> None:
+    def belongs(self: Identities, topic: str, topic_id: str, since: float) -> bool | None:
+        decided: bool | None = original(self, topic, topic_id, since)
+        return False if decided is None else decided
+
+    original = patch.set(Identities, "belongs", belongs)

@@ -79,6 +79,16 @@ def never_gives_up(patch: Patch) -> None:
 
 
 @plant
+def waits_for_ever_for_a_run_of_an_earlier_epoch(patch: Patch) -> None:
+    patch.set(Overdue, "_may_go_on_without", lambda *_: False)
+
+
+@plant
+def does_not_wait_for_a_run_of_an_earlier_epoch(patch: Patch) -> None:
+    patch.set(Overdue, "_may_go_on_without", lambda _, run, *__: run.current == run.done)
+
+
+@plant
 def gives_up_what_it_should_wait_for(patch: Patch) -> None:
     def overdue(self: Overdue, run: Run, at: int, now: float) -> None:
         self._give_up(run, at, now)

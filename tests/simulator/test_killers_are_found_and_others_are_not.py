@@ -60,6 +60,7 @@ class Story:
                 "churn": (),
                 "killers": 0,
                 "max_deliveries": MOST,
+                "recorder": False,
                 "alone_s": 300.0,
                 **changes,
             },

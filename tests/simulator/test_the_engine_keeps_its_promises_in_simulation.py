@@ -17,12 +17,14 @@ LATER = range(60, 300)
 FAULTS = {
     "batch_failed", "batch_failed_by_name", "broker_frozen", "client_session_timeout", "commit_applied_but_failed",
     "commit_partial", "commit_rebalancing", "commit_refused_ILLEGAL_GENERATION", "commit_refused_REBALANCE_IN_PROGRESS",
-    "commit_refused_UNKNOWN_MEMBER_ID", "commit_retry", "commit_unsent", "committed_read_failed", "compaction",
-    "coordinator_frozen", "crash", "disk_full", "disk_sync_failed", "event_loop_blocked", "evicted_fenced",
-    "evicted_session", "fetch__AUTO_OFFSET_RESET", "forged_retry_headers", "halt", "handler_timed_out",
-    "killed_by_a_record", "moved_to_a_retry_topic", "offset_gap", "partitions_added", "power_cut", "rebalance",
-    "record_not_decoded", "records_deleted", "restarted_for_its_health", "send_failed", "send_refused",
-    "send_too_large", "send_written_but_failed", "sigterm", "stop", "topic_recreated",
+    "commit_refused_TOPIC_AUTHORIZATION_FAILED", "commit_refused_UNKNOWN_MEMBER_ID",
+    "commit_refused_UNKNOWN_TOPIC_OR_PART", "commit_retry", "commit_unsent", "committed_read_failed", "compaction",
+    "coordinator_frozen", "crash", "disk_full", "disk_sync_failed", "event_loop_blocked", "evicted_by_hand",
+    "evicted_fenced", "evicted_session", "fetch__AUTO_OFFSET_RESET", "forged_retry_headers", "halt", "handler_stuck",
+    "handler_timed_out", "killed_by_a_record", "moved_to_a_retry_topic", "offset_gap", "partitions_added", "power_cut",
+    "rebalance", "record_not_decoded", "records_deleted", "restarted_for_its_health", "send_failed", "send_refused",
+    "send_too_large", "send_written_but_failed", "sigterm", "stale_handler_given_up", "stop", "topic_id_behind",
+    "topic_ids_failed", "topic_recreated", "worker_cancelled",
 }  # fmt: skip
 """What has to have happened in so many seeds; else the simulation shows less than it claims."""
 

@@ -117,6 +117,20 @@ def test_a_store_that_is_full_says_so_and_takes_what_fits(make: MakeStore) -> No
     store.add([letter(4, size=8_000)])
 
 
+def test_room_is_tried_without_leaving_anything_behind(make: MakeStore) -> None:
+    store = make(max_bytes=20_000)
+    store.add([letter(1, size=5_000)])
+    before = store.fill()
+    store.try_room(5_000)
+    with pytest.raises(SpoolError) as refused:
+        store.try_room(19_000)
+    assert refused.value.full
+    assert store.fill() == before
+    assert [head.at_ms for head in store.heads(10, everything)] == [1_001]
+    store.remove(store.heads(1, everything))
+    store.try_room(19_000)
+
+
 def test_one_process_sends_letters_on_at_a_time(make: MakeStore) -> None:
     first, second = make(), make()
     first.add([letter(1)])

@@ -9,6 +9,7 @@ import pytest
 from holdfast.core.errors import Fault, SinkError, SpoolError
 from holdfast.core.ports import Delivery, Kept, Outgoing, Receipt
 from holdfast.deadletter.spool.keeper import WINDOW, Answer, Keep, Keeper, Nudge
+from holdfast.deadletter.spool.letters import Spooled
 from holdfast.deadletter.spool.memory import MemoryStore
 from holdfast.deadletter.spool.store import Head
 from tests.spool.places import letter, numbers, outgoing
@@ -184,6 +185,69 @@ def test_a_letter_that_is_too_large_is_made_smaller_and_then_stays_without_block
     desk.go_on()
     assert desk.left == []
     assert desk.keeper.status.stuck == ()
+
+
+def test_letters_that_were_too_large_are_tried_when_the_smallest_of_them_goes_through(desk: Desk) -> None:
+    desk.keep(*(outgoing(number, size=1_000 * number) for number in (3, 1, 2)))
+    desk.go_on()
+    for _ in range(6):
+        desk.sink.answer(refusal(Fault.TOO_LARGE))
+        desk.go_on()
+    assert [one.letter for one in desk.keeper.status.stuck] == [f"g/orders/0/{number}" for number in (3, 1, 2)]
+    tried: list[int] = []
+    for _ in range(4):  # two minutes
+        tried += desk.go_on(31)
+        while desk.sink.waiting:
+            desk.sink.answer(refusal(Fault.TOO_LARGE))
+            desk.go_on()
+    assert 1 in tried, "the smallest is tried again and again"
+    assert tried.count(3) <= 1, "the others are not"
+    assert desk.go_on(31) == [1]
+    desk.sink.answer()  # the limit was raised
+    assert sorted(desk.go_on()) == [2, 3], "at once"
+    desk.sink.answer()
+    desk.go_on()
+    assert (desk.left, desk.keeper.status.stuck) == ([], ())
+
+
+def test_a_letter_that_could_not_be_read_for_a_moment_is_tried_soon(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(head: Head) -> Spooled:
+        raise SpoolError("The spool: could not read it: it does not answer.")
+
+    desk.keep(outgoing(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.store, "read", away)
+        assert desk.go_on() == []
+    assert desk.go_on(31) == [1]
+
+
+def test_a_spool_that_was_full_says_so_only_until_it_has_room() -> None:
+    small = Desk(max_bytes=6_000)
+    assert small.keep(outgoing(1, size=3_000)) == [Kept()]
+    small.go_on()
+    (refused,) = small.keep(outgoing(2, size=3_000))
+    assert isinstance(refused, SpoolError)
+    small.go_on(6)
+    assert "full" in small.keeper.status.refusing, "it still is"
+    small.sink.answer()
+    small.go_on(1)
+    assert small.keeper.step(small.clock.now) <= 5, "it looks again soon, whether or not a letter comes"
+    small.go_on(6)
+    assert small.keeper.status.refusing == ""
+
+
+def test_a_stuck_letter_that_others_have_removed_is_forgotten(desk: Desk) -> None:
+    desk.keep(outgoing(1))
+    desk.go_on()
+    for _ in range(6):
+        desk.sink.answer(refusal(Fault.TOO_LARGE))
+        desk.go_on()
+    assert len(desk.keeper.status.stuck) == 1
+    desk.store.remove(desk.store.heads(1, lambda _: True))
+    desk.go_on(6)
+    assert not desk.keeper.status.stuck
 
 
 def test_a_topic_made_again_with_fewer_partitions_gets_its_letters_by_key(desk: Desk) -> None:

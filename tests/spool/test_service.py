@@ -93,6 +93,7 @@ def test_letters_from_before_are_sent_on_by_themselves(tmp_path: Path) -> None:
     service.close(5.0)
 
 
+@pytest.mark.timing
 def test_callers_do_not_wait_for_the_disk() -> None:
     store = Slow()
     service = SpoolService(store, Sink(takes=False), RealClock())
@@ -139,6 +140,7 @@ def test_after_the_end_a_letter_is_refused_and_what_came_before_is_kept() -> Non
     service.close(5.0)
 
 
+@pytest.mark.timing
 def test_the_end_does_not_wait_for_a_disk_that_hangs() -> None:
     store = Slow()
     service = SpoolService(store, Sink(takes=False), RealClock())

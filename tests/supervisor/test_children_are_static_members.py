@@ -31,6 +31,13 @@ def test_a_configured_name_is_kept_and_numbered(tmp_path: Path) -> None:
     assert [ids(given, index)["charge"] for index in (0, 1)] == ["till-0", "till-1"]
 
 
+def test_it_is_known_whose_name_it_is_and_auto_is_classic(tmp_path: Path) -> None:
+    given = settings(tmp_path, group_instance_id="till")
+    made = with_static_members(given, index=0, host="node-7").consumers
+    assert {name: own.named_by_supervisor for name, own in made.items()} == {"charge": False, "ship": True}
+    assert {own.group_protocol for own in made.values()} == {"classic"}
+
+
 def test_a_long_or_odd_name_is_made_to_fit_and_keeps_its_number() -> None:
     assert instance_id("häuser/1", 2) == "h_user_1-2"
     long = instance_id("x" * 400, 12)

@@ -42,6 +42,7 @@ def test_the_exit_code_is_that_of_the_worst_child(tmp_path: Path) -> None:
         assert supervisor.end() == 5
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_second_one_too_and_it_ends_at_once(tmp_path: Path, number: signal.Signals, code: int) -> None:
     children = Children(
@@ -114,6 +115,7 @@ stop_on_signal(after_s=0.6)
     assert "0 got SIGTERM" in children.notes()
 
 
+@pytest.mark.timing
 def test_a_signal_cancels_the_restart_that_is_due(tmp_path: Path) -> None:
     children = Children(tmp_path, "report(); note('up'); sys.exit(1)")
     with children.supervised(restart={"first_delay_s": 20.0, "most_delay_s": 20.0}) as supervisor:

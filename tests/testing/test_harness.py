@@ -155,6 +155,7 @@ def test_async_handlers_and_batches_run_in_memory(order: Any) -> None:
     assert sorted(seen) == [(name, number) for name in ("many", "single") for number in range(50)]
 
 
+@pytest.mark.timing
 def test_a_day_in_retry_topics_takes_a_moment() -> None:
     app, attempts = App("shop"), []
 

@@ -38,6 +38,7 @@ def test_another_process_produces_into_it() -> None:
     assert len(partitions) == PARTITIONS == 4
 
 
+@pytest.mark.timing
 def test_it_boots_within_a_second_with_several_nodes() -> None:
     began = time.monotonic()
     with EmbeddedBroker(nodes=3) as broker:

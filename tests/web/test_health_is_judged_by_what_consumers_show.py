@@ -7,7 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.observe.shapes import ConsumerState, GuardState, Hold, PartitionState, Refused, SpoolState
+from holdfast.observe.shapes import (
+    ConsumerState,
+    GuardState,
+    Hold,
+    PartitionState,
+    Refused,
+    SpoolState,
+    StuckHandler,
+)
 from holdfast.web.health import Seen, health_of
 
 WELL = ConsumerState(
@@ -21,6 +29,7 @@ WELL = ConsumerState(
     partitions=(PartitionState(topic="orders", partition=0, lag=10_000_000, position=1, end=10_000_001),),
 )
 LIVE_READY, LIVE_ONLY, DEAD = (True, True), (True, False), (False, False)
+STUCK = StuckHandler(topic="orders", partition=0, offset=7, for_s=31.0, stack=("shop.py:3 charge", "x.py:1 w"))
 REFUSED = Refused(records=2, for_s=5.0, why="no such topic\x1b[31m")
 
 
@@ -38,6 +47,7 @@ def seen(state: ConsumerState = WELL, **more: Any) -> Seen:
         ({"guards": GuardState(breaker="open")}, "breaker_open", "degraded", LIVE_READY),
         ({"guards": GuardState(breaker="half-open")}, "breaker_open", "degraded", LIVE_READY),
         ({"abandoned": 1}, "abandoned_threads", "degraded", LIVE_READY),
+        ({"stuck_handlers": 1, "stuck": (STUCK,)}, "handlers_hang", "degraded", LIVE_READY),
         ({"phase": "starting", "member": False}, "joining", "degraded", LIVE_ONLY),
         ({"member": False, "lost": True}, "group_lost", "failing", LIVE_ONLY),
         ({"holds": (Hold(name="commit", for_s=9.0),)}, "commits_fail", "failing", LIVE_ONLY),
@@ -52,6 +62,12 @@ def seen(state: ConsumerState = WELL, **more: Any) -> Seen:
         ),
         ({"moves_refused": REFUSED}, "retry_topic_refuses", "failing", LIVE_ONLY),
         ({"guards": GuardState(storm="tripped")}, "storm_guard", "failing", LIVE_ONLY),
+        (
+            {"partitions": (PartitionState(topic="orders", partition=0, suspects=3),)},
+            "probation",
+            "degraded",
+            LIVE_READY,
+        ),
         ({"overdue": 1}, "handlers_overdue", "failing", LIVE_ONLY),
         ({"phase": "halted", "why": "no"}, "halted", "failing", LIVE_ONLY),
         ({"phase": "ended"}, "ended", "failing", LIVE_ONLY),
@@ -80,6 +96,14 @@ def test_a_partition_that_is_stuck_and_one_that_is_paused_by_hand() -> None:
     ]
     assert "orders[1]" in report.reasons[0].text
     assert (report.live, report.ready) == LIVE_ONLY
+
+
+def test_a_partition_that_waits_for_a_handler_of_before() -> None:
+    waits = msgspec.structs.replace(WELL.partitions[0], holds=("stale_run",), stale_run_s=12.0)
+    report = health_of(seen(msgspec.structs.replace(WELL, partitions=(waits,))))
+    [reason] = report.reasons
+    assert (reason.code, reason.level, report.live, report.ready) == ("stale_run", "degraded", *LIVE_READY)
+    assert "orders[0] has waited 12 s" in reason.text
 
 
 @pytest.mark.parametrize(

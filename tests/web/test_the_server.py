@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from holdfast.web.http import Request, Server
 from holdfast.web.one_app import OneApp, Serving
 from holdfast.web.pages import Pages
 from holdfast.web.running import Running
+from holdfast.web.serving import served
 from tests.scenarios.served import Web
 
 HERE = {"host": "localhost:8080"}
@@ -112,6 +114,111 @@ def test_a_client_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPa
         for one in silent:
             one.close()
     assert Web(server.url).get("/health/live").status == 200
+
+
+def trickling(server: Server, count: int) -> list[socket.socket]:
+    """Clients that have begun a request and do not end it."""
+    place = urlsplit(server.url)
+    found = [socket.create_connection((place.hostname, place.port), timeout=20) for _ in range(count)]
+    for one in found:
+        one.sendall(b"GET /health/live HTTP/1.1\r\nX-Slow: ")
+    return found
+
+
+def test_clients_that_trickle_do_not_shut_out_probes(server: Server) -> None:
+    slow = trickling(server, 3 * (web_http.AT_ONCE + web_http.FOR_PROBES))
+    try:
+        answers = [Web(server.url).get(path).status for path in ("/health/live", "/metrics") * 3]
+    finally:
+        for one in slow:
+            one.close()
+    assert answers == [200] * 6
+
+
+def test_a_request_that_trickles_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    monkeypatch.setattr(web_http._Handler, "timeout", 1.0)
+    (slow,) = trickling(server, 1)
+    slow.settimeout(0.1)
+    ended, deadline = False, time.monotonic() + 30
+    with slow:
+        while not ended and time.monotonic() < deadline:
+            try:
+                slow.sendall(b"x")  # more often than the time-out of any single read
+                ended = slow.recv(1) == b""
+            except TimeoutError:
+                continue
+            except OSError:
+                ended = True
+    assert ended, "it could have gone on for ever"
+
+
+def test_probes_are_answered_while_everything_else_is_busy() -> None:
+    busy, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(request: Request) -> web_http.Response:
+        if not request.path.startswith("/health"):
+            busy.release()
+            go_on.wait(60)
+        return web_http.as_json({})
+
+    server = Server(slow)
+    server.start("127.0.0.1", 0)
+    threads = [threading.Thread(target=Web(server.url).get, args=("/metrics",)) for _ in range(web_http.AT_ONCE)]
+    try:
+        for one in threads:
+            one.start()
+        for _ in threads:
+            assert busy.acquire(timeout=60)
+        assert Web(server.url).get("/health/live").status == 200
+        assert Web(server.url).get("/metrics").status == 503
+    finally:
+        go_on.set()
+        for one in threads:
+            one.join(60)
+        server.stop()
+
+
+def exchanged(server: Server, request: bytes, *, end: bool = False) -> bytes:
+    place = urlsplit(server.url)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as one:
+        one.sendall(request)
+        if end:
+            one.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: one.recv(4096), b""))
+
+
+def test_a_body_that_is_not_read_changes_nothing() -> None:
+    asked: list[Request] = []
+
+    def app(request: Request) -> web_http.Response:
+        asked.append(request)
+        return web_http.as_json({})
+
+    server = Server(app)
+    server.start("127.0.0.1", 0)
+    head = b"POST /api/consumers/work/pause HTTP/1.1\r\nHost: localhost\r\n"
+    try:
+        chunks = exchanged(server, head + b'Transfer-Encoding: chunked\r\n\r\n8\r\n{"a": 1}\r\n0\r\n\r\n')
+        short = exchanged(server, head + b"Content-Length: 20\r\n\r\n{", end=True)
+        whole = exchanged(server, head + b"Content-Length: 2\r\n\r\n{}")
+    finally:
+        server.stop()
+    assert b" 411 " in chunks.splitlines()[0]
+    assert b" 400 " in short.splitlines()[0]
+    assert b" 200 " in whole.splitlines()[0]
+    assert [request.body for request in asked] == [b"{}"]
+
+
+def test_the_log_names_the_address_that_it_is_bound_to(pages: Pages, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "holdfast")
+    health = replace(settings_of({}).health, host="0.0.0.0", port=0)
+    server = served(pages, health, required=True)
+    assert server is not None
+    server.stop()
+    port = urlsplit(server.url).port
+    assert server.address == f"0.0.0.0:{port}"
+    (said,) = [one.getMessage() for one in caplog.records if "health_served" in one.getMessage()]
+    assert f"0.0.0.0:{port}" in said
 
 
 def test_a_socket_in_the_file_system_serves_too_and_gives_what_a_supervisor_wants(tmp_path: Path, pages: Pages) -> None:

@@ -99,11 +99,18 @@ class App:
             raise ConfigError(f"App {self.name!r} has no consumer named {names}; it has {known}.")
         return [consumer for name, consumer in self.consumers.items() if not only or name in only]
 
-    def run(self, *, only: Sequence[str] = (), settings: Settings | None = None, wait: bool = False) -> int:
+    def run(
+        self,
+        *,
+        only: Sequence[str] = (),
+        settings: Settings | None = None,
+        wait: bool = False,
+        supervisor_stops: Callable[[], bool] = lambda: False,
+    ) -> int:
         """Run until a signal, a verdict or a failure ends it; returns the exit code.
 
         Raises ConfigError or StartError before anything has started. `wait`: for ever, not 30 s, for a broker that is
-        away.
+        away. `supervisor_stops`: whether a signal came because the whole of `--processes` is stopped.
         """
         from holdfast.app.assembly import assemble, handlers_of
         from holdfast.web.one_app import Serving
@@ -112,6 +119,6 @@ class App:
         consumers = self.chosen(only)
         handlers_of(consumers, settings)  # what is wrong in the code is said before anything is served
         with Serving(settings) as serving:
-            assembled = assemble(consumers, settings, wait=wait)
+            assembled = assemble(consumers, settings, wait=wait, supervisor_stops=supervisor_stops)
             serving.show(assembled.parts)
             return assembled.run()

@@ -5,31 +5,28 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import ConfigError
 from holdfast.deadletter.publisher import Publisher
 from holdfast.deadletter.spool.service import SpoolService
-from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
+from holdfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from holdfast.observe.clean import mask_with
 from holdfast.observe.tracing import Tracing, tracing_from
 from holdfast.runtime.batch_handler import BatchHandler
-from holdfast.runtime.batch_walk import BatchCall
-from holdfast.runtime.clients import connection_of, consuming_of
-from holdfast.runtime.clock import RealClock
-from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
+from holdfast.runtime.building import Workers, loop_thread, thread_workers
+from holdfast.runtime.clients import connection_of, source_of
+from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread
+from holdfast.runtime.flight_recorder import RecorderFile, open_recorder
 from holdfast.runtime.floor import Floor
 from holdfast.runtime.handler import Handler
-from holdfast.runtime.inline import Inline
-from holdfast.runtime.letter_depths import LetterDepths
 from holdfast.runtime.lifecycle import Lifecycle, LoopThread
-from holdfast.runtime.loop import Loop
 from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.planning import plan_from
@@ -61,6 +58,7 @@ class Shared:
     spool: SpoolService | None
     letter_topics: LetterTopics
     floor: Floor = field(default_factory=Floor)
+    recorder: RecorderFile | None = None
     tracing: Tracing | None = None
 
 
@@ -79,7 +77,10 @@ class Assembled:
 
     def run(self) -> int:
         """Until the end; returns the exit code."""
-        return self.lifecycle.run(self._clean_up)
+        code = self.lifecycle.run(self._clean_up)
+        if self.shared.recorder is not None:
+            self.shared.recorder.end([thread.ending for thread in self.threads])
+        return code
 
     def _clean_up(self, left_s: float) -> None:
         until = time.monotonic() + min(2 * CLEAN_UP_S, left_s)
@@ -94,7 +95,13 @@ class Assembled:
             spool.close(max(0.1, until - time.monotonic()))
 
 
-def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> Assembled:
+def assemble(
+    consumers: list[Consumer],
+    settings: Settings,
+    *,
+    wait: bool,
+    supervisor_stops: Callable[[], bool] = lambda: False,
+) -> Assembled:
     """Check everything that can be wrong, then build. Raises ConfigError or StartError."""
     handlers = handlers_of(consumers, settings)
     mask_with(settings.masking.rules)
@@ -110,10 +117,23 @@ def assemble(consumers: list[Consumer], settings: Settings, *, wait: bool) -> As
         events=EventLoopThread(_event_loop_factory()),
         spool=open_spool(settings, sink),
         letter_topics=letter_topics(admin, ground.letter_partitions, chosen),
+        recorder=_recorder(consumers, settings),
         tracing=tracing,
     )
     threads = [_loop_thread(consumer, handlers[consumer.name], settings, ground, shared) for consumer in consumers]
-    return Assembled(Lifecycle(threads, shutdown_timeout_s=settings.shutdown.timeout_s), shared, threads)
+    leave = shared.recorder.leaving(os._exit) if shared.recorder is not None else os._exit
+    lifecycle = Lifecycle(
+        threads, shutdown_timeout_s=settings.shutdown.timeout_s, leave=leave, supervisor_stops=supervisor_stops
+    )
+    return Assembled(lifecycle, shared, threads)
+
+
+def _recorder(consumers: list[Consumer], settings: Settings) -> RecorderFile | None:
+    """One for the process, with room for all its workers; None where no consumer has a crash guard."""
+    guarded = [one for one in consumers if settings.consumers[one.name].max_deliveries]
+    workers = {one.name: settings.consumers[one.name].concurrency or _capacity(one) for one in consumers}
+    lists = sum(workers[one.name] for one in consumers if one.shape.batch)
+    return open_recorder(settings.state.dir, slots=sum(workers.values()), lists=lists) if guarded else None
 
 
 def handlers_of(consumers: list[Consumer], settings: Settings) -> dict[str, Handler | BatchHandler]:
@@ -150,19 +170,17 @@ def _loop_thread(
     sink = shared.sink
     own = settings.consumers[consumer.name]
     plan = plan_of(consumer, own, settings, ground)
-    mailbox = QueueMailbox()
-    executor: ThreadExecutor | CoroutineExecutor
-    inline: Inline | None = None
     if consumer.shape.is_async:
         plain_async = handler_call_async(handler, sink, shared.tracing, plan.group)
         call_async = returning_async(plain_async) if plan.tiers else plain_async
-        executor = CoroutineExecutor(call_async, mailbox, capacity=plan.capacity, events=shared.events)
+        mailbox = QueueMailbox()
+        executor = CoroutineExecutor(
+            call_async, mailbox, capacity=plan.capacity, events=shared.events, recorder=shared.recorder
+        )
+        workers = Workers(executor, mailbox)
     else:
         plain = handler_call(handler, sink, shared.tracing, plan.group)
-        call = returning(plain) if plan.tiers else plain
-        executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name)
-        if not isinstance(call, BatchCall):
-            inline = Inline(call, mailbox, executor.tallies, name=plan.name)
+        workers = thread_workers(returning(plain) if plan.tiers else plain, plan, shared.recorder)
     publisher = Publisher(
         sink,
         topics=plan.dead_letter_topics,
@@ -175,30 +193,28 @@ def _loop_thread(
         spool=shared.spool,
         missing=shared.letter_topics.missing,
     )
-    source = KafkaSource(source_properties(connection_of(settings.kafka), consuming_of(own)))
-    loop = Loop(
+    return loop_thread(
         plan,
-        source=source,
-        executor=executor,
-        mailbox=mailbox,
+        workers,
+        source=source_of(own, settings.kafka, ground),
         publisher=publisher,
-        clock=RealClock(),
-        random=Random(),
-        inline=inline,
+        ground=ground,
         floor=shared.floor,
-        topic_ids=shared.admin,
+        admin=shared.admin,
+        tracing=shared.tracing,
+        recorder=shared.recorder,
     )
-    loop.vitals.asks = shared.admin.ask_ends
-    loop.vitals.letters = LetterDepths(shared.admin.ask_depths, ground.letters_of(plan.dead_letter_topics))
-    loop.cases.tracing = shared.tracing
-    return LoopThread(loop, mailbox, inline, tallies=executor.tallies)
 
 
 def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, ground: Ground) -> Plan:
     """What the loop needs to know, from the settings."""
-    capacity = COROUTINES if consumer.shape.is_async else THREADS
     handler = f"{consumer.function.__module__}:{consumer.shape.name}"
-    return plan_from(own, settings, ground, capacity=capacity, handler=handler)
+    return plan_from(own, settings, ground, capacity=_capacity(consumer), handler=handler)
+
+
+def _capacity(consumer: Consumer) -> int:
+    """Unless told otherwise."""
+    return COROUTINES if consumer.shape.is_async else THREADS
 
 
 def _event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -44,6 +44,7 @@ class ConsumerOptions(TypedDict, total=False):
     timeout_s: float | None
     on_timeout: OnTimeout
     max_abandoned: int
+    stuck_after_s: float | None
     auto_offset_reset: Literal["earliest", "latest", "error"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
     max_deliveries: int | None
@@ -57,7 +58,7 @@ class ConsumerOptions(TypedDict, total=False):
     unsafe_timings: bool
     group_instance_id: str
     assignor: Literal["cooperative-sticky", "range", "roundrobin"]
-    group_protocol: Literal["classic", "consumer"]
+    group_protocol: Literal["auto", "classic", "consumer"]
     commit: CommitPolicy | CommitMode
     retry: RetryPolicy | str
     retry_topics: RetryTopics | str

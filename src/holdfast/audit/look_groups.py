@@ -84,6 +84,8 @@ def cooperative(one: Asked) -> Finding:
     assignor = one.own.assignor
     if assignor is None:
         return not_applicable("With group_protocol=consumer the broker decides, and moves few partitions.")
+    if one.own.group_protocol == "auto":
+        return passed("KIP-848, which moves few partitions, or cooperative-sticky where the broker does not have it.")
     if assignor == "cooperative-sticky":
         return passed("assignor is cooperative-sticky.")
     return overruled(COOPERATIVE_STICKY, f"assignor is {assignor}, as the consumer standard has it, by name.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -162,6 +162,14 @@ def _the_one(browser: KafkaBrowser, office: Office, wanted: Offsets) -> Filed:
 @selection_options
 @click.option("--all", "everything", is_flag=True, help="All letters that are there now.")
 @click.option("--topic", "to", metavar="OTHER", help="Send to this topic; the key decides about the partition.")
+@click.option(
+    "--to",
+    "audience",
+    type=click.Choice(["topic", "group"]),
+    default="topic",
+    show_default=True,
+    help="Who gets them: every group that reads the topic, or the letter's own group through its retry topics.",
+)
 @click.option("--rate", type=Rate(), help="At most so many a second: 100/s.")
 @click.option(
     "--max-replays",
@@ -182,6 +190,7 @@ def replay(
     debug: bool,
     everything: bool,
     to: str | None,
+    audience: Literal["topic", "group"],
     rate: float | None,
     max_replays: int,
     keep_timestamp: bool,
@@ -192,9 +201,10 @@ def replay(
 ) -> None:
     """Send records back: the original key, value and headers, byte for byte, to the original topic and partition.
 
-    Only letters that are there when it begins are meant, each once. Two headers are added: how often the record was
-    replayed, and the letter it came from. All groups that read the topic get the records again. Letters stay where they
-    are, so replaying the same ones once more sends them once more.
+    Only letters that are there when it begins are meant. Each record is sent once, however many letters tell of it.
+    Two headers are added: how often the record was replayed, and the letter it came from. All groups that read the
+    topic get the records again, unless --to group sends them through the retry topics of the group that wrote the
+    letter. Letters stay where they are, so replaying the same ones once more sends them once more.
 
     \b
       holdfast dlq replay orders.payment.dlq --error-type TimeoutError --dry-run
@@ -212,7 +222,12 @@ def replay(
         raise click.UsageError("Which letters? Say --all, or choose with --offsets, --error-type, --fingerprint, …")
     with said_plainly(debug=debug):
         policy = ReplayPolicy(
-            topic=to, max_replays=max_replays, rate_per_s=rate, keep_timestamp=keep_timestamp, inexact=inexact
+            topic=to,
+            to=audience,
+            max_replays=max_replays,
+            rate_per_s=rate,
+            keep_timestamp=keep_timestamp,
+            inexact=inexact,
         )
         order = Order(selection=selection, policy=policy, target=target, brokers=brokers, dry_run=dry_run, yes=yes)
         code = replay_letters(open_office(topic, target, brokers), order)

@@ -14,6 +14,7 @@ import click
 
 from holdfast.cli.where import REACH_S, connection_for, no_topic, reached, told_as_start_error
 from holdfast.core.errors import ConfigError, Fault, SourceError, StartError
+from holdfast.core.retry_topics import left_over
 from holdfast.deadletter import checked
 from holdfast.deadletter.checked import iso
 from holdfast.desk.selection import Offsets, Selection
@@ -110,13 +111,14 @@ def words_of(selection: Selection, offsets: Sequence[Offsets]) -> list[str]:
     return [shlex.quote(word) for word in words]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Office:
     """A cluster that answers, and the dead-letter topics that are meant."""
 
     connection: Connection
     topics: tuple[str, ...]
     admin: KafkaAdmin
+    _names: set[str] | None = None
 
     @property
     def topic(self) -> str:
@@ -128,6 +130,12 @@ class Office:
     def partitions_of(self, topic: str) -> int | None:
         facts = self.admin.topics([topic], REACH_S)[topic]
         return None if facts is None else facts.partitions
+
+    def retry_topics_of(self, source: str, group: str) -> dict[str, int]:
+        """The retry topics that exist for this group and source topic, each with its delay in seconds."""
+        if self._names is None:
+            self._names = self.admin.names(REACH_S)
+        return left_over(self._names, source, group, ())
 
     @contextmanager
     def looking_into(self, topic: str) -> Iterator[None]:

@@ -62,6 +62,7 @@ class Order:
         words += words_of(self.selection, offsets)
         words += [f"--rate {policy.rate_per_s:g}/s"] if policy.rate_per_s is not None else []
         words += [f"--max-replays {policy.max_replays}"] if policy.max_replays != DEFAULT_MAX_REPLAYS else []
+        words += ["--to group"] if policy.to == "group" else []
         words += ["--keep-timestamp"] * policy.keep_timestamp + ["--inexact"] * policy.inexact
         return " ".join(words)
 
@@ -72,14 +73,15 @@ def replay_letters(office: Office, order: Order) -> int:
         with office.looking_into(office.topic):
             shelf = Shelf(browser, office.topic, order.selection)
         stop = threading.Event()
+        router = _router(office, order)
         try:
             with _on_signals(stop.set):
-                made = plan(shelf, _router(office, order), stop.is_set)
+                made = plan(shelf, router, stop.is_set)
         except Stopped:
             click.echo("Stopped before anything was sent.", err=True)
             return EXIT_STOPPED
         _say_plan(made, shelf, order)
-        if not made.letters:
+        if not made.records:
             click.echo("There is nothing to replay.")
             if not (made.left_out or shelf.selection.is_everything):
                 click.echo(f"No letter fits; causes and codes: holdfast dlq list {office.topic}", err=True)
@@ -91,27 +93,39 @@ def replay_letters(office: Office, order: Order) -> int:
         if not order.yes and not _confirmed(made):
             click.echo("Nothing was sent.", err=True)
             return EXIT_PARTIAL
-        return _send(shelf, office, order, made)
+        return _send(shelf, router.again(), office, order, made)
 
 
 def _router(office: Office, order: Order) -> Router:
-    return Router(order.policy, partitions_of=office.partitions_of, letters_in=office.topic)
+    return Router(
+        order.policy,
+        partitions_of=office.partitions_of,
+        letters_in=office.topic,
+        retry_topics_of=office.retry_topics_of,
+    )
 
 
 def _say_plan(made: Plan, shelf: Shelf, order: Order) -> None:
-    if made.letters:
+    if made.records:
         took_s = made.duration_s(order.policy.rate_per_s)
         how_long = "" if took_s is None else f", about {took_s:,.0f} s at {order.policy.rate_per_s:g}/s"
-        click.echo(f"{_records(made.letters)} of {shelf.topic} to send ({made.bytes:,} bytes{how_long}):")
+        click.echo(f"{_records(made.records)} of {shelf.topic} to send ({made.bytes:,} bytes{how_long}):")
     for name, count in made.destinations.most_common(MOST_SHOWN):
-        where = "their keys decide about the partition" if order.policy.topic else "to their original partitions"
-        click.echo(f"  {count:,} to {name}, {where}")
+        click.echo(f"  {count:,} to {name}, {_where(order.policy)}")
     if len(made.destinations) > MOST_SHOWN:
         click.echo(f"  and to {len(made.destinations) - MOST_SHOWN:,} more topics")
+    if made.copies:
+        click.echo(f"{made.copies:,} more letters tell of the same records; each record is sent once.")
     if made.left_out:
         click.echo(f"{made.left_out:,} left out:")
     for reason, count in made.excluded.most_common(MOST_SHOWN):
         click.echo(f"  {count:,}: {clean_text(reason)}")
+
+
+def _where(policy: ReplayPolicy) -> str:
+    if policy.to == "group":
+        return "which only their group reads"
+    return "their keys decide about the partition" if policy.topic else "to their original partitions"
 
 
 def _warn_of_readers(office: Office, made: Plan) -> None:
@@ -137,17 +151,17 @@ def _confirmed(made: Plan) -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("There is nobody to ask here: say --yes to send, or --dry-run to only look.")
     try:
-        return click.confirm(f"Send {_records(made.letters)}?")
+        return click.confirm(f"Send {_records(made.records)}?")
     except click.Abort:
         click.echo(err=True)
         return False
 
 
-def _send(shelf: Shelf, office: Office, order: Order, made: Plan) -> int:
+def _send(shelf: Shelf, router: Router, office: Office, order: Order, made: Plan) -> int:
     sink = KafkaSink(sink_properties(office.connection, Producing(linger_ms=5)))
     sink.open()
-    run = Replay(shelf, _router(office, order), sink, order.policy)
-    progress = Progress(made.letters)
+    run = Replay(shelf, router, sink, order.policy)
+    progress = Progress(made.records)
     try:
         with _on_signals(run.stop):
             outcome = run.run(progress)
@@ -161,12 +175,12 @@ def _send(shelf: Shelf, office: Office, order: Order, made: Plan) -> int:
 
 
 def _say_outcome(outcome: Replayed, shelf: Shelf, order: Order, made: Plan) -> int:
-    if outcome.complete(made.letters):
+    if outcome.complete(made.records):
         them = "it is" if outcome.confirmed == 1 else "all are"
         click.echo(f"Replayed {_records(outcome.confirmed)}; {them} confirmed.")
         return 0
     ended = "Stopped" if outcome.stopped else "Not everything was replayed"
-    click.echo(f"{ended}: {outcome.confirmed:,} of {made.letters:,} records are confirmed.", err=True)
+    click.echo(f"{ended}: {outcome.confirmed:,} of {made.records:,} records are confirmed.", err=True)
     if outcome.broken:
         click.echo(f"It ended because: {clean_text(outcome.broken)}", err=True)
     for name, why in outcome.failures:

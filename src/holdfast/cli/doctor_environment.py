@@ -13,6 +13,7 @@ from holdfast.cli.doctor_findings import Finding
 from holdfast.core.errors import ConfigError
 from holdfast.deadletter.spool.places import doubts_about, folder_of, scheme_of, shown, store_at
 from holdfast.kafka.probe import client_versions
+from holdfast.runtime.flight_recorder import StateDirectory, default_directory
 from holdfast.testing.loopback import is_free
 
 if TYPE_CHECKING:
@@ -74,8 +75,24 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
         port = settings.health.port
         text = f"Port {port} for health and metrics is taken, by this app itself if it runs here"
         yield Finding("settings", "warning", text, "Else set HEALTH_CHECK_PORT to another one; 0 is any free one.")
+    yield state_finding(settings.state.dir)
     if settings.spool.url is not None:
         yield _spool(settings.spool.url.reveal(), settings)
+
+
+def state_finding(configured: str | None) -> Finding:
+    """Whether the flight recorder of the crash guard has a place."""
+    fix = "Set HOLDFAST_STATE_DIR to a directory that this user can write to and that outlives a restart."
+    try:
+        path = Path(configured) if configured is not None else default_directory()
+        if path.exists():
+            StateDirectory.open(configured)
+        elif not os.access(_nearest(path), os.W_OK | os.X_OK):
+            raise PermissionError(f"{path} cannot be made")
+    except OSError as error:
+        text = f"The flight recorder is off: {error}. After a crash, more records than were in hand may run one by one"
+        return Finding("settings", "warning", text, fix)
+    return Finding("settings", "ok", f"The state directory is {path}")
 
 
 def _spool(url: str, settings: Settings) -> Finding:

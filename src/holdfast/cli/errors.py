@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import traceback
 from collections.abc import Iterator
@@ -28,13 +29,26 @@ def said_plainly(*, debug: bool) -> Iterator[None]:
         yield
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise  # click says these itself
-    except Exception as error:  # noqa: BLE001 - the edge of the program: every error becomes a sentence
+    except Exception as error:  # the edge of the program: every error becomes a sentence
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            raise  # as in `holdfast dlq list | head`; click ends the process without words
         if debug:
             click.echo(
                 "\n".join(clean_text(line, _LONGEST_LINE) for line in traceback.format_exc().splitlines()), err=True
             )
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {sentence(error)}", err=True)
         sys.exit(code_of(error))
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output is a pipe whose reader is gone."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return False
+    watch = select.poll()
+    watch.register(descriptor, 0)
+    return any(event & select.POLLERR for _, event in watch.poll(0))
 
 
 def code_of(error: Exception) -> int:

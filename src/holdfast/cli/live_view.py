@@ -23,6 +23,7 @@ PARTITION_COLUMNS = (
 LANE_COLUMNS = ("CONSUMER", "TOPIC", "PARTITION", "OFFSET", "RECORDS", "ATTEMPT", "SECONDS", "STATE")
 MOST_PARTITIONS = 20
 MOST_LANES = 10
+MOST_STUCK = 3
 
 Lanes = Iterable[tuple[str, LaneState]]
 
@@ -38,8 +39,11 @@ def view_lines(
         rows.append(_consumer(name, state, now.counts.get(name, ConsumerCounts()), then, elapsed_s))
     lines += _table(CONSUMER_COLUMNS, rows, right=NUMBERS) if rows else ["No consumer yet."]
     for name, state in now.consumers.items():
-        troubles = (state.why, state.brokers, state.letters_refused.why, state.moves_refused.why)
+        troubles = (state.why, state.brokers, state.letters_refused.why, state.moves_refused.why, *_stuck(state))
         lines += [click.style(f"{clean_text(name)}: {clean_text(text, 300)}", fg="red") for text in troubles if text]
+        suspects = sum(one.suspects for one in state.partitions)
+        if suspects:
+            lines.append(click.style(f"{clean_text(name)}: probation, {suspects:,} records run alone", fg="red"))
     partitions = [(name, one) for name, state in now.consumers.items() for one in state.partitions]
     partitions.sort(key=lambda pair: -(pair[1].lag or 0))
     if partitions:
@@ -48,6 +52,18 @@ def view_lines(
         if len(partitions) > MOST_PARTITIONS:
             lines.append(f"and {len(partitions) - MOST_PARTITIONS:,} partitions with less lag")
     return lines + _lanes(lanes)
+
+
+def _stuck(state: ConsumerState) -> list[str]:
+    """Handlers that do not end, and the event loop if it does not turn: where they are, the innermost place first."""
+    lines = [
+        f"its handler has been at {one.topic}[{one.partition}] offset {one.offset} for {_span(one.for_s)}:"
+        f" {' < '.join(one.stack[::-1])}"
+        for one in state.stuck[:MOST_STUCK]
+    ]
+    if state.stuck_handlers > len(lines):
+        lines.append(f"and {state.stuck_handlers - len(lines):,} more handlers do not end")
+    return [*lines, f"the event loop is blocked: {' < '.join(state.blocked_at[::-1])}"] if state.blocked_at else lines
 
 
 def detail_lines(name: str, detail: ConsumerDetail) -> list[str]:
@@ -104,6 +120,7 @@ def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
     words = [*(["stuck"] if one.stuck else []), *(f"held: {hold}" for hold in one.holds)]
     words += [f"not fetched: {pause}" for pause in one.pauses] + (["closing"] if one.closing else [])
     words += [f"{one.cases:,} in trouble"] if one.cases else []
+    words += [f"probation: {one.suspects:,} run alone"] if one.suspects else []
     return (
         name,
         one.topic,

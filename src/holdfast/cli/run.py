@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from holdfast.cli.errors import said_plainly
+from holdfast.runtime import signal_handlers
 
 if TYPE_CHECKING:
     from holdfast.cli.dev_child import Bench
@@ -202,7 +203,8 @@ def _load_and_run(
         settings = bench.prepared(settings)
         bench.make_topics(settings)
         bench.say(settings, app.chosen(options.consumers))
-    return app.run(only=options.consumers, settings=settings, wait=options.wait)
+    stops = tether.supervisor_stops if tether is not None else lambda: False
+    return app.run(only=options.consumers, settings=settings, wait=options.wait, supervisor_stops=stops)
 
 
 def _supervise(options: RunOptions, processes: int) -> int:
@@ -263,8 +265,7 @@ class _StopBeforeStart:
         self._exit_now = exit_now
 
     def listen(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        signal_handlers.install((signal.SIGTERM, signal.SIGINT), self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's shape
         if self._came:

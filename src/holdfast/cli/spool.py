@@ -16,9 +16,9 @@ from holdfast.cli.where import connection_for, interrupted_quietly, reached, whe
 from holdfast.core.errors import ConfigError, SpoolError, StartError
 from holdfast.deadletter.checked import iso
 from holdfast.deadletter.spool.letters import Spooled
-from holdfast.deadletter.spool.places import scheme_of, shown, store_at
+from holdfast.deadletter.spool.places import reader_at, scheme_of, shown, store_at
 from holdfast.deadletter.spool.service import SpoolService
-from holdfast.deadletter.spool.store import Head, Store
+from holdfast.deadletter.spool.store import Head, Reader, Store
 from holdfast.kafka.config import sink_properties
 from holdfast.kafka.sink import KafkaSink
 from holdfast.observe.clean import clean_text
@@ -31,14 +31,15 @@ PAUSE_S = 0.05
 ADOPTED_BY_S = 1e9
 """A time at which every store looks for what processes that have ended left behind."""
 
-OTHERS = "Letters of an app that runs are not among them: it sends them on by itself."
+OTHERS = "An app that runs sends them on by itself."
 
 
 @click.group()
 def spool() -> None:
     """Look at letters that Kafka did not take, and send them on.
 
-    An app that runs sends its spool on by itself, as soon as Kafka answers. These commands are for one that does not.
+    An app that runs sends its spool on by itself, as soon as Kafka answers; `list` and `show` look into it meanwhile.
+    `drain` is for one that does not run.
 
     \b
     Examples:
@@ -55,7 +56,7 @@ def spool() -> None:
 @where_options
 def list_command(limit: int, *, as_json: bool, **options: Any) -> None:
     """List the letters in the spool, oldest first."""
-    with said_plainly(debug=options["debug"]), interrupted_quietly(), _opened(options) as (store, where):
+    with said_plainly(debug=options["debug"]), interrupted_quietly(), _looking(options) as (store, where):
         heads, fill = store.heads(limit, lambda _: True), store.fill()
         for head in heads:
             click.echo(json.dumps(_fields(head)) if as_json else _line(head))
@@ -71,7 +72,7 @@ def list_command(limit: int, *, as_json: bool, **options: Any) -> None:
 @where_options
 def show_command(ref: str, **options: Any) -> None:
     """Show one letter as JSON, without its payload."""
-    with said_plainly(debug=options["debug"]), interrupted_quietly(), _opened(options) as (store, where):
+    with said_plainly(debug=options["debug"]), interrupted_quietly(), _looking(options) as (store, where):
         head = next(iter(store.heads(1, lambda one: one.ref == ref)), None)
         if head is None:
             raise ConfigError(f"There is no letter {clean_text(ref)} in {where}; `holdfast spool list` names them.")
@@ -135,6 +136,20 @@ def _drain(options: dict[str, Any], waiting: int, timeout_s: float) -> tuple[int
 
 
 @contextmanager
+def _looking(options: dict[str, Any]) -> Iterator[tuple[Reader, str]]:
+    _, settings = connection_for(options["target"], options["brokers"])
+    url = _url(settings)
+    reader = reader_at(url, app=settings.app.name, max_bytes=settings.spool.max_bytes)
+    try:
+        reader.open()
+        yield reader, shown(url)
+    except SpoolError as error:
+        raise StartError(str(error)) from error
+    finally:
+        reader.close()
+
+
+@contextmanager
 def _opened(options: dict[str, Any]) -> Iterator[tuple[Store, str]]:
     _, settings = connection_for(options["target"], options["brokers"])
     store, where = _store(settings)
@@ -150,12 +165,17 @@ def _opened(options: dict[str, Any]) -> Iterator[tuple[Store, str]]:
 
 
 def _store(settings: Settings) -> tuple[Store, str]:
+    url = _url(settings)
+    return store_at(url, app=settings.app.name, max_bytes=settings.spool.max_bytes), shown(url)
+
+
+def _url(settings: Settings) -> str:
     if settings.spool.url is None:
         raise ConfigError("No spool is configured. Name the app with --app, or set HOLDFAST_SPOOL_URL.")
     url = settings.spool.url.reveal()
     if scheme_of(url) == "memory":
         raise ConfigError("The spool is in memory, so it went with its process; there is nothing to look at.")
-    return store_at(url, app=settings.app.name, max_bytes=settings.spool.max_bytes), shown(url)
+    return url
 
 
 def _fields(head: Head) -> dict[str, object]:

@@ -1,9 +1,11 @@
 """The completion map: which records above the committed offset are already finished, as text in the commit's metadata.
 
-The text is `hf1;<base>;<topic id>;<guard>;<bits>;<crc>`: the committed offset it belongs to, the topic's id (so that a
-topic that was made anew does not inherit it), the words of the crash guard (see `core.crash_guard`), a bitmap (bit i:
-offset base + i is finished) as unpadded URL-safe base64 of little-endian bytes, and a CRC-32 of all before it. Whatever
-does not parse, does not match or claims too much is ignored: finished records are then repeated, never skipped.
+The text is `hf1;<base>;<topic id>;<partitions>;<guard>;<bits>;<crc>`: the committed offset it belongs to, the topic's
+id (so that a topic that was made anew does not inherit it), how many partitions the topic had when the group started
+at its end (0 where it started at the beginning; those from this number on were added later, and are read from their
+beginning), the words of the crash guard (see `core.crash_guard`), a bitmap (bit i: offset base + i is finished) as
+unpadded URL-safe base64 of little-endian bytes, and a CRC-32 of all before it. Whatever does not parse, does not match
+or claims too much is ignored: finished records are then repeated, never skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ GUARD_LIMIT = 512
 """Characters kept free for the crash guard, which says little."""
 
 _VERSION = "hf1"
-_FIELDS = 6
+_FIELDS = 7
+_COUNT_DIGITS = 9
 _CRC_LENGTH = len(";00000000")
 
 
@@ -57,13 +60,30 @@ class CompletionMap:
         return int.from_bytes(self.bits, "little")
 
 
-def encode(finished: CompletionMap, *, topic_id: str = "", guard: str = "", limit: int = METADATA_LIMIT) -> str:
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a commit was made for: the topic's id, and how many partitions it had when the group started at its end.
+    None: not told.
+    """
+
+    topic_id: str = ""
+    partitions: int | None = None
+
+
+def encode(
+    finished: CompletionMap,
+    *,
+    topic_id: str = "",
+    partitions: int | None = None,
+    guard: str = "",
+    limit: int = METADATA_LIMIT,
+) -> str:
     """The metadata text for a commit at `finished.base`, of at most `limit` characters.
 
     Within METADATA_LIMIT there is room for everything while the window is kept. Where a broker takes less, the map ends
     earlier (what it leaves out is repeated, never skipped); where not even the rest fits, nothing is said at all.
     """
-    head = f"{_VERSION};{finished.base};{topic_id};{guard};"
+    head = f"{_VERSION};{finished.base};{topic_id};{'' if partitions is None else partitions};{guard};"
     room = limit - len(head) - _CRC_LENGTH
     if room < 0:
         return ""
@@ -72,13 +92,17 @@ def encode(finished: CompletionMap, *, topic_id: str = "", guard: str = "", limi
     return f"{head};{zlib.crc32(head.encode('ascii')):08x}"
 
 
-def topic_of(metadata: str, *, offset: int) -> str:
-    """The id of the topic that a commit at `offset` was made for; empty where it does not say so, or not credibly."""
+def origin_of(metadata: str, *, offset: int) -> Origin:
+    """What a commit at `offset` was made for, as far as its text says so credibly."""
     head, _, crc = metadata.rpartition(";")
     fields = head.split(";")
     if not metadata.isascii() or len(fields) != _FIELDS - 1 or fields[:2] != [_VERSION, str(offset)]:
-        return ""
-    return fields[2] if crc == f"{zlib.crc32(head.encode('ascii')):08x}" else ""
+        return Origin()
+    if crc != f"{zlib.crc32(head.encode('ascii')):08x}":
+        return Origin()
+    count = fields[3]
+    known = count.isdecimal() and len(count) <= _COUNT_DIGITS
+    return Origin(fields[2], int(count) if known else None)
 
 
 def decode(metadata: str, *, offset: int, topic_id: str = "") -> CompletionMap:
@@ -100,9 +124,9 @@ def read(metadata: str, *, offset: int, topic_id: str = "") -> tuple[CompletionM
     if topic_id and fields[2] and fields[2] != topic_id:
         return nothing
     try:
-        bits = urlsafe_b64decode(fields[4] + "=" * (-len(fields[4]) % 4))
+        bits = urlsafe_b64decode(fields[5] + "=" * (-len(fields[5]) % 4))
     except (binascii.Error, ValueError):
         return nothing
     if len(bits) * 8 > WINDOW:
         return nothing
-    return CompletionMap(offset, bits), fields[3]
+    return CompletionMap(offset, bits), fields[4]

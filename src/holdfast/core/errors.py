@@ -81,14 +81,22 @@ class SourceError(PortError):
 
 
 class SinkError(PortError):
-    """The producing client failed, or a record was not acknowledged."""
+    """The producing client failed, or a record was not acknowledged.
+
+    `raised` is what the handler raised in the attempt that sent the record, if anything: the failed send replaces it.
+    """
+
+    raised: BaseException | None = None
 
 
 class SpoolError(HoldfastError):
-    """The spool did not take a letter, or cannot give it back. `full`: there is no room for it."""
+    """The spool did not take a letter, or cannot give it back. `full`: there is no room for it. `damaged`: what it
+    holds is no letter any more, and will not become one.
+    """
 
-    def __init__(self, message: str, *, full: bool = False) -> None:
+    def __init__(self, message: str, *, full: bool = False, damaged: bool = False) -> None:
         self.full = full
+        self.damaged = damaged
         super().__init__(message)
 
 

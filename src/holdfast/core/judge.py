@@ -58,7 +58,7 @@ def judge(
             step = next_step(tiers_s, moved or 0, asked_s)
             if step is None:
                 return verdicts.Bury(used_up, found.code)
-            return verdicts.Move(step, tiers_s[step - 1], used_up or f"asked to wait for {asked_s:g} s")
+            return verdicts.Move(step, tiers_s[step - 1], used_up or f"asked to wait for {asked_s:g} s", too_long)
         case other:
             assert_never(other)
 

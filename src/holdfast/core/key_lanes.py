@@ -1,5 +1,7 @@
 """order="key" and order="none": other keys, or all records, go on beside each other."""
 
+# long: lanes by key and by record share their queues and bundles
+
 from __future__ import annotations
 
 from bisect import bisect_left
@@ -46,7 +48,7 @@ def _skipping(partition: Partition, size: int, end: int) -> tuple[list[Message],
         message, seq = buffer.pop(0), partition.buffered_seq
         partition.buffered_seq += 1
         if partition.ledger.is_finished(seq):
-            partition.held_bytes -= len(message)
+            partition.held.finish((seq,), (message,))
         else:
             messages.append(message)
             seqs.append(seq)
@@ -76,10 +78,12 @@ def _move(lane: _Lane, run: Run, size: int) -> None:
     lane.holder = run
     run.keys[lane.key] = None
     seqs = cast("list[int]", run.seqs)
+    before = len(seqs)
     while lane.queue and lane.queue[0][0] is run.partition and (len(seqs) < size or not seqs):
         _, seq, message = lane.queue.popleft()
         run.messages.append(message)
         seqs.append(seq)
+    run.partition.in_lanes -= len(seqs) - before
 
 
 class KeyLanes:
@@ -181,11 +185,11 @@ class KeyLanes:
             return chunk, seqs
         busy = self._busy.setdefault(run.partition.place.topic, {})
         keys = list(map(type(chunk[0]).key, chunk))
-        if None not in keys:
-            known = cast("list[bytes]", keys)
-            owners = list(map(busy.setdefault, known, repeat(run)))
+        distinct = dict.fromkeys(keys)
+        if None not in distinct:
+            owners = list(map(busy.setdefault, cast("list[bytes]", keys), repeat(run)))
             if owners.count(run) == len(owners):  # nobody was in the way: the usual case
-                run.keys.update(dict.fromkeys(known))
+                run.keys.update(cast("dict[bytes, None]", distinct))
                 return chunk, seqs
         messages: list[Message] = []
         free: list[int] = []
@@ -197,6 +201,7 @@ class KeyLanes:
                 run.keys[key] = None
             messages.append(message)
             free.append(seq)
+        run.partition.in_lanes += len(chunk) - len(messages)
         return messages, free
 
     @staticmethod
@@ -230,6 +235,7 @@ class KeyLanes:
         busy = self._busy.setdefault(run.partition.place.topic, {})
         for message, seq in reversed(behind):
             self._lane(busy, cast(bytes, message.key())).queue.appendleft((run.partition, seq, message))
+        run.partition.in_lanes += len(behind)
         if relief.messages:
             self._resumed.append(relief)
         self._let_go(run, kept)
@@ -279,6 +285,16 @@ class KeyLanes:
         self._free(run, [key for key in run.keys if key not in needed])
         run.keys = {key: None for key in run.keys if key in needed}
 
+    def waiting_behind(self, holder: Holder, *, full: bool) -> list[Partition]:
+        busy = self._busy.get(holder.partition.place.topic, {})
+        lanes = [lane for key in holder.keys if isinstance(lane := busy.get(key), _Lane) and lane.holder is holder]
+        waiting = dict.fromkeys(partition for lane in lanes for partition, _, _ in lane.queue)
+        if full:
+            waiting |= dict.fromkeys(self._queue.all())
+            waiting |= dict.fromkeys(lane.queue[0][0] for lane in self._waiting if lane.queue)
+            waiting |= dict.fromkeys(run.partition for run in self._resumed)
+        return list(waiting)
+
     def split(self, run: Run, now: float) -> Case:
         return self.extract(run, (run.done,), now)[0]
 
@@ -303,6 +319,7 @@ class KeyLanes:
         for key, waiting in behind.items():
             if waiting:
                 self._lane(self._busy[partition.place.topic], key).queue.extendleft(reversed(waiting))
+                partition.in_lanes += len(waiting)
         self._resume(run, rest)
         return cases
 
@@ -332,6 +349,7 @@ class KeyLanes:
         for lane in list(self._busy.get(partition.place.topic, {}).values()):
             if isinstance(lane, _Lane) and lane.queue:
                 lane.queue = deque(entry for entry in lane.queue if entry[0] is not partition)
+        partition.in_lanes = 0
         for run in [run for run in self._resumed if run.partition is partition]:
             self._resumed.remove(run)
             self.release(run)

@@ -49,6 +49,11 @@ class Lanes(Protocol):
     def release(self, holder: Holder) -> None:
         """The holder lets go of its lanes; who waits behind it may start."""
 
+    def waiting_behind(self, holder: Holder, *, full: bool) -> list[Partition]:
+        """The holder is of an epoch that is over: partitions with records that wait for it to let go of a lane. `full`:
+        nothing more may start, so whatever could start waits for it, too.
+        """
+
     def split(self, run: Run, now: float) -> Case:
         """The run failed at record `run.done`: make a case of that record (it holds the lane) and put the rest back."""
 

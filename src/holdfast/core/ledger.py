@@ -6,6 +6,7 @@ transaction markers, aborted records) need no care. Owner: the loop thread.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from holdfast.core.completion import CompletionMap
@@ -62,6 +63,11 @@ class Ledger:
     def is_finished(self, seq: int) -> bool:
         return seq < self._base or self._state[seq - self._base] == 1
 
+    def are_finished(self, first: int, end: int) -> bool:
+        """Whether all records from offset `first` to before `end` are finished; what is not received yet is not."""
+        low, high = bisect_left(self._offsets, first), bisect_left(self._offsets, end)
+        return end <= self.last + 1 and self._state.find(0, low, high) < 0
+
     def finish(self, seqs: Iterable[int]) -> None:
         """These records have reached their terminal fact; saying it again changes nothing."""
         state, base = self._state, self._base
@@ -94,6 +100,8 @@ class Ledger:
         base = self.watermark()
         bits = self._bits_above(base)
         resumed = self._resumed
+        if resumed is None and not bits:
+            return CompletionMap(base)
         if resumed is not None:
             kept = resumed.to_int() >> max(0, self.last + 1 - resumed.base) << max(0, self.last + 1 - resumed.base)
             shift = base - resumed.base

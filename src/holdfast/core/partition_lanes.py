@@ -76,6 +76,13 @@ class PartitionLanes:
         del self._busy[place]
         self._queue.add(self._parked.pop(place, holder.partition))
 
+    def waiting_behind(self, holder: Holder, *, full: bool) -> list[Partition]:
+        place = holder.partition.place
+        waiting = self._queue.all() if full else []
+        if place in self._parked and self._busy.get(place) is holder:
+            waiting.append(self._parked[place])
+        return waiting
+
     def split(self, run: Run, now: float) -> Case:
         at = run.done
         case = Case(run.partition, run.seqs[at], run.messages[at], (), now)
@@ -123,7 +130,7 @@ def _skip_finished(partition: Partition, size: int) -> int:
     """Drop finished records from the front of the buffer; returns how many of the next `size` follow without one."""
     ledger = partition.ledger
     while partition.buffer and ledger.is_finished(partition.buffered_seq):
-        partition.held_bytes -= len(partition.buffer.pop(0))
+        partition.held.finish((partition.buffered_seq,), (partition.buffer.pop(0),))
         partition.buffered_seq += 1
     first = partition.buffered_seq
     for count in range(min(size, len(partition.buffer))):

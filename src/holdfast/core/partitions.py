@@ -7,6 +7,7 @@ from bisect import bisect_left
 from holdfast.core.ages import Ages
 from holdfast.core.completion import WINDOW, CompletionMap
 from holdfast.core.crash_guard import Watch
+from holdfast.core.held_bytes import HeldBytes
 from holdfast.core.ledger import Ledger
 from holdfast.core.ordered import OrderedSet
 from holdfast.core.records import Message, TopicPartition
@@ -28,9 +29,11 @@ class Partition:
         "closing",
         "committed",
         "epoch",
+        "flight",
         "full_since",
-        "held_bytes",
+        "held",
         "holds",
+        "in_lanes",
         "lease",
         "lease_low",
         "ledger",
@@ -42,6 +45,7 @@ class Partition:
         "running",
         "skips",
         "topic_id",
+        "topic_partitions",
         "watch",
     )
 
@@ -49,6 +53,7 @@ class Partition:
         self.place = place
         self.epoch = epoch
         self.topic_id = ""  # of the topic that its offsets are about, as known when the epoch began
+        self.topic_partitions: int | None = None  # when the group started at its end; goes into commits
         self.ledger = Ledger(start, resumed)
         self.ages = Ages()
         self.missed: tuple[int, float] | None = None  # what the brokers have and did not deliver: offset, since when
@@ -58,7 +63,8 @@ class Partition:
         self.holds: set[str] = set()
         self.buffer: list[Message] = []  # taken from in slices: no step per record
         self.buffered_seq = 0  # sequence number of buffer[0]
-        self.held_bytes = 0  # of values received and not finished
+        self.in_lanes = 0  # records that wait in lanes, behind others of their key
+        self.held = HeldBytes()
         self.pauses: set[str] = set()  # who does not want the client to fetch it; each removes its own
         self.full_since: float | None = None
         self.queued = False  # already in the lanes' queue of partitions with something to start
@@ -67,6 +73,7 @@ class Partition:
         self.awaiting: list[Run | Case] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed: tuple[int, str] = (start, "")  # what the broker is known to have
         self.watch: Watch | None = None  # the crash guard's; None where it is switched off
+        self.flight = -1  # its number in the flight recorder; -1: its records in hand are not noted
         self.lease = NO_LEASE_NEEDED  # offsets from here on may not start before a commit moves it,
         self.lease_low = NO_LEASE_NEEDED  # and from here on it is time to ask for that
 
@@ -83,7 +90,7 @@ class Partition:
         if not self.buffer:
             self.buffered_seq = first
         self.buffer.extend(messages)
-        self.held_bytes += sum(map(len, messages))
+        self.held.receive(first, messages)
         self.ages.note(messages)
         if self.ages.many:
             self.ages.written_ms(self.ledger.watermark())
@@ -105,6 +112,11 @@ class Partition:
         if self.missed is None or self.missed[0] != position:
             self.missed = position, wall_s
         return max(0.0, wall_s - self.missed[1])
+
+    @property
+    def held_bytes(self) -> int:
+        """Of records received and not finished, wherever they are."""
+        return self.held.total
 
     @property
     def paused(self) -> bool:
@@ -152,12 +164,13 @@ class Partition:
     def _finish(self, run: Run, count: int) -> None:
         first, run.taken = run.taken, count
         whole = first == 0 and count == len(run.seqs)
-        self.ledger.finish(run.seqs if whole else run.seqs[first:count])
-        self.held_bytes -= sum(map(len, run.messages if whole else run.messages[first:count]))
+        seqs = run.seqs if whole else run.seqs[first:count]
+        self.ledger.finish(seqs)
+        self.held.finish(seqs, run.messages if whole else run.messages[first:count])
 
     def finish_case(self, case: Case) -> None:
         self.ledger.finish((case.seq,))
-        self.held_bytes -= len(case.message)
+        self.held.finish((case.seq,), (case.message,))
         self.cases.discard(case)
 
     def close(self) -> None:

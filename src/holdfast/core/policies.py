@@ -176,8 +176,10 @@ class BatchPolicy:
 class BufferPolicy:
     """How much may wait in memory: `records` and `bytes` per partition, `client_queue_bytes` in each client.
 
-    A partition is paused when either is reached and resumed at half of both. An empty partition always takes one
-    record, however large. Below 1 MiB the client's queue could not hold one fetch.
+    `bytes` bounds all that is received and not finished: values, keys and headers (estimated by one record of each
+    fetch). `records` bounds what nothing has taken yet; four times as many may wait behind others of their key. A
+    partition is paused when a bound is reached and resumed at half of both. An empty partition always takes one record,
+    however large. Below 1 MiB the client's queue could not hold one fetch.
     """
 
     records: int = 1000

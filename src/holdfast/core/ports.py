@@ -77,7 +77,7 @@ class Source(Protocol):
         """Join the group. Raises SourceError."""
 
     def poll(self, timeout_s: float) -> Message | None:
-        """Wait for one record, at most timeout_s; serves callbacks. 0 never waits."""
+        """Wait for one record or the answer to a commit, at most timeout_s; serves callbacks. 0 never waits."""
 
     def sweep(self, limit: int) -> list[Message]:
         """Take what is already fetched, at most `limit`; never waits; serves callbacks.
@@ -110,8 +110,11 @@ class Source(Protocol):
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
 
+    def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        """The first offset of each log, in one question. Raises SourceError, also if it is about one alone."""
+
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The same as the client knows them from its last fetches: asks nobody and never waits, also in callbacks.
+        """The ends as the client knows them from its last fetches: asks nobody and never waits, also in callbacks.
         Those it knows nothing of are left out. Raises SourceError.
         """
 
@@ -121,8 +124,12 @@ class Source(Protocol):
         At most one may be under way. If even sending fails, the outcome still comes through `on_committed`.
         """
 
-    def close(self) -> None:
-        """Leave the group. Final: callbacks may come during it. May block for a while when the broker is away."""
+    def close(self, *, leave: bool = True) -> None:
+        """Leave the group. Final: callbacks may come during it. May block for a while when the broker is away.
+
+        Without `leave`, a static member (one with a `group_instance_id`) keeps its place until its session ends: it
+        gets its partitions back if it returns under its name by then. Others leave in any case.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +154,15 @@ class Receipt:
 
 
 Delivery = Callable[[Receipt | SinkError], None]
+
+
+class Sends(Protocol):
+    """What one attempt has sent with `ctx.send`."""
+
+    def close(self, answered: Callable[[SinkError | None], None]) -> None:
+        """Refuse further sends, and call `answered` exactly once, when all are answered: with the first failure, or
+        None. Never blocks; `answered` is called from any thread, perhaps before this returns.
+        """
 
 
 class Sink(Protocol):
@@ -214,6 +230,11 @@ class Executor(Protocol):
 
     def where(self, run: Run) -> TracebackType | None:
         """Where in the code the run is now, the innermost place last; None if it cannot be told."""
+
+    def blocker(self) -> tuple[TracebackType | None, list[Run]]:
+        """While not `lively`: where in the code the thread is that keeps all workers from working, and the runs whose
+        handlers stand on its stack; they may be another consumer's. None and empty if it cannot be told.
+        """
 
     def give_up(self, run: Run) -> None:
         """The record in hand took too long: end it if that is possible. Either way the worker does not count any more,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.classification import Classification
-from holdfast.core.ports import Outgoing
+from holdfast.core.ports import Outgoing, Sends
 from holdfast.core.records import Message
 from holdfast.core.returned import Returned
 from holdfast.core.verdicts import Verdict
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 
 KEPT_ATTEMPTS = 20
+
+
+class NotBegun(Exception):
+    """Raised in place of calling the user's function: the run was told to stop while its record waited for its turn. No
+    failure: the record counts as never begun.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class Case:
 class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
-    While it is out, the worker alone writes `current`, `attempt`, `done`, `failure`, `waits`, `sending` and
+    While it is out, the worker alone writes `current`, `attempt`, `done`, `failure`, `waits`, `sends`, `sending` and
     `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to `messages`. The worker writes
     `current` and *then* reads `stop` before each record, so once the loop has set `stop` and read `current`, nothing
     behind that record will be started. Otherwise the loop thread owns it. Once `abandoned`, it stays with its worker:
@@ -103,6 +109,7 @@ class Run:
         "messages",
         "partition",
         "sending",
+        "sends",
         "seqs",
         "stop",
         "taken",
@@ -131,6 +138,7 @@ class Run:
         self.failure: BaseException | None = None
         self.elapsed_s = 0.0
         self.waits = False  # for its turn: the record is in hand, and the handler has not begun
+        self.sends: Sends | None = None  # of the attempt in hand, or of the last one
         self.sending = False  # the handler is over, and what it sent is not acknowledged yet
         self.abandoned = False
         self.taken = 0  # so many of its first records are finished although it is still out
@@ -173,4 +181,6 @@ class Run:
         self.done = 0
         self.taken = 0
         self.failure = None
+        self.sends = None
+        self.sending = False
         self.elapsed_s = 0.0

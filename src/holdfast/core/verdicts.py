@@ -28,12 +28,13 @@ class Bury:
 @dataclass(frozen=True, slots=True)
 class Move:
     """Publish it to a retry topic, the one of step `step`, and run it again `delay_s` later; here it is finished when
-    that is acknowledged.
+    that is acknowledged. `asked`: because the handler or a downstream asked for a longer wait than a lane should take.
     """
 
     step: int
     delay_s: float
     reason: str
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final, Literal
@@ -94,15 +95,30 @@ class Letter:
     def identity(self) -> bytes:
         """Equal for copies of the same letter, and for these alone.
 
-        The id is not enough: a topic that was deleted and made again gives the same offsets to other records.
+        The id is not enough: a topic that was deleted and made again gives the same offsets to other records, and a
+        record that was replayed for its group alone fails again at the same place.
         """
-        digest = blake2b(digest_size=16)
         parts: list[Bytes] = [self.id.encode("utf-8", "replace"), str(self.timestamp_ms).encode(), self.key, self.value]
         for name, value in self.headers:
             parts += [name.encode("utf-8", "replace"), value]
-        for part in parts:
-            digest.update(b"-" if part is None else b"%d:" % len(part) + part)
-        return digest.digest()
+        return _digest([*parts, str(self.replay_count).encode()] if self.replay_count else parts)
+
+    @property
+    def record_identity(self) -> bytes | None:
+        """Equal for all letters of one record, whichever group wrote them and however often; None if its origin is
+        unknown. Key, value and timestamp count as well as the place: see `identity`.
+        """
+        if self.topic is None or self.partition is None or self.offset is None:
+            return None
+        place = letter_id("", self.topic, self.partition, self.offset)
+        return _digest([place.encode("utf-8", "replace"), str(self.timestamp_ms).encode(), self.key, self.value])
+
+
+def _digest(parts: Iterable[Bytes]) -> bytes:
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(b"-" if part is None else b"%d:" % len(part) + part)
+    return digest.digest()
 
 
 def letter_id(group: str, topic: str, partition: int, offset: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast.deadletter import checked
-from holdfast.deadletter.letter import LARGEST_REPLAY_COUNT, LONGEST_ID, Bytes, Headers, Letter
+from holdfast.deadletter.letter import LARGEST_REPLAY_COUNT, LONGEST_GROUP, LONGEST_ID, Bytes, Headers, Letter
 
 PREFIX: Final = "holdfast-"
 SPRING_PREFIX: Final = "kafka_dlt-"
@@ -43,6 +43,41 @@ def original_count(headers: Sequence[tuple[str, Bytes]]) -> int | None:
     if count is None or not all(is_ours(name) or name.startswith(SPRING_PREFIX) for name, _ in headers[count:]):
         return None
     return count
+
+
+def only_id(letter: Letter) -> Headers:
+    """The headers of the smallest letter: the original ones, then its id, and the count of replays if there were some.
+
+    In this order: on a replayed record the id comes last.
+    """
+    count = [(REPLAY_COUNT, str(letter.replay_count))] if letter.replay_count else []
+    return (*letter.headers, *encoded([(LETTER_ID, letter.id), *count]))
+
+
+def read_only_id(key: Bytes, value: Bytes, headers: Headers) -> Letter | None:
+    """A letter whose headers `only_id` made; None if this is none."""
+    count = next((index for index, (name, _) in enumerate(headers) if is_ours(name)), len(headers))
+    names = [name for name, _ in headers[count:]]
+    if names not in ([LETTER_ID], [LETTER_ID, REPLAY_COUNT]):
+        return None
+    parts = checked.utf8(headers[count][1], LONGEST_ID).rsplit("/", 3)
+    if len(parts) < 4 or checked.topic(parts[1]) is None:
+        return None
+    partition = checked.digits(parts[2].encode(), checked.LARGEST_PARTITION)
+    offset = checked.digits(parts[3].encode())
+    if partition is None or offset is None:
+        return None
+    return Letter(
+        topic=parts[1],
+        partition=partition,
+        offset=offset,
+        key=key,
+        value=value,
+        headers=headers[:count],
+        group=parts[0][:LONGEST_GROUP],
+        replay_count=replays(headers),
+        format="headers",
+    )
 
 
 def is_ours(name: str) -> bool:

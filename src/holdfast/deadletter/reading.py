@@ -43,7 +43,7 @@ def _own(key: Bytes, value: Bytes, headers: Headers) -> Letter:
     count = ours.original_count(headers)
     if count is not None:
         return spring.read_ours(key, value, headers, count)
-    return _from_value(key, value, headers)
+    return ours.read_only_id(key, value, headers) or _from_value(key, value, headers)
 
 
 def _from_value(key: Bytes, value: Bytes, headers: Headers) -> Letter:

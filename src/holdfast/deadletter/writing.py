@@ -33,7 +33,8 @@ def shrunk(outgoing: Outgoing) -> Outgoing:
     """One step smaller, never at the cost of the original bytes; the same if nothing is left to cut.
 
     First the stack goes, then the message (its beginning stays), then attempts and reason; last, because base64 makes a
-    value a third larger, a letter that is JSON becomes one in the format `headers`, which holds the value as it is.
+    value a third larger, a letter that is JSON becomes one in the format `headers`, which holds the value as it is; and
+    last of all only the id of our own headers stays (and how often the record was replayed).
     """
     letter = read(Record(outgoing.topic, 0, 0, outgoing.key, outgoing.value, tuple(outgoing.headers), None))
     form = letter.format
@@ -48,7 +49,7 @@ def shrunk(outgoing: Outgoing) -> Outgoing:
     elif form != "headers":
         form = "headers"
     else:
-        return outgoing
+        return replace(outgoing, value=letter.value, headers=ours.only_id(letter))
     value, headers = write(letter, form)
     return replace(outgoing, value=value, headers=headers)
 

@@ -36,6 +36,12 @@ TRY_S = 1.0
 PLAIN_S = 2.0
 """How long a broker that is plainly not there is tried by the hurried."""
 
+CONTROLLER_S = 1.0
+"""When a cluster says that it has no controller, it is asked once more after this time: it may be choosing one."""
+
+EMBEDDED_CLUSTER = "mockCluster"
+"""How the embedded broker's cluster id begins; that of a real one is made of 22 characters."""
+
 _LOCAL = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?):\d+\Z")
 _SILENT = ("_TIMED_OUT", "_TRANSPORT")
 _CANNOT_TELL = ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE")
@@ -43,8 +49,8 @@ _CANNOT_TELL = ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE")
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the cluster says about a topic. `topic_id` is None where the broker cannot tell it (the embedded one); it
-    names the cluster, too: `<id>@<cluster>`.
+    """What the cluster says about a topic. `topic_id` is None where the broker cannot tell it (the embedded one) or
+    cannot tell it now (no controller); it names the cluster, too: `<id>@<cluster>`.
     """
 
     name: str
@@ -66,7 +72,20 @@ class KafkaAdmin:
         self._trouble: KafkaError | None = None
         self._cluster_id = ""
         self._led: bool | None = None
-        """There is a controller, who could describe a topic; the embedded broker has none. None: not asked yet."""
+        """There is a controller, who could describe a topic; the embedded broker has none, and others may have none for
+        a while. None: not asked yet.
+        """
+        self._cannot_tell = False
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the last answer came from the embedded broker."""
+        return self._led is False and self._cluster_id.startswith(EMBEDDED_CLUSTER)
+
+    @property
+    def tells_ids(self) -> bool:
+        """Whether the cluster can tell ids of topics, if perhaps not now."""
+        return not self.embedded and not self._cannot_tell
 
     def check(self, timeout_s: float) -> None:
         """Return when a broker has answered. Raises at once when the login is refused, else after timeout_s."""
@@ -99,6 +118,7 @@ class KafkaAdmin:
             except CLIENT_ERRORS as error:
                 inner = error_in(error)
                 if inner is not None and inner.name() in _CANNOT_TELL:
+                    self._cannot_tell = True
                     return _from_list(listed, names)
                 if inner is None or fault_of(inner) is not Fault.MISSING:
                     raise source_error(f"describe topic {name}", error) from error
@@ -213,6 +233,13 @@ class KafkaAdmin:
         raise SourceError(text, fault=Fault.RETRY, code="NOT_SHOWN")
 
     def _cluster(self, timeout_s: float) -> ClusterMetadata:
+        found = self._listed(timeout_s)
+        if not self._led and not self.embedded:
+            time.sleep(min(CONTROLLER_S, timeout_s))
+            found = self._listed(timeout_s)
+        return found
+
+    def _listed(self, timeout_s: float) -> ClusterMetadata:
         try:
             found = self._client.list_topics(timeout=timeout_s)
         except CLIENT_ERRORS as error:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from holdfast.core.errors import ConfigError, Fault, SourceError
 from holdfast.core.ports import Listener, Position
@@ -43,6 +43,7 @@ class AdoptedSource(KafkaSource):
 
     def __init__(self, client: Any) -> None:
         super().__init__({})
+        self._wake = None  # it has no callback for commits
         _refuse_unfit(client)
         self._given: Consumer = client
         self._sent_at = 0.0
@@ -67,6 +68,10 @@ class AdoptedSource(KafkaSource):
         self._client = self._given
         self._join(topics, listener)
 
+    def _outlived(self, error: KafkaError) -> bool:  # noqa: ARG002 - whatever it is
+        """The client is the user's, and so is the decision to make another one."""
+        return False
+
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def commit(self, positions: Sequence[Position]) -> None:
@@ -75,10 +80,11 @@ class AdoptedSource(KafkaSource):
         self._read_back_at = 0.0
         super().commit(positions)
 
-    def _before(self) -> None:
-        if self._requests.under_way() is not None:
+    def _before(self) -> bool:
+        request = self._requests.under_way()
+        if request is not None:
             self._confirm()
-        super()._before()
+        return super()._before() or (request is not None and request.answered)
 
     def _confirm(self) -> None:
         """Look whether the commit under way is there; give it up if it should long have been."""
@@ -94,6 +100,14 @@ class AdoptedSource(KafkaSource):
             self._requests.drop(request)
             text = f"Could not commit {names_of(request.places())}: the group does not hold it."
             self._unsent = request.all_failed(SourceError(text, fault=fault, code="UNCONFIRMED"))
+
+    @property
+    def _is_static(self) -> bool:
+        told = bytes(self._given.consumer_group_metadata())
+        if not told.startswith(_MAGIC):
+            return False
+        _, _, name = told[len(_MAGIC) + 4 :].split(b"\0", 2)
+        return name.startswith(b"\0")  # else there is none
 
     def _last_words(self) -> None:
         self.serve(LAST_WORDS_S)

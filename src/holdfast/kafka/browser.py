@@ -75,7 +75,7 @@ class KafkaBrowser:
         caller can look around.
 
         Gaps (compaction, transactions) need no care. Close it to read no further. Raises SourceError if the broker is
-        silent for `silence_s`.
+        silent for `silence_s`; what the caller does with a record takes as long as it takes.
         """
         left = {partition: span for partition, span in spans.items() if span[0] < span[1]}
         if not left:
@@ -89,15 +89,17 @@ class KafkaBrowser:
                 self._open.unassign()
 
     def _read(self, topic: str, left: dict[int, Span], silence_s: float) -> Iterator[Record | None]:
-        heard_at = time.monotonic()
+        silent_s = 0.0  # the time spent here waiting, not that of the caller
         while left:
+            began = time.monotonic()
             batch = self._next(topic)
-            if any(message.error() is None for message in batch):
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > silence_s:
-                text = f"Could not read topic {topic}: the broker has sent nothing for {silence_s:g} s."
-                raise SourceError(text, fault=Fault.RETRY, code="SILENT")
+            if any(_is_from_broker(message) for message in batch):
+                silent_s = 0.0
             else:
+                silent_s += time.monotonic() - began
+                if silent_s > silence_s:
+                    text = f"Could not read topic {topic}: the broker has sent nothing for {silence_s:g} s."
+                    raise SourceError(text, fault=Fault.RETRY, code="SILENT")
                 yield None
             for message in batch:
                 partition = cast(int, message.partition())
@@ -136,6 +138,12 @@ class KafkaBrowser:
 
 def _ignore(error: KafkaError) -> None:
     """Brokers that cannot be reached show by their silence."""
+
+
+def _is_from_broker(message: confluent_kafka.Message) -> bool:
+    """A record, or the end of a partition: both need an answer of the broker."""
+    error = message.error()
+    return error is None or error.name() == "_PARTITION_EOF"
 
 
 def _is_end(topic: str, error: KafkaError) -> bool:

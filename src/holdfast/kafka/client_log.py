@@ -17,6 +17,8 @@ class _OncePerKind(logging.Filter):
         self._last: dict[object, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if "ConsumerGroupHeartbeat fatal error" in record.getMessage():
+            return False  # the source hears it too, and knows whether it is one
         kind = (record.levelno, record.args[0] if isinstance(record.args, tuple) and record.args else record.msg)
         now = time.monotonic()
         if now - self._last.get(kind, float("-inf")) < EVERY_S or len(self._last) > 1000:

@@ -7,27 +7,56 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
-from holdfast.core.errors import SourceError
+from holdfast.core.errors import Fault, SourceError
 from holdfast.core.ports import CommitOutcome, Committed, Position
 from holdfast.core.records import TopicPartition
 from holdfast.kafka.faults import source_error
 from holdfast.kafka.places import ClientPlace
 
+PARTLY_S = 0.1
+"""How long the rest of a request may take once some of it is held: offsets may be held that an earlier request stored.
+"""
+
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One commit request. `answered`: its outcome is known already, by reading back; the client's answer comes late."""
+    """One commit request. `answered`: its outcome is known already, by reading back; the client's answer comes late.
+    `partly_since`: when the broker was first seen to hold some of it, and not all.
+    """
 
     positions: tuple[Position, ...]
     answered: bool = False
+    partly_since: float | None = None
 
     def places(self) -> list[TopicPartition]:
         return [position.place for position in self.positions]
 
-    def is_held(self, held: Sequence[Committed]) -> bool:
-        """Whether the broker holds exactly what was sent."""
+    def is_about(self, one: ClientPlace) -> bool:
+        """Whether it asked for this position, and for no other."""
+        first = self.positions[0]
+        place = first.place
+        return (
+            first.offset == one.offset
+            and place.partition == one.partition
+            and place.topic == one.topic
+            and len(self.positions) == 1
+        )
+
+    def read_back(self, held: Sequence[Committed], now: float) -> CommitOutcome | None:
+        """What the offsets that the broker holds say about this request; None: nothing yet.
+
+        The broker stores what it takes of a request at once and as a whole. So if it holds some of it, and after
+        PARTLY_S the rest is still not there, it has refused the rest.
+        """
         found = {(one.place, one.offset, one.metadata) for one in held}
-        return found == {(sent.place, sent.offset, sent.metadata) for sent in self.positions}
+        stored = tuple(sent for sent in self.positions if (sent.place, sent.offset, sent.metadata) in found)
+        missing = [] if len(stored) == len(self.positions) else [sent for sent in self.positions if sent not in stored]
+        if missing and stored and self.partly_since is None:
+            self.partly_since = now
+        if missing and (not stored or self.partly_since is None or now - self.partly_since < PARTLY_S):
+            return None
+        self.answered = True
+        return CommitOutcome(stored, tuple((sent, _not_held(sent.place)) for sent in missing))
 
     def outcome(self, error: KafkaError | None, answer: Sequence[ClientPlace]) -> CommitOutcome:
         """What the client's answer says, partition by partition.
@@ -35,6 +64,8 @@ class Request:
         If the broker refused some of them, the client gives their error to all: then all count as failed, and sending
         those again that were stored does no harm.
         """
+        if error is None and len(answer) == 1 and answer[0].error is None:
+            return CommitOutcome(self.positions)
         errors = {TopicPartition(one.topic, one.partition): one.error for one in answer}
         confirmed, failed = [], []
         for position in self.positions:
@@ -49,6 +80,11 @@ class Request:
         return CommitOutcome(confirmed=(), failed=tuple((position, error) for position in self.positions))
 
 
+def _not_held(place: TopicPartition) -> SourceError:
+    text = f"Could not commit {place}: the group holds the rest of the request, but not this."
+    return SourceError(text, fault=Fault.REFUSED, code="NOT_HELD")
+
+
 @dataclass(slots=True)
 class Requests:
     """Owner: the loop's thread. Usually one entry; more only while answers of read-back requests are still to come."""
@@ -57,7 +93,10 @@ class Requests:
 
     def under_way(self) -> Request | None:
         """The one request whose outcome nobody knows yet."""
-        return next((request for request in self.sent if not request.answered), None)
+        for request in self.sent:
+            if not request.answered:
+                return request
+        return None
 
     def add(self, positions: Sequence[Position]) -> Request:
         request = Request(tuple(positions))
@@ -80,6 +119,8 @@ class Requests:
 
     def _match(self, answer: Sequence[ClientPlace]) -> Request | None:
         # The client retries by itself, so answers may overtake each other: compare what was asked, not the order.
+        if len(self.sent) == 1 == len(answer) and self.sent[0].is_about(answer[0]):
+            return self.sent[0]  # the usual case, which is on the way of every record that is committed by itself
         told = {(one.topic, one.partition, one.offset) for one in answer}
         for request in self.sent:
             if told == {(*position.place, position.offset) for position in request.positions}:

@@ -19,9 +19,10 @@ _NAMES: Final[dict[Fault, tuple[str, ...]]] = {
         "MEMBER_ID_REQUIRED",
         "STALE_MEMBER_EPOCH",
         "FENCED_MEMBER_EPOCH",
+        "UNRELEASED_INSTANCE_ID",
         "_ASSIGNMENT_LOST",
     ),
-    Fault.FENCED: ("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"),
+    Fault.FENCED: ("FENCED_INSTANCE_ID",),
     Fault.REFUSED: (
         "_AUTHENTICATION",
         "_SSL",
@@ -43,7 +44,12 @@ _NAMES: Final[dict[Fault, tuple[str, ...]]] = {
         "_UNKNOWN_TOPIC",
         "_UNKNOWN_PARTITION",
     ),
-    Fault.TOO_LARGE: ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "OFFSET_METADATA_TOO_LARGE"),
+    Fault.TOO_LARGE: (
+        "INVALID_COMMIT_OFFSET_SIZE",
+        "MSG_SIZE_TOO_LARGE",
+        "RECORD_LIST_TOO_LARGE",
+        "OFFSET_METADATA_TOO_LARGE",
+    ),
     Fault.OUT_OF_RANGE: ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"),
     Fault.FATAL: (
         "_FATAL",
@@ -59,7 +65,6 @@ _NAMES: Final[dict[Fault, tuple[str, ...]]] = {
         "INCONSISTENT_GROUP_PROTOCOL",
         "INVALID_GROUP_ID",
         "INVALID_SESSION_TIMEOUT",
-        "INVALID_COMMIT_OFFSET_SIZE",
     ),
 }
 _FAULTS: Final = {name: fault for fault, names in _NAMES.items() for name in names}
@@ -75,8 +80,21 @@ NO_RIGHT: Final = "Grant this user the right (kafka-acls.sh --add); `holdfast do
 # Which thread, which connection, how long in which state: for whoever debugs the client.
 _INNER: Final = re.compile(r"^\S+/\S+: (?=\w+ )|\s*\(after \d+ms in state \w+\)")
 
-# A fenced static member is told "_FATAL", without the reason as a code: only the text has it.
+# What ends a client is told as "_FATAL", without the reason as a code: only the text has it.
 _FENCED_TEXT: Final = KafkaError(KafkaError.FENCED_INSTANCE_ID).str().removeprefix("Broker: ")
+_NO_NEW_PROTOCOL: Final = tuple(
+    KafkaError(code).str()
+    for code in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE)  # noqa: SLF001 - its public name
+)
+_REJOINABLE: Final = tuple(
+    KafkaError(code)
+    for code in (
+        KafkaError.UNRELEASED_INSTANCE_ID,
+        KafkaError.GROUP_ID_NOT_FOUND,
+        KafkaError.GROUP_MAX_SIZE_REACHED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    )
+)
 
 
 def fault_of(error: KafkaError) -> Fault:
@@ -87,6 +105,24 @@ def fault_of(error: KafkaError) -> Fault:
     if error.fatal():
         return Fault.FATAL
     return known or Fault.RETRY
+
+
+def lacks_new_protocol(error: KafkaError) -> bool:
+    """Whether this ended a client because the broker does not have KIP-848."""
+    return _ends_client(error) and any(text in error.str() for text in _NO_NEW_PROTOCOL)
+
+
+def passing_end(error: KafkaError) -> KafkaError | None:
+    """The reason that ended a client under KIP-848, if it may pass: then a new client can join. (Under the classic
+    protocol the client itself tries again.)
+    """
+    if not _ends_client(error):
+        return None
+    return next((known for known in _REJOINABLE if known.str() in error.str()), None)
+
+
+def _ends_client(error: KafkaError) -> bool:
+    return error.fatal() or error.name() == "_FATAL"
 
 
 def error_in(exception: BaseException) -> KafkaError | None:

@@ -48,6 +48,17 @@ def committed_of(found: Sequence[ClientPlace]) -> list[Committed]:
         if one.error is not None:
             raise source_error(f"read the committed offset of {one.topic}[{one.partition}]", one.error)
     return [
-        Committed(TopicPartition(one.topic, one.partition), one.offset if one.offset >= 0 else None, one.metadata or "")
+        Committed(TopicPartition(one.topic, one.partition), one.offset if one.offset >= 0 else None, _metadata_of(one))
         for one in found
     ]
+
+
+def _metadata_of(found: ClientPlace) -> str:
+    """The text of a commit. This client ends each text that it writes with a NUL, and reads up to the next NUL. A text
+    that another client wrote has none: whatever lies behind it in memory is read as well, and may not be UTF-8. Such a
+    text is not one of ours (`kafka_python.source` ends its texts in the same way).
+    """
+    try:
+        return found.metadata or ""
+    except UnicodeDecodeError:
+        return ""

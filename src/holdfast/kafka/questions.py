@@ -12,8 +12,8 @@ from holdfast.core.records import TopicPartition
 from holdfast.kafka.faults import source_error
 from holdfast.kafka.places import ClientPlace, committed_of, names_of, translated
 
-LATEST = -1
-"""As a time, in a question for offsets: the end of the log."""
+LATEST, EARLIEST = -1, -2
+"""As a time, in a question for offsets: the end of the log, and its beginning."""
 
 
 def edges_of(client: Consumer, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
@@ -25,9 +25,20 @@ def edges_of(client: Consumer, place: TopicPartition, timeout_s: float) -> tuple
 
 def ends_of(client: Consumer, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
     """One request to each broker that leads any of them. Blocks as `edges_of` does, once."""
-    what = f"read the ends of {names_of(places)}"
+    return _offsets_at(LATEST, "ends", client, places, timeout_s)
+
+
+def beginnings_of(client: Consumer, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+    """The first offset of each log; asks and blocks as `ends_of` does."""
+    return _offsets_at(EARLIEST, "beginnings", client, places, timeout_s)
+
+
+def _offsets_at(
+    when: int, name: str, client: Consumer, places: Sequence[TopicPartition], timeout_s: float
+) -> dict[TopicPartition, int]:
+    what = f"read the {name} of {names_of(places)}"
     with translated(what):
-        found = client.offsets_for_times([ClientPlace(*place, LATEST) for place in places], timeout=timeout_s)
+        found = client.offsets_for_times([ClientPlace(*place, when) for place in places], timeout=timeout_s)
     for one in found:
         if one.error is not None:
             raise source_error(what, one.error)
@@ -70,6 +81,10 @@ class Questions(ABC):
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
         return ends_of(self._open, places, timeout_s) if places else {}
+
+    def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        """The first offset of each log, in one question. Raises SourceError, also if it is about one alone."""
+        return beginnings_of(self._open, places, timeout_s) if places else {}
 
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """What the client knows of them without asking; never waits. Raises SourceError."""

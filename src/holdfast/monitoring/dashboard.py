@@ -164,7 +164,7 @@ def _consumer(consumer: ConsumerSettings) -> Iterator[Panel]:
         "Guards",
         (worst(cat.BREAKER_OPEN), "breaker open"),
         (worst(cat.STORM_HELD), "storm guard tripped"),
-        *summed((cat.ABANDONED, "abandoned threads")),
+        *summed((cat.STUCK_HANDLERS, "handlers that do not end"), (cat.ABANDONED, "abandoned threads")),
         (f"max by (hold) ({series(cat.HOLD, group=group)})", "held: {{hold}}"),
     )
 

@@ -158,7 +158,7 @@ BUFFERED = Metric(
 BUFFERED_BYTES = Metric(
     name="holdfast.held",
     kind="gauge",
-    help="Bytes of the values that were received and are not finished.",
+    help="Bytes of values, keys and headers (estimated) that were received and are not finished.",
     labels=_PARTITION,
     unit="bytes",
 )
@@ -213,6 +213,18 @@ GUARD_WAITS = Metric(
 TIMED_OUT = Metric(
     name="holdfast.handler.timeouts", kind="counter", help="Handler calls that took too long.", labels=_GROUP
 )
+STUCK_HANDLERS = Metric(
+    name="holdfast.stuck.handlers",
+    kind="gauge",
+    help="Handlers that have been at one record for longer than `stuck_after_s`.",
+    labels=_GROUP,
+)
+BLOCKED = Metric(
+    name="holdfast.event.loop.blocked",
+    kind="gauge",
+    help="1 while the event loop of async handlers does not turn.",
+    labels=_GROUP,
+)
 ABANDONED = Metric(
     name="holdfast.abandoned.threads",
     kind="gauge",
@@ -246,9 +258,7 @@ SPOOL_STUCK = Metric(
 SPOOL_SENT_ON = Metric(
     name="holdfast.spool.sent.on", kind="counter", help="Letters that the spool has handed over to Kafka."
 )
-SPOOL_REFUSING = Metric(
-    name="holdfast.spool.refusing", kind="gauge", help="1 if the spool did not take the last letter it was given."
-)
+SPOOL_REFUSING = Metric(name="holdfast.spool.refusing", kind="gauge", help="1 while the spool does not take letters.")
 SHUTDOWN = Metric(
     name="holdfast.shutdown.duration",
     kind="gauge",

@@ -162,6 +162,9 @@ class Sampler:
                 window[2] = 0
             return found
 
+    def renew_lock(self) -> None:
+        self._lock = threading.Lock()  # in a forked child, where the thread that held it does not exist
+
     def _place(self, key: Hashable, now: float) -> list[float]:
         if len(self._windows) >= self._capacity and now >= self._sweep_at:
             self._windows = {k: w for k, w in self._windows.items() if now < w[0]}
@@ -173,6 +176,7 @@ class Sampler:
 
 
 _sampler = Sampler()
+os.register_at_fork(after_in_child=_sampler.renew_lock)
 
 
 def get_logger(name: str) -> Logger:
@@ -225,7 +229,8 @@ FLOODS = frozenset(
     {
         *("retry", "wait", "bury", "buried", "move", "moved"),
         *("letter_not_published", "letter_not_spooled", "letter_changed", "not_moved"),
-        *("handler_timed_out", "abandoned_handler_ended", "batch_retry", "batch_wait", "batch_search"),
+        *("handler_timed_out", "abandoned_handler_ended", "handler_stuck", "stuck_handler_ended"),
+        *("batch_retry", "batch_wait", "batch_search"),
     }
 )
 """Events that each record may cause. Not discards: no record goes without a word."""

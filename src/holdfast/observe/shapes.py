@@ -40,12 +40,16 @@ class PartitionState(Shape, frozen=True, kw_only=True):
     pauses: tuple[str, ...] = ()
     """Why it is not fetched."""
     holds: tuple[str, ...] = ()
-    """Why nothing of it starts."""
+    """Why nothing of it starts; `stale_run`: why some of it does not, with order by key."""
+    stale_run_s: float = 0.0
+    """How long records of it have waited for a handler that began before the partition was assigned."""
     closing: bool = False
     still_s: float = 0.0
     """How long nothing of it has finished although something could have."""
     stuck: bool = False
     """Its lag grows, and nothing has finished for a while."""
+    suspects: int = 0
+    """Records that run alone, one at a time, because a process died twice over them."""
 
 
 class Hold(Shape, frozen=True, kw_only=True):
@@ -61,6 +65,8 @@ class Refused(Shape, frozen=True, kw_only=True):
     records: int = 0
     for_s: float = 0.0
     why: str = ""
+    record: str = ""
+    """The one that has waited longest: topic, partition and offset."""
 
 
 class GuardState(Shape, frozen=True, kw_only=True):
@@ -71,6 +77,22 @@ class GuardState(Shape, frozen=True, kw_only=True):
     storm: Literal["watching", "tripped"] | None = None
     storm_trips: int = 0
     waits: int = 0
+
+
+class StuckHandler(Shape, frozen=True, kw_only=True):
+    """A handler that has been at one record, or one batch, for longer than `stuck_after_s`. The place is that of the
+    first record. `stack`: `file:line function` when it was logged last, the innermost last.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    records: int = 1
+    attempt: int = 1
+    revoked: bool = False
+    """Its partition was taken away meanwhile."""
+    for_s: float = 0.0
+    stack: tuple[str, ...] = ()
 
 
 class ConsumerState(Shape, frozen=True, kw_only=True):
@@ -110,6 +132,12 @@ class ConsumerState(Shape, frozen=True, kw_only=True):
     """Records that take longer than they may, and are not given up."""
     blocked: bool = False
     """The event loop of an async handler does not turn."""
+    blocked_at: tuple[str, ...] = ()
+    """Where its thread was when that was logged last: `file:line function`, the innermost last."""
+    stuck: tuple[StuckHandler, ...] = ()
+    """Handlers that do not end, the oldest first; at most 20."""
+    stuck_handlers: int = 0
+    """How many there are."""
     brokers: str = ""
     """What the client said of the brokers a moment ago; empty if nothing is wrong."""
     age_s: float = 0.0

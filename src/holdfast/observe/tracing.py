@@ -21,7 +21,7 @@ from holdfast.core.errors import ConfigError
 from holdfast.core.ports import Delivery, Outgoing, Sink
 from holdfast.core.records import Headers, Message, read_headers
 from holdfast.core.returned import original
-from holdfast.core.runs import Case, Run
+from holdfast.core.runs import Case, NotBegun, Run
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -140,6 +140,9 @@ class Tracing:
         return self._started([context] if context else [], topic, run, group, place, parent=self._parent)
 
     def _attempt_failed(self, span: Span, message: Message, run: Run, error: BaseException) -> None:
+        if isinstance(error, NotBegun):  # nothing was tried, and nothing will be decided
+            span.end()
+            return
         _failed(span, error)
         if run.abandoned:  # it was decided about long ago
             span.end()

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from typing import Any, TypeVar
 
 from holdfast.core.errors import ConfigError, SourceError, StartError
 from holdfast.core.ports import Sink
 from holdfast.deadletter.letter import Letter
 from holdfast.deadletter.publisher import Publisher
-from holdfast.kafka import KafkaAdmin, KafkaSink, KafkaSource, admin_properties, sink_properties, source_properties
+from holdfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from holdfast.kafka.adopting import close_consumer
 from holdfast.observe.clean import mask_with
 from holdfast.observe.logs import get_logger
@@ -23,13 +22,11 @@ from holdfast.observe.tracing import Tracing, tracing_from
 from holdfast.runner.clients import MadeConsumer, check_producer, end_producer, made_consumer, sink_of
 from holdfast.runner.hooks import Hooks
 from holdfast.runner.publishing import DlqPublisher, HookPublisher, NoSink
-from holdfast.runtime.clients import connection_of, consuming_of
-from holdfast.runtime.clock import RealClock
-from holdfast.runtime.executors import ThreadExecutor
-from holdfast.runtime.letter_depths import LetterDepths
+from holdfast.runtime.building import loop_thread, thread_workers
+from holdfast.runtime.clients import connection_of, source_of
+from holdfast.runtime.flight_recorder import FlightRecorder, RecorderFile, open_recorder
+from holdfast.runtime.floor import Floor
 from holdfast.runtime.lifecycle import Lifecycle, LoopThread
-from holdfast.runtime.loop import Loop
-from holdfast.runtime.mailbox import QueueMailbox
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.planning import plan_from
 from holdfast.runtime.preflight import Ground, preflight
@@ -41,6 +38,9 @@ from holdfast.web.one_app import Serving
 from holdfast.web.running import Parts, Running
 
 log = get_logger("holdfast.start")
+
+FLOOR = Floor()
+"""Shared by all runners of the process: a record that may have killed its process runs beside none of them."""
 
 LOOK_S = 15.0
 FLUSH_S = 2.0
@@ -71,17 +71,28 @@ class Assembled:
     """Put together and not yet started."""
 
     def __init__(
-        self, lifecycle: Lifecycle, thread: LoopThread, end: Callable[[float], None], server: ExitStack, seen: Running
+        self,
+        lifecycle: Lifecycle,
+        thread: LoopThread,
+        end: Callable[[float], None],
+        server: ExitStack,
+        seen: Running,
+        *,
+        recorder: RecorderFile | None,
     ) -> None:
         self.lifecycle = lifecycle
         self.threads = [thread]
         self.seen = seen
         self._end = end
         self._server = server
+        self._recorder = recorder
 
     def run(self) -> int:
         with self._server:
-            return self.lifecycle.run(self._end)
+            code = self.lifecycle.run(self._end)
+            if self._recorder is not None:
+                self._recorder.end([thread.ending for thread in self.threads])
+            return code
 
 
 def assemble(blueprint: Blueprint, leave: Callable[[int], None]) -> Assembled:
@@ -135,11 +146,8 @@ def _build(
     if admin is not None:
         publisher.missing = letter_topics(admin, ground.letter_partitions, [own]).missing
     tracing = tracing_from(settings)
-    thread = _loop_thread(blueprint, made, settings, ground, publisher, tracing=tracing)
-    if admin is not None:
-        thread.loop.vitals.asks = admin.ask_ends
-        letters = ground.letters_of(thread.loop.plan.dead_letter_topics)
-        thread.loop.vitals.letters = LetterDepths(admin.ask_depths, letters)
+    recorder = open_recorder(settings.state.dir, slots=own.concurrency or 1) if own.max_deliveries else None
+    thread = _loop_thread(blueprint, made, settings, ground, publisher, admin=admin, tracing=tracing, recorder=recorder)
 
     def end(left_s: float) -> None:
         until = time.monotonic() + min(FLUSH_S, left_s)
@@ -153,9 +161,10 @@ def _build(
         if producer is not None and blueprint.dlq_publisher is not None:
             end_producer(producer, max(0.1, until - time.monotonic()))
 
+    leave = leave if recorder is None else recorder.leaving(leave)
     lifecycle = Lifecycle([thread], shutdown_timeout_s=settings.shutdown.timeout_s, leave=leave)
     serving.show(Parts([thread], lifecycle, spool))
-    return Assembled(lifecycle, thread, end, server.pop_all(), serving.running)
+    return Assembled(lifecycle, thread, end, server.pop_all(), serving.running, recorder=recorder)
 
 
 def _settings(blueprint: Blueprint, made: MadeConsumer, *, environ: Mapping[str, str], cwd: Path) -> Settings:
@@ -220,7 +229,12 @@ def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, adm
     ]
     if missing:
         raise StartError("\n".join(missing))
-    return Ground(topic_ids={}, letter_partitions={topic: counts[topic] for topic in letters}, tiers={})
+    return Ground(
+        topic_ids={},
+        partition_counts={topic: counts[topic] for topic in own.topics},
+        letter_partitions={topic: counts[topic] for topic in letters},
+        tiers={},
+    )
 
 
 def needs(blueprint: Blueprint, own: ConsumerSettings) -> ConsumerSettings:
@@ -269,25 +283,24 @@ def _loop_thread(
     ground: Ground,
     publisher: Publisher,
     *,
+    admin: KafkaAdmin | None,
     tracing: Tracing | None,
+    recorder: FlightRecorder | None,
 ) -> LoopThread:
     own, hooks = settings.consumers[blueprint.name], blueprint.hooks
     plan = plan_of(blueprint, settings, ground)
-    mailbox = QueueMailbox()
     plain = hooks.call if tracing is None else tracing.traced(hooks.call, plan.group)
-    call = returning(plain) if plan.tiers else plain
-    executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name)
-    loop = Loop(
+    return loop_thread(
         plan,
-        source=made.source or KafkaSource(source_properties(connection_of(settings.kafka), consuming_of(own))),
-        executor=executor,
-        mailbox=mailbox,
+        thread_workers(returning(plain) if plan.tiers else plain, plan, recorder),
+        source=made.source or source_of(own, settings.kafka, ground),
         publisher=publisher,
-        clock=RealClock(),
-        random=Random(),
+        ground=ground,
+        floor=FLOOR,
+        admin=admin,
+        tracing=tracing,
+        recorder=recorder,
     )
-    loop.cases.tracing = tracing
-    return LoopThread(loop, mailbox, tallies=executor.tallies)
 
 
 def plan_of(blueprint: Blueprint, settings: Settings, ground: Ground) -> Plan:

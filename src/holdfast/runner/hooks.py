@@ -63,19 +63,27 @@ class Hooks:
         return self._floor_s
 
     def call(self, message: Message, run: Run) -> None:
-        """Handle one record; returns if it succeeded. Raises what the user's functions raise, or say."""
-        known: Any = None
+        """Handle one record; returns if it succeeded. Raises what the user's functions raise, or say; NotBegun if the
+        run is told to stop before its turn has come.
+        """
         run.waits = True
-        with self.turn.of(run):
-            run.waits = False  # from here on its time-out counts
-            try:
-                known = self.parse(message)
-                _judge(self.process(known))
-            except Signal:
-                raise
-            except Exception as error:
-                self._failed(known, error, message, run)
-                raise
+        try:
+            with self.turn.of(run):
+                run.waits = False  # from here on its time-out counts
+                self._call(message, run)
+        finally:
+            run.waits = False
+
+    def _call(self, message: Message, run: Run) -> None:
+        known: Any = None
+        try:
+            known = self.parse(message)
+            _judge(self.process(known))
+        except Signal:
+            raise
+        except Exception as error:
+            self._failed(known, error, message, run)
+            raise
 
     def parse(self, message: Message) -> Any:
         """The user's message. Raises DecodeError, or what `message_factory` raises."""

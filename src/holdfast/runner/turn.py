@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from holdfast.core.runs import NotBegun
+
 LOOK_S = 0.1
-"""How often somebody who waits looks whether the one that it waits for was given up."""
+"""How often somebody who waits looks whether the one that it waits for was given up, and whether to wait at all."""
 
 
 class Holder(Protocol):
@@ -16,6 +18,9 @@ class Holder(Protocol):
 
     @property
     def abandoned(self) -> bool: ...
+
+    @property
+    def stop(self) -> bool: ...
 
 
 class Turn:
@@ -28,9 +33,14 @@ class Turn:
 
     @contextmanager
     def of(self, holder: Holder | None) -> Iterator[None]:
-        """Wait for the turn, and have it until the block ends. Without a holder it is never taken away."""
+        """Wait for the turn, and have it until the block ends. Without a holder it is never taken away.
+
+        Raises NotBegun if the holder is told to stop before its turn has come.
+        """
         lock = self._acquired(holder)
         try:
+            if holder is not None and holder.stop:
+                raise NotBegun
             yield
         finally:
             with self._changing:
@@ -48,6 +58,8 @@ class Turn:
                         return lock
                 lock.release()  # it was taken away meanwhile: the turn is another lock's
                 continue
+            if holder is not None and holder.stop:
+                raise NotBegun
             with self._changing:
                 if self._lock is lock and self._holder is not None and self._holder.abandoned:
                     self._lock, self._holder = threading.Lock(), None

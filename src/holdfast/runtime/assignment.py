@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from holdfast.core import completion
 from holdfast.core.errors import Fault, SourceError
@@ -26,12 +27,26 @@ REREAD_TIMEOUT_S, REREAD_EVERY_S = 1.0, 2.0
 """For those that could not be read there: from the loop, again and again, so a little at a time."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where a partition without a valid commit begins. `topic_partitions` is recorded in its commits: partitions of
+    the topic from this number on were added after the group started at the end of the others, so they are read from
+    their beginning.
+    """
+
+    at_end: bool
+    topic_partitions: int
+
+
 class NoPosition(Exception):
     """There is no offset to start from and the policy says not to choose one."""
 
 
 class Assignment:
     """Gives each new partition its start, by the committed offset, else by policy; an error is never 'no offset'.
+
+    `latest` is for the first start of a group only: a partition that was added to the topic later, a topic that was
+    recreated and an offset outside the log go on at the beginning.
 
     `unpositioned` are partitions that are ours but could not be positioned yet: assigned, paused, asked for again.
     `out_of_range` are those of which the client says that their position lies outside the log.
@@ -57,12 +72,15 @@ class Assignment:
         self.unpositioned: dict[TopicPartition, None] = {}
         self.out_of_range: list[TopicPartition] = []
         self._made_anew: list[Partition] = []
+        self._doubts: dict[TopicPartition, tuple[str, float]] = {}
+        """Commits that wait for an answer about their topic's id: the id, and when it was first seen there."""
 
     def assigned(self, places: Sequence[TopicPartition], now: float) -> None:
         """Inside on_assigned. Raises NoPosition."""
         if not places:
             return
         self._identities.suspect(now)
+        self._doubts.clear()  # what was answered before does not count for commits that are read now
         starts = self._starts(places, READ_TIMEOUT_S, now)
         late = [place for place in places if place not in starts]
         self._source.start([starts.get(place) or Position(place, BEGINNING) for place in places])
@@ -83,7 +101,7 @@ class Assignment:
                     **self._position(partition),
                     consequence="records between that offset and the log were deleted before they were processed",
                 )
-                self._choose_again([partition], handover)
+                self._begin_again([partition], handover)
         if self._made_anew:
             own = [partition for partition in self._made_anew if partition.live and not partition.closing]
             self._made_anew = []
@@ -91,9 +109,10 @@ class Assignment:
                 log.error(
                     "position_in_a_topic_that_is_gone",
                     **self._position(partition),
-                    consequence="the new topic is read by policy, and some of its records perhaps a second time",
+                    consequence="the new topic is read from its beginning, some of its records perhaps a second time",
                 )
-            self._choose_again(own, handover)
+                partition.topic_partitions = 0
+            self._begin_again(own, handover)
         if self.unpositioned and now >= self._reread_at:
             self._ask_again(now)
         self._identities.step(now)
@@ -133,15 +152,18 @@ class Assignment:
         place = partition.place
         return {"place": str(place), "offset": partition.ledger.last + 1, "policy": self._plan.reset_of(place.topic)}
 
-    def _choose_again(self, partitions: Sequence[Partition], handover: Handover) -> None:
-        """Their position is none any more: choose another, by policy, as a new epoch without a completion map.
+    def _begin_again(self, partitions: Sequence[Partition], handover: Handover) -> None:
+        """Their position is none any more: go on at the beginning, as a new epoch without a completion map.
 
         Raises NoPosition; SourceError leaves them unpositioned.
         """
-        places = [partition.place for partition in partitions]
+        starts = {
+            partition.place: _Start(at_end=False, topic_partitions=self._count(partition)) for partition in partitions
+        }
+        places = list(starts)
         handover.forget(handover.close_down(places))
         try:
-            positions = self._by_policy(places)
+            positions = self._begin(starts)
         except SourceError:
             self.unpositioned.update(dict.fromkeys(places))
             return
@@ -153,69 +175,142 @@ class Assignment:
     def _starts(self, places: Sequence[TopicPartition], timeout_s: float, now: float) -> dict[TopicPartition, Position]:
         """Where each begins, as a new epoch; those of which that cannot be said yet are left out. Raises NoPosition."""
         try:
-            committed = self._source.committed(places, timeout_s)
-            valid = {found.place: self._is_valid(found, now) for found in committed}
-            chosen = self._by_policy([place for place, is_valid in valid.items() if is_valid is False])
+            commits = self._source.committed([*places, *self._siblings(places)], timeout_s)
+            found = {commit.place: commit for commit in commits if commit.offset is not None}
+            belongs = {place: self._belongs(commit, now) for place, commit in found.items()}
+            starts = {place: self._start(place, found, belongs) for place in places if not belongs.get(place)}
+            self._say(places, found, belongs)
+            chosen = self._begin({place: start for place, start in starts.items() if start is not None})
         except SourceError as error:
             log.warning("committed_offsets_unknown", partitions=len(places), fault=error.fault, code=error.code)
             for place in places:
                 self._abandon(place)
             return {}
-        found = [self._resume(found, found.offset or 0) for found in committed if valid[found.place]]
-        return {position.place: position for position in (*chosen, *found)}
+        resumed = [self._resume(found[place]) for place in places if belongs.get(place)]
+        return {position.place: position for position in (*chosen, *resumed)}
 
-    def _is_valid(self, found: Committed, now: float) -> bool | None:
-        """Whether this commit says where to go on; None: that must be asked for first."""
-        if found.offset is None:
-            return False
-        written = completion.topic_of(found.metadata, offset=found.offset)
-        belongs = self._identities.belongs(found.place.topic, written, now)
+    def _siblings(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """The other partitions of topics that may be read from their end: their commits say which were added later."""
+        highest: dict[str, int] = {}
+        for place in places:
+            if self._plan.reset_of(place.topic) == "latest":
+                highest[place.topic] = max(highest.get(place.topic, 0), place.partition)
+        given = set(places)
+        return [
+            sibling
+            for topic, number in highest.items()
+            for other in range(max(number + 1, self._plan.partition_counts.get(topic, 0)))
+            if (sibling := TopicPartition(topic, other)) not in given
+        ]
+
+    def _belongs(self, commit: Committed, now: float) -> bool | None:
+        """Whether this commit is about the topic of today; None: that must be asked for first."""
+        place, topic_id = commit.place, _origin(commit).topic_id
+        doubt = self._doubts.pop(place, None)
+        since = doubt[1] if doubt is not None and doubt[0] == topic_id else now
+        belongs = self._identities.belongs(place.topic, topic_id, since)
         if belongs is None:
-            log.warning("topic_id_unknown", place=str(found.place), consequence="it waits until the brokers have told")
-        elif not belongs:
-            log.error(
-                "commit_of_a_topic_that_is_gone",
-                place=str(found.place),
-                offset=found.offset,
-                policy=self._plan.reset_of(found.place.topic),
-                consequence="the topic was deleted and made anew: it is read by policy, not from that offset",
-            )
+            self._doubts[place] = topic_id, since
         return belongs
 
-    def _resume(self, found: Committed, offset: int) -> Position:
-        place = found.place
+    def _start(
+        self,
+        place: TopicPartition,
+        found: Mapping[TopicPartition, Committed],
+        belongs: Mapping[TopicPartition, bool | None],
+    ) -> _Start | None:
+        """Where a partition without a valid commit begins; None: that cannot be said yet."""
+        if place in belongs and belongs[place] is None:
+            return None
+        if self._plan.reset_of(place.topic) != "latest":
+            return _Start(at_end=False, topic_partitions=0)
+        others = {other: good for other, good in belongs.items() if other.topic == place.topic}
+        if None in others.values():
+            return None
+        if False in others.values() or place.topic in self._identities.recreated:
+            return _Start(at_end=False, topic_partitions=0)  # the group has read the topic that had this name before
+        told = [self._recorded(found[other]) for other in others]
+        count = min((one for one in told if one is not None), default=self._first_count(place))
+        return _Start(at_end=place.partition < count, topic_partitions=count)
+
+    def _recorded(self, commit: Committed) -> int | None:
+        """The number of partitions in a commit that is about the topic of today."""
+        origin, known = _origin(commit), self._identities.ids.get(commit.place.topic, "")
+        return origin.partitions if not origin.topic_id or not known or origin.topic_id == known else None
+
+    def _first_count(self, place: TopicPartition) -> int:
+        """What is recorded where no commit of the group says otherwise."""
+        if self._plan.reset_of(place.topic) != "latest" or place.topic in self._identities.recreated:
+            return 0
+        return max(place.partition + 1, self._plan.partition_counts.get(place.topic, 0))
+
+    def _count(self, partition: Partition) -> int:
+        count = partition.topic_partitions
+        return self._first_count(partition.place) if count is None else count
+
+    def _say(
+        self,
+        places: Sequence[TopicPartition],
+        found: Mapping[TopicPartition, Committed],
+        belongs: Mapping[TopicPartition, bool | None],
+    ) -> None:
+        for place in places:
+            if place in belongs and belongs[place] is None:
+                log.warning("topic_id_unknown", place=str(place), consequence="it waits for the brokers' answer")
+            elif place in belongs and not belongs[place]:
+                log.error(
+                    "commit_of_a_topic_that_is_gone",
+                    place=str(place),
+                    offset=found[place].offset,
+                    policy=self._plan.reset_of(place.topic),
+                    consequence="the topic was deleted and created again: it is read from its beginning",
+                )
+
+    def _resume(self, found: Committed) -> Position:
+        place, offset = found.place, found.offset or 0
         topic_id = self._identities.ids.get(place.topic, "")
         resumed, said = completion.read(found.metadata, offset=offset, topic_id=topic_id)
         partition = self._ownership.begin(place, start=offset, resumed=resumed)
         partition.committed = (offset, found.metadata)
         partition.topic_id = topic_id
+        recorded = self._recorded(found)
+        partition.topic_partitions = self._first_count(place) if recorded is None else recorded
         self._probation.begin(partition, said, offset)
         return Position(place, offset)
 
-    def _by_policy(self, places: Sequence[TopicPartition]) -> list[Position]:
+    def _begin(self, starts: Mapping[TopicPartition, _Start]) -> list[Position]:
         """Raises NoPosition, and SourceError before anything has begun."""
-        resets = {place: self._plan.reset_of(place.topic) for place in places}
+        resets = {place: self._plan.reset_of(place.topic) for place in starts}
         refused = [place for place, reset in resets.items() if reset == "error"]
         if refused:
             raise NoPosition(
                 f"{refused[0]} has no valid committed offset for group {self._plan.group} and auto_offset_reset is"
                 " 'error'; commit a starting offset for the group, or choose earliest or latest."
             )
-        last = [place for place, reset in resets.items() if reset == "latest"]
-        ends = self._source.ends(last, REREAD_TIMEOUT_S) if last else {}
-        starts = {place: ends.get(place, BEGINNING) for place in places}
-        for place, start in starts.items():
-            partition = self._ownership.begin(place, start=start)
+        # With latest each start is committed at once: a restart must not take the partition for a new one.
+        numbered = [place for place, reset in resets.items() if reset == "latest"]
+        last = [place for place in numbered if starts[place].at_end]
+        first = [place for place in numbered if not starts[place].at_end]
+        offsets = dict(self._source.ends(last, REREAD_TIMEOUT_S)) if last else {}
+        if first:
+            offsets |= self._source.beginnings(first, REREAD_TIMEOUT_S)
+        positions = [Position(place, offsets.get(place, BEGINNING)) for place in starts]
+        for place, offset in ((position.place, position.offset) for position in positions):
+            partition = self._ownership.begin(place, start=offset)
             partition.topic_id = self._identities.ids.get(place.topic, "")
-            self._probation.begin(partition, "", start)
-            if place in ends:
-                # So that the start is committed: later records must not be skipped again.
+            partition.topic_partitions = starts[place].topic_partitions
+            self._probation.begin(partition, "", offset)
+            if place in offsets:
                 partition.committed = (BEGINNING, "")
                 self._committer.touch(partition)
-        return [Position(place, start) for place, start in starts.items()]
+        return positions
 
     def _abandon(self, place: TopicPartition) -> None:
         partition = self._ownership.get(place)
         if partition is not None:
             self._committer.forget(partition)
             self._ownership.end(partition)
+
+
+def _origin(commit: Committed) -> completion.Origin:
+    return completion.origin_of(commit.metadata, offset=commit.offset or 0)

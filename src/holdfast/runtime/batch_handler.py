@@ -15,8 +15,8 @@ from holdfast.core.sensitive import CardNumbers
 from holdfast.decode.annotation import decoder_for, element_of
 from holdfast.decode.signature import HandlerShape, positional
 from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall, Decode
-from holdfast.runtime.context import Context, Sends
-from holdfast.runtime.handler import FINISHES, refuse_awaitable, refuse_sensitive, wait, wait_async
+from holdfast.runtime.context import Context
+from holdfast.runtime.handler import refuse_awaitable, refuse_sensitive, wait, wait_async
 
 ContextOf = Callable[[Message, Run], Context]
 
@@ -69,11 +69,6 @@ class BatchContext(Sequence[Context]):
         """Whether the call has timed out, as `Context.abandoned`."""
         return self._run.abandoned
 
-    @property
-    def sends(self) -> list[Sends]:
-        """What this attempt has sent."""
-        return [context.sends for context in self._made.values() if context.sends is not None]
-
 
 class BatchHandler:
     """A function that takes a list, with everything known about it. Made before the consumer starts; raises
@@ -109,12 +104,12 @@ class BatchHandler:
             context = context_for(messages, run)
             try:
                 refuse_awaitable(function(values, context))
-            except FINISHES:
-                for sends in context.sends:
-                    wait(sends, run)
+            except BaseException as error:
+                if run.sends is not None:
+                    wait(run, error)
                 raise
-            for sends in context.sends:
-                wait(sends, run)
+            if run.sends is not None:
+                wait(run)
 
         return BatchCall(self._decode, call_plain if self.shape.context is None else call_with_context, self._lane_of)
 
@@ -129,12 +124,12 @@ class BatchHandler:
             context = context_for(messages, run)
             try:
                 await function(values, context)
-            except FINISHES:
-                for sends in context.sends:
-                    await wait_async(sends, run)
+            except BaseException as error:
+                if run.sends is not None:
+                    await wait_async(run, error)
                 raise
-            for sends in context.sends:
-                await wait_async(sends, run)
+            if run.sends is not None:
+                await wait_async(run)
 
         return AsyncBatchCall(
             self._decode, call_plain if self.shape.context is None else call_with_context, self._lane_of
@@ -147,6 +142,7 @@ class BatchHandler:
             return Context(message, run, group=group, logger=logger, sink=sink)
 
         def context_for(messages: Sequence[Message], run: Run) -> BatchContext:
+            run.sends = None
             return BatchContext(messages, run, context_of, group=group, logger=logger)
 
         return context_for

@@ -38,9 +38,9 @@ class BatchLanes:
         self._surplus: Run | None = None  # did not fit: the first part of the next batch
         self._due: float | None = None  # when what is gathered goes out, enough or not
         self._waited: set[Partition] = set()  # of which records were gathered before: they need not wait again
-        self._timers: Timers[Batch] = Timers()
-        self._again: deque[Batch] = deque()
         self._kept: OrderedSet[Batch] = OrderedSet()  # waiting, or about to run again
+        self._timers: Timers[Batch] = Timers(self._kept.__contains__)
+        self._again: deque[Batch] = deque()
         self.singly = False  # batches of one record, at once: one of them may be a killer
         self._owing: dict[Batch, Callable[[float], None]] = {}  # what happens when all that is done is committed
 
@@ -51,7 +51,7 @@ class BatchLanes:
         now = self._clock.monotonic()
         for owing in [owing for owing in self._owing if not owing.heads]:
             self._owing.pop(owing)(now)
-        self._again.extend(batch for batch in self._timers.due(now) if batch in self._kept)
+        self._again.extend(self._timers.due(now))
         batches: list[Run] = list(self._take_again(limit, now))
         while len(batches) < limit:
             batch = self._gather(now)
@@ -169,11 +169,14 @@ class BatchLanes:
         self._parts = self._without(self._parts, partition)
         if self._surplus is not None and not self._without([self._surplus], partition):
             self._surplus = None
+        emptied = 0
         for batch in [*self._kept, *self._owing]:
             batch.parts = self._without(batch.parts, partition)
             if not batch.parts:
+                emptied += 1
                 self._kept.discard(batch)
                 self._owing.pop(batch, None)
+        self._timers.dropped(emptied)
 
     def _without(self, parts: list[Run], partition: Partition) -> list[Run]:
         for part in parts:
@@ -206,6 +209,10 @@ class BatchLanes:
         self._lanes.release(holder)
         if isinstance(holder, Run) and holder.batch is not None and holder in holder.batch.heads:
             holder.batch.heads.remove(holder)
+
+    def waiting_behind(self, holder: Holder, *, full: bool) -> list[Partition]:
+        waiting = self._lanes.waiting_behind(holder, full=full)
+        return [*waiting, *(part.partition for part in self._parts)] if full else waiting
 
     def split(self, run: Run, now: float) -> Case:
         return self._lanes.split(run, now)

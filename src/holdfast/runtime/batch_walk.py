@@ -13,6 +13,7 @@ from holdfast.core.errors import BatchError
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
 from holdfast.observe.tally import BOUNDS_S, Tally
+from holdfast.runtime.flight_recorder import NO_SLOT, Slot
 from holdfast.runtime.walk import walk, walk_async
 
 Clock = Callable[[], float]
@@ -53,12 +54,13 @@ class AsyncBatchCall:
             raise own from own.__cause__
 
 
-def walk_batch(run: Run, batch: BatchCall, tally: Tally, clock: Clock) -> None:
+def walk_batch(run: Run, batch: BatchCall, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
     """As `walk`; a run that is no batch is a record on its own."""
     if not isinstance(run, Batch):
-        walk(run, batch.one, tally, clock)
+        walk(run, batch.one, tally, clock, slot)
         return
     begun = clock()
+    slot.begin_batch(run)
     try:
         values, messages = _chosen(run, batch.decode, batch.lane_of)
         if values:
@@ -66,14 +68,16 @@ def walk_batch(run: Run, batch: BatchCall, tally: Tally, clock: Clock) -> None:
             run.succeeded()
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
+    slot.end()
     _note(run, tally, clock() - begun)
 
 
-async def walk_batch_async(run: Run, batch: AsyncBatchCall, tally: Tally, clock: Clock) -> None:
+async def walk_batch_async(run: Run, batch: AsyncBatchCall, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
     if not isinstance(run, Batch):
-        await walk_async(run, batch.one, tally, clock)
+        await walk_async(run, batch.one, tally, clock, slot)
         return
     begun = clock()
+    slot.begin_batch(run)
     try:
         values, messages = _chosen(run, batch.decode, batch.lane_of)
         if values:
@@ -81,6 +85,7 @@ async def walk_batch_async(run: Run, batch: AsyncBatchCall, tally: Tally, clock:
             run.succeeded()
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
+    slot.end()
     _note(run, tally, clock() - begun)
 
 

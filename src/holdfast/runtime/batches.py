@@ -49,8 +49,9 @@ class Batches:
     """Finishes what went well, and looks for the record to blame for what did not.
 
     A retryable failure: the whole batch runs again after the delay. A final one: the search for the bad record, which
-    then is a case like any other; what lies behind the search is gathered anew. While it drains, nothing is judged any
-    more: the consumer is about to go.
+    then is a case like any other; what lies behind the search is gathered anew. If the handler or a downstream asks for
+    a longer wait than a lane should take, and there are retry topics, all of its records become cases. While it drains,
+    nothing is judged any more: the consumer is about to go.
     """
 
     def __init__(
@@ -75,6 +76,8 @@ class Batches:
     def returned(self, batch: Batch, now: float) -> None:
         """A worker handed back a batch."""
         failure, batch.failure = batch.failure, None
+        if failure is not None:
+            failure = self._cases.decisive(failure)
         bad: Bad = {}
         verdict: Verdict = verdicts.Done()
         if failure is not None or (batch.bad and batch.given is not None):  # else it never began
@@ -109,7 +112,11 @@ class Batches:
         if named:
             batch.named |= {members[given[index]]: error for index, error in named.items()}
             return verdicts.RetryAfter(0.0)
-        return self._judge(batch, failure, len(given), now)
+        verdict = self._judge(batch, failure, len(given), now)
+        if isinstance(verdict, verdicts.Move) and verdict.asked:
+            bad |= {members[index]: failure for index in given}
+            return verdicts.Done()
+        return verdict
 
     def _has_a_say(self, batch: Batch) -> bool:
         return DRAIN not in self._holds and any(self._ownership.is_current(part.partition) for part in batch.parts)
@@ -129,7 +136,8 @@ class Batches:
             case verdicts.Bury() | verdicts.Move():
                 count = len(batch.messages)
                 before = batch.search or Search(count, count, self._plan.atomic)
-                self._search_on(batch, before.failed(count), now)
+                asked_s = batch.found.retry_after_s if batch.found is not None else None
+                self._search_on(batch, before.failed(count), now, after_s=asked_s or 0.0)
             case verdicts.Halt(reason=reason):
                 self._lanes.put_back(batch.parts)
                 self._cases.halt(reason)
@@ -223,10 +231,12 @@ class Batches:
             "partitions": sorted({str(part.partition.place) for part in batch.parts}),
         }
 
-    def _search_on(self, batch: Batch, search: Search | None, now: float) -> None:
+    def _search_on(self, batch: Batch, search: Search | None, now: float, *, after_s: float = 0.0) -> None:
         batch.search = search
         if search is None:
             self._lanes.when_committed(batch, lambda _: self._lanes.put_back(batch.parts), now)
+        elif after_s > 0:
+            self._lanes.wait(batch, now + after_s)
         else:
             self._lanes.again(batch)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -48,6 +48,8 @@ class BuryingStatus:
     since: float | None = None
     """When the oldest of these was refused first, by the loop's clock."""
     why: str = ""
+    record: str = ""
+    """The oldest of these: topic, partition and offset."""
 
     @property
     def red(self) -> bool:
@@ -74,7 +76,7 @@ class Burying:
         self._group = group
         self._finished = finished
         self._spool = publisher.spool
-        self._timers: Timers[Case] = Timers()
+        self.timers: Timers[Case] = Timers(lambda case: not case.dropped)
         self._smaller: dict[Case, Outgoing] = {}
         self._refused: dict[Case, tuple[float, str]] = {}  # since when, and why the last time
         self._shut: dict[str, float] = {}  # topic → until when it is not tried
@@ -103,19 +105,16 @@ class Burying:
 
     def step(self, now: float) -> None:
         """Send again what has waited long enough."""
-        for case in self._timers.due(now):
-            if not case.dropped:
-                self._publish(case)
+        for case in self.timers.due(now):
+            self._publish(case)
 
     def next_in(self, now: float) -> float:
         """Seconds until something is due."""
-        return self._timers.next_in(now)
+        return self.timers.next_in(now)
 
     def status(self) -> BuryingStatus:
         """The loop thread's own view; a copy that others may look at."""
-        refused = list(self._refused.values())
-        since, why = min(refused, default=(None, ""))
-        return BuryingStatus(len(self.settling), len(refused), since, why)
+        return status_of(len(self.settling), self._refused)
 
     def settled(self, word: Settled, now: float) -> None:
         """The sink or the spool answered: finished, or go on trying; the handler does not run again."""
@@ -173,7 +172,7 @@ class Burying:
         self._refused[case] = (since, str(error))
         delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(max(0, case.publishes - 1), 10))
         self._say_refused(event, case, error, **fields, backoff_delay_ms=round(delay_s * 1000))
-        self._timers.add(now + delay_s, case)
+        self.timers.add(now + delay_s, case)
 
     def _say_refused(self, event: str, case: Case, error: SinkError | SpoolError, **fields: object) -> None:
         log.error(event, **told(case, self._group), error=str(error), **fields)
@@ -181,6 +180,17 @@ class Burying:
     def _done(self, case: Case, where: Where, receipt: Receipt | None = None) -> None:
         self.drop(case)
         self._finished(case, where, receipt)
+
+
+def status_of(settling: int, refused: Mapping[Case, tuple[float, str]]) -> BuryingStatus:
+    """`refused`: since when, and why the last time."""
+    if not refused:
+        return BuryingStatus(settling)
+    case, (since, why) = min(refused.items(), key=lambda item: item[1])
+    record = original(case.message)
+    return BuryingStatus(
+        settling, len(refused), since, why, f"{record.topic()}[{record.partition()}] offset {record.offset()}"
+    )
 
 
 def told(case: Case, group: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from holdfast.core import verdicts
 from holdfast.core.classification import Classification, classify
-from holdfast.core.errors import Crashed, SinkError
+from holdfast.core.errors import BatchError, Crashed, SinkError
 from holdfast.core.judge import judge
 from holdfast.core.partitions import Partition
 from holdfast.core.ports import Clock, Mailbox, Receipt
@@ -61,7 +61,7 @@ class Cases:
         self._finished = finished
         self.halt = halt
         self._policies = RetryPolicies(plan.retry, plan.retry_by_error)
-        self._timers: Timers[Case] = Timers()
+        self._timers: Timers[Case] = Timers(lambda case: not case.dropped)
         self.ready: deque[Case] = deque()
         self.burying = Burying(publisher, mailbox, group=plan.group, finished=self._buried)
         self.settling = self.burying.settling
@@ -80,6 +80,7 @@ class Cases:
     def failed(self, case: Case, error: BaseException, now: float) -> None:
         """An attempt failed: decide, and begin what was decided."""
         wall = self._clock.wall()
+        error = self.decisive(error)
         case.note(Attempt(wall, type(error).__name__))
         guards = self._guards
         found, verdict = self.weigh(
@@ -136,6 +137,18 @@ class Cases:
         else:
             self.ready.append(case)
 
+    def decisive(self, error: BaseException) -> BaseException:
+        """What the attempt is judged by: a failed send replaces what the handler raised, unless that halts the app."""
+        raised = error.raised if isinstance(error, SinkError) else None
+        if raised is None:
+            return error
+        several = raised.errors.values() if isinstance(raised, BatchError) else (raised,)
+        return raised if any(self._classify(each).kind == "halt" for each in several) else error
+
+    def _classify(self, error: BaseException) -> Classification:
+        plan, wall = self._plan, self._clock.wall()
+        return classify(error, plan.rules, unknown=plan.unknown_errors, not_found=plan.not_found, now_wall=wall)
+
     def weigh(
         self,
         error: BaseException,
@@ -146,8 +159,7 @@ class Cases:
         moved: int | None = None,
     ) -> tuple[Classification, Verdict]:
         """What the rules say of an error, and what the judge makes of it."""
-        plan, wall = self._plan, self._clock.wall()
-        found = classify(error, plan.rules, unknown=plan.unknown_errors, not_found=plan.not_found, now_wall=wall)
+        plan, found = self._plan, self._classify(error)
         verdict = judge(
             error,
             found=found,
@@ -219,9 +231,7 @@ class Cases:
             self._guards.step(now)
         self.burying.step(now)
         self.moving.step(now)
-        for case in self._timers.due(now):
-            if not case.dropped:
-                self.ready.append(case)
+        self.ready.extend(self._timers.due(now))
 
     def next_in(self, now: float) -> float:
         """Seconds until a wait is over. What is ready already waits for room or for a hold to go, not for time."""
@@ -237,7 +247,17 @@ class Cases:
             self.burying.drop(case)
             self.moving.drop(case)
         partition.cases.clear()
+        self.release_dropped(len(dropped))
         return dropped
+
+    def release_dropped(self, count: int) -> None:
+        """So many cases were dropped: let go of them, for each keeps its record in memory."""
+        for timers in (self._timers, self.burying.timers, self.moving.timers):
+            timers.dropped(count)
+        if count and self.ready:
+            kept = [case for case in self.ready if not case.dropped]
+            self.ready.clear()
+            self.ready.extend(kept)
 
     def take_ready(self, limit: int) -> list[Case]:
         """Cases to run now, at most `limit`; those whose partition is held stay."""

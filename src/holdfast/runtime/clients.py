@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.kafka import Connection, Consuming
+from dataclasses import replace
+
+from holdfast.kafka import Connection, Consuming, KafkaSource, source_properties
+from holdfast.runtime.preflight import Ground
 from holdfast.settings import ConsumerSettings, KafkaSettings
 
 
@@ -27,7 +30,7 @@ def consuming_of(own: ConsumerSettings) -> Consuming:
     return Consuming(
         group=own.group,
         group_instance_id=own.group_instance_id,
-        group_protocol=own.group_protocol,
+        group_protocol="classic" if own.group_protocol == "auto" else own.group_protocol,
         assignor=own.assignor or "cooperative-sticky",
         session_timeout_ms=own.timings.session_timeout_ms or 0,
         heartbeat_interval_ms=own.timings.heartbeat_interval_ms or 0,
@@ -37,3 +40,12 @@ def consuming_of(own: ConsumerSettings) -> Consuming:
         fetch_max_wait_ms=own.fetch_max_wait_ms,
         client_queue_bytes=own.buffer.client_queue_bytes,
     )
+
+
+def source_of(own: ConsumerSettings, kafka: KafkaSettings, ground: Ground) -> KafkaSource:
+    """The consuming client of a consumer, with the group protocol that its settings and the cluster allow."""
+    connection, consuming = connection_of(kafka), consuming_of(own)
+    if own.group_protocol != "auto" or ground.embedded:
+        return KafkaSource(source_properties(connection, consuming))
+    newer = replace(consuming, group_protocol="consumer")
+    return KafkaSource(source_properties(connection, newer), classic=source_properties(connection, consuming))

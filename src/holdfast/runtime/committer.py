@@ -14,11 +14,9 @@ from holdfast.core.ports import BEGINNING, CommitOutcome, Position, Source
 from holdfast.core.records import TopicPartition
 from holdfast.observe.logs import get_logger
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.refusals import OF_ONE_PARTITION, Refusals
 
 log = get_logger("holdfast.commit")
-
-SPIN_S = 5e-3
-"""A commit takes half a millisecond on a good day; for this long the loop polls for its answer without a pause."""
 
 GATHER_S = 0.3e-3
 """Lanes that finish this close together share a request: it costs the broker more than the wait costs them."""
@@ -60,6 +58,9 @@ class Committer:
         self._not_before = float("-inf")
         self._gather_until: float | None = None
         self._pressed = False  # somebody cannot go on before the next commit
+        self._singly: dict[TopicPartition, Partition] = {}  # one of them was refused: each gets a request of its own
+        self._refusals = Refusals()
+        self._retried = False  # the last request was a retry of a refused partition: the others go first now
         self._room = METADATA_LIMIT  # for metadata, as far as the broker is known to take it
         self.fatal: SourceError | None = None
         self.commits = 0
@@ -74,9 +75,9 @@ class Committer:
     def under_way(self) -> bool:
         return bool(self._sent)
 
-    def spinning(self, now: float) -> bool:
-        """Whether somebody waits for an answer that should be here any moment."""
-        return self.each and bool(self._sent) and now - self._sent_at < SPIN_S
+    def waited(self, now: float) -> float:
+        """How long the request under way has been on its way."""
+        return now - self._sent_at
 
     def tripped(self, now: float) -> bool:
         """Only while something waits to be committed: once that is not ours any more, no commit would ever end it."""
@@ -89,7 +90,7 @@ class Committer:
         committed.
         """
         self._finished += records
-        self._dirty[partition.place] = partition
+        self._mark_dirty(partition)
         if self.each:
             partition.awaiting.append(holder)
             self._lanes.ready(partition)  # its window may have moved: others need not wait for the answer
@@ -98,21 +99,44 @@ class Committer:
 
     def touch(self, partition: Partition) -> None:
         """Commit this partition's position although nothing of it was finished."""
-        self._dirty[partition.place] = partition
+        self._mark_dirty(partition)
 
     def press(self, partition: Partition) -> None:
         """As `touch`, and soon: records of this partition wait for it."""
+        if self._mark_dirty(partition):
+            self._pressed = True
+
+    def _mark_dirty(self, partition: Partition) -> bool:
+        """A refused partition is retried at its own time. Returns whether the next request includes this one."""
+        if self._refusals and partition.place in self._refusals:
+            return False
         self._dirty[partition.place] = partition
-        self._pressed = True
+        return True
 
     def step(self, now: float, *, others_soon: bool) -> None:
         """Send what is due, if nothing is under way. `others_soon`: more results are a moment away and may share it."""
-        if self._sent or not self._dirty or now < self._not_before:
+        if self._sent or now < self._not_before:
             return
-        if self.each and others_soon and now < self._gathered_by(now):
+        if self._singly:
+            self._send_singly(now)
             return
-        if self.each or self._pressed or self._is_time(now):
+        refused = self._refusals.due(now) if self._refusals else None
+        if self._dirty and (refused is None or self._retried) and self._is_due(now, others_soon=others_soon):
+            self._retried = False
             self._send(now, list(self._dirty.values()))
+        elif refused is not None:
+            self._retried = True
+            self._send(now, [refused])
+
+    def _is_due(self, now: float, *, others_soon: bool) -> bool:
+        if self.each and others_soon and now < self._gathered_by(now):
+            return False
+        return self.each or self._pressed or self._is_time(now)
+
+    def _send_singly(self, now: float) -> None:
+        """One of those whose common request was refused."""
+        place = next(iter(self._singly))
+        self._send(now, [self._singly.pop(place)])
 
     def _is_time(self, now: float) -> bool:
         return self._finished >= self._policy.every_records or now - self._last_at >= self._policy.every_s
@@ -124,24 +148,46 @@ class Committer:
 
     def due_in(self, now: float) -> float:
         """Seconds until `step` may have something to send."""
-        if self._sent or not self._dirty:
+        if self._sent:
             return float("inf")
-        soon = self.each or self._pressed
-        due = self._gather_until or now if soon else self._last_at + self._policy.every_s
+        due = self._refusals.next_at() if self._refusals else float("inf")
+        if self._dirty:
+            soon = self.each or self._pressed or self._singly
+            due = min(due, self._gather_until or now if soon else self._last_at + self._policy.every_s)
         return max(0.0, due - now, self._not_before - now)
 
     def push(self, now: float, partitions: Iterable[Partition]) -> None:
-        """Send what these partitions have, due or not: they are about to go."""
+        """Send what these partitions have, due or not, in one request: they are about to go."""
         if not self._sent:
-            self._send(now, [partition for partition in partitions if partition.place in self._dirty])
+            self._send(now, [partition for partition in partitions if self.owes(partition)])
 
     def drain(self, now: float) -> None:
-        """Send everything, if nothing is under way and no failure is being waited out: the consumer is about to go."""
-        if now >= self._not_before:
+        """Send everything, if nothing is under way and no failure is being waited out: the consumer is about to go.
+
+        Refused partitions are tried once more, one by one.
+        """
+        if self._sent or now < self._not_before:
+            return
+        if self._singly:
+            self._send_singly(now)
+        elif self._dirty:
             self.push(now, list(self._dirty.values()))
+        elif (refused := self._refusals.untried()) is not None:
+            self._send(now, [refused])
 
     def owes(self, partition: Partition) -> bool:
         """Whether something of this partition is finished and not confirmed."""
+        return partition.place in self._refusals or self._is_pending(partition)
+
+    def is_refused(self, partition: Partition) -> bool:
+        """Whether the broker refuses commits of this partition, and only of it."""
+        return partition.place in self._refusals
+
+    def is_awaited(self, partition: Partition) -> bool:
+        """While the consumer drains: whether a commit of this partition may still be confirmed."""
+        return self._is_pending(partition) or self._refusals.awaits(partition)
+
+    def _is_pending(self, partition: Partition) -> bool:
         return partition.place in self._dirty or partition.place in self._sent
 
     def _send(self, now: float, partitions: list[Partition]) -> None:
@@ -150,7 +196,8 @@ class Committer:
         self._gather_until = None
         self._pressed = False
         for partition in partitions:
-            del self._dirty[partition.place]
+            self._dirty.pop(partition.place, None)
+            self._singly.pop(partition.place, None)
             position = self._position(partition)
             if position is None:
                 self._release(partition.awaiting)
@@ -170,8 +217,9 @@ class Committer:
         guard = self._guard(partition, finished.base)
         # Not of the topic that has the name by now: of one made anew, these offsets say nothing.
         topic_id = partition.topic_id or self._topic_ids.get(partition.place.topic, "")
-        said = finished or guard or topic_id
-        metadata = encode(finished, topic_id=topic_id, guard=guard, limit=self._room) if said else ""
+        count = partition.topic_partitions
+        said = finished or guard or topic_id or count is not None
+        metadata = encode(finished, topic_id=topic_id, partitions=count, guard=guard, limit=self._room) if said else ""
         if (finished.base, metadata) == partition.committed:
             self._stored(partition)
             return None
@@ -197,6 +245,8 @@ class Committer:
                 part.partition.committed = (part.position.offset, part.position.metadata)
                 part.partition.ledger.trim()
                 part.partition.holds.discard(REBALANCE)
+                if self._refusals and self._refusals.resolve(part.partition, now):
+                    self._dirty[position.place] = part.partition  # more may have finished meanwhile
                 self._stored(part.partition)
             if part is not None:
                 self._release(part.holders)
@@ -215,8 +265,10 @@ class Committer:
     def _failed(self, sent: dict[TopicPartition, _Sent], outcome: CommitOutcome, now: float) -> None:
         self.failed += 1
         self._pressed = True  # somebody may be waiting for it
+        # If the broker refused one partition, a client may report its error for all of the request.
+        exact = bool(outcome.confirmed) or len(sent) == 1
         errors = {position.place: error for position, error in outcome.failed}
-        rebalancing, refused = False, 0
+        passing, rebalancing, too_large = False, False, 0
         for place, part in sent.items():  # whatever was not confirmed is not committed
             if not part.partition.live:
                 continue
@@ -225,6 +277,9 @@ class Committer:
             self._dirty[place] = part.partition
             error = errors.get(place)
             fault = error.fault if error else Fault.RETRY
+            if fault in OF_ONE_PARTITION and not exact:
+                self._singly[place] = part.partition
+                continue
             log.warning(
                 "commit_failed",
                 place=str(place),
@@ -237,13 +292,20 @@ class Committer:
             elif fault is Fault.REBALANCING:
                 rebalancing = True
                 part.partition.holds.add(REBALANCE)
-            elif fault is Fault.TOO_LARGE:
-                refused = max(refused, len(part.position.metadata))
-        if refused:
-            self._say_less(refused)
+            elif fault is Fault.TOO_LARGE and part.position.metadata:
+                too_large = max(too_large, len(part.position.metadata))
+            elif fault in OF_ONE_PARTITION or place in self._refusals:
+                del self._dirty[place]
+                self._refusals.add(part.partition, error.code if error else "", now)
+            else:
+                passing = True
+        if self._singly and not exact:
+            log.warning("commit_refused_for_some", partitions=len(self._singly), consequence="each is committed alone")
+        if too_large:
+            self._say_less(too_large)
         elif rebalancing:  # the next callback will say when; this is for the case that none comes
             self._not_before = now + REBALANCE_BACKOFF_S
-        else:
+        elif passing:
             self._failures += 1
             self._not_before = now + min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
 
@@ -269,6 +331,8 @@ class Committer:
     def forget(self, partition: Partition) -> None:
         """Not ours any more: nothing of it is committed, nobody waits for it."""
         self._dirty.pop(partition.place, None)
+        self._singly.pop(partition.place, None)
+        self._refusals.forget(partition)
         self._release(partition.awaiting)
         partition.awaiting = []
         sent = self._sent.get(partition.place)

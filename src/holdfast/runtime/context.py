@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,21 +15,40 @@ from holdfast.core.ports import Outgoing, Receipt, Sink
 from holdfast.core.records import Headers, Message, read_headers
 from holdfast.core.runs import Run
 
+_first_send = threading.Lock()
+"""Held while the first send of an attempt creates its `Sends`: a handler may send from several threads of its own."""
+
 
 class Sends:
-    """What one attempt has sent, and whether all of it was acknowledged. Any thread may answer."""
+    """What one attempt has sent, and whether all of it was acknowledged. Any thread may send and answer.
 
-    __slots__ = ("_failure", "_lock", "_notify", "_pending")
+    Implements `core.ports.Sends`.
+    """
+
+    __slots__ = ("_closed", "_failure", "_lock", "_notify", "_pending")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pending = 0
         self._failure: SinkError | None = None
-        self._notify: Any = None
+        self._notify: Callable[[], object] | None = None
+        self._closed = False
 
-    def begin(self) -> None:
+    @classmethod
+    def of(cls, run: Run) -> Sends:
+        """Those of the attempt in hand."""
+        with _first_send:
+            sends = run.sends
+            if not isinstance(sends, Sends):
+                sends = run.sends = cls()
+            return sends
+
+    def begin(self) -> bool:
+        """One more is about to be sent. False: it is too late for that."""
         with self._lock:
-            self._pending += 1
+            if not self._closed:
+                self._pending += 1
+            return not self._closed
 
     def delivered(self, outcome: Receipt | SinkError) -> None:
         with self._lock:
@@ -40,25 +59,35 @@ class Sends:
         if notify is not None:
             notify()
 
-    def wait(self) -> None:
-        """Block until everything is answered. Raises the first SinkError."""
+    def wait(self) -> SinkError | None:
+        """Block until everything is answered, or closed. Returns the first failure."""
         answered = threading.Event()
         if self._when_answered(answered.set):
             answered.wait()
-        if self._failure is not None:
-            raise self._failure
+        return self._failure
 
-    async def wait_async(self) -> None:
+    async def wait_async(self) -> SinkError | None:
+        """Wait until everything is answered, or closed. Returns the first failure."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         if self._when_answered(lambda: loop.call_soon_threadsafe(answered.set)):
             await answered.wait()
-        if self._failure is not None:
-            raise self._failure
+        return self._failure
 
-    def _when_answered(self, notify: Any) -> bool:
+    def close(self, answered: Callable[[SinkError | None], None]) -> None:
+        """See the port. Who waits for them does not any more."""
         with self._lock:
-            if self._pending == 0:
+            self._closed = True
+            waiter, self._notify = self._notify, lambda: answered(self._failure)
+            pending = self._pending
+        if waiter is not None:
+            waiter()
+        if pending == 0:
+            answered(self._failure)
+
+    def _when_answered(self, notify: Callable[[], object]) -> bool:
+        with self._lock:
+            if self._pending == 0 or self._closed:
                 return False
             self._notify = notify
             return True
@@ -72,13 +101,12 @@ class Context:
     `timestamp_ms` and `headers` are the original's, and `attempt` counts on.
     """
 
-    __slots__ = ("_message", "_run", "_sends", "_sink", "attempt", "group", "logger")
+    __slots__ = ("_message", "_run", "_sink", "attempt", "group", "logger")
 
     def __init__(self, message: Message, run: Run, *, group: str, logger: logging.Logger, sink: Sink) -> None:
         self._message = message
         self._run = run
         self._sink = sink
-        self._sends: Sends | None = None
         self.attempt = run.attempt
         self.group = group
         self.logger = logger
@@ -131,26 +159,21 @@ class Context:
         headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
         """Produce a record. Returns at once; the record being handled counts as finished only when this one is
-        acknowledged by all in-sync replicas. If it is not, the attempt has failed and the handler runs again.
+        acknowledged by all in-sync replicas, whatever the handler returns or raises. If it is not, the attempt has
+        failed with the error of the send, whatever the handler raised (except for Halt), and the handler runs again.
 
         `value` may be bytes, str, None, or anything that JSON can say (pydantic models, dataclasses and structs too).
         Raises Abandoned, and sends nothing, if the record has timed out.
         """
-        if self._run.abandoned:
+        outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), _pairs(headers))
+        sends = Sends.of(self._run)
+        # The loop sets `abandoned` and then closes what it finds. So this is asked when it can find them.
+        if self._run.abandoned or not sends.begin():
             raise Abandoned(
                 f"{self.topic}[{self.partition}] offset {self.offset} has timed out and is given up, so nothing more is"
                 " sent for it; end the handler, or raise its timeout_s."
             )
-        if self._sends is None:
-            self._sends = Sends()
-        outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), _pairs(headers))
-        self._sends.begin()
-        self._sink.send(outgoing, self._sends.delivered)
-
-    @property
-    def sends(self) -> Sends | None:
-        """What this attempt has sent, if anything."""
-        return self._sends
+        self._sink.send(outgoing, sends.delivered)
 
 
 def to_bytes(value: Any) -> bytes | None:

@@ -11,9 +11,20 @@ DRAIN: Final = "drain"
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Word to the loop: start nothing new, finish what runs, be gone by `deadline` (monotonic)."""
+    """Word to the loop: start nothing new, finish what runs, be gone by `deadline` (monotonic).
+
+    `leave`: give up the place in the group also if it is a static member's, for it does not come back.
+    """
 
     deadline: float
+    leave: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HaltApp:
+    """Word to the loop: the app is to stop, as by a verdict, although no record is to blame."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

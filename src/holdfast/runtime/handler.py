@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
-from holdfast.core.errors import Discard, Halt, Reject
+from holdfast.core.errors import Halt, SinkError
 from holdfast.core.ports import Sink
 from holdfast.core.records import Message, read_headers
 from holdfast.core.runs import Run
@@ -18,9 +19,6 @@ from holdfast.runtime.context import Context, Sends
 from holdfast.runtime.walk import AsyncCall, Call
 
 Decode = Callable[[bytes | None], Any]
-
-FINISHES = (Discard, Reject)
-"""With these a handler finishes its record by its own word, so what it sent before must be acknowledged, too."""
 
 
 class Handler:
@@ -94,14 +92,14 @@ class Handler:
             context = context_for(message, run)
             try:
                 result = function(decode(message.value()), context)
-            except FINISHES:
-                if context.sends is not None:
-                    wait(context.sends, run)
+                if result is not None:
+                    refuse_awaitable(result)
+            except BaseException as error:
+                if run.sends is not None:
+                    wait(run, error)
                 raise
-            if result is not None:
-                refuse_awaitable(result)
-            if context.sends is not None:
-                wait(context.sends, run)
+            if run.sends is not None:
+                wait(run)
 
         return call_with_context
 
@@ -119,12 +117,12 @@ class Handler:
             context = context_for(message, run)
             try:
                 await function(decode(message.value()), context)
-            except FINISHES:
-                if context.sends is not None:
-                    await wait_async(context.sends, run)
+            except BaseException as error:
+                if run.sends is not None:
+                    await wait_async(run, error)
                 raise
-            if context.sends is not None:
-                await wait_async(context.sends, run)
+            if run.sends is not None:
+                await wait_async(run)
 
         return call_with_context
 
@@ -132,26 +130,53 @@ class Handler:
         group, logger = self._group, self._logger
 
         def context_for(message: Message, run: Run) -> Context:
+            run.sends = None
             return Context(message, run, group=group, logger=logger, sink=sink)
 
         return context_for
 
 
-def wait(sends: Sends, run: Run) -> None:
-    """The handler is over: its time does not go on while the broker takes its own."""
+def wait(run: Run, error: BaseException | None = None) -> None:
+    """Block until everything that the attempt sent is answered: a rule may finish its record, whatever it ended with.
+
+    `error` is what the handler raised. Raises the error of a failed send instead. The handler is over: its time does
+    not go on while the broker takes its own.
+    """
     run.sending = True
     try:
-        sends.wait()
+        failure = Sends.of(run).wait()
     finally:
         run.sending = False
+    if failure is not None:
+        _replace(error, failure)
 
 
-async def wait_async(sends: Sends, run: Run) -> None:
+async def wait_async(run: Run, error: BaseException | None = None) -> None:
+    """As `wait`. A cancellation that was not asked for does not end the wait; it is a failure when that is over."""
+    if isinstance(error, GeneratorExit):
+        return  # the event loop is gone, and a coroutine that is being closed must not await
+    sends, cancelled = Sends.of(run), None
     run.sending = True
     try:
-        await sends.wait_async()
+        while True:
+            try:
+                failure = await sends.wait_async()
+                break
+            except asyncio.CancelledError as other:
+                if run.abandoned:
+                    raise
+                cancelled = other
     finally:
         run.sending = False
+    if failure is not None:
+        _replace(error, failure)
+    if cancelled is not None and error is None:
+        raise cancelled
+
+
+def _replace(error: BaseException | None, failure: SinkError) -> NoReturn:
+    failure.raised = error
+    raise failure
 
 
 def refuse_sensitive(policy: CardNumbers, message: Message) -> None:

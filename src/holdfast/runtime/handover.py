@@ -57,8 +57,10 @@ class Handover:
     def drop_waiting(self, partition: Partition) -> None:
         """Cases that only wait for their next attempt are left to whoever owns the partition next."""
         running = {run.case for run in partition.running}
-        for case in [case for case in partition.cases if case not in running and case not in self._cases.settling]:
+        waiting = [case for case in partition.cases if case not in running and case not in self._cases.settling]
+        for case in waiting:
             self.drop(case)
+        self._cases.release_dropped(len(waiting))
 
     def drop(self, case: Case) -> None:
         """Unfinished, and not ours to finish: whoever owns the partition next begins it anew."""
@@ -69,21 +71,38 @@ class Handover:
     def commit_now(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> None:
         """Inside a callback: commit what these partitions have, and wait for the answer until the deadline.
 
-        It is sent even when time is up: that takes none, and what is finished is not thrown away.
+        It is sent even when time is up: that takes none, and what is finished is not thrown away. Refused partitions
+        are tried last and together, so that no other partition waits for them.
         """
-        sent = 0
         self._take_stock(partitions)
         self.sign_off(partitions)
-        while any(self._committer.owes(partition) for partition in partitions):
+        refused = [partition for partition in partitions if self._committer.is_refused(partition)]
+        self._commit([partition for partition in partitions if partition not in refused], clock, deadline)
+        if any(map(self._committer.is_awaited, refused)):  # else a drain has tried them for the last time
+            now = clock.monotonic()
+            self._committer.push(now, refused)
+            self._source.serve(max(0.0, min(SERVE_S, deadline - now)))
+            self._commit([one for one in refused if not self._committer.is_refused(one)], clock, deadline)
+        self._log_unconfirmed([one for one in partitions if self._committer.is_refused(one)])
+
+    def _commit(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> None:
+        """One that turns out to be refused meanwhile has been tried, and is not waited for."""
+        sent = 0
+        while owing := [one for one in partitions if self._committer.owes(one) and not self._committer.is_refused(one)]:
             now = clock.monotonic()
             if not self._committer.under_way and sent < SENDS:
                 sent += 1
-                self._committer.push(now, partitions)
+                self._committer.push(now, owing)
             elif now >= deadline or not self._committer.under_way:
-                log.warning("revoked_before_commit_was_confirmed", partitions=[str(one.place) for one in partitions])
+                self._log_unconfirmed(owing)
                 return
             else:
                 self._source.serve(min(SERVE_S, deadline - now))
+
+    def _log_unconfirmed(self, partitions: Sequence[Partition]) -> None:
+        owing = [str(one.place) for one in partitions if self._committer.owes(one)]
+        if owing:
+            log.warning("revoked_before_commit_was_confirmed", partitions=owing)
 
     def sign_off(self, partitions: Iterable[Partition]) -> None:
         """The process is alive and lets go of these: whoever owns them next must not take it for dead."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from holdfast.core.ports import Mailbox
 from holdfast.core.runs import Run
 from holdfast.observe.tally import Tallies
+from holdfast.runtime.flight_recorder import NO_SLOT, FlightRecorder, Slot
 from holdfast.runtime.walk import Call, walk
 
 HANG_S = 0.02
@@ -36,16 +37,25 @@ class Inline:
     `_turn` counts the threads that have driven; it changes hands under the lock. `walk` is the driver's.
     """
 
-    def __init__(self, call: Call, mailbox: Mailbox, tallies: list[Tallies], *, name: str) -> None:
+    def __init__(
+        self,
+        call: Call,
+        mailbox: Mailbox,
+        tallies: list[Tallies],
+        *,
+        name: str,
+        recorder: FlightRecorder | None = None,
+    ) -> None:
         self._call = call
         self._mailbox = mailbox
         self._tallies = tallies
         self._name = name
+        self._recorder = recorder
         self._lock = threading.Lock()
         self._awake = threading.Event()
         self._since: float | None = None
-        self._spare: list[Tallies] = []  # of threads that have driven and are back from their handlers
-        self._tally = self._new_tally()
+        self._spare: list[tuple[Tallies, Slot]] = []  # of threads that have driven and are back from their handlers
+        self._own = self._new()
         self._drive: Callable[[], None] | None = None
         self._turn = 0
         self.takeovers = 0
@@ -57,23 +67,25 @@ class Inline:
 
     def walk(self, run: Run) -> None:
         """Call the handler for the records of the run, here and now. Raises Superseded if that took too long."""
-        turn, tally = self._turn, self._tally
+        turn, own = self._turn, self._own
+        tally, slot = own
         self._since = time.monotonic()
         if not self._awake.is_set():
             self._awake.set()
-        walk(run, self._call, tally[run.partition.place.topic], time.perf_counter)
+        walk(run, self._call, tally[run.partition.place.topic], time.perf_counter, slot)
         with self._lock:
             if self._turn == turn:
                 self._since = None
                 return
-            self._spare.append(tally)
+            self._spare.append(own)
         self._mailbox.post(run)
         raise Superseded
 
-    def _new_tally(self) -> Tallies:
+    def _new(self) -> tuple[Tallies, Slot]:
+        """What a thread that drives writes to: its counts, and what it has in hand."""
         tally = Tallies()
         self._tallies.append(tally)
-        return tally
+        return tally, NO_SLOT if self._recorder is None else self._recorder.slot()
 
     def _watch_from_a_new_thread(self) -> None:
         threading.Thread(target=self._watch, name=f"{self._name}-watch-{self.takeovers}", daemon=True).start()
@@ -102,5 +114,5 @@ class Inline:
             self._turn += 1
             self.takeovers += 1
             # The old one still belongs to the thread that hangs.
-            self._tally = self._spare.pop() if self._spare else self._new_tally()
+            self._own = self._spare.pop() if self._spare else self._new()
             return True

@@ -21,13 +21,22 @@ SWEEPS = 4
 POLL_AT_LEAST_S = 0.1
 """However full the buffers are, the client is polled this often: callbacks and membership need it."""
 
+IN_LANES = 4
+"""So many times `buffer.records` may wait in lanes, behind others of their key: while some keys wait for a retry, the
+others go on for longer than the buffer alone would let them.
+"""
+
 FULL = "full"
 
 
 class Intake:
     """Sweeps the client while there is room; pauses partitions that stay full and resumes them at the low marks.
 
-    A partition holds at most twice its quota plus one sweep: beyond twice the quota it is paused at once.
+    A partition holds at most twice its quota plus one sweep: beyond twice the quota it is paused at once. The quota of
+    bytes is for all that is not finished; that of records is for the buffer, and `IN_LANES` times that for what waits
+    in lanes. Records in hand, and those that wait for a retry of their own, count by their bytes alone: there are at
+    most as many as workers take, and as the window has offsets. Nothing that is unfinished waits for more to be read,
+    so a partition that is full gets empty, whatever holds its lanes.
     """
 
     def __init__(self, source: Source, ownership: Ownership, lanes: Lanes, plan: Plan, clock: Clock) -> None:
@@ -67,7 +76,7 @@ class Intake:
             if message is None:
                 return False
             self._route([message])
-        elif not self._has_room() and now - self._polled_at < POLL_AT_LEAST_S:
+        elif not self.has_room and now - self._polled_at < POLL_AT_LEAST_S:
             return False
         self._polled_at = max(now, self._polled_at)
         self._more = True
@@ -85,13 +94,19 @@ class Intake:
         """Whether the client has more, and there is room for it."""
         return self._more and not self._full
 
-    def spin(self, now: float) -> None:
-        """Serve callbacks at once: somebody waits for a commit."""
+    @property
+    def has_room(self) -> bool:
+        """Whether a partition may take more."""
+        return len(self._full) < len(self._ownership)
+
+    def serve(self, now: float, timeout_s: float) -> bool:
+        """Wait for the answer to a commit, however full the buffers are. Whether a record arrived: one at most."""
         self._mind_the_marks(now)
         self._polled_at = now
-        message = self._source.poll(0)
+        message = self._source.poll(timeout_s)
         if message is not None:
             self._route([message])
+        return message is not None
 
     def close(self) -> None:
         """Take nothing more in."""
@@ -140,16 +155,28 @@ class Intake:
         if self._is_full(partition):
             self._full.setdefault(partition.place, partition)
 
-    def _is_full(self, partition: Partition) -> bool:
-        return len(partition.buffer) >= self._policy.records or partition.held_bytes >= self._policy.bytes
+    def _is_full(self, partition: Partition, times: int = 1) -> bool:
+        """Whether it holds so many times its quota, or more."""
+        records = times * self._policy.records
+        return (
+            len(partition.buffer) >= records
+            or partition.in_lanes >= IN_LANES * records
+            or partition.held_bytes >= times * self._policy.bytes
+        )
 
-    def _has_room(self) -> bool:
-        return len(self._full) < len(self._ownership)
+    def _is_low(self, partition: Partition) -> bool:
+        """Whether reading may go on. What waits in lanes may wait for long, and other keys for it: so its mark is only
+        one quota below the upper one.
+        """
+        return (
+            len(partition.buffer) <= self._policy.low_records
+            and partition.in_lanes <= (IN_LANES - 1) * self._policy.records
+            and partition.held_bytes <= self._policy.low_bytes
+        )
 
     def _mind_the_marks(self, now: float) -> None:
         for place, partition in list(self._full.items()):
-            low = len(partition.buffer) <= self._policy.low_records and partition.held_bytes <= self._policy.low_bytes
-            if low:
+            if self._is_low(partition):
                 del self._full[place]
                 partition.full_since = None
                 self._resume(partition, FULL)
@@ -170,8 +197,4 @@ class Intake:
     def _must_pause(self, partition: Partition, now: float) -> bool:
         if partition.full_since is None:
             partition.full_since = now
-        return (
-            now - partition.full_since >= PAUSE_AFTER_S
-            or len(partition.buffer) >= 2 * self._policy.records
-            or partition.held_bytes >= 2 * self._policy.bytes
-        )
+        return now - partition.full_since >= PAUSE_AFTER_S or self._is_full(partition, times=2)

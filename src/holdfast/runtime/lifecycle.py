@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -16,6 +16,7 @@ from holdfast.core.ports import Mailbox
 from holdfast.observe.logs import get_logger
 from holdfast.observe.shapes import ConsumerState
 from holdfast.observe.tally import Tallies
+from holdfast.runtime import signal_handlers
 from holdfast.runtime.collector import collecting_seldom
 from holdfast.runtime.endings import Ending, Release, Stop
 from holdfast.runtime.inline import Inline, Superseded
@@ -105,17 +106,27 @@ class Lifecycle:
 
     The first SIGTERM or SIGINT drains, with `shutdown_timeout_s` to do it; a second one ends the process at once. When
     the deadline passes the process ends whatever the client is doing: `leave` is called and does not return.
+
+    `supervisor_stops`: whether the process is stopped because its supervisor is; then members with names that the
+    supervisor gave them leave their groups.
     """
 
     def __init__(
-        self, threads: Sequence[LoopThread], *, shutdown_timeout_s: float, leave: Callable[[int], None] = os._exit
+        self,
+        threads: Sequence[LoopThread],
+        *,
+        shutdown_timeout_s: float,
+        leave: Callable[[int], None] = os._exit,
+        supervisor_stops: Callable[[], bool] = lambda: False,
     ) -> None:
         self._threads = threads
         self._timeout_s = shutdown_timeout_s
         self._leave = leave
+        self._supervisor_stops = supervisor_stops
         self._deadline: float | None = None
         self.draining_since: float | None = None
-        self._signals: list[int] = []
+        self._signals: list[int] = []  # received ones only: `stop` is none, so the next signal is the first
+        self._stop_asked = False
         # No Event: a handler that sets one hangs if the signal comes while this very thread is about to wait for it.
         self._asked: SimpleQueue[None] = SimpleQueue()
 
@@ -140,18 +151,17 @@ class Lifecycle:
             clean_up(float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic()))
             return code
         finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+            signal_handlers.restore(previous)
 
     def stop(self) -> None:
-        """Ask for a drain, from any thread."""
-        self._signals.append(signal.SIGTERM)
+        """Ask for a drain, from any thread. It counts as no signal: the first one after it only drains, too."""
+        self._stop_asked = True
         self._asked.put(None)
 
-    def _listen(self) -> dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None]:
+    def _listen(self) -> Mapping[int, signal_handlers.SignalHandler]:
         if threading.current_thread() is not threading.main_thread():
             return {}
-        return {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        return signal_handlers.install((signal.SIGTERM, signal.SIGINT), self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's shape
         if self._signals:
@@ -162,8 +172,9 @@ class Lifecycle:
     def _watch(self) -> None:
         now = time.monotonic()
         if self._deadline is None:
-            if self._signals:
-                log.info("stopping", signal=signal.Signals(self._signals[0]).name, timeout_s=self._timeout_s)
+            if self._signals or self._stop_asked:
+                by = {"signal": signal.Signals(self._signals[0]).name} if self._signals else {"by": "stop"}
+                log.info("stopping", **by, timeout_s=self._timeout_s)
                 self._drain(now)
             elif any(thread.ending or thread.loop.ending or thread.loop.halted for thread in self._threads):
                 self._drain(now)
@@ -175,15 +186,22 @@ class Lifecycle:
         self._deadline = now + self._timeout_s
         self.draining_since = now
         margin_s = min(FINISH_MARGIN_S, self._timeout_s / 4)
+        halted, supervisor_stops = self._halted(), self._supervisor_stops()
         for thread in self._threads:
-            thread.mailbox.post(Stop(self._deadline - margin_s))
+            leave = halted or (supervisor_stops and thread.loop.plan.named_by_supervisor)
+            thread.mailbox.post(Stop(self._deadline - margin_s, leave=leave))
+
+    def _halted(self) -> bool:
+        """Somebody has to look at it before it makes sense to start again."""
+        halted = any(thread.ending is not None and thread.ending.kind == "halted" for thread in self._threads)
+        return halted or any(thread.loop.halted for thread in self._threads)
 
     def _code(self, *, late: bool = False) -> int:
         endings = [thread.ending for thread in self._threads if thread.ending is not None]
         kinds = {ending.kind for ending in endings}
         if "fenced" in kinds:
             return EXIT_FENCED
-        if "halted" in kinds or any(thread.loop.halted for thread in self._threads):
+        if self._halted():
             return EXIT_HALTED
         if "failed" in kinds:
             return EXIT_UNEXPECTED

@@ -4,6 +4,7 @@
 longer than it was told to wait, whatever handlers, letters, commits or the broker do.
 """
 
+# long: one turn and what it hands on to, for each part that the loop is made of
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -24,7 +25,8 @@ from holdfast.runtime.cases import Cases
 from holdfast.runtime.client_errors import say_client_error
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.draining import Draining
-from holdfast.runtime.endings import DRAIN, Ending, Release, Stop
+from holdfast.runtime.endings import DRAIN, Ending, HaltApp, Release, Stop
+from holdfast.runtime.flight_recorder import FlightRecorder
 from holdfast.runtime.floor import Floor
 from holdfast.runtime.guards import Guards
 from holdfast.runtime.handover import Handover
@@ -45,11 +47,9 @@ log = get_logger("holdfast.loop")
 BUSY_S = 0.005
 """Longest wait for results while work is out: then the client is swept again."""
 
-ANSWER_S, LATE_ANSWER_S, SPINS = 100e-6, 1e-3, 100
-"""How the answer to a commit is waited for: never in the client, which would sleep on although the answer is there.
-
-While handlers run, with a poll now and then, because polling without a pause keeps the interpreter from them; otherwise
-in so many polls without a pause. When it is late, with a poll every millisecond.
+ANSWER_S, LATE_S, LATE_ANSWER_S = 100e-6, 5e-3, 1e-3
+"""How often the client is polled for the answer to a commit, and from when on how often if it is late, where the loop
+cannot wait in the client: because results may come, or because the client has records for which there is no room.
 """
 
 HALT, COMMIT, ABANDONED = "halt", "commit", "abandoned"
@@ -74,7 +74,9 @@ class Loop:
         inline: Inline | None = None,
         floor: Floor | None = None,
         topic_ids: TopicIds | None = None,
+        recorder: FlightRecorder | None = None,
     ) -> None:
+        # long: every part of the loop is made here, once
         self.plan = plan
         self._source = source
         self._mailbox = mailbox
@@ -91,7 +93,13 @@ class Loop:
             plan, publisher, mailbox, clock, random, guards=self.guards, finished=self._case_finished, halt=self._halt
         )
         self.probation = Probation(
-            plan, self.lanes, cases=self.cases, committer=self.committer, guards=self.guards, floor=floor or Floor()
+            plan,
+            self.lanes,
+            cases=self.cases,
+            committer=self.committer,
+            guards=self.guards,
+            floor=floor or Floor(),
+            recorder=recorder,
         )
         self.assignment = Assignment(
             source, self.ownership, self.committer, plan, probation=self.probation, identities=self.identities
@@ -104,7 +112,16 @@ class Loop:
         )
         self.sizer = self.starter.sizer
         self._walked = False  # in this turn, on this thread: so there may be more to start
-        self.overdue = Overdue(plan, executor, self.lanes, self.committer, guards=self.guards, returned=self._returned)
+        self.overdue = Overdue(
+            plan,
+            executor,
+            self.lanes,
+            self.committer,
+            mailbox=mailbox,
+            guards=self.guards,
+            sizer=self.sizer,
+            returned=self._returned,
+        )
         self.batches = batches_of(
             plan, self.lanes, self.ownership, self.committer, self.cases, guards=self.guards, holds=self.holds
         )
@@ -123,6 +140,7 @@ class Loop:
     # -- one turn
 
     def start(self) -> None:
+        self.probation.join()
         self._source.subscribe(self.plan.subscription, self)
 
     def step(self, now: float) -> None:
@@ -170,30 +188,52 @@ class Loop:
 
     def _patience(self, now: float) -> float:
         """How long to wait for results."""
-        if self.committer.spinning(now):
-            return ANSWER_S if self.in_flight else 0.0
-        if self.committer.under_way and self.committer.each:
-            return LATE_ANSWER_S
-        if self.intake.plenty or not (self.in_flight or self.cases.settling):
+        committer, busy = self.committer, bool(self.in_flight or self.cases.settling)
+        if committer.under_way and committer.each == busy and (busy or not self.intake.has_room):
+            return ANSWER_S if committer.waited(now) < LATE_S else LATE_ANSWER_S
+        if self.intake.plenty or not busy:
             return 0.0
-        return min(BUSY_S, self.cases.next_in(now), self.committer.due_in(now))
+        return min(BUSY_S, self.cases.next_in(now), committer.due_in(now))
 
     def _poll(self, now: float) -> None:
         try:
             self.assignment.step(now, self.handover)
         except NoPosition as error:
             self._trouble = Ending("halted", str(error))
-        if self.committer.spinning(now):
-            for _ in range(1 if self.in_flight else SPINS):
-                self.intake.spin(now)
-                if not self.committer.under_way:
-                    break
-        elif self._walked or self.in_flight or self.cases.settling or self.committer.under_way:
+        busy = self.in_flight or self.cases.settling
+        if self.committer.under_way and not busy and (self.committer.each or not self._walked):
+            self._follow(now)
+        elif self.committer.under_way and (self.committer.each or not self.intake.has_room):
+            self.intake.serve(now, 0.0)
+        elif self._walked or busy:
             self.intake.poll(now, 0.0)
         else:
-            due_s = min(self.cases.next_in(now), self.committer.due_in(now))
-            due_s = min(due_s, self.intake.due_in(now), self.lanes.due_in(now))
-            self.intake.poll(now, max(0.0, min(self.idle_s, due_s)))
+            self.intake.poll(now, self._idle_s(now))
+
+    def _idle_s(self, now: float) -> float:
+        """How long nothing is due."""
+        due_s = min(self.cases.next_in(now), self.committer.due_in(now), self.intake.due_in(now))
+        if self.guards.may_take(now) and not self.probation.yields(now):  # otherwise nothing starts, due or not
+            due_s = min(due_s, self.lanes.due_in(now))
+        return max(0.0, min(self.idle_s, due_s))
+
+    def _follow(self, now: float) -> None:
+        """Wait for the answer to the commit under way, and go on at once with the records that wait for it: what else a
+        turn does can wait as long as it may when nothing is going on.
+        """
+        committer, until = self.committer, now + self._idle_s(now)
+        while True:  # at least one poll, whatever is due: nothing else serves the answer
+            arrived = self.intake.poll(now, BUSY_S) if self.intake.has_room else self.intake.serve(now, BUSY_S)
+            now = self._clock.monotonic()
+            if arrived or committer.under_way or self._trouble is not None or now >= until:
+                return
+            self._dispatch(now, keep=True)
+            if not self.starter.walk_kept(self._returned):
+                return
+            now = self._clock.monotonic()
+            committer.step(now, others_soon=len(self.in_flight) > 0 and self.sizer.quick)
+            if not (committer.under_way and committer.each) or self.in_flight or self.cases.settling:
+                return
 
     # -- results
 
@@ -205,8 +245,11 @@ class Loop:
                 self.cases.settled(item, now)
             case TopicsTold():
                 self.assignment.told(item, now)
-            case Stop(deadline=deadline):
-                self.draining.begin(deadline, now)
+            case Stop():
+                self.draining.begin(item, now)
+            case HaltApp(reason=reason):
+                log.error("halt", consumer=self.plan.name, reason=reason)
+                self._halt(reason)
             case Release(hold=hold):
                 self.guards.release(hold, now)
             case Order():
@@ -273,7 +316,6 @@ class Loop:
             self._trouble = Ending("halted", str(error))
         self.committer.membership_settled(self.ownership)
         self.vitals.rebalanced(ASSIGNED)
-        self.operator.assigned()
         if self.intake.closed and places:
             self._source.pause(places)
         log.info("assigned", consumer=self.plan.name, partitions=[str(place) for place in places])
@@ -329,11 +371,13 @@ class Loop:
         self.draining.deadline = min(self.draining.deadline, self._clock.monotonic() + 1.0)
         self.ending = ending
         self.probation.leave()
-        self._source.close()
+        self._source.close(leave=self.draining.leave or ending.kind == "halted")
 
     def abandon(self) -> None:
-        """The loop itself has failed: leave the group, so that others need not wait for the session to end."""
+        """The loop itself has failed: leave the group, so that others need not wait for the session to end. (A static
+        member does not: whoever restarts the process brings it back.)
+        """
         self.draining.deadline = self._clock.monotonic()
         self.handover.orderly = False
         self.probation.leave()
-        self._source.close()
+        self._source.close(leave=False)

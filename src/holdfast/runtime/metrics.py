@@ -158,6 +158,8 @@ def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> 
         (cat.STUCK, sum(one.stuck for one in state.partitions)),
         (cat.BREAKER_OPEN, int(state.guards.breaker in ("open", "half-open"))),
         (cat.STORM_HELD, int(state.guards.storm == "tripped")),
+        (cat.STUCK_HANDLERS, state.stuck_handlers),
+        (cat.BLOCKED, int(state.blocked)),
         (cat.ABANDONED, state.abandoned),
         (cat.LOOP_AGE, max(0.0, turn_age_s)),
     ]

@@ -15,7 +15,7 @@ from holdfast.core.runs import Case
 from holdfast.core.verdicts import Move
 from holdfast.deadletter.publisher import Publisher
 from holdfast.observe.logs import get_logger
-from holdfast.runtime.burying import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, BuryingStatus, Settled, told
+from holdfast.runtime.burying import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, BuryingStatus, Settled, status_of, told
 from holdfast.runtime.timers import Timers
 
 log = get_logger("holdfast.consumer")
@@ -44,7 +44,7 @@ class Moving:
         self._settling = settling
         self._finished = finished
         self._stay = stay
-        self._timers: Timers[Case] = Timers()
+        self.timers: Timers[Case] = Timers(lambda case: not case.dropped)
         self._refused: dict[Case, tuple[float, str]] = {}  # since when, and why the last time
         self.failures = 0
 
@@ -71,12 +71,11 @@ class Moving:
 
     def step(self, now: float) -> None:
         """Send again what has waited long enough."""
-        for case in self._timers.due(now):
-            if not case.dropped:
-                self._publish(case)
+        for case in self.timers.due(now):
+            self._publish(case)
 
     def next_in(self, now: float) -> float:
-        return self._timers.next_in(now)
+        return self.timers.next_in(now)
 
     def drop(self, case: Case) -> None:
         """Its partition goes: word that still comes counts for nothing."""
@@ -85,8 +84,7 @@ class Moving:
 
     def status(self) -> BuryingStatus:
         """Records that their retry topic does not take, which hold up their lanes, uncommitted. For health."""
-        since, why = min(self._refused.values(), default=(None, ""))
-        return BuryingStatus(len(self._settling), len(self._refused), since, why)
+        return status_of(len(self._settling), self._refused)
 
     def _publish(self, case: Case) -> None:
         if case.outgoing is None:
@@ -127,4 +125,4 @@ class Moving:
         since, _ = self._refused.get(case, (now, ""))
         self._refused[case] = (since, str(error))
         log.error("not_moved", **about, backoff_delay_ms=round(delay_s * 1000))
-        self._timers.add(now + delay_s, case)
+        self.timers.add(now + delay_s, case)

@@ -46,13 +46,12 @@ class Order:
 
 
 class Operator:
-    """Owner: the loop thread. A pause of single partitions lasts over rebalances: whenever they come back to this
-    consumer, they are held.
+    """Owner: the loop thread. A pause of single partitions lasts until they are resumed: each new epoch of them begins
+    held, after a rebalance as well as after a reset of the position.
     """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._paused: set[TopicPartition] = set()
 
     def obey(self, order: Order, now: float) -> None:
         """Do it, and answer."""
@@ -65,12 +64,6 @@ class Operator:
                 order.answer(self._release(order.hold, now))
             case "show":
                 order.answer(self._show(now))
-
-    def assigned(self) -> None:
-        """Partitions came: those that are paused are held at once."""
-        for partition in self._loop.ownership if self._paused else ():
-            if partition.place in self._paused:
-                partition.holds.add(OPERATOR)
 
     def _pause(self, order: Order) -> Done | Problem:
         if order.topic is None:
@@ -85,8 +78,7 @@ class Operator:
             )
         found = self._meant(order)
         for partition in found:
-            self._paused.add(partition.place)
-            partition.holds.add(OPERATOR)
+            self._loop.ownership.hold(partition.place, OPERATOR)
             for run in list(partition.running):
                 self._call_back(run)
             self._say("paused", str(partition.place))
@@ -94,23 +86,23 @@ class Operator:
 
     def _resume(self, order: Order) -> Done | Problem:
         if order.topic is None:
-            held = [partition for partition in self._loop.ownership if OPERATOR in partition.holds]
-            before = OPERATOR in self._loop.holds or bool(self._paused)
+            held = self._loop.ownership.held(OPERATOR)
+            before = OPERATOR in self._loop.holds or bool(held)
             self._loop.holds.discard(OPERATOR)
             self._let_go(held)
-            self._paused.clear()
             self._say("resumed", "")
             return Done(text="Resumed." if before else "It was not paused.", changed=int(before))
         found = [partition for partition in self._meant(order) if OPERATOR in partition.holds]
-        self._let_go(found)
-        self._paused -= {place for place in self._paused if _means(order, place)}
+        self._let_go([place for place in self._loop.ownership.held(OPERATOR) if _means(order, place)])
         return self._partitions_done(order, found, "Resumed")
 
-    def _let_go(self, partitions: list[Partition]) -> None:
-        for partition in partitions:
-            partition.holds.discard(OPERATOR)
-            self._loop.lanes.ready(partition)
-            self._say("resumed", str(partition.place))
+    def _let_go(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            self._loop.ownership.release(place, OPERATOR)
+            partition = self._loop.ownership.get(place)
+            if partition is not None:
+                self._loop.lanes.ready(partition)
+                self._say("resumed", str(place))
 
     def _call_back(self, run: Run) -> None:
         """What it has still before it stays here."""

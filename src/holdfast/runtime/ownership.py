@@ -16,6 +16,7 @@ class Ownership:
     def __init__(self) -> None:
         self._epochs = Epochs()
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._lasting: dict[TopicPartition, set[str]] = {}  # holds that outlive an epoch
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
@@ -29,6 +30,7 @@ class Ownership:
     def begin(self, place: TopicPartition, *, start: int, resumed: CompletionMap | None = None) -> Partition:
         """A new epoch of this partition; an earlier one must have been ended."""
         partition = Partition(place, epoch=self._epochs.begin(place), start=start, resumed=resumed)
+        partition.holds |= self._lasting.get(place, set())
         self._partitions[place] = partition
         return partition
 
@@ -41,3 +43,24 @@ class Ownership:
 
     def is_current(self, partition: Partition) -> bool:
         return partition.live and self._epochs.is_current(partition.place, partition.epoch)
+
+    def hold(self, place: TopicPartition, name: str) -> None:
+        """Add this hold to the partition, in this epoch and in every later one, until it is released."""
+        self._lasting.setdefault(place, set()).add(name)
+        partition = self._partitions.get(place)
+        if partition is not None:
+            partition.holds.add(name)
+
+    def release(self, place: TopicPartition, name: str) -> None:
+        """Remove a hold that `hold` added; without effect if there is none."""
+        names = self._lasting.get(place, set())
+        names.discard(name)
+        if not names:
+            self._lasting.pop(place, None)
+        partition = self._partitions.get(place)
+        if partition is not None:
+            partition.holds.discard(name)
+
+    def held(self, name: str) -> list[TopicPartition]:
+        """The partitions that `hold` holds by this name, whether they are ours now or not."""
+        return [place for place, names in self._lasting.items() if name in names]

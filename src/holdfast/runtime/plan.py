@@ -55,10 +55,14 @@ class Plan:
     """Source topic → where its letters go."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Source topic → its id, where the broker tells it."""
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    """Source topic → how many partitions it had when the process started."""
     names: Mapping[str, TopicParts] = field(default_factory=dict)
     """Source topic → domain and entity, which its metrics are named by."""
     tiers: Tiers | None = None
     """Its retry topics, if it has any."""
+    named_by_supervisor: bool = False
+    """Its `group_instance_id` was made by the supervisor, not configured."""
     handler: str = ""
     app_version: str = ""
 

@@ -47,8 +47,10 @@ def plan_from(
         max_deliveries=own.max_deliveries or None,
         dead_letter_topics=own.dead_letter_topics,
         topic_ids=ground.topic_ids,
+        partition_counts=ground.partition_counts,
         names={topic: TopicParts(names.domain, names.entity) for topic, names in own.names.items()},
         tiers=ground.tiers.get(own.name),
+        named_by_supervisor=own.named_by_supervisor,
         handler=handler,
         app_version=settings.app.version,
     )

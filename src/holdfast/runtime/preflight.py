@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from holdfast.core.errors import Fault, SourceError, StartError
 from holdfast.core.retry_topics import Tiers
 from holdfast.kafka import KafkaAdmin, TopicFacts
+from holdfast.kafka.config import LARGEST_RECORD_BYTES
 from holdfast.observe.logs import get_logger
-from holdfast.runtime.retry_topics import RetryTopicsGround
+from holdfast.runtime.retry_topics import LARGEST, RetryTopicsGround
 from holdfast.settings import ConsumerSettings, Settings
 
 log = get_logger("holdfast.start")
@@ -23,17 +25,25 @@ WAIT_HINT = "`holdfast run --wait` waits for as long as it takes"
 SAY_EVERY_S = 5.0
 ASK_TIMEOUT_S = 15.0
 LETTER_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
+LETTER_ROOM, LETTER_ROOM_BYTES = 2.5, 64 * 1024
+"""How much larger than its record a letter may be: the value as JSON or base64, headers, and what the error says."""
+LEAST_ROOM_BYTES = 4 * 1024
+"""For the smallest letter of a record: the original bytes and an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the cluster said: each topic's id where it tells one, how many partitions each dead-letter topic has, and
-    the retry topics of each consumer that has some.
+    """What the cluster said: each topic's id where it tells one, how many partitions each topic and each dead-letter
+    topic has, the retry topics of each consumer that has some, and whether it is the embedded broker. `tells_ids`: ids
+    that are missing can still be asked for.
     """
 
     topic_ids: Mapping[str, str]
+    partition_counts: Mapping[str, int]
     letter_partitions: Mapping[str, int]
     tiers: Mapping[str, Tiers]
+    embedded: bool = False
+    tells_ids: bool = True
 
     def letters_of(self, dead_letter_topics: Mapping[str, str]) -> dict[str, int]:
         """Where a consumer's letters go, with the number of partitions; nothing for letters that go elsewhere."""
@@ -90,7 +100,56 @@ def _look(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Ground:
     tiers = retries.lay(consumers)
     ids = {fact.name: fact.topic_id for fact in facts.values() if fact is not None and fact.topic_id}
     known = {topic: ids[topic] for topic in sources if topic in ids}
-    return Ground(known | retries.topic_ids, letter_partitions, tiers)
+    counts = {topic: fact.partitions for topic in sources if (fact := facts[topic]) is not None}
+    return Ground(
+        known | retries.topic_ids,
+        counts,
+        letter_partitions,
+        tiers,
+        embedded=admin.embedded,
+        tells_ids=admin.tells_ids,
+    )
+
+
+def letter_topic_config(admin: KafkaAdmin, sources: Iterable[str]) -> dict[str, str]:
+    """The settings of a dead-letter topic for records of these topics. Raises SourceError."""
+    largest = _largest(admin, sources)
+    return LETTER_TOPIC_CONFIG | ({} if largest is None else {LARGEST: str(_room_for(largest))})
+
+
+def sources_of(letter: str, consumers: Iterable[ConsumerSettings]) -> set[str]:
+    """The topics whose letters go to this one."""
+    return {topic for own in consumers for topic, target in own.dead_letter_topics.items() if target == letter}
+
+
+def _largest(admin: KafkaAdmin, sources: Iterable[str]) -> int | None:
+    """The largest batch that one of these topics takes; None where nobody can tell."""
+    told = [admin.topic_config(topic, ASK_TIMEOUT_S).get(LARGEST, "") for topic in sorted(sources)]
+    return max((int(size) for size in told if size.isdigit()), default=None)
+
+
+def _room_for(largest: int) -> int:
+    return min(LARGEST_RECORD_BYTES, math.ceil(LETTER_ROOM * largest) + LETTER_ROOM_BYTES)
+
+
+def _compare(admin: KafkaAdmin, letter: str, sources: Iterable[str]) -> None:
+    """Warn of a dead-letter topic that is there and takes less than its letters may need."""
+    told, largest = admin.topic_config(letter, ASK_TIMEOUT_S).get(LARGEST, ""), _largest(admin, sources)
+    if largest is None or not told.isdigit() or int(told) >= _room_for(largest):
+        return
+    if int(told) < largest + LEAST_ROOM_BYTES:
+        consequence = "a record near the limit of its topic cannot be dead-lettered, and holds up its partition"
+    else:
+        consequence = "letters of large records are cut: stack trace and messages go first"
+    log.warning(
+        "dead_letter_topic_takes_less",
+        topic=letter,
+        max_message_bytes=int(told),
+        of_source=largest,
+        consequence=consequence,
+        advice=f"kafka-configs.sh --alter --entity-type topics --entity-name {letter}"
+        f" --add-config {LARGEST}={_room_for(largest)} --bootstrap-server …",
+    )
 
 
 def _missing(topic: str, there: Iterable[str]) -> str:
@@ -102,9 +161,10 @@ def _missing(topic: str, there: Iterable[str]) -> str:
     )
 
 
-def create_command(topic: str, partitions: int = 4, *, letters: bool = False) -> str:
-    """The command that makes a topic, or a dead-letter topic."""
+def create_command(topic: str, partitions: int = 4, *, letters: bool = False, largest: str = "") -> str:
+    """The command that makes a topic, or a dead-letter topic; `largest`: for letters up to this size."""
     config = " --config retention.ms=-1" if letters else ""
+    config += f" --config {LARGEST}={largest}" if largest else ""
     return f"kafka-topics.sh --create --topic {topic} --partitions {partitions}{config} --bootstrap-server …"
 
 
@@ -113,16 +173,18 @@ def _letter_topic(
 ) -> int:
     """Make the dead-letter topic if it is missing and may be made; returns its partition count."""
     found = facts[letter]
-    if found is not None:
-        return found.partitions
     users = [own for own in consumers if letter in own.dead_letter_topics.values()]
-    sources = {topic for own in users for topic, target in own.dead_letter_topics.items() if target == letter}
+    sources = sources_of(letter, users)
+    if found is not None:
+        _compare(admin, letter, sources)
+        return found.partitions
     partitions = max(fact.partitions for topic in sources if (fact := facts[topic]) is not None)
-    by_hand = f" Create it: {create_command(letter, partitions, letters=True)}"
+    config = letter_topic_config(admin, sources)
+    by_hand = f" Create it: {create_command(letter, partitions, letters=True, largest=config.get(LARGEST, ''))}"
     if not all(own.dead_letter.create_topic for own in users):
         raise StartError(f"The dead-letter topic {letter} does not exist and dead_letter.create_topic is off.{by_hand}")
     try:
-        admin.create_topic(letter, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=LETTER_TOPIC_CONFIG)
+        admin.create_topic(letter, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=config)
     except SourceError as error:
         raise StartError(
             f"The dead-letter topic {letter} does not exist and could not be made ({error}).{by_hand}"

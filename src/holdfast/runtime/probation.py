@@ -12,7 +12,7 @@ from itertools import chain
 
 from holdfast.core import crash_guard
 from holdfast.core.batches import Batch
-from holdfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, Watch
+from holdfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, UNKNOWN, Fate, Guard, Watch
 from holdfast.core.lanes import Lanes
 from holdfast.core.partitions import Partition
 from holdfast.core.records import TopicPartition
@@ -21,10 +21,12 @@ from holdfast.observe.logs import get_logger
 from holdfast.runtime.batch_lanes import BatchLanes
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.flight_recorder import FlightRecorder
 from holdfast.runtime.floor import Floor
 from holdfast.runtime.guards import Guards
 from holdfast.runtime.pacing import RATE
 from holdfast.runtime.plan import Plan
+from holdfast.runtime.refusals import COMMIT_REFUSED
 
 log = get_logger("holdfast.guard")
 
@@ -41,8 +43,18 @@ class Probation:
     """
 
     def __init__(
-        self, plan: Plan, lanes: Lanes, *, cases: Cases, committer: Committer, guards: Guards, floor: Floor
+        self,
+        plan: Plan,
+        lanes: Lanes,
+        *,
+        cases: Cases,
+        committer: Committer,
+        guards: Guards,
+        floor: Floor,
+        recorder: FlightRecorder | None = None,
     ) -> None:
+        self._group = plan.group
+        self._recorder = recorder
         self._max_deliveries = plan.max_deliveries
         self._first_lease = LEAST_LEASE if plan.commit.mode == "each" else FIRST_LEASE_BETWEEN_INTERVALS
         self._lanes = lanes
@@ -56,27 +68,43 @@ class Probation:
         self._next: Run | None = None  # taken from the lanes, and waits until it may start
         self._alone: Run | None = None  # the suspect that is running,
         self._accused: Partition | None = None  # and where its start is counted
-        floor.join(self)
+
+    def join(self) -> None:
+        """The consumer starts: the others of its process have to reckon with it, until it leaves."""
+        self._floor.join(self)
 
     def begin(self, partition: Partition, said: str, offset: int) -> None:
         """A new epoch, with what the commit at `offset` says about crashes."""
         if self._max_deliveries is None:
             return
         found = crash_guard.read(said, offset)
-        guard = crash_guard.inherited(found, offset)
-        partition.watch = Watch(guard, partial(self._committer.press, partition), first_lease=self._first_lease)
+        fate = self._fate(partition, found)
+        guard = crash_guard.inherited(found, offset, fate)
+        token = self._note(partition)
+        press = partial(self._committer.press, partition)
+        partition.watch = Watch(guard, press, first_lease=self._first_lease, token=token)
         partition.lease_until(0, 0)
+        if found.charged is not None and guard.starts.get(found.charged, 0) < found.starts.get(found.charged, 0):
+            partition.watch.take_back()
         if found.lease is not None:
-            log.warning(
-                "owner_died",
-                place=str(partition.place),
-                offset=offset,
-                may_have_been_in_flight_below=found.lease,
-                again=guard.until is not None,
-            )
-        if guard.until is not None:
+            _tell(partition, offset, found, guard, fate)
+        if guard.until is not None or guard.suspects:
             self._suspect(partition)
-            log.warning("probation_begins", place=str(partition.place), offset=offset, until=guard.until)
+            log.warning(
+                "probation_begins", place=str(partition.place), offset=offset, suspects=_suspects(partition, guard)
+            )
+
+    def _fate(self, partition: Partition, found: Guard) -> Fate:
+        if self._recorder is None or not found.token:
+            return UNKNOWN
+        return self._recorder.fate(found.token, self._group, partition.place, partition.topic_id)
+
+    def _note(self, partition: Partition) -> str:
+        """From now on its records in hand are noted. The token to say so; empty where there is no recorder."""
+        if self._recorder is None:
+            return ""
+        partition.flight = self._recorder.place(self._group, partition.place, partition.topic_id, partition.epoch)
+        return self._recorder.token if partition.flight >= 0 else ""
 
     def _suspect(self, partition: Partition) -> None:
         self._suspected[partition.place] = partition
@@ -86,6 +114,11 @@ class Probation:
     @property
     def suspects(self) -> bool:
         return bool(self._suspected)
+
+    def suspects_of(self, partition: Partition) -> int:
+        """How many records of the partition run alone, at most."""
+        watch = partition.watch
+        return _suspects(partition, watch) if watch is not None and partition.place in self._suspected else 0
 
     @property
     def waits(self) -> bool:
@@ -203,9 +236,16 @@ class Probation:
         return all(now - run.begun_at >= ALONE_S for run in at_work)
 
     def _is_exposed(self, *, but: Partition | None = None) -> bool:
-        """Whether the broker may hold a count for a record that is not running."""
+        """Whether the broker may hold a count for a record that is not running, and a commit can take it back.
+
+        While it refuses the commits of a partition, no commit can, perhaps for hours; the other partitions go on.
+        """
         return any(
-            one is not but and one.live and one.watch is not None and one.watch.exposed
+            one is not but
+            and one.live
+            and COMMIT_REFUSED not in one.holds
+            and one.watch is not None
+            and one.watch.exposed
             for one in self._suspected.values()
         )
 
@@ -217,12 +257,42 @@ class Probation:
             return
         for place, partition in list(self._suspected.items()):
             watch = partition.watch
-            over = watch is None or (partition.ledger.watermark() >= watch.until and not watch.exposed)
+            over = watch is None or (_is_through(partition, watch) and not watch.exposed)
             if over or not partition.live:
+                if watch is not None and partition.live:
+                    watch.clear_suspects()
                 del self._suspected[place]
                 log.info("probation_ends", place=str(place), handed_on=not partition.live)
         if isinstance(self._lanes, BatchLanes) and not self._suspected:
             self._lanes.singly = False
+
+
+def _tell(partition: Partition, offset: int, found: Guard, guard: Guard, fate: Fate) -> None:
+    """The last owner left its lease behind: say what that means."""
+    place = str(partition.place)
+    if found.draining or not fate.dead:
+        why = "it was about to end" if found.draining else "it lives, or was ended on purpose"
+        log.info("lease_left_behind", place=place, offset=offset, consequence=f"none: {why}")
+    elif fate.in_hand is None:
+        again = guard.until is not None or bool(guard.suspects)
+        log.warning("owner_died", place=place, offset=offset, may_have_been_in_flight_below=found.lease, again=again)
+    elif not crash_guard.common(fate.in_hand, ((offset, found.lease or 0),)):
+        log.info("owner_died", place=place, offset=offset, in_hand="nothing", again=False)
+    else:
+        log.warning("owner_died", place=place, offset=offset, in_hand=len(fate.in_hand), again=bool(guard.suspects))
+
+
+def _is_through(partition: Partition, watch: Watch) -> bool:
+    """Whether all suspects are finished."""
+    ledger = partition.ledger
+    return ledger.watermark() >= watch.until and all(ledger.are_finished(*span) for span in watch.suspects)
+
+
+def _suspects(partition: Partition, guard: Guard | Watch) -> int:
+    """How many there are, at most."""
+    base = partition.ledger.watermark()
+    reach = max(0, (guard.until or 0) - base)
+    return reach + sum(end - max(first, base + reach) for first, end in guard.suspects if end > base + reach)
 
 
 def _acquit(partition: Partition | None, *, finished: bool) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from holdfast.core.errors import SourceError
 from holdfast.kafka import KafkaAdmin
 from holdfast.observe.logs import get_logger
-from holdfast.runtime.preflight import ASK_TIMEOUT_S, LETTER_TOPIC_CONFIG
+from holdfast.runtime.preflight import ASK_TIMEOUT_S, letter_topic_config, sources_of
 from holdfast.settings import ConsumerSettings
 
 log = get_logger("holdfast.start")
@@ -21,10 +21,12 @@ AGAIN_S = 10.0
 class LetterTopics:
     """`missing` may be called by any thread, and never blocks: the work is done by a thread that ends with it."""
 
-    def __init__(self, admin: KafkaAdmin, partitions: Mapping[str, int], allowed: Collection[str]) -> None:
+    def __init__(
+        self, admin: KafkaAdmin, partitions: Mapping[str, int], sources: Mapping[str, Collection[str]]
+    ) -> None:
         self._admin = admin
         self._partitions = partitions
-        self._allowed = allowed
+        self._sources = sources  # of those that may be made
         self._lock = threading.Lock()
         self._asked_at: dict[str, float] = {}
 
@@ -32,7 +34,7 @@ class LetterTopics:
         """Somebody found that there is no such topic. Nothing happens if it may not be made."""
         now = time.monotonic()
         with self._lock:
-            if topic not in self._allowed or now - self._asked_at.get(topic, float("-inf")) < AGAIN_S:
+            if topic not in self._sources or now - self._asked_at.get(topic, float("-inf")) < AGAIN_S:
                 return
             self._asked_at[topic] = now
         threading.Thread(target=self._make, args=(topic,), name="holdfast-topic", daemon=True).start()
@@ -40,9 +42,8 @@ class LetterTopics:
     def _make(self, topic: str) -> None:
         partitions = self._partitions[topic]
         try:
-            made = self._admin.create_topic(
-                topic, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=LETTER_TOPIC_CONFIG
-            )
+            config = letter_topic_config(self._admin, self._sources[topic])
+            made = self._admin.create_topic(topic, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=config)
         except SourceError as error:
             log.error("dead_letter_topic_not_made", topic=topic, error=str(error))  # noqa: TRY400 - no trace is needed
             return
@@ -58,4 +59,4 @@ def letter_topics(
     forbidden = {
         topic for own in consumers if not own.dead_letter.create_topic for topic in own.dead_letter_topics.values()
     }
-    return LetterTopics(admin, partitions, used - forbidden)
+    return LetterTopics(admin, partitions, {topic: sources_of(topic, consumers) for topic in used - forbidden})

@@ -25,14 +25,17 @@ from holdfast.runtime.burying import BuryingStatus
 from holdfast.runtime.counts import exemplar_of
 from holdfast.runtime.endings import DRAIN
 from holdfast.runtime.letter_depths import LetterDepths
+from holdfast.runtime.overdue import STALE_RUN
 
 if TYPE_CHECKING:
     from holdfast.runtime.loop import Loop
 
 log = get_logger("holdfast.loop")
 
-LOOK_S, LOOK_SHARE = 1.0, 100
-"""How often it looks; with many hundred partitions less often, so that it takes at most a hundredth of the time."""
+LOOK_S, LOOK_SHARE, LOOK_AT_LEAST_S = 1.0, 100, 5.0
+"""How often it looks; with many hundred partitions less often, so that it takes at most a hundredth of the time. But a
+look that took long because the machine was busy must not leave an old state behind for minutes.
+"""
 LONGEST_TURN_S: Final = 30.0
 """Far more than the bounded waits of a turn take; to it comes what a revocation may take."""
 STUCK_S: Final = 60.0
@@ -156,12 +159,16 @@ class Vitals:
             choked=overdue.choked,
             overdue=len(overdue.held),
             blocked=overdue.blocked,
+            blocked_at=overdue.reports.event_loop,
+            stuck=overdue.reports.handlers,
+            stuck_handlers=overdue.reports.count,
             brokers=self._brokers_away(now),
             longest_turn_s=LONGEST_TURN_S + loop.plan.revoke_timeout_s,
         )
         self._remind(now)
         self.looked_at = now
-        self._look_at = now + max(LOOK_S, LOOK_SHARE * (self._clock.monotonic() - begun))
+        took_s = self._clock.monotonic() - begun
+        self._look_at = now + min(max(LOOK_S, LOOK_SHARE * took_s), LOOK_AT_LEAST_S)
         return self.state
 
     def _remind(self, now: float) -> None:
@@ -248,11 +255,17 @@ class Vitals:
             in_flight=sum(map(_left, partition.running)),
             cases=len(partition.cases),
             pauses=tuple(sorted(partition.pauses)),
-            holds=tuple(sorted(partition.holds)),
+            holds=tuple(sorted(partition.holds | self._waits_for_stale(partition))),
+            stale_run_s=self._loop.overdue.waiting.get(partition.place, 0.0),
             closing=partition.closing,
             still_s=still_s,
             stuck=stuck,
+            suspects=self._loop.probation.suspects_of(partition),
         )
+
+    def _waits_for_stale(self, partition: Partition) -> set[str]:
+        """Only shown, not a hold of the partition's own: with order by key, other keys go on."""
+        return {STALE_RUN} if partition.place in self._loop.overdue.waiting else set()
 
     def _stands_still(
         self, partition: Partition, position: int, end: int | None, before: _Progress | None, now: float
@@ -296,4 +309,4 @@ def _left(run: Run) -> int:
 def _refused(status: BuryingStatus, now: float) -> Refused:
     if not status.refused:
         return Refused()
-    return Refused(records=status.refused, for_s=now - (status.since or now), why=status.why)
+    return Refused(records=status.refused, for_s=now - (status.since or now), why=status.why, record=status.record)

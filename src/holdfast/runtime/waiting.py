@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from holdfast.core.held_bytes import size_of
 from holdfast.core.partitions import Partition
 from holdfast.core.policies import BufferPolicy
 from holdfast.core.ports import Clock
@@ -51,7 +52,7 @@ class WaitingRoom:
         self._pause = pause
         self._resume = resume
         self._queues: dict[Partition, _Queue] = {}
-        self._timers: Timers[Partition] = Timers()
+        self._timers: Timers[Partition] = Timers(self._queues.__contains__)
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._tiers.topics
@@ -70,7 +71,7 @@ class WaitingRoom:
                 record.past, timestamp_ms if kind else None, wall_s=wall_s, delay_s=float(tier.delay_s)
             )
             queue.entries.append((now + left_s, record))
-            queue.bytes += len(record)
+            queue.bytes += size_of(record)
         if idle:
             self._let_in(partition, queue, now)
         elif self._is_full(partition, queue):
@@ -87,7 +88,8 @@ class WaitingRoom:
 
     def forget(self, partition: Partition) -> None:
         """It is not ours any more: whoever owns it next reads it again."""
-        self._queues.pop(partition, None)
+        if self._queues.pop(partition, None) is not None:
+            self._timers.dropped(1)
 
     def _let_in(self, partition: Partition, queue: _Queue, now: float) -> None:
         if partition.closing or not partition.live:
@@ -95,7 +97,7 @@ class WaitingRoom:
         due: list[Message] = []
         while queue.entries and queue.entries[0][0] <= now:
             _, record = queue.entries.popleft()
-            queue.bytes -= len(record)
+            queue.bytes -= size_of(record)
             due.append(record)
         if due:
             self._enter(partition, due)

@@ -6,8 +6,9 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 
 from holdfast.core.records import Message
-from holdfast.core.runs import Run
+from holdfast.core.runs import NotBegun, Run
 from holdfast.observe.tally import BOUNDS_S, Tally
+from holdfast.runtime.flight_recorder import NO_SLOT, Slot
 
 Call = Callable[[Message, Run], object]
 """Decode the record and call the user's function; raises what they raise."""
@@ -18,13 +19,14 @@ SHORTEST_S = BOUNDS_S[0]
 AsyncCall = Callable[[Message, Run], Awaitable[object]]
 
 
-def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float]) -> None:
+def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float], slot: Slot = NO_SLOT) -> None:
     """Never raises: whatever comes out of the handler, SystemExit included, becomes the run's failure.
 
     The few lines stand twice (see `walk_async`): one of them must not await, and both are too hot for a layer in
-    between.
+    between. Only functions that take turns on threads raise NotBegun.
     """
     counts, shortest, done, quick = tally.counts, SHORTEST_S, 0, 0
+    call = slot.begin(run, call)
     begun = last = clock()
     try:
         for message in run.messages:
@@ -40,17 +42,21 @@ def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float]) -> None
             else:
                 counts[bisect_left(BOUNDS_S, now - last)] += 1
             last = now
+    except NotBegun:
+        pass  # as if `stop` had been seen before the record
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
         tally.add(clock() - last, BOUNDS_S)
+    slot.end()
     counts[0] += quick
     run.elapsed_s = last - begun
     tally.total_s += last - begun
 
 
-async def walk_async(run: Run, call: AsyncCall, tally: Tally, clock: Callable[[], float]) -> None:
+async def walk_async(run: Run, call: AsyncCall, tally: Tally, clock: Callable[[], float], slot: Slot = NO_SLOT) -> None:
     """As `walk`. A CancelledError is a failure like any other here: who cancels a worker has told the loop before."""
     counts, shortest, done, quick = tally.counts, SHORTEST_S, 0, 0
+    call = slot.begin(run, call)
     begun = last = clock()
     try:
         for message in run.messages:
@@ -69,6 +75,7 @@ async def walk_async(run: Run, call: AsyncCall, tally: Tally, clock: Callable[[]
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
         tally.add(clock() - last, BOUNDS_S)
+    slot.end()
     counts[0] += quick
     run.elapsed_s = last - begun
     tally.total_s += last - begun

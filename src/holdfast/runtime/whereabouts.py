@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 import sys
-from types import FrameType, TracebackType
+from collections.abc import Collection
+from pathlib import PurePath
+from types import CodeType, FrameType, TracebackType
+
+MOST_LOCATIONS = 20
 
 
-def threads_now() -> list[FrameType]:
-    """Where each thread of the process is.
+def threads_now() -> dict[int, FrameType]:
+    """Where each thread of the process is, by its identifier.
 
     Without the garbage collector: Python 3.11 makes the answer under a lock that every thread needs that starts or
     ends, and a collection in the middle of it that lets another thread run stops the process for ever.
@@ -16,7 +20,7 @@ def threads_now() -> list[FrameType]:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return list(sys._current_frames().values())  # noqa: SLF001 - it has no other name
+        return sys._current_frames()  # noqa: SLF001 - it has no other name
     finally:
         if collecting:
             gc.enable()
@@ -48,3 +52,19 @@ def trace_of(frames: list[FrameType]) -> TracebackType | None:
     for frame in reversed(frames):
         trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno or 0)
     return trace
+
+
+def locations(trace: TracebackType | None, *, below: Collection[CodeType] = ()) -> list[str]:
+    """The places of a trace as `file:line function`, the innermost last; code only, no values.
+
+    What called the innermost frame of `below` is left out, and so is that frame.
+    """
+    found: list[str] = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code in below:
+            found.clear()
+        else:
+            found.append(f"{PurePath(code.co_filename).name}:{trace.tb_lineno} {code.co_name}")
+        trace = trace.tb_next
+    return found[-MOST_LOCATIONS:]

@@ -16,6 +16,7 @@ from holdfast.settings.model import (
     Settings,
     ShutdownSettings,
     SpoolSettings,
+    StateSettings,
     TopicNames,
     TracingSettings,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Settings",
     "ShutdownSettings",
     "SpoolSettings",
+    "StateSettings",
     "TopicNames",
     "TracingSettings",
     "load",

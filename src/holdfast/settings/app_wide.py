@@ -72,6 +72,20 @@ APP_WIDE: Final = (
         shorthand="url",
     ),
     Section(
+        "state",
+        "What a process leaves behind on this host for the one that is started in its place.",
+        (
+            Setting(
+                "dir",
+                Text("a directory"),
+                None,
+                "Where it notes which records it has in hand, so that after a crash only those are suspected. It must"
+                " outlive a restart of the process. Default: `holdfast-<user id>` in the temporary folder.",
+            ),
+        ),
+        shorthand="dir",
+    ),
+    Section(
         "shutdown",
         "What happens at SIGTERM.",
         (Setting("timeout_s", Number(0, 86_400), 30.0, "How long running handlers may take; then the process ends."),),

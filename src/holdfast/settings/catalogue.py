@@ -104,10 +104,18 @@ CONSUMER: Final = Section(
             "Handlers that timed out and go on all the same; if there are so many, the next one holds the consumer.",
         ),
         Setting(
+            "stuck_after_s",
+            Number(0, LONGEST_S, above=True, none_word="none"),
+            _TIMEOUT.stuck_after_s,
+            "A handler that takes longer (and longer than timeout_s) is logged with its stack and shown in health;"
+            " a reassigned partition waits that long for a handler of before. `none`: off, it waits for ever.",
+        ),
+        Setting(
             "auto_offset_reset",
             Choice(("earliest", "latest", "error")),
             "earliest",
-            "Where to begin without a committed offset, or with one that is gone; a reset is loud.",
+            "Where a group begins that has no committed offset. `latest` is for its first start: added partitions,"
+            " recreated topics and offsets outside the log go on at the beginning, loudly; with `error` the app halts.",
         ),
         Setting(
             "isolation_level",
@@ -158,7 +166,13 @@ CONSUMER: Final = Section(
             "cooperative-sticky",
             "How partitions are shared out; not with group_protocol=consumer.",
         ),
-        Setting("group_protocol", Choice(("classic", "consumer")), "classic", "`consumer` is the protocol of KIP-848."),
+        Setting(
+            "group_protocol",
+            Choice(("auto", "classic", "consumer")),
+            "auto",
+            "`consumer` is the protocol of KIP-848. `auto`: classic for static members, with a session, heartbeat or"
+            " assignor of your own, and on brokers without KIP-848.",
+        ),
     ),
     per_consumer=True,
 )

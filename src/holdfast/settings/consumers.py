@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from holdfast.core import names
 from holdfast.core.alerts import TOPIC_KINDS, AlertPolicy
@@ -26,6 +26,9 @@ from holdfast.settings.shape import Section, variable
 
 # The standard's example adds 10 s of processing and 200 s of buffer to the longest wait.
 POLL_MARGIN_MS: Final = 210_000
+
+BROKERS_OWN: Final = ("session_timeout_ms", "heartbeat_interval_ms", "assignor")
+"""Under KIP-848 the broker decides these, and the client refuses them."""
 
 P = TypeVar("P")
 Told = Mapping[str, Given]
@@ -78,6 +81,7 @@ class ConsumerBuilder:
             names=MappingProxyType(topic_names),
             group=group,
             assignor=None if self._new_protocol else self._value("assignor"),
+            group_protocol=self._protocol,
             timings=timings,
             timeout=timeout,
             commit=commit,
@@ -95,7 +99,7 @@ class ConsumerBuilder:
 
     def _plain(self) -> dict[str, Any]:
         """The settings that are fields of the same name."""
-        worked_out = {"topics", "group", "assignor", "retries"}
+        worked_out = {"topics", "group", "assignor", "group_protocol", "retries"}
         known = {field.name for field in fields(ConsumerSettings)} - worked_out
         return {name: given.value for name, given in self._told.items() if name in known}
 
@@ -103,8 +107,19 @@ class ConsumerBuilder:
         return self._told[name].value
 
     @property
+    def _protocol(self) -> Literal["auto", "classic", "consumer"]:
+        """What `auto` comes to where the settings decide it: KIP-848 takes none of BROKERS_OWN, and its static members
+        wait for their old session after a kill.
+        """
+        told: Literal["auto", "classic", "consumer"] = self._value("group_protocol")
+        if told != "auto":
+            return told
+        chosen = any(self._told[name].origin != DEFAULT for name in BROKERS_OWN)
+        return "classic" if chosen or self._value("group_instance_id") else "auto"
+
+    @property
     def _new_protocol(self) -> bool:
-        return bool(self._value("group_protocol") == "consumer")
+        return self._protocol == "consumer"
 
     def _policy(self, make: Callable[..., P], told: Told) -> P | None:
         try:
@@ -171,11 +186,12 @@ class ConsumerBuilder:
         return found
 
     def _timeout(self) -> TimeoutPolicy | None:
-        told = {name: self._told[name] for name in ("timeout_s", "on_timeout", "max_abandoned")}
-        if told["timeout_s"].value is None:
-            for name in ("on_timeout", "max_abandoned"):
-                if told[name].origin != DEFAULT:
-                    self.warnings.append(f"{name} ({told[name].origin}) has no effect without a timeout_s.")
+        told = {name: self._told[name] for name in ("timeout_s", "on_timeout", "max_abandoned", "stuck_after_s")}
+        if told["timeout_s"].value is None and told["on_timeout"].origin != DEFAULT:
+            self.warnings.append(f"on_timeout ({told['on_timeout'].origin}) has no effect without a timeout_s.")
+        if told["timeout_s"].value is None is told["stuck_after_s"].value and told["max_abandoned"].origin != DEFAULT:
+            origin = told["max_abandoned"].origin
+            self.warnings.append(f"max_abandoned ({origin}) has no effect without a timeout_s or stuck_after_s.")
         return self._policy(TimeoutPolicy, told)
 
     def _batch(self) -> BatchPolicy | None:
@@ -205,7 +221,7 @@ class ConsumerBuilder:
             )
             told = _fit_defaults(told)
         if self._new_protocol:
-            for name in ("session_timeout_ms", "heartbeat_interval_ms", "assignor"):
+            for name in BROKERS_OWN:
                 if self._told[name].origin != DEFAULT:
                     self.warnings.append(
                         f"{name} ({self._told[name].origin}) has no effect: with group_protocol=consumer the"

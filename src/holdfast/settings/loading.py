@@ -26,6 +26,7 @@ from holdfast.settings.model import (
     Settings,
     ShutdownSettings,
     SpoolSettings,
+    StateSettings,
     TracingSettings,
 )
 from holdfast.settings.resolver import Resolver
@@ -90,6 +91,7 @@ def _resolve(spec: AppSpec, gathered: Gathered, cwd: Path) -> Settings:
         app=app,
         kafka=KafkaSettings(**values | {"librdkafka": MappingProxyType(properties)}),
         spool=SpoolSettings(**_values(sections["spool"])),
+        state=StateSettings(**_values(sections["state"])),
         shutdown=ShutdownSettings(**_values(sections["shutdown"])),
         health=HealthSettings(**_values(sections["health"])),
         metrics=MetricsSettings(**_values(sections["metrics"])),

@@ -57,6 +57,7 @@ class TopicNames:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
     """Everything about one consumer. `concurrency` None: by order and handler. `assignor` None: the broker's.
+    `group_protocol` `auto`: KIP-848 if the broker has it, else classic with these timings and this assignor.
 
     `max_deliveries` None or 0: no crash guard. `breaker`, `storm_guard` and `rate` are None where nothing guards it,
     `batch` where its handler takes one record.
@@ -86,7 +87,7 @@ class ConsumerSettings:
     fetch_max_wait_ms: int
     group_instance_id: str | None
     assignor: Literal["cooperative-sticky", "range", "roundrobin"] | None
-    group_protocol: Literal["classic", "consumer"]
+    group_protocol: Literal["auto", "classic", "consumer"]
     timings: TimingPolicy
     timeout: TimeoutPolicy
     commit: CommitPolicy
@@ -99,6 +100,8 @@ class ConsumerSettings:
     storm_guard: StormPolicy | None
     rate: RatePolicy | None
     alerts: AlertPolicy
+    named_by_supervisor: bool = False
+    """`group_instance_id` was made by the supervisor, not configured."""
 
     @property
     def dead_letter_topics(self) -> dict[str, str]:
@@ -133,6 +136,13 @@ class SpoolSettings:
 
     url: Secret | None
     max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSettings:
+    """What a process leaves behind on its host; `dir` None: in the temporary folder."""
+
+    dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +201,7 @@ class Settings:
     app: AppSettings
     kafka: KafkaSettings
     spool: SpoolSettings
+    state: StateSettings
     shutdown: ShutdownSettings
     health: HealthSettings
     metrics: MetricsSettings

@@ -21,7 +21,12 @@ def with_static_members(settings: Settings, *, index: int, host: str) -> Setting
     """
     default = f"{settings.app.name}-{host}"
     consumers = {
-        name: replace(own, group_instance_id=instance_id(own.group_instance_id or default, index))
+        name: replace(
+            own,
+            group_instance_id=instance_id(own.group_instance_id or default, index),
+            named_by_supervisor=own.group_instance_id is None,
+            group_protocol="classic" if own.group_protocol == "auto" else own.group_protocol,
+        )
         for name, own in settings.consumers.items()
     }
     return replace(settings, consumers=MappingProxyType(consumers))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.supervisor.tether import Report
+from holdfast.supervisor.tether import SUPERVISOR_STOPS, Report
 
 _LONGEST_REPORT_BYTES = 4096
 
@@ -94,6 +94,12 @@ class ChildProcess:
         # A line that was closed, or that is no report, stays silent: it must not wake the parent up for ever.
         self.listening = bool(came) and not complete and len(line) < _LONGEST_REPORT_BYTES
         return self.report
+
+    def end(self, number: int) -> None:
+        """This signal, and word that the supervisor itself stops: nobody starts the child again."""
+        with suppress(OSError):
+            self.tether.send(SUPERVISOR_STOPS)  # before the signal, so that it is there when the child looks
+        self.send(number)
 
     def send(self, number: int) -> None:
         """To the child alone: what it has started itself is its own affair."""

@@ -174,7 +174,7 @@ class Supervisor:
 
     def _send_all(self, number: int) -> None:
         for child in self._living():
-            child.send(number)
+            child.end(number)
 
     def _living(self) -> list[ChildProcess]:
         return [slot.child for slot in self._slots if slot.child is not None]

@@ -1,4 +1,5 @@
-"""The line between parent and child: the child tells what the parent must know, and notices when the parent is gone.
+"""The line between parent and child: the child tells what the parent must know, and notices when the parent is gone or
+stops.
 
 A socket pair, because only the parent holds its end: however the parent goes, the kernel closes it. A parent-death
 signal would be Linux only, and comes when the *thread* that started the child ends.
@@ -8,11 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import threading
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
+
+SUPERVISOR_STOPS: Final = b"s"
+"""From the parent, before its signal. A child that is stopped without it is started again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +58,15 @@ def _address(told: Any) -> tuple[str, int] | None:
 
 
 class Tether:
-    """The child's end, from the file descriptor that the parent passed on."""
+    """The child's end, from the file descriptor that the parent passed on. Any thread."""
 
     def __init__(self, fd: int) -> None:
         # The handler's own child processes must not inherit it.
         os.set_inheritable(fd, False)
         self._socket = socket.socket(fileno=fd)
+        self._lock = threading.Lock()  # guards reading, and the fields below
+        self._gone = False
+        self._stops = False
 
     def hold(self) -> None:
         """From now on the end of the parent is a SIGTERM here: the child drains and ends."""
@@ -71,10 +79,24 @@ class Tether:
         except OSError:
             return
 
+    def supervisor_stops(self) -> bool:
+        """Whether the parent stops, or is gone. Does not block; true at the latest when the parent's signal is here."""
+        self._read()
+        return self._stops or self._gone
+
     def _watch(self) -> None:
-        try:
-            while self._socket.recv(1024):
-                pass
-        except OSError:
-            pass  # the line broke instead of being closed: gone either way
+        while not self._gone:
+            select.select([self._socket], [], [])
+            self._read()
         os.kill(os.getpid(), signal.SIGTERM)
+
+    def _read(self) -> None:
+        with self._lock:
+            try:
+                came = self._socket.recv(1024, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                came = b""  # the line broke instead of being closed: gone either way
+            self._gone = self._gone or not came
+            self._stops = self._stops or SUPERVISOR_STOPS in came

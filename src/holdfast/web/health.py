@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.observe.clean import clean_text
-from holdfast.observe.shapes import ConsumerHealth, ConsumerState, HealthReport, Level, Reason, SpoolState
+from holdfast.observe.shapes import ConsumerHealth, ConsumerState, HealthReport, Level, Reason, Refused, SpoolState
 
 _WORSE: Mapping[Level, int] = {"ok": 0, "degraded": 1, "failing": 2}
 
@@ -64,7 +64,14 @@ def _reasons(seen: Seen) -> Iterator[Reason]:
     if seen.spool is not None:
         yield from _spool(seen.spool)
     for state in seen.consumers.values():
-        for reason in (*_loop(state), *_group(state), *_letters(state), *_handlers(state), *_guards(state)):
+        for reason in (
+            *_loop(state),
+            *_group(state),
+            *_letters(state),
+            *_handlers(state),
+            *_stale(state),
+            *_guards(state),
+        ):
             yield _of(state, reason)
 
 
@@ -115,6 +122,12 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
         yield Reason(code="offsets_unknown", level="degraded", text=text)
     if any(hold.name == "commit" for hold in state.holds):
         yield _failing("commits_fail", "Commits are not confirmed, so nothing new starts until one is.")
+    refused = [f"{one.topic}[{one.partition}]" for one in state.partitions if "commit_refused" in one.holds]
+    if refused:
+        text = (
+            f"The broker refuses commits of {', '.join(refused[:5])}, so nothing new of them starts; the others go on."
+        )
+        yield _failing("commit_refused", text)
     if state.brokers:
         yield Reason(code="brokers_away", level="degraded", text=state.brokers)
     stuck = [f"{one.topic}[{one.partition}]" for one in state.partitions if one.stuck]
@@ -127,20 +140,26 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
 def _letters(state: ConsumerState) -> Iterator[Reason]:
     refused, moves = state.letters_refused, state.moves_refused
     if refused.records:
-        text = f"{refused.records} dead letters cannot be published for {refused.for_s:.0f} s: {refused.why}"
-        yield _failing("dead_letters_refused", text)
+        yield _failing("dead_letters_refused", f"{refused.records} dead letters cannot be published {_since(refused)}")
     missing = [topic for topic, depth in state.letter_topics.items() if depth is None]
     if missing and not refused.records:
         text = f"There is no topic {', '.join(missing[:5])}: a letter holds up its lane until it is there."
         yield Reason(code="dead_letter_topic_missing", level="degraded", text=text)
     if moves.records:
-        text = f"{moves.records} records cannot be moved to their retry topic for {moves.for_s:.0f} s: {moves.why}"
+        text = f"{moves.records} records cannot be moved to their retry topic {_since(moves)}"
         yield _failing("retry_topic_refuses", text)
+
+
+def _since(refused: Refused) -> str:
+    """For how long, which record waits longest, and why."""
+    record = f", first {refused.record}" if refused.record else ""
+    return f"for {refused.for_s:.0f} s{record}: {refused.why}"
 
 
 def _handlers(state: ConsumerState) -> Iterator[Reason]:
     if state.blocked:
-        text = "An async handler blocks the event loop, so nothing of it goes on; a restart is needed."
+        where = f" It is at {' < '.join(state.blocked_at[:-4:-1])}." if state.blocked_at else ""
+        text = f"An async handler blocks the event loop, so nothing of it goes on; a restart is needed.{where}"
         yield _failing("event_loop_blocked", text, fails_live=True)
     if state.choked:
         text = f"{state.abandoned} handlers hang and no more may be abandoned, so nothing starts; a restart is needed."
@@ -149,8 +168,28 @@ def _handlers(state: ConsumerState) -> Iterator[Reason]:
         text = f"{state.overdue} records take longer than they may; their lanes wait for the handler."
         yield _failing("handlers_overdue", text)
     elif state.abandoned:
-        text = f"{state.abandoned} handlers that timed out still run."
+        text = f"{state.abandoned} handlers that were given up still run."
         yield Reason(code="abandoned_threads", level="degraded", text=text)
+    if state.stuck_handlers:
+        yield Reason(code="handlers_hang", level="degraded", text=_hang(state))
+
+
+def _hang(state: ConsumerState) -> str:
+    """How many handlers are stuck, and where the oldest of them are."""
+    places = [
+        f"{one.topic}[{one.partition}] offset {one.offset} for {one.for_s:.0f} s at {' < '.join(one.stack[:-4:-1])}"
+        for one in state.stuck[:2]
+    ]
+    return f"{state.stuck_handlers} handlers do not end: {'; '.join(places)}."
+
+
+def _stale(state: ConsumerState) -> Iterator[Reason]:
+    waiting = [one for one in state.partitions if "stale_run" in one.holds]
+    if waiting:
+        places = ", ".join(f"{one.topic}[{one.partition}]" for one in waiting[:5])
+        longest_s = max(one.stale_run_s for one in waiting)
+        text = f"{places} has waited {longest_s:.0f} s for a handler from before it was revoked and assigned again."
+        yield Reason(code="stale_run", level="degraded", text=text)
 
 
 def _guards(state: ConsumerState) -> Iterator[Reason]:
@@ -159,6 +198,10 @@ def _guards(state: ConsumerState) -> Iterator[Reason]:
     if state.guards.breaker in ("open", "half-open"):
         text = "The breaker is open: a downstream is away, and records wait for it."
         yield Reason(code="breaker_open", level="degraded", text=text)
+    suspects = sum(one.suspects for one in state.partitions)
+    if suspects:
+        text = f"Probation: {suspects} records run one at a time, alone, because a process died twice over them."
+        yield Reason(code="probation", level="degraded", text=text)
     if any(hold.name == "operator" for hold in state.holds):
         yield Reason(code="paused", level="ok", text="It was paused by hand.")
     paused = [f"{one.topic}[{one.partition}]" for one in state.partitions if "operator" in one.holds]

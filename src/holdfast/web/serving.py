@@ -35,7 +35,7 @@ def served(pages: Pages, health: HealthSettings, *, required: bool) -> Server | 
             ) from error
         log.warning("health_not_served", address=where, error=why, what_to_do=what_to_do)
         return None
-    log.info("health_served", url=server.url)
+    log.info("health_served", url=server.url, address=server.address)
     return server
 
 

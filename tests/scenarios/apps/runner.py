@@ -1,6 +1,7 @@
 """A process that uses KafkaConsumerRunner as the consumer pattern shows it. Everything it does goes into a journal.
 
-What `process_message` does with a record is in the record: {"n": 1, "do": "wait" | "fail" | "hang" | "nonsense"}.
+What `process_message` does with a record is in the record:
+{"n": 1, "do": "wait" | "fail" | "hang" | "nonsense" | "reject" | "stop"}. `dlq_publisher` waits for the gate.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from holdfast import Reject
 from holdfast.runner import KafkaConsumerRunner, RetryConfig
 from holdfast.testing.topics import ExistingBroker
 from tests.scenarios.runners import Kind, factory_of
@@ -26,18 +28,37 @@ def note(text: str) -> None:
         journal.write(f"{text}\n")
 
 
+RUNNERS: list[KafkaConsumerRunner] = []
+
+
+def wait_for_gate() -> None:
+    while not GATE.exists():
+        time.sleep(0.01)
+
+
+def publish(message: dict[str, Any], error: Exception, retry_count: int) -> None:
+    note("dlq_publisher")
+    wait_for_gate()
+    note("published")
+
+
 def process_message(message: dict[str, Any]) -> object:
     note(f"start {message['n']}")
     match message.get("do"):
         case "wait":
-            while not GATE.exists():
-                time.sleep(0.01)
+            wait_for_gate()
         case "hang":
             time.sleep(3600)
         case "fail":
             return {"success": False, "error": "later"}
         case "nonsense":
             return "done"
+        case "reject":
+            raise Reject("as asked")
+        case "stop":
+            RUNNERS[0].stop()
+            note("stopped")
+            wait_for_gate()
         case _:
             pass
     note(f"end {message['n']}")
@@ -61,7 +82,7 @@ def main() -> None:
         producer_factory=create_producer,
         retry_config=RetryConfig(initial_retry_delay_ms=30_000),
         process_message=process_message,
-        dlq_publisher=lambda message, error, retry_count: note("dlq_publisher"),
+        dlq_publisher=publish,
         health_server_start=lambda: note("health_server_start"),
         health_server_stop=lambda: note("health_server_stop"),
         running_flag_setter=lambda running: note(f"running {running}"),
@@ -69,6 +90,7 @@ def main() -> None:
         topics=None if KIND == "kafka-python" else TOPIC,
         settings={"shutdown": {"timeout_s": float(os.environ.get("RUNNER_TIMEOUT_S", "20"))}},
     )
+    RUNNERS.append(runner)
     runner.run()
 
 

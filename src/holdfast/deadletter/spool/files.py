@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import count
@@ -12,7 +14,7 @@ from typing import TypeVar
 from holdfast.core.errors import SpoolError
 from holdfast.deadletter.spool.disk import Disk, RealDisk
 from holdfast.deadletter.spool.letters import Spooled, encode
-from holdfast.deadletter.spool.part import LOCK, Part, Salts, new_salt
+from holdfast.deadletter.spool.part import DAMAGED, LOCK, Part, Salts, Segment, letter_at, new_salt, read_segment
 from holdfast.deadletter.spool.store import Fill, Head, Wanted
 
 SEGMENT_BYTES = 8 * 1024 * 1024
@@ -67,16 +69,15 @@ class FileStore:
         own = self._opened()
         new = {letter.identity: letter for letter in letters if letter.identity not in self._identities}
         encoded = [(letter, encode(letter)) for letter in new.values()]
-        size = sum(len(payload) for _, payload in encoded)
-        if own.held_bytes + size > self._max_bytes:
-            raise SpoolError(
-                f"The spool {self._folder} is full: it holds {own.held_bytes:,} of {self._max_bytes:,} bytes."
-                " Let Kafka take the letters, or raise spool.max_bytes.",
-                full=True,
-            )
+        self._check_room(own, sum(len(payload) for _, payload in encoded))
         heads = self._translated("write to it", lambda: own.append(encoded)) if encoded else []
         self._note(heads)
         return heads
+
+    def try_room(self, size: int) -> None:
+        own = self._opened()
+        self._check_room(own, size)
+        self._translated("write to it", partial(own.try_room, size))
 
     def heads(self, limit: int, wanted: Wanted) -> list[Head]:
         parts = [self._opened(), *self._adopted.values()]
@@ -121,11 +122,7 @@ class FileStore:
         parts = [self._opened(), *self._adopted.values()]
         heads = [head for part in parts for head in part.heads]
         damaged = tuple(
-            f"{segment.path}: {damage.size} bytes at {damage.offset} are no letter"
-            for part in parts
-            for segment in part.segments.values()
-            for damage in segment.damages
-            if not damage.torn
+            told for part in parts for segment in part.segments.values() for told in segment.told_damages()
         ) + tuple(f"{path}: set aside" for part in parts for path in part.set_aside)
         return Fill(
             len(heads),
@@ -139,6 +136,14 @@ class FileStore:
             part.close()
         self._own = None
         self._adopted.clear()
+
+    def _check_room(self, own: Part, size: int) -> None:
+        if own.held_bytes + size > self._max_bytes:
+            raise SpoolError(
+                f"The spool {self._folder} is full: it holds {own.held_bytes:,} of {self._max_bytes:,} bytes."
+                " Let Kafka take the letters, or raise spool.max_bytes.",
+                full=True,
+            )
 
     def _opened(self) -> Part:
         if self._own is None:
@@ -201,6 +206,65 @@ class FileStore:
             advice = "Make room on its disk." if full else "Look at the disk and at the rights of the folder."
             text = f"The spool {self._folder}: could not {what}: {error.strerror or error}. {advice}"
             raise SpoolError(text, full=full) from error
+
+
+class FileReader:
+    """What lies in the folder at one moment, without a lock: what running processes hold as well. It changes nothing.
+
+    Raises SpoolError. A letter that is sent on meanwhile may still be shown.
+    """
+
+    def __init__(self, folder: str, disk: Disk | None = None) -> None:
+        self._folder = folder
+        self._disk = disk or RealDisk()
+        self._segments: list[Segment] = []
+        self._set_aside: list[str] = []
+
+    def open(self) -> None:
+        try:
+            parts = [name for name in self._disk.names(self._folder) if PART.fullmatch(name)]
+        except FileNotFoundError:
+            return  # nothing was ever kept there
+        except OSError as error:
+            raise self._unreadable(error) from error
+        for part in parts:
+            self._look_into(f"{self._folder}/{part}")
+
+    def heads(self, limit: int, wanted: Wanted) -> list[Head]:
+        found = [head for segment in self._segments for head in segment.live.values() if wanted(head)]
+        return sorted(found, key=lambda head: head.at_ms)[:limit]
+
+    def read(self, head: Head) -> Spooled:
+        segment = next(one for one in self._segments if head.ref in one.live)
+        try:
+            return letter_at(self._disk, segment, head)
+        except FileNotFoundError as error:
+            raise SpoolError(f"The letter {head.ref} has left the spool.") from error
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def fill(self) -> Fill:
+        heads = self.heads(sys.maxsize, lambda _: True)
+        damaged = (*(one for segment in self._segments for one in segment.told_damages()), *self._set_aside)
+        held_bytes = sum(segment.size for segment in self._segments)
+        return Fill(len(heads), held_bytes, heads[0].at_ms if heads else None, damaged)
+
+    def close(self) -> None: ...
+
+    def _look_into(self, folder: str) -> None:
+        try:
+            names = self._disk.names(folder)
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # its last letter was sent on just now
+                    segment = read_segment(self._disk, folder, name)
+                    if segment is not None:
+                        self._segments.append(segment)
+            self._set_aside += [f"{folder}/{name}: set aside" for name in names if name.endswith(DAMAGED)]
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> SpoolError:
+        return SpoolError(f"The spool {self._folder}: could not read it: {error.strerror or error}.")
 
 
 def _name(part: Part) -> str:

@@ -1,5 +1,6 @@
 """Takes letters in and sends them on: the work behind the port, without a thread of its own. One owner thread."""
 
+# long: one owner thread, whose pauses, windows and what is stuck depend on each other
 from __future__ import annotations
 
 import contextlib
@@ -23,10 +24,15 @@ WINDOW, WINDOW_BYTES = 32, 4 * 1024 * 1024
 REMEMBERED = 10_000
 """Identities of letters sent on, so that a copy of one that comes late is not sent again."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-STUCK_S = 600.0
-"""How long until a letter that Kafka refuses for itself (too large, damaged) is tried once more."""
+STUCK_S, PROBE_S = 600.0, 30.0
+"""How long until a letter that Kafka refuses for itself (too large, damaged) is tried once more; of the letters that
+are too large for a topic the smallest is tried sooner, and the others as soon as it has gone through."""
 LOOK_S, FILL_S = 15.0, 5.0
 """How often the store is looked at when nothing happens, and counted at most."""
+ROOM_S = 5.0
+"""How often a store that has refused a letter is asked whether it has room again."""
+AROUND_BYTES = 500
+"""What a store writes around a letter, at most."""
 
 
 @dataclass(slots=True)
@@ -84,6 +90,9 @@ class Stuck:
     letter: str
     why: str
     until: float
+    too_large_for: str = ""
+    """The topic that found it too large."""
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,7 @@ class SpoolStatus:
     sent_on: int = 0
     stuck: tuple[Stuck, ...] = ()
     refusing: str = ""
-    """Why the spool did not take the last letter it was given; empty if it did."""
+    """Why the spool does not take letters; empty if it took the last one, or has had room for one since."""
 
 
 class Keeper:
@@ -113,6 +122,8 @@ class Keeper:
         self._store_trouble = Trouble()
         self._remembered: dict[bytes, None] = {}
         self._look_at = 0.0
+        self._refused_bytes = 0
+        self._room_at = 0.0
         self._fill_at = float("-inf")
         self.draining = True
         self.status = SpoolStatus()
@@ -144,7 +155,7 @@ class Keeper:
                 self._troubles[topic] = Trouble()
             self._stuck.clear()
             self._store_trouble = Trouble()
-        self._keep([item for item in items if isinstance(item, Keep)])
+        self._keep([item for item in items if isinstance(item, Keep)], now)
         for item in items:
             if isinstance(item, Answer):
                 self._answered(item, now)
@@ -163,8 +174,10 @@ class Keeper:
                 log.sampled(ERROR, "spool_not_readable", now=now, error=str(error))
             self._remove(now)
             self._look_at = now + self._next_in(now)
+        self._try_room(now)
         self._report(now)
-        return max(0.0, self._look_at - now, self._store_trouble.until - now) if self.draining else LOOK_S
+        wait_s = max(0.0, self._look_at - now, self._store_trouble.until - now) if self.draining else LOOK_S
+        return min(wait_s, max(0.0, self._room_at - now)) if self.status.refusing else wait_s
 
     @property
     def flying(self) -> int:
@@ -179,7 +192,7 @@ class Keeper:
 
     # -- taking in
 
-    def _keep(self, keeps: Sequence[Keep]) -> None:
+    def _keep(self, keeps: Sequence[Keep], now: float) -> None:
         if not keeps:
             return
         at_ms = round(self._clock.wall() * 1000)
@@ -191,15 +204,29 @@ class Keeper:
         except SpoolError as error:
             if len(keeps) > 1:
                 for keep in keeps:  # one of them may be all that is too much
-                    self._keep([keep])
+                    self._keep([keep], now)
             else:
                 self.status = replace(self.status, refusing=str(error))
+                self._refused_bytes, self._room_at = _size(keeps[0].outgoing), now + ROOM_S
                 keeps[0].answer(error)
             return
         self.status = replace(self.status, refusing="")
         self._fill_at = float("-inf")
         for keep in keeps:
             keep.answer(Kept())
+
+    def _try_room(self, now: float) -> None:
+        """The next letter may be long in coming: find out by ourselves whether it would be taken."""
+        if not self.status.refusing or now < self._room_at:
+            return
+        self._room_at = now + ROOM_S
+        try:
+            self._store.try_room(self._refused_bytes)
+        except SpoolError as error:
+            self.status = replace(self.status, refusing=str(error))
+            return
+        self.status = replace(self.status, refusing="")
+        log.info("spool_takes_letters_again")
 
     # -- sending on
 
@@ -229,7 +256,7 @@ class Keeper:
         try:
             letter = self._store.read(head)
         except SpoolError as error:
-            self._set_aside(head, "", str(error), now)
+            self._set_aside(head, "", str(error), now + (STUCK_S if error.damaged else LONGEST_PAUSE_S))
             return
         sending = Sending(head, letter, letter.outgoing)
         self._flying[head.ref] = sending
@@ -252,21 +279,34 @@ class Keeper:
         self._flying_bytes -= head.size
         if isinstance(outcome, Receipt):
             self._troubles.pop(head.topic, None)
-            self._stuck.pop(head.ref, None)
+            self._unstick(head, now)
             self._acknowledged[head.ref] = head
             self._remember(head.identity)
             self.status = replace(self.status, sent_on=self.status.sent_on + 1)
         elif outcome.fault is Fault.TOO_LARGE:
-            self._set_aside(head, sending.letter.id, str(outcome), now)
+            others = [(one.size, one.ref) for one in self._too_large(head.topic) if one.ref != head.ref]
+            until = now + (PROBE_S if all((head.size, head.ref) < one for one in others) else STUCK_S)
+            self._set_aside(head, sending.letter.id, str(outcome), until, too_large_for=head.topic)
         else:
             self._pause(self._troubles.setdefault(head.topic, Trouble()), now)
             fields: dict[str, Any] = {"topic": head.topic, "fault": outcome.fault, "error": str(outcome)}
             log.sampled(WARNING, "spool_waits_for_kafka", now=now, key=head.topic, **fields)
 
-    def _set_aside(self, head: Head, letter: str, why: str, now: float) -> None:
+    def _set_aside(self, head: Head, letter: str, why: str, until: float, *, too_large_for: str = "") -> None:
         """This letter cannot be sent on for a reason of its own: it stays, and does not hold up the others."""
-        self._stuck[head.ref] = Stuck(head.ref, letter, why, now + STUCK_S)
-        log.error("spooled_letter_stuck", ref=head.ref, letter=letter, topic=head.topic, error=why)
+        if head.ref not in self._stuck:
+            log.error("spooled_letter_stuck", ref=head.ref, letter=letter, topic=head.topic, error=why)
+        self._stuck[head.ref] = Stuck(head.ref, letter, why, until, too_large_for, head.size)
+
+    def _too_large(self, topic: str) -> list[Stuck]:
+        return [one for one in self._stuck.values() if one.too_large_for == topic]
+
+    def _unstick(self, head: Head, now: float) -> None:
+        """Kafka has taken a letter. If it was too large before, the topic takes more now: the others are tried, too."""
+        stuck = self._stuck.pop(head.ref, None)
+        if stuck is not None and stuck.too_large_for:
+            for one in self._too_large(head.topic):
+                self._stuck[one.ref] = replace(one, until=now)
 
     def _remember(self, identity: bytes) -> None:
         self._remembered[identity] = None
@@ -295,6 +335,12 @@ class Keeper:
         pauses = [one.until - now for one in (*self._troubles.values(), self._store_trouble) if one.until > now]
         return min([LOOK_S, *pauses])
 
+    def _forget_what_is_gone(self) -> None:
+        """Letters that others have removed are not stuck any more. Raises SpoolError."""
+        if self._stuck:
+            there = {head.ref for head in self._store.heads(len(self._stuck), lambda head: head.ref in self._stuck)}
+            self._stuck = {ref: one for ref, one in self._stuck.items() if ref in there}
+
     def _report(self, now: float) -> None:
         before = self.status
         fill = before.fill
@@ -302,9 +348,16 @@ class Keeper:
             self._fill_at = now
             with contextlib.suppress(SpoolError):
                 fill = self._store.fill()
+                self._forget_what_is_gone()
         self.status = replace(before, fill=fill, stuck=tuple(self._stuck.values()))
         if before.fill.letters and not fill.letters:
             log.info("spool_empty", sent_on=before.sent_on)
+
+
+def _size(outgoing: Outgoing) -> int:
+    """About so much a store needs for it."""
+    headers = sum(len(name) + len(value or b"") for name, value in outgoing.headers)
+    return len(outgoing.value or b"") + len(outgoing.key or b"") + headers + AROUND_BYTES
 
 
 def changed(outgoing: Outgoing, error: SinkError) -> Outgoing | None:

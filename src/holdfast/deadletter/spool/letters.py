@@ -80,4 +80,6 @@ def decode(payload: bytes) -> Spooled:
     try:
         return _decoder.decode(payload)
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:
-        raise SpoolError("A spooled letter cannot be read: was it written by a later version of holdfast?") from error
+        raise SpoolError(
+            "A spooled letter cannot be read: was it written by a later version of holdfast?", damaged=True
+        ) from error

@@ -22,9 +22,7 @@ class MemoryStore:
 
     def add(self, letters: Sequence[Spooled]) -> list[Head]:
         new = {one.identity: (one, len(encode(one))) for one in letters if one.identity not in self._identities}
-        held = self.fill().held_bytes
-        if held + sum(size for _, size in new.values()) > self._max_bytes:
-            raise SpoolError(f"The spool in memory is full: {held:,} of {self._max_bytes:,} bytes.", full=True)
+        self.try_room(sum(size for _, size in new.values()))
         heads = []
         for letter, size in new.values():
             self._count += 1
@@ -33,6 +31,11 @@ class MemoryStore:
             self._identities[letter.identity] = None
             heads.append(head)
         return heads
+
+    def try_room(self, size: int) -> None:
+        held = self.fill().held_bytes
+        if held + size > self._max_bytes:
+            raise SpoolError(f"The spool in memory is full: {held:,} of {self._max_bytes:,} bytes.", full=True)
 
     def heads(self, limit: int, wanted: Wanted) -> list[Head]:
         found: list[Head] = []

@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -15,21 +16,30 @@ from holdfast.deadletter.spool import frames
 from holdfast.deadletter.spool.letters import Spooled, decode, encode
 from holdfast.deadletter.spool.store import Fill, Head, Wanted
 
-SUFFIX = ".letter"
+SUFFIX, PARTIAL = ".letter", ".partial"
 LEASE, LEASE_S, RENEW_S = "drain.lease", 60.0, 20.0
 RELIST_S = 15.0
-_NAME = re.compile(r"(?P<at_ms>\d{13})-(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<identity>[0-9a-f]{32})\.letter")
+PARTIAL_MS = 3_600_000
+"""How old a temporary object is when its writer counts as dead, and the object is removed."""
+RENAMES = frozenset({"local", "file", "sftp", "ssh", "smb", "ftp", "hdfs", "arrow_hdfs"})
+"""Schemes of fsspec where a write is not atomic and a rename is. On all others a letter is read back once written."""
+_NAME = re.compile(
+    r"(?P<at_ms>\d{13})-(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<identity>[0-9a-f]{32})(-[0-9a-f]{16})?\.letter"
+)
 _SALT = b"holdfast"
 """The frame is there for its checksum alone: an object holds one letter."""
 
 
 class ObjectStore:
-    """Implements `store.Store`: `<url>/<app>/<when>-<topic>-<identity>.letter`, shared by all processes of an app.
+    """Implements `store.Store`: objects `<url>/<app>/<when>-<topic>-<identity>-<writer>.letter`, shared by all
+    processes of an app.
 
-    A name says all that has to be known without reading the letter, and two writers never use the same one for
-    different letters. One process sends letters on at a time: whoever has the lease, an object that is made only if it
-    is not there (where the service can do that) and counts for a minute. A letter is as safe as the service makes what
-    it has acknowledged.
+    A name says all that has to be known without reading the letter, and two writers never use the same one. One
+    process sends letters on at a time: whoever has the lease, an object that is made only if it is not there (where
+    the service can do that) and counts for a minute. A letter is as safe as the service makes what it has acknowledged.
+
+    An upload may fail half-way and leave an object. So a name proves nothing: a letter counts as kept only if this
+    process has written it completely (renamed, or read back) or has read it and its checksum was right.
     """
 
     def __init__(
@@ -45,7 +55,10 @@ class ObjectStore:
         self._leads_until = 0.0
         self._listed: dict[str, Head] = {}
         self._listed_at = float("-inf")
-        self._identities: dict[bytes, None] = {}
+        self._whole: set[str] = set()  # written completely by this process, or read and found right
+        self._identities: dict[bytes, int] = {}  # how many of those
+        self._torn: set[str] = set()  # to be removed
+        self._renames = False
 
     def open(self) -> None:
         fsspec = _fsspec()
@@ -53,36 +66,32 @@ class ObjectStore:
             self._fs, self._folder = fsspec.core.url_to_fs(self._url, use_listings_cache=False, **self._options)
         except (ImportError, ValueError) as error:
             raise ConfigError(f"The spool's URL cannot be used: {error}") from error
+        protocol = self._fs.protocol
+        self._renames = not RENAMES.isdisjoint((protocol,) if isinstance(protocol, str) else protocol)
         with self._translated("write to it"):
             self._fs.makedirs(self._folder, exist_ok=True)
-            probe = f"{self._folder}/{self._token}.probe"
-            self._fs.pipe_file(probe, b"holdfast")
-            self._fs.rm_file(probe)
+            self._probe(b"holdfast")
         self._list()
 
     def add(self, letters: Sequence[Spooled]) -> list[Head]:
-        new = {
-            one.identity: frames.frame(encode(one), _SALT) for one in letters if one.identity not in self._identities
-        }
-        held = sum(head.size for head in self._listed.values())
-        if held + sum(map(len, new.values())) > self._max_bytes:
-            raise SpoolError(
-                f"The spool is full: it holds {held:,} of {self._max_bytes:,} bytes."
-                " Let Kafka take the letters, or raise spool.max_bytes.",
-                full=True,
-            )
+        letters = [one for one in letters if one.identity not in self._identities and not self._finds(one.identity)]
+        new = {one.identity: (one, frames.frame(encode(one), _SALT)) for one in letters}
+        self._check_room(sum(len(data) for _, data in new.values()))
         heads = []
-        for one in letters:
-            data = new.pop(one.identity, None)
-            if data is None:
-                continue
-            ref = f"{one.at_ms:013d}-{one.topic}-{one.identity.hex()}{SUFFIX}"
+        for one, data in new.values():
+            ref = f"{one.at_ms:013d}-{one.topic}-{one.identity.hex()}-{self._token}{SUFFIX}"
             with self._translated("write to it"):
-                self._fs.pipe_file(f"{self._folder}/{ref}", data)
+                self._write(ref, data)
+            self._torn.discard(ref)  # the same name as a try that failed in the same millisecond
             head = self._listed[ref] = Head(ref, one.topic, one.identity, len(data), one.at_ms)
-            self._identities[one.identity] = None
+            self._trust(head)
             heads.append(head)
         return heads
+
+    def try_room(self, size: int) -> None:
+        self._check_room(size)
+        with self._translated("write to it"):
+            self._probe(bytes(size))
 
     def heads(self, limit: int, wanted: Wanted) -> list[Head]:
         found: list[Head] = []
@@ -98,15 +107,17 @@ class ObjectStore:
             data = self._fs.cat_file(f"{self._folder}/{head.ref}")
         payload = frames.payload_at(data, _SALT)
         if payload is None:
-            raise SpoolError(f"The spooled letter {head.ref} is damaged: its checksum does not fit.")
-        return decode(payload)
+            raise SpoolError(f"The spooled letter {head.ref} is damaged: its checksum does not fit.", damaged=True)
+        letter = decode(payload)
+        if head.ref in self._listed and letter.identity == head.identity:
+            self._trust(head)
+        return letter
 
     def remove(self, heads: Sequence[Head]) -> None:
         for head in heads:
             with self._translated("remove from it"), suppress(FileNotFoundError):
                 self._fs.rm_file(f"{self._folder}/{head.ref}")
-            self._listed.pop(head.ref, None)
-            self._identities.pop(head.identity, None)
+            self._forget(head)
 
     def lead(self, now: float) -> bool:
         if now - self._listed_at >= RELIST_S:
@@ -140,6 +151,20 @@ class ObjectStore:
                 self._fs.rm_file(f"{self._folder}/{LEASE}")
         self._leads_until = 0.0
 
+    def _check_room(self, size: int) -> None:
+        held = sum(head.size for head in self._listed.values())
+        if held + size > self._max_bytes:
+            raise SpoolError(
+                f"The spool is full: it holds {held:,} of {self._max_bytes:,} bytes."
+                " Let Kafka take the letters, or raise spool.max_bytes.",
+                full=True,
+            )
+
+    def _probe(self, data: bytes) -> None:
+        path = f"{self._folder}/{self._token}.probe"
+        self._fs.pipe_file(path, data)
+        self._fs.rm_file(path)
+
     def _list(self) -> None:
         found: list[dict[str, Any]] = []
         with self._translated("list it"), suppress(FileNotFoundError):  # a folder with nothing in it is none, on S3
@@ -148,11 +173,81 @@ class ObjectStore:
         for one in found:
             ref = str(one["name"]).rsplit("/", 1)[-1]
             parts = _NAME.fullmatch(ref)
-            if parts is not None:
+            if ref in self._torn:
+                self._discard(ref)
+            elif parts is not None:
                 identity = bytes.fromhex(parts["identity"])
                 listed[ref] = Head(ref, parts["topic"], identity, int(one.get("size") or 0), int(parts["at_ms"]))
+            elif ref.endswith(PARTIAL):
+                self._clear_partial(ref)
         self._listed = listed
-        self._identities = {head.identity: None for head in listed.values()}
+        self._whole &= listed.keys()
+        self._identities = Counter(listed[ref].identity for ref in self._whole)
+
+    def _clear_partial(self, ref: str) -> None:
+        """Remove what a process left that died while it wrote."""
+        at_ms = ref[:13]
+        if at_ms.isdecimal() and int(at_ms) + PARTIAL_MS < self._wall() * 1000:
+            self._discard(ref)
+
+    def _trust(self, head: Head) -> None:
+        if head.ref not in self._whole:
+            self._whole.add(head.ref)
+            self._identities[head.identity] = self._identities.get(head.identity, 0) + 1
+
+    def _forget(self, head: Head) -> None:
+        self._listed.pop(head.ref, None)
+        if head.ref in self._whole:
+            self._whole.remove(head.ref)
+            self._identities[head.identity] -= 1
+            if not self._identities[head.identity]:
+                del self._identities[head.identity]
+
+    def _finds(self, identity: bytes) -> bool:
+        """Whether a name that others wrote stands for the whole letter. It is read; one that is damaged is removed, as
+        its letter is about to be written.
+        """
+        for head in [one for one in self._listed.values() if one.identity == identity]:
+            with self._translated("read it"):
+                try:
+                    data = self._fs.cat_file(f"{self._folder}/{head.ref}")
+                except FileNotFoundError:
+                    self._forget(head)
+                    continue
+            if frames.payload_at(data, _SALT) is not None:
+                self._trust(head)
+                return True
+            self._discard(head.ref)
+            self._forget(head)
+        return False
+
+    def _write(self, ref: str, data: bytes) -> None:
+        """Returns when the object is whole. Raises what the service raises; then the name is not trusted."""
+        path = f"{self._folder}/{ref}"
+        if self._renames:
+            partial = f"{ref}{PARTIAL}"
+            try:
+                self._fs.pipe_file(f"{self._folder}/{partial}", data)
+                self._fs.mv(f"{self._folder}/{partial}", path)
+            except Exception:
+                self._discard(partial)
+                raise
+            return
+        try:
+            self._fs.pipe_file(path, data)
+            if self._fs.cat_file(path) != data:
+                raise SpoolError(f"The spool: could not write to it: {ref} was written and reads differently.")
+        except Exception:
+            self._discard(ref)
+            raise
+
+    def _discard(self, ref: str) -> None:
+        """Remove what is no whole letter, now or when the store is listed again."""
+        self._torn.add(ref)
+        with suppress(Exception):  # every service behind fsspec has errors of its own; the name is not trusted anyway
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(f"{self._folder}/{ref}")
+            self._torn.remove(ref)
 
     def _lease(self) -> tuple[str, float]:
         try:

@@ -14,7 +14,7 @@ from holdfast.deadletter.spool.frames import MAGIC, Damage
 from holdfast.deadletter.spool.letters import Spooled, decode
 from holdfast.deadletter.spool.store import Head
 
-LOCK = "lock"
+LOCK, ROOM = "lock", "room"
 _SEGMENT = re.compile(r"(?P<number>\d{8})-(?P<salt>[0-9a-f]{16})\.letters")
 LETTERS, GONE, DAMAGED = ".letters", ".gone", ".damaged"
 
@@ -43,6 +43,14 @@ class Segment:
     @property
     def is_damaged(self) -> bool:
         return any(not damage.torn for damage in self.damages)
+
+    def told_damages(self) -> list[str]:
+        """One line each, for people."""
+        return [
+            f"{self.path}: {damage.size} bytes at {damage.offset} are no letter"
+            for damage in self.damages
+            if not damage.torn
+        ]
 
     def ref(self, offset: int) -> str:
         part = self.stem.rsplit("/", 2)[-2]
@@ -83,6 +91,14 @@ def read_segment(disk: Disk, folder: str, name: str) -> Segment | None:
     return segment
 
 
+def letter_at(disk: Disk, segment: Segment, head: Head) -> Spooled:
+    """Raises OSError, and SpoolError if the bytes are not what was written."""
+    payload = frames.payload_at(disk.read(segment.path, offset_of(head), head.size), segment.salt)
+    if payload is None:
+        raise SpoolError(f"The spooled letter {head.ref} is damaged: its checksum does not fit.", damaged=True)
+    return decode(payload)
+
+
 class Part:
     """A folder that this process holds the lock of. Raises OSError; the store translates."""
 
@@ -110,6 +126,7 @@ class Part:
                 self.segments[segment.number] = segment
                 self._last = max(self._last, segment.number)
         stems = {segment.stem for segment in self.segments.values()}
+        self._disk.remove(f"{self.folder}/{ROOM}")
         for name in names:
             if name.endswith(GONE) and f"{self.folder}/{name.removesuffix(GONE)}" not in stems:
                 self._disk.remove(f"{self.folder}/{name}")
@@ -156,14 +173,20 @@ class Part:
         segment.size = at
         return [segment.enter(at, letter, size) for (at, size), (letter, _) in zip(offsets, letters, strict=True)]
 
+    def try_room(self, size: int) -> None:
+        """Write so many bytes beside the letters, sync them, and remove them."""
+        path = f"{self.folder}/{ROOM}"
+        pen = self._disk.append(path)
+        try:
+            pen.write(secrets.token_bytes(size))  # zeros would need no room where the file system compresses
+            pen.sync()
+        finally:
+            pen.close()
+            self._disk.remove(path)
+
     def read(self, head: Head) -> Spooled:
         """Raises SpoolError if the bytes are not what was written."""
-        segment = self.segments[_number(head)]
-        data = self._disk.read(segment.path, offset_of(head), head.size)
-        payload = frames.payload_at(data, segment.salt)
-        if payload is None:
-            raise SpoolError(f"The spooled letter {head.ref} is damaged: its checksum does not fit.")
-        return decode(payload)
+        return letter_at(self._disk, self.segments[_number(head)], head)
 
     def remove(self, heads: Sequence[Head]) -> None:
         """Noted beside the segment, or the segment is removed when it holds nothing else."""

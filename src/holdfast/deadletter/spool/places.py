@@ -7,11 +7,11 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.core.errors import ConfigError
 from holdfast.deadletter.spool.disk import PASSING, file_system_of
-from holdfast.deadletter.spool.files import FileStore
+from holdfast.deadletter.spool.files import FileReader, FileStore
 from holdfast.deadletter.spool.memory import MemoryStore
 from holdfast.deadletter.spool.objects import ObjectStore
 from holdfast.deadletter.spool.postgres import PostgresStore
-from holdfast.deadletter.spool.store import Store
+from holdfast.deadletter.spool.store import Reader, Store
 
 NOT_DURABLE = ("local", "http", "https", "data", "zip", "tar", "simplecache", "filecache", "blockcache")
 """Schemes of fsspec that cannot be written to, or that say "done" before anything is safe."""
@@ -31,6 +31,13 @@ def store_at(url: str, *, app: str, max_bytes: int) -> Store:
             raise ConfigError(f"A spool cannot be kept at {scheme}://; use file://, postgresql://, s3:// or its like.")
         case _:
             return ObjectStore(url, app=app, max_bytes=max_bytes)
+
+
+def reader_at(url: str, *, app: str, max_bytes: int) -> Reader:
+    """To look into the store of this app at this URL, also while the app runs. Raises ConfigError."""
+    if scheme_of(url) == "file":
+        return FileReader(str(folder_of(url, app)))
+    return store_at(url, app=app, max_bytes=max_bytes)
 
 
 def folder_of(url: str, app: str) -> Path:

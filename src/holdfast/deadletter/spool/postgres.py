@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -62,13 +63,7 @@ class PostgresStore:
 
     def add(self, letters: Sequence[Spooled]) -> list[Head]:
         rows = [(self._app, one.identity, one.topic, one.at_ms, encode(one)) for one in letters]
-        size = sum(len(row[-1]) for row in rows)
-        if self._held_bytes + size > self._max_bytes:
-            raise SpoolError(
-                f"The spool in PostgreSQL is full: it holds {self._held_bytes:,} of {self._max_bytes:,} bytes."
-                " Let Kafka take the letters, or raise spool.max_bytes.",
-                full=True,
-            )
+        self._check_room(sum(len(row[-1]) for row in rows))
         heads: list[Head] = []
         with self._cursor("write to it") as cursor, cursor.connection.transaction():
             for row in rows:
@@ -86,6 +81,15 @@ class PostgresStore:
         while len(self._identities) > MOST_IDENTITIES:
             del self._identities[next(iter(self._identities))]
         return heads
+
+    def try_room(self, size: int) -> None:
+        self.fill()
+        self._check_room(size)
+        row = (self._app, secrets.token_bytes(16), "", 0, bytes(size))
+        with self._cursor("write to it") as cursor, cursor.connection.transaction(force_rollback=True):
+            cursor.execute(
+                "INSERT INTO holdfast_spool (app, identity, topic, at_ms, letter) VALUES (%s, %s, %s, %s, %s)", row
+            )
 
     def heads(self, limit: int, wanted: Wanted) -> list[Head]:
         found: list[Head] = []
@@ -150,6 +154,14 @@ class PostgresStore:
         if self._connection is not None:
             self._connection.close()
         self._connection, self._leads = None, False
+
+    def _check_room(self, size: int) -> None:
+        if self._held_bytes + size > self._max_bytes:
+            raise SpoolError(
+                f"The spool in PostgreSQL is full: it holds {self._held_bytes:,} of {self._max_bytes:,} bytes."
+                " Let Kafka take the letters, or raise spool.max_bytes.",
+                full=True,
+            )
 
     @property
     def _key(self) -> int:

@@ -33,6 +33,16 @@ class Fill:
 Wanted = Callable[[Head], bool]
 
 
+class Reader(Protocol):
+    """What is needed to look into a store. Everything raises SpoolError and nothing else."""
+
+    def open(self) -> None: ...
+    def heads(self, limit: int, wanted: Wanted) -> list[Head]: ...
+    def read(self, head: Head) -> Spooled: ...
+    def fill(self) -> Fill: ...
+    def close(self) -> None: ...
+
+
 class Store(Protocol):
     """Letters, oldest first. Everything raises SpoolError and nothing else."""
 
@@ -44,6 +54,9 @@ class Store(Protocol):
 
         What the store knows to have already, by identity, it need not write again (and leaves out of what it returns).
         """
+
+    def try_room(self, size: int) -> None:
+        """Raises SpoolError while a letter of this size would be refused. Leaves nothing behind."""
 
     def heads(self, limit: int, wanted: Wanted) -> list[Head]:
         """The oldest letters that are wanted."""

@@ -16,6 +16,8 @@ from holdfast.core.records import TopicPartition
 from holdfast.kafka.kafka_python.faults import source_error
 from holdfast.kafka.places import names_of
 
+END_OF_TEXT = "\0"
+
 
 def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
     """What the group has committed, partition by partition. Raises SourceError."""
@@ -27,8 +29,14 @@ def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float
             held = client.committed(ClientPlace(*place), metadata=True, timeout_ms=left_ms)
         except Exception as error:
             raise source_error(f"read the committed offset of {place}", error) from error
-        found.append(Committed(place, None) if held is None else Committed(place, held.offset, held.metadata or ""))
+        text = (held.metadata or "").removesuffix(END_OF_TEXT) if held is not None else ""
+        found.append(Committed(place, None) if held is None else Committed(place, held.offset, text))
     return found
+
+
+def ended(metadata: str) -> str:
+    """A commit's text as confluent-kafka stores it, which can only read texts that end in this way."""
+    return metadata + END_OF_TEXT if metadata else ""
 
 
 def edges_of(client: Any, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
@@ -53,6 +61,16 @@ def ends_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> 
         return {place: found[one] for place, one in zip(places, asked, strict=True)}
     except Exception as error:
         raise source_error(f"read the ends of {names_of(places)}", error) from error
+
+
+def beginnings_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+    """The first offset of each log. Raises SourceError."""
+    asked = [ClientPlace(*place) for place in places]
+    try:
+        found = client.beginning_offsets(asked, timeout_ms=max(1, int(timeout_s * 1000))) if asked else {}
+        return {place: found[one] for place, one in zip(places, asked, strict=True)}
+    except Exception as error:
+        raise source_error(f"read the beginnings of {names_of(places)}", error) from error
 
 
 def seen_ends_of(client: Any, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -11,6 +11,8 @@ What the library can and cannot do, as far as this file depends on it (measured;
   says nothing, although others may have had it meanwhile. A new member id tells (`_mind_membership`).
 """
 
+# long: one client, whose callbacks, commits and end depend on each other
+
 from __future__ import annotations
 
 import logging
@@ -84,8 +86,10 @@ class KafkaPythonSource:
             questions.partitions_of(self._client, topic, LOOK_S)
 
     def poll(self, timeout_s: float) -> Message | None:
-        """Wait for one record, at most timeout_s; serves callbacks. 0 never waits, but for the wink of NAP_S."""
-        self._before()
+        """Wait for one record or the answer to a commit, at most timeout_s; serves callbacks. 0: for NAP_S only."""
+        if self._before():  # whoever waits for the answer to a commit has it
+            self._ask()
+            return self._backlog.take_one()
         until = time.monotonic() + max(timeout_s, NAP_S)
         while not self._backlog and (left_s := until - time.monotonic()) > 0:
             self._ask()
@@ -111,17 +115,23 @@ class KafkaPythonSource:
         if thread.idle and not self._backlog and not self._broken and time.monotonic() >= self._not_before:
             thread.poll(self._limit)
 
-    def _before(self) -> None:
-        """What is due first: what was heard, an outcome that never left, an exception of the listener."""
+    def _before(self) -> bool:
+        """What is due first: what was heard, an outcome that never left, an exception of the listener. Returns whether
+        the answer to a commit was among it.
+        """
+        answered = self._unsent is not None
         inbox = self._open.inbox
         while not inbox.empty():
-            self._hear(inbox.get())
+            word = inbox.get()
+            self._hear(word)
+            answered = answered or isinstance(word, Answered)
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
             self._tell(self._ear.on_committed, outcome)
         if self._kept is not None:
             kept, self._kept = self._kept, None
             raise kept
+        return answered
 
     def _hear(self, word: Word) -> None:
         match word:
@@ -265,6 +275,9 @@ class KafkaPythonSource:
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         return questions.ends_of(self._client, places, timeout_s)
 
+    def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        return questions.beginnings_of(self._client, places, timeout_s)
+
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return questions.seen_ends_of(self._client, places)
 
@@ -280,7 +293,7 @@ class KafkaPythonSource:
             inbox.put(Answered(request, error))
 
         offsets = {
-            ClientPlace(*position.place): OffsetAndMetadata(position.offset, position.metadata, -1)
+            ClientPlace(*position.place): OffsetAndMetadata(position.offset, questions.ended(position.metadata), -1)
             for position in positions
         }
         try:
@@ -302,7 +315,7 @@ class KafkaPythonSource:
             except Empty:
                 return
 
-    def close(self) -> None:
+    def close(self, *, leave: bool = True) -> None:  # noqa: ARG002 - a static member of this library never leaves
         """Leave the group. Callbacks may come during it. Over within seconds even when the broker is away.
 
         A commit that is still unanswered afterwards is reported as failed: nobody will ever know. Never raises; what a

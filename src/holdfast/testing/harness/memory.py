@@ -150,6 +150,9 @@ class TestExecutor:
     def where(self, run: Run) -> TracebackType | None:
         return None
 
+    def blocker(self) -> tuple[TracebackType | None, list[Run]]:
+        return None, []
+
     def give_up(self, run: Run) -> None:
         if run in self.tasks:
             self.tasks[run].cancel()

@@ -37,6 +37,15 @@ class LetterSent(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerSent(Event):
+    """A handler sent a record with `ctx.send`; `number` is the sink's count of sends, the record's key is the call."""
+
+    member: str
+    number: int
+    letter: str
+
+
+@dataclass(frozen=True, slots=True)
 class HandlerBegan(Event):
     """The handler was called. `call` numbers the calls of a world, `number` is the record's own."""
 
@@ -115,6 +124,17 @@ class TimedOut(Event):
     number: int
     call: int
     outcome: str = "HandlerTimeout"
+
+
+@dataclass(frozen=True, slots=True)
+class StaleGivenUp(Event):
+    """The loop gave up a run of an epoch that is over, whose handler is at this record and goes on."""
+
+    member: str
+    place: TopicPartition
+    offset: int
+    number: int
+    call: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,9 @@ from holdfast.testing.simulator.wire import Failure, Gate
 
 Watcher = Callable[[TopicPartition], None]
 
+BEHIND_S = 0.3
+"""So long after a topic was recreated some answers still have its old id."""
+
 
 @dataclass(frozen=True, slots=True)
 class PositionAnswer:
@@ -52,6 +55,7 @@ class FakeBroker:
         self.coordinator = Gate(clock)
         self.data = Gate(clock)
         self._topics: dict[str, Topic] = {}
+        self._former_ids: dict[str, tuple[str, float]] = {}  # topic → its id before, and when that ended
         self._groups: dict[str, Group] = {}
         self._watchers: list[Watcher] = []
         self._thaws: Timer | None = None
@@ -63,6 +67,7 @@ class FakeBroker:
 
     def recreate_topic(self, name: str) -> None:
         """Delete the topic and make it anew under the same name. The group's commits stay, as they may in reality."""
+        self._former_ids[name] = self._topics[name].topic_id, self.clock.monotonic()
         topic = self.create_topic(name, len(self._topics[name].logs))
         self.trace.add(TopicRecreated(self.clock.monotonic(), name, topic.topic_id))
         self.trace.fault("topic_recreated")
@@ -84,6 +89,14 @@ class FakeBroker:
     def topic_id(self, name: str) -> str | None:
         topic = self._topics.get(name)
         return topic.topic_id if topic else None
+
+    def told_id(self, name: str) -> str | None:
+        """As a broker answers that may be behind the others."""
+        former, ended_at = self._former_ids.get(name, ("", 0.0))
+        if former and self.clock.monotonic() - ended_at < BEHIND_S and self.rng.random() < 0.5:
+            self.trace.fault("topic_id_behind")
+            return former
+        return self.topic_id(name)
 
     def partitions(self, name: str) -> int | None:
         topic = self._topics.get(name)
@@ -196,6 +209,8 @@ class FakeBroker:
     def _refusal(self, position: Position) -> str:
         if self.log(position.place) is None:
             return "UNKNOWN_TOPIC_OR_PART"
+        if code := self.faults.refused.code_of(position.place):
+            return code
         return "OFFSET_METADATA_TOO_LARGE" if len(position.metadata) > MAX_METADATA_CHARS else ""
 
     def _store(self, group: Group, who: Identity, answer: PositionAnswer) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from random import Random
 
 from holdfast.core.records import TopicPartition
-from holdfast.testing.simulator.faults import CommitFault, ReadFault, SendFault
+from holdfast.core.retry_topics import Tier
+from holdfast.testing.simulator.faults import REFUSAL_CODES, CommitFault, IdFault, ReadFault, SendFault
 from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle import Oracle
 from holdfast.testing.simulator.setup import GROUP, Setup
+from holdfast.testing.simulator.sink import OUTPUT
 from holdfast.testing.simulator.workload import Workload
 from holdfast.testing.simulator.world import Seat, Step, World
 
@@ -18,6 +20,10 @@ PULL_S = (0.1, 1.2)
 PRODUCE_S = (0.05, 0.8)
 REFILLS, MOST_REFILLED = 0.6, 60
 """How often a topic that is made anew is filled at once, and how far."""
+UNNOTICED_S = 7.0
+"""So long members that run get no answer about a topic that was made anew."""
+MOST_EARLY = 5
+"""Records that a new partition has before anybody reads it."""
 BURST, BURSTS = 40, 0.02
 """So many records at once for one partition, with this probability."""
 
@@ -49,24 +55,34 @@ class Chaos:
             "freeze": self._freeze,
             "cut_off": self._cut_off,
             "commits": self._fail_commits,
+            "refuse": self._refuse_commits,
             "reads": self._fail_reads,
             "sends": self._fail_sends,
             "join": self._join,
             "leave": self._leave,
+            "evict": self._evict,
+            "evict_at_a_suspect": self._evict_at_a_suspect,
             "delete": self._delete,
             "gaps": self._gap,
             "compact": self._compact,
             "recreate": self._recreate,
             "grow": self._grow,
             "forge": self._forge,
+            "ids": self._fail_ids,
+            "unnoticed": self._recreate_unnoticed,
+            "cancel": self._cancel_workers,
         }
 
     def begin(self) -> None:
         for topic, partitions in self._setup.partitions.items():
             self._world.broker.create_topic(topic, partitions)
             self._world.broker.create_topic(f"{topic}.dlq")
+        if self._setup.sends:
+            self._world.broker.create_topic(OUTPUT)
         for tier in self._tiers:
             self._world.broker.create_topic(tier.topic, tier.partitions)
+            for _ in range(self._setup.left_over):
+                self._forge_in(tier)
         if self._setup.reset == "earliest":
             self._produce_some(self._rng.choice((0, 20, 90)))
         for _ in range(self._setup.members):
@@ -199,6 +215,15 @@ class Chaos:
         kind = self._rng.choice(list(CommitFault))
         self._world.broker.faults.commits.order(kind, count=self._rng.choice((1, 2, 4, 9)), duration_s=8.0)
 
+    def _refuse_commits(self) -> None:
+        """Of one partition, whose topic is missing or whose right is withdrawn for a while; one at a time, so that
+        others have to go on.
+        """
+        if self._world.broker.faults.refused.open:
+            return
+        code, duration_s = self._rng.choice(REFUSAL_CODES), self._rng.choice(self._setup.refused_s)
+        self._world.broker.faults.refused.order(self.place(), code, duration_s=duration_s)
+
     def _fail_reads(self) -> None:
         self._world.broker.faults.committed_reads.order(ReadFault.RETRY, count=self._rng.randint(1, 3), duration_s=4.0)
 
@@ -215,6 +240,25 @@ class Chaos:
         victim = self._victim()
         if victim is not None:
             victim.stop()
+
+    def _evict(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            self._world.broker.group(GROUP).evict(victim.name)
+
+    def _evict_at_a_suspect(self) -> None:
+        """A member whose count of a start is stored: the suspect runs, or is about to."""
+        for member in self._living():
+            if any(one.watch is not None and one.watch.known is not None for one in member.loop.ownership):
+                self._world.broker.group(GROUP).evict(member.name)
+                return
+
+    def _cancel_workers(self) -> None:
+        """All of a process, as a library does that cancels all tasks, or some."""
+        victim = self._victim()
+        if victim is not None:
+            share, at_hand_over = self._rng.choice((1.0, 1.0, 0.3)), self._rng.random() < 0.6
+            victim.executor.cancel_workers(share, at_hand_over=at_hand_over)
 
     def _delete(self) -> None:
         place = self.place()
@@ -243,15 +287,41 @@ class Chaos:
             for _ in range(min(end, MOST_REFILLED) + 1):  # so that nobody's position lies outside the new log
                 self._oracle.produced(self._workload.produce(TopicPartition(topic, number)))
 
+    def _recreate_unnoticed(self) -> None:
+        """Members that run do not hear of the new topic, those that start do, and partitions go to and fro."""
+        deaf, now = self._world.broker.faults.deaf, self._world.clock.monotonic()
+        if max(deaf.values(), default=0.0) > now or len(self._living()) < self._setup.members:
+            return  # one after another
+        deaf.update({member.name: now + UNNOTICED_S for member in self._living()})
+        self._recreate()
+        self._leave()
+        for part in (0.45, 0.6, 0.75, 0.9):
+            self._world.clock.after(part * UNNOTICED_S, self._end_one_that_noticed)
+
+    def _end_one_that_noticed(self) -> None:
+        """Then others get its partitions, with commits of a topic that they know nothing of."""
+        heard = [member for member in self._living() if member.name not in self._world.broker.faults.deaf]
+        if self.active and heard:
+            self._rng.choice(heard).stop()
+
     def _grow(self) -> None:
         topic = self.place().topic
         total = (self._world.broker.partitions(topic) or 0) + 1
         if total <= 8:
             self._world.trace.fault("partitions_added")
             self._world.broker.add_partitions(topic, total)
+            if self._setup.reset == "latest":
+                place = TopicPartition(topic, total - 1)  # records that come before the group hears of the partition
+                for _ in range(self._rng.randint(0, MOST_EARLY)):
+                    self._oracle.produced(self._workload.produce(place))
+
+    def _fail_ids(self) -> None:
+        self._world.broker.faults.topic_ids.order(IdFault.FAILED, count=self._rng.randint(1, 4), duration_s=4.0)
 
     def _forge(self) -> None:
-        tier = self._rng.choice(self._tiers)
+        self._forge_in(self._rng.choice(self._tiers))
+
+    def _forge_in(self, tier: Tier) -> None:
         self._world.trace.fault("forged_retry_headers")
         place = TopicPartition(tier.topic, self._rng.randrange(tier.partitions))
         self._oracle.produced(self._workload.forge(place))

@@ -19,10 +19,14 @@ from holdfast.testing.simulator.wire import Channel, Failure
 READ_BACK_PAUSE_S = 0.02
 """Between two looks at what the group holds, inside on_revoked."""
 
+PARTLY_S = 0.1
+"""How long the rest of a request may take once some of it is held."""
+
 
 @dataclass(slots=True, eq=False)
 class _Request:
     positions: tuple[Position, ...]
+    partly_since: float | None = None
 
 
 class Commits:
@@ -76,15 +80,18 @@ class Commits:
         return outcome
 
     def read_back(self, timeout_s: float) -> CommitOutcome | None:
-        """Look until the group holds what was sent, at most timeout_s. A refusal cannot be seen this way."""
+        """Look until the group holds what was sent, at most timeout_s. A refusal can be seen this way only if some of
+        the request was stored.
+        """
         clock = self._process.clock
         deadline = clock.monotonic() + timeout_s
         while self._request is not None and clock.monotonic() < deadline:
-            if self._is_held(self._request, deadline - clock.monotonic()):
+            outcome = self._look(self._request, deadline - clock.monotonic())
+            if outcome is not None:
                 # The client's own answer may have come meanwhile, but nobody could have been told.
                 for operation in [op for op in self._operations if isinstance(op, CommitOp)]:
                     self._operations.remove(operation)
-                return CommitOutcome(confirmed=self._request.positions)
+                return outcome
             self._process.wait(min(READ_BACK_PAUSE_S, max(0.0, deadline - clock.monotonic())), lambda: False)
         return None
 
@@ -107,12 +114,19 @@ class Commits:
         for position, error in outcome.failed:
             self._broker.trace.add(CommitAnswered(now, name, position.place, position.offset, error.code))
 
-    def _is_held(self, request: _Request, timeout_s: float) -> bool:
+    def _look(self, request: _Request, timeout_s: float) -> CommitOutcome | None:
         stored = self.stored([p.place for p in request.positions], timeout_s)
         if isinstance(stored, Failure):
-            return False
-        held = {c.place: (c.offset, c.metadata) for c in stored}
-        return all(held[p.place] == (p.offset, p.metadata) for p in request.positions)
+            return None
+        held = {(c.place, c.offset, c.metadata) for c in stored}
+        confirmed = tuple(p for p in request.positions if (p.place, p.offset, p.metadata) in held)
+        missing = [p for p in request.positions if p not in confirmed]
+        now = self._process.clock.monotonic()
+        if missing and confirmed and request.partly_since is None:
+            request.partly_since = now
+        if missing and (not confirmed or request.partly_since is None or now - request.partly_since < PARTLY_S):
+            return None
+        return CommitOutcome(confirmed, tuple((p, Failure("NOT_HELD").error(f"commit {p.place}")) for p in missing))
 
     def _on_answer(self, request: _Request, answer: Failure | list[PositionAnswer]) -> None:
         self.unanswered -= 1

@@ -127,6 +127,11 @@ class Group:
         if who.member_id in self._members:
             self._remove(self._members[who.member_id], why)
 
+    def evict(self, name: str) -> None:
+        """Somebody removes the members of this process by hand; one that is joining is left alone."""
+        for member in [one for one in self._members.values() if one.name == name and one.join is None]:
+            self._remove(member, "by_hand")
+
     def check(self, who: Identity) -> str:
         """The code with which this member's requests are refused, "" when it is a member of this generation."""
         if who.member_id not in self._members:

@@ -199,7 +199,7 @@ class ProcessDisk:
         self._disk.operate(self._process)
         file = self._file(path)
         if not self.calm and self._disk.faults.take(only=DiskFault.SYNC) is not None:
-            file.doomed = [(0, len(file.data))]
+            file.doomed.append((file.synced, len(file.data)))  # the same bytes again: what the disk has, it keeps
             raise OSError(errno.EIO, "Input/output error")
         file.synced, file.doomed = len(file.data), []
 

@@ -1,9 +1,15 @@
 """Workers of a simulated process: the engine's own `walk` functions, driven by events of the clock."""
 
+# long: three ways to run the same simulated handler (at once, step by step, by the engine's own executor), and one
+# account of what is out.
+
 from __future__ import annotations
 
+import asyncio
+import inspect
 from asyncio import CancelledError
 from collections.abc import Awaitable, Coroutine, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -13,19 +19,28 @@ from holdfast.core.batches import Batch, lane_of
 from holdfast.core.ports import Mailbox
 from holdfast.core.records import Message
 from holdfast.core.runs import Run
+from holdfast.decode.signature import inspect_handler
 from holdfast.observe.tally import Tally
 from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
-from holdfast.runtime.executors import CANCEL_GRACE_S
-from holdfast.runtime.walk import walk, walk_async
-from holdfast.testing.simulator.acts import Blocked, TimedOut
-from holdfast.testing.simulator.process import Process, ProcessDied
-from holdfast.testing.simulator.setup import Setup
+from holdfast.runtime.context import Context
+from holdfast.runtime.executors import CANCEL_GRACE_S, CoroutineExecutor
+from holdfast.runtime.flight_recorder import NO_SLOT, FlightRecorder, Slot
+from holdfast.runtime.handler import Handler
+from holdfast.runtime.walk import AsyncCall, walk, walk_async
+from holdfast.testing.simulator.acts import Blocked, StaleGivenUp, TimedOut
+from holdfast.testing.simulator.event_loop import Results, SimEventLoop, SimEvents
+from holdfast.testing.simulator.process import Process, ProcessDied, SimulationError
+from holdfast.testing.simulator.setup import GROUP, Setup
+from holdfast.testing.simulator.sink import OUTPUT, FakeSink, HandlerSink
 from holdfast.testing.simulator.workload import Attempt, Entry, Workload
 
 HAND_OVER_S = (1e-6, 3e-4)
 """From the loop to a worker."""
 
 WAKE_UP_S = 0.02
+
+STUCK_LOOK_S = 0.5
+"""A handler that is stuck finds out so late that it may end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +71,30 @@ class SimExecutor:
     As threads, `walk` goes through a run of several records at one instant, and the result is posted when its time has
     passed; else, for single records, and wherever handlers may time out, `walk_async` is driven record by record, the
     loop running in between. `few` is how many runs may be out at least, however fast the handler is.
+
+    Where workers are cancelled (`Setup.cancels`), the engine's own `CoroutineExecutor` does all that, on a simulated
+    event loop.
     """
 
     def __init__(
-        self, process: Process, mailbox: Mailbox, workload: Workload, rng: Random, *, setup: Setup, few: int
+        self,
+        process: Process,
+        mailbox: Mailbox,
+        workload: Workload,
+        rng: Random,
+        *,
+        setup: Setup,
+        few: int,
+        recorder: FlightRecorder | None = None,
+        sink: FakeSink | None = None,
     ) -> None:
         self._process = process
         self._mailbox = mailbox
         self._workload = workload
         self._rng = rng
         self._threads = setup.threads
-        self._at_once = setup.threads and setup.timeout.timeout_s is None
+        self._at_once = setup.threads and setup.timeout.timeout_s is None and not setup.stuck
+        self._times_out = setup.timeout.timeout_s is not None
         self._batch: BatchCall | None = None
         self._async_batch: AsyncBatchCall | None = None
         if setup.batch is not None:
@@ -74,16 +102,40 @@ class SimExecutor:
             self._batch = BatchCall(decode, self._call_batch, lanes)
             self._async_batch = AsyncBatchCall(decode, self._call_batch_async, lanes)
         self._few = few
+        self._recorder = recorder
+        self._free: list[Slot] = []  # of workers that are at no run
         self._tally = Tally()
         self._time = 0.0
         self._walks: dict[Run, _Walk] = {}
         self.grace_s = 0.0 if setup.threads else CANCEL_GRACE_S
         self.blocked_until = 0.0  # by a handler that keeps the event loop
+        self._events = SimEventLoop(  # type: ignore[abstract] # sockets, processes and signals are not simulated
+            process, rng, lambda: self.blocked_until
+        )
+        self._sending: AsyncCall | None = None
+        if sink is not None and setup.sends:
+            shape = inspect_handler(self._send_and_handle, context_type=Context)
+            handler = Handler(self._send_and_handle, shape, tombstones="bury", group=GROUP)
+            self._sending = handler.call_async(HandlerSink(sink))
+        self._workers: CoroutineExecutor | None = None
+        self._cancel_next: float | None = None  # together with the next hand-over: the share of the workers
+        if setup.cancels:
+            self._workers = CoroutineExecutor(
+                self._call_async,
+                Results(self._post),
+                capacity=setup.capacity,
+                events=SimEvents(self._events, process),
+                clock=process.clock.monotonic,
+                recorder=recorder,
+            )
         self.out: list[Run] = []
         self.full_at = 0.0  # when no worker was free, or few were
         self.posted_at = 0.0
 
     def submit(self, runs: list[Run], out: int) -> None:  # noqa: ARG002 - there is always a worker free
+        if self._workers is not None:
+            self._hand_over(runs, self._workers)
+            return
         for run in runs:
             self.out.append(run)
             self._process.later(self._rng.uniform(*HAND_OVER_S), lambda run=run: self._begin(run))  # type: ignore[misc]
@@ -94,21 +146,56 @@ class SimExecutor:
     def where(self, run: Run) -> None:  # noqa: ARG002 - nowhere in the code
         return None
 
+    def blocker(self) -> tuple[None, list[Run]]:
+        return None, []
+
     def give_up(self, run: Run) -> None:
         self._note_full()
         self.out.remove(run)
         attempt = self._walks[run].attempt
         if attempt is not None:
             entry, now = attempt.entry, self._process.clock.monotonic()
+            event = TimedOut if self._times_out else StaleGivenUp
             self._process.trace.add(
-                TimedOut(now, self._process.name, entry.place, entry.offset, entry.number, attempt.call)
+                event(now, self._process.name, entry.place, entry.offset, entry.number, attempt.call)
             )
-            self._process.trace.fault("handler_timed_out")
-        if not self._threads:
+            self._process.trace.fault("handler_timed_out" if self._times_out else "stale_handler_given_up")
+        if self._workers is not None:
+            self._workers.give_up(run)
+        elif not self._threads:
             self._process.later(self._rng.uniform(*HAND_OVER_S), lambda: self._cancel(run))
 
     def regain(self, run: Run) -> None:
         """There is always a worker free."""
+
+    # -- as coroutines of the engine's own executor
+
+    def _hand_over(self, runs: list[Run], workers: CoroutineExecutor) -> None:
+        self.out.extend(runs)
+        workers.submit(runs, len(self.out))
+        if self._cancel_next is not None:
+            share, self._cancel_next = self._cancel_next, None
+            self._events.call_with_the_last(lambda: self._cancel_tasks(workers, share))
+
+    def cancel_workers(self, share: float, *, at_hand_over: bool) -> None:
+        """Something in the process cancels tasks: now, or when the next runs are handed over."""
+        if at_hand_over:
+            self._cancel_next = share
+        elif self._workers is not None:
+            workers = self._workers
+            self._events.call_soon_threadsafe(lambda: self._cancel_tasks(workers, share))
+
+    def end(self) -> None:
+        """The world is over: workers that have not begun yet never will."""
+        for task in self._workers._workers if self._workers is not None else ():  # noqa: SLF001
+            worker = task.get_coro()
+            if inspect.iscoroutine(worker) and inspect.getcoroutinestate(worker) == inspect.CORO_CREATED:
+                worker.close()
+
+    def _cancel_tasks(self, workers: CoroutineExecutor, share: float) -> None:
+        for task in workers._workers:  # noqa: SLF001 - in order; those of the event loop are in none
+            if self._rng.random() < share and task.cancel():
+                self._process.trace.fault("worker_cancelled")
 
     def _begin(self, run: Run) -> None:
         if self._at_once and len(run.messages) > 1:
@@ -126,25 +213,30 @@ class SimExecutor:
         self.posted_at = self._process.clock.monotonic()
         if run in self.out:
             self.out.remove(run)
+        if self._workers is not None:
+            self._walks.pop(run, None)
         self._mailbox.post(run)
 
     # -- as a thread that nobody interrupts
 
     def _walk(self, run: Run) -> None:
         begun = self._time = self._process.clock.monotonic()
+        slot = self._slot()
         if self._batch is not None:
-            walk_batch(run, self._batch, self._tally, lambda: self._time)
+            walk_batch(run, self._batch, self._tally, lambda: self._time, slot)
         else:
-            walk(run, self._call, self._tally, lambda: self._time)
+            walk(run, self._call, self._tally, lambda: self._time, slot)
+        self._free.append(slot)
         self._process.later(self._time - begun, lambda: self._post(run))
 
     def _call(self, message: Message, run: Run) -> None:
         attempt = self._workload.begin(self._process.name, message, run)
         self._time += attempt.takes_s
         self._perhaps_die(attempt.entry)
-        self._workload.end(attempt)
-        if attempt.error is not None:
-            raise attempt.error
+        error = self._workload.decide(attempt)
+        self._workload.end(attempt, error)
+        if error is not None:
+            raise error
 
     def _call_batch(self, values: list[Any], messages: Sequence[Message], run: Run) -> None:
         if not isinstance(run, Batch):
@@ -179,11 +271,19 @@ class SimExecutor:
         due = self._process.clock.monotonic() + pause_s
         self._process.later(pause_s, lambda turn=walk.turn: self._go_on(walk, turn, due))  # type: ignore[misc]
 
-    def _walking(self, run: Run) -> Coroutine[Any, Any, None]:
-        clock = self._process.clock.monotonic
+    async def _walking(self, run: Run) -> None:
+        clock, slot = self._process.clock.monotonic, self._slot()
         if self._async_batch is not None:
-            return walk_batch_async(run, self._async_batch, self._tally, clock)
-        return walk_async(run, self._call_async, self._tally, clock)
+            await walk_batch_async(run, self._async_batch, self._tally, clock, slot)
+        else:
+            await walk_async(run, self._call_async, self._tally, clock, slot)
+        self._free.append(slot)
+
+    def _slot(self) -> Slot:
+        """A worker that is free, or a new one."""
+        if self._free:
+            return self._free.pop()
+        return NO_SLOT if self._recorder is None else self._recorder.slot()
 
     def _go_on(self, walk: _Walk, turn: int, due: float) -> None:
         """The handler's time has passed. After a standstill, a loop may be awake before its workers are."""
@@ -199,22 +299,54 @@ class SimExecutor:
 
     async def _call_async(self, message: Message, run: Run) -> None:
         attempt = self._workload.begin(self._process.name, message, run)
-        self._walks[run].attempt = attempt
+        self._walks.setdefault(run, _Walk(run)).attempt = attempt
+        try:
+            await (self._handle(attempt, run) if self._sending is None else self._sending(message, run))
+        except ProcessDied:
+            raise
+        except BaseException as error:
+            self._workload.end(attempt, error)
+            raise
+        self._workload.end(attempt, None)
+
+    async def _send_and_handle(self, value: bytes | None, ctx: Context) -> None:  # noqa: ARG002 - a handler's shape
+        """What the user would write."""
+        run = ctx._run  # noqa: SLF001 - the only way from a context to its attempt
+        attempt = self._walks[run].attempt
+        if attempt is None:
+            raise SimulationError("a handler is called that has not begun")
+        if attempt.entry.root.number % 2:
+            ctx.send(OUTPUT, b"1", key=str(attempt.call))
+        await self._handle(attempt, run)
+        if attempt.entry.root.number % 3:
+            ctx.send(OUTPUT, b"2", key=str(attempt.call))
+
+    async def _handle(self, attempt: Attempt, run: Run) -> None:
         if attempt.entry.manners == "blocks" and not self._threads:
             self._block(attempt.takes_s)
         until = self._process.clock.monotonic() + attempt.takes_s
         try:
-            await _Pause(attempt.takes_s)
-        except CancelledError as error:
-            if attempt.entry.manners == "polite":
-                self._workload.end(attempt, error)
+            while attempt.stuck and not (self._workload.calm and run.partition.live):
+                await self._pause(STUCK_LOOK_S)
+            await self._pause(attempt.takes_s)
+        except CancelledError:
+            if attempt.entry.manners in ("polite", ""):
                 raise
             if attempt.entry.manners == "refuses":
-                await _Pause(until - self._process.clock.monotonic())
+                await self._stay(until)
         self._perhaps_die(attempt.entry)
-        self._workload.end(attempt)
-        if attempt.error is not None:
-            raise attempt.error
+        error = self._workload.decide(attempt)
+        if error is not None:
+            raise error
+
+    async def _pause(self, seconds: float) -> None:
+        await (_Pause(seconds) if self._workers is None else asyncio.sleep(seconds))
+
+    async def _stay(self, until: float) -> None:
+        """Whatever is cancelled meanwhile."""
+        while (left_s := until - self._process.clock.monotonic()) > 0:
+            with suppress(CancelledError):
+                await self._pause(left_s)
 
     async def _call_batch_async(self, values: list[Any], messages: Sequence[Message], run: Run) -> None:
         if not isinstance(run, Batch):

@@ -7,10 +7,14 @@ from math import inf
 from random import Random
 from typing import Generic, TypeVar
 
+from holdfast.core.records import TopicPartition
 from holdfast.testing.simulator.clock import SimClock
 from holdfast.testing.simulator.trace import Trace
 
 RETRY_CODES = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_TIMED_OUT")
+
+REFUSAL_CODES = ("TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART")
+"""How the coordinator refuses one partition of a commit for a reason of its own."""
 
 
 class CommitFault(StrEnum):
@@ -45,6 +49,13 @@ class SendFault(StrEnum):
     """Refused for its size, whatever its size is."""
     REFUSED = "send_refused"
     """The topic may not be written to: only with seeds that have a spool."""
+
+
+class IdFault(StrEnum):
+    """A way a question for topic ids goes wrong."""
+
+    FAILED = "topic_ids_failed"
+    """The answer has no id."""
 
 
 K = TypeVar("K", bound=StrEnum)
@@ -89,14 +100,41 @@ class Switch(Generic[K]):
         self._orders.clear()
 
 
+class RefusedPartitions:
+    """Partitions whose commits the coordinator refuses for a while, whoever sends them."""
+
+    def __init__(self, clock: SimClock) -> None:
+        self._clock = clock
+        self._until: dict[TopicPartition, tuple[float, str]] = {}
+
+    def order(self, place: TopicPartition, code: str, *, duration_s: float) -> None:
+        self._until[place] = self._clock.monotonic() + duration_s, code
+
+    def code_of(self, place: TopicPartition) -> str:
+        """Empty when its commits are taken."""
+        until, code = self._until.get(place, (-inf, ""))
+        return code if self._clock.monotonic() < until else ""
+
+    @property
+    def open(self) -> bool:
+        """Whether commits of any partition are refused now."""
+        return any(self.code_of(place) for place in self._until)
+
+    def clear(self) -> None:
+        self._until.clear()
+
+
 class Faults:
     """All switches of a broker."""
 
     def __init__(self, clock: SimClock, rng: Random, trace: Trace) -> None:
         self._rng = rng
         self.commits: Switch[CommitFault] = Switch(clock, trace)
+        self.refused = RefusedPartitions(clock)
         self.committed_reads: Switch[ReadFault] = Switch(clock, trace)
         self.sends: Switch[SendFault] = Switch(clock, trace)
+        self.topic_ids: Switch[IdFault] = Switch(clock, trace)
+        self.deaf: dict[str, float] = {}  # processes whose questions for topic ids fail, until then
 
     def retry_code(self) -> str:
         return self._rng.choice(RETRY_CODES)
@@ -104,5 +142,8 @@ class Faults:
     def clear(self) -> None:
         """From now on nothing goes wrong by order."""
         self.commits.clear()
+        self.refused.clear()
         self.committed_reads.clear()
         self.sends.clear()
+        self.topic_ids.clear()
+        self.deaf.clear()

@@ -51,3 +51,37 @@ def hanging(setup: Setup, seed: int) -> Setup:
         churn=(),
         reset="earliest",
     )
+
+
+def stuck(setup: Setup, seed: int) -> Setup:
+    """Every thirtieth seed is about handlers that hang without a time limit while their partitions are lost and come
+    back, often to the same process. Little else goes wrong: no guards, no spool, no batches. Fewer handlers hang than
+    may be abandoned: beyond that only a restart helps.
+    """
+    if seed % 60 not in (26, 46):
+        return setup
+    rng = Random(seed * 7 + 6)
+    return replace(
+        setup,
+        timeout=TimeoutPolicy(stuck_after_s=rng.choice((0.5, 2.0)), max_abandoned=10),
+        stuck=rng.choice((4, 8)),
+        order=rng.choice(("partition", "partition", "key", "none")),
+        capacity=rng.choice((1, 4, 16)),
+        members=rng.choice((1, 1, 2)),
+        faults=("evict", "gaps", rng.choice(("gaps", "sends", "stop", "commits"))),
+        churn=rng.choice(((), (), ("join", "leave"))),
+        chaos_s=rng.uniform(8.0, 12.0),
+        reset="earliest",
+        killers=0,
+        alone_s=min(setup.alone_s, ALONE_S),
+        slow=0.0,
+        tiers=(),
+        breaker=None,
+        storm_guard=None,
+        rate=None,
+        spells=(),
+        spool=False,
+        batch=None,
+        cancels=False,
+        sends=False,
+    )

@@ -6,6 +6,9 @@ from typing import Any
 
 from holdfast.testing.simulator.process import Process
 
+LEAST_WAIT_S = 0.005
+"""A loop may look for the answer to a commit many times in a millisecond: more often than a simulation can afford."""
+
 
 class SimMailbox:
     """Implements `core.ports.Mailbox`: waiting for an item lets simulated time pass."""
@@ -23,6 +26,6 @@ class SimMailbox:
     def collect(self, timeout_s: float) -> list[Any]:
         self._process.enter()
         if not self._items and timeout_s > 0:
-            self._process.wait(timeout_s, lambda: self._items, yields=True)
+            self._process.wait(max(timeout_s, LEAST_WAIT_S), lambda: self._items, yields=True)
         items, self._items = self._items, []
         return items

@@ -82,6 +82,7 @@ class _Source:
         self.resume = source.resume
         self.edges = source.edges
         self.ends = source.ends
+        self.beginnings = source.beginnings
         self.seen_ends = source.seen_ends
         self.commit = source.commit
 
@@ -100,9 +101,9 @@ class _Source:
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
         return self._source.committed(places, timeout_s)
 
-    def close(self) -> None:
+    def close(self, *, leave: bool = True) -> None:
         self._enter()
-        self._source.close()
+        self._source.close(leave=leave)
         self._leave([])
 
     def _enter(self) -> None:
@@ -149,7 +150,10 @@ class Member:
         rng = Random(world.rng.getrandbits(32))
         mailbox = _Mailbox(seat, world)
         few = setup.capacity if setup.commit.mode == "each" else min(setup.capacity, FAST_WORKERS)
-        self.executor = SimExecutor(seat.process, mailbox, workload, rng, setup=setup, few=few)
+        recorder = world.flights.open(seat.process) if setup.recorder else None
+        self.executor = SimExecutor(
+            seat.process, mailbox, workload, rng, setup=setup, few=few, recorder=recorder, sink=seat.sink
+        )
         self.source = _Source(
             seat.source,
             world.clock,
@@ -158,7 +162,9 @@ class Member:
         self.plan = self._plan(world)
         self.spool: SimSpool | None = None
         if setup.spool:
-            self.spool = SimSpool(seat.process, world.disk, seat.sink, world.trace, Random(rng.getrandbits(32)))
+            self.spool = SimSpool(
+                seat.process, world.disk, seat.sink, world.trace, Random(rng.getrandbits(32)), roomy=setup.torn
+            )
             self.spool.open()
         self.loop = Loop(
             self.plan,
@@ -177,6 +183,7 @@ class Member:
             clock=_Clock(world.clock),
             random=rng,
             topic_ids=SimTopicIds(seat.process, world.broker),
+            recorder=recorder,
         )
         watcher.join(self)
         self.loop.start()
@@ -186,6 +193,8 @@ class Member:
         loop.step(now)
         if loop.ending is not None:
             self._world.trace.add(Ended(self._world.clock.monotonic(), self.name, loop.ending.kind))
+            clean = loop.ending.kind == "failed" or (loop.ending.kind == "stopped" and not loop.ending.unfinished)
+            self._world.flights.leave(self.process, clean=clean)
             return FINISHED
         if loop.halted and not self._stopping:
             self.stop()
@@ -228,6 +237,7 @@ class Member:
     def _time_is_up(self) -> None:
         if self.process.alive:
             self._world.trace.add(Ended(self._world.clock.monotonic(), self.name, "deadline"))
+            self._world.flights.leave(self.process, clean=False)
             self.process.exit()
 
     def _plan(self, world: World) -> Plan:
@@ -254,8 +264,9 @@ class Member:
             max_deliveries=setup.max_deliveries,
             dead_letter_topics={topic: f"{topic}.dlq" for topic in topics},
             topic_ids={
-                topic: world.broker.topic_id(topic) or "" for topic in (*topics, *(tiers.topics if tiers else ()))
+                topic: world.broker.told_id(topic) or "" for topic in (*topics, *(tiers.topics if tiers else ()))
             },
+            partition_counts={topic: world.broker.partitions(topic) or 0 for topic in topics},
             tiers=tiers,
             handler="handler",
         )

@@ -37,6 +37,8 @@ class Process:
         self._bottom: int | None = None
         self._until = inf
         self.in_callback = False
+        self.at_end: list[Action] = []
+        """What the system does when the process ends, however it ends."""
         self._held_up_at = -inf
 
     def enter(self) -> None:
@@ -106,13 +108,18 @@ class Process:
     def crash(self) -> None:
         """kill -9, now. Code of this process that is on the stack ends at its next port call or wait."""
         if self.alive:
-            self.alive = False
-            self._backlog.clear()
+            self._end()
             self.trace.add(Crashed(self.clock.monotonic(), self.name))
             self.trace.fault("crash")
 
     def exit(self) -> None:
         """The process ends in order: no trace of a crash, but nothing of it runs any more."""
+        self._end()
+
+    def _end(self) -> None:
+        if self.alive:
+            for action in self.at_end:
+                action()
         self.alive = False
         self._backlog.clear()
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from hashlib import sha256
 from math import inf
 from random import Random
@@ -14,12 +15,14 @@ from holdfast.core import partitions
 from holdfast.deadletter.spool import files, keeper
 from holdfast.runtime import identities, loop, probation
 from holdfast.testing.simulator.batched import batched
+from holdfast.testing.simulator.cancelled import cancelled
 from holdfast.testing.simulator.chaos import Chaos
 from holdfast.testing.simulator.guarded import guarded
-from holdfast.testing.simulator.hanging import hanging
+from holdfast.testing.simulator.hanging import hanging, stuck
 from holdfast.testing.simulator.oracle import Oracle, Violation
 from holdfast.testing.simulator.oracle.crashes import DEATHS_BEFORE
-from holdfast.testing.simulator.setup import Setup, setup_for
+from holdfast.testing.simulator.rare import rare
+from holdfast.testing.simulator.setup import Setup, changing, setup_for
 from holdfast.testing.simulator.spells import Spells
 from holdfast.testing.simulator.spooled import BadDisks, spooled
 from holdfast.testing.simulator.trace import Event
@@ -70,7 +73,8 @@ class Scenario:
 
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
-        self.setup = setup or batched(spooled(guarded(hanging(setup_for(seed), seed), seed), seed), seed)
+        layers = (hanging, guarded, spooled, batched, changing, cancelled, stuck, rare)
+        self.setup = setup or reduce(lambda made, layer: layer(made, seed), layers, setup_for(seed))
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))
         self.oracle = Oracle(self.world, self.setup, self.workload)
@@ -85,6 +89,8 @@ class Scenario:
             self.disks.begin()
             self._rage()
             self._calm_down()
+            for member in self.chaos.members.values():
+                member.executor.end()
         return self._outcome()
 
     def _rage(self) -> None:
@@ -164,8 +170,8 @@ def _tuned(setup: Setup) -> Iterator[None]:
         (partitions, "WINDOW", setup.window),
         (probation, "ALONE_S", setup.alone_s),
         (identities, "LOOK_EVERY_S", 2.0),
-        (identities, "FRESH_S", 0.5),
-        (loop, "SPINS", 2),
+        (identities, "CONFIRM_S", 0.5),
+        (identities, "FORMER_S", 5.0),
         (loop, "LATE_ANSWER_S", 0.01),
         (loop, "BUSY_S", 0.02),
         (files, "ADOPT_EVERY_S", 2.0),

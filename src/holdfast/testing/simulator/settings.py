@@ -19,4 +19,6 @@ class WorldSettings:
     max_poll_interval_s: float = 20.0
     request_timeout_s: float = 15.0
     ack_delay_s: tuple[float, float] = (0.001, 0.05)
+    output_delay_s: tuple[float, float] = (0.05, 0.8)
+    """The same for what handlers send: long enough to be under way when the record ends."""
     max_message_bytes: int = 1_000_000

@@ -31,6 +31,12 @@ TROUBLES = ("flaky", "doomed", "later", "reject", "decode", "discard", "halt")
 TIERED = 0.3
 """The share of seeds with retry topics."""
 
+REFUSED = 0.3
+"""The share of seeds in which commits of single partitions are refused."""
+
+RECORDED = 0.5
+"""The share of seeds with flight recorders."""
+
 Keys = Literal["few", "many", "null", "mixed"]
 
 
@@ -51,6 +57,8 @@ class Setup:
     max_deliveries: int | None
     alone_s: float
     """How long a record that may be a killer is waited for."""
+    recorder: bool = False
+    """Processes note what they have in hand, and find what others noted: they are on one host."""
     killers: int
     """So many records kill their process, whenever they are handled."""
     threads: bool
@@ -67,8 +75,12 @@ class Setup:
     """The share of records that fail somehow."""
     troubles: tuple[str, ...]
     faults: tuple[str, ...]
+    refused_s: tuple[float, ...] = (1.0, 4.0, 12.0)
+    """How long commits of a partition are refused: one of these."""
     tiers: tuple[int, ...] = ()
     """Delays of the retry topics in seconds; most seeds have none."""
+    left_over: int = 0
+    """So many records lie in each retry topic before the group starts, and it has no commits."""
     churn: tuple[str, ...]
     """More of the same: members that come and go in order, which is what makes partitions move."""
     chaos_s: float
@@ -80,14 +92,24 @@ class Setup:
     spells: tuple[str, ...] = ()
     """What befalls the service that the handler calls, now and then."""
     spool: bool = False
+    torn: bool = False
+    """The power goes again and again while its disk, which has room, is written to."""
     batch: BatchPolicy | None = None
     """The handler takes lists."""
     atomic: bool = False
+    header_bytes: int = 0
+    """The least size of the header that every record has."""
     names: bool = False
     """It says which of them are bad."""
     timeout: TimeoutPolicy = field(default_factory=TimeoutPolicy)
     hang: float = 0.0
     """The share of records whose handler takes longer than it may, or never ends."""
+    stuck: int = 0
+    """So many handlers, without a time limit, do not end by themselves: see `Entry.stuck`."""
+    cancels: bool = False
+    """Something in the process cancels worker coroutines, at a record or idle. They are the engine's own then."""
+    sends: bool = False
+    """Handlers send records with `ctx.send`; only where `cancels`."""
     manners: tuple[str, ...] = ("polite",)
     """What a coroutine does when it is cancelled: ends, returns as if nothing were, goes on; or it blocks its loop."""
 
@@ -107,10 +129,44 @@ def setup_for(seed: int) -> Setup:
     """The setup of a seed: always the same for the same seed.
 
     Most seeds take a bit of everything; every fourth moves partitions in order, with little else going wrong, every
-    fourth loses them, every eighth deletes records that nobody has read yet, and every sixteenth makes topics anew.
-    About a third has retry topics.
+    fourth loses them, every eighth deletes records that nobody has read yet, every sixteenth makes topics anew. About a
+    third has retry topics.
     """
-    return _with_tiers(seed, _setup_for(seed))
+    return _with_recorder(seed, _with_refusals(seed, _with_tiers(seed, _setup_for(seed))))
+
+
+def _with_refusals(seed: int, setup: Setup) -> Setup:
+    """In some seeds commits of single partitions are refused: chosen apart, so that the others stay what they are."""
+    rng = Random(seed * 19 + 11)
+    return replace(setup, faults=(*setup.faults, "refuse")) if rng.random() < REFUSED else setup
+
+
+def changing(setup: Setup, seed: int) -> Setup:
+    """Some seeds read from the end a topic that gets more partitions, or is made anew while questions for its id fail,
+    for everybody or for those that run.
+
+    Chosen apart, and last: the other seeds stay what they are.
+    """
+    if setup.hang:
+        return setup
+    if seed % 10 == 7:
+        few = {topic: min(count, 3) for topic, count in setup.partitions.items()}
+        return replace(setup, reset="latest", partitions=few, faults=(*setup.faults, "grow", "grow", "join", "leave"))
+    if seed % 10 == 3:
+        return replace(setup, reset="latest", faults=(*setup.faults, "recreate", "ids", "join", "leave"))
+    if seed % 60 in (29, 32, 35, 44):
+        return replace(
+            setup,
+            reset="latest",
+            faults=("unnoticed", "gaps"),
+            churn=(),
+            chaos_s=max(14.0, setup.chaos_s),
+            members=2,
+            static=False,
+            killers=0,
+            spool=False,
+        )
+    return setup
 
 
 def _with_tiers(seed: int, setup: Setup) -> Setup:
@@ -158,7 +214,7 @@ def _setup_for(seed: int) -> Setup:
         return replace(
             setup,
             faults=("recreate", *(fault for fault in ("gaps", "crash_soon", "commits", "stop") if rng.random() < 0.4)),
-            reset="earliest",
+            reset="latest" if seed % 32 == 12 else "earliest",
         )
     if seed % 8 == 5:
         return replace(
@@ -182,6 +238,11 @@ def _with_crash_guard(setup: Setup, rng: Random) -> Setup:
             killers=rng.choice((1, 2, 4)),
         )
     return replace(setup, max_deliveries=rng.choice((3, 3, 3, 1, None)))
+
+
+def _with_recorder(seed: int, setup: Setup) -> Setup:
+    """Half of the seeds have flight recorders: chosen apart, so that the others stay what they are."""
+    return replace(setup, recorder=True) if Random(seed * 23 + 13).random() < RECORDED else setup
 
 
 def _mixed(rng: Random) -> Setup:
@@ -215,7 +276,7 @@ def _mixed(rng: Random) -> Setup:
         slow=rng.choice((0.0, 0.0, 0.02, 0.04)),
         trouble=rng.choice((0.0, 0.1, 0.3, 0.5)),
         troubles=tuple(trouble for trouble in TROUBLES if rng.random() < (0.25 if trouble == "halt" else 0.5)),
-        faults=tuple(fault for fault in faults if reset == "earliest" or fault not in ("grow", "recreate")),
+        faults=faults,
         churn=rng.choice(((), ("join", "leave") * 2, ("join", "leave") * 5)),
         chaos_s=rng.uniform(4.0, 10.0),
         records=rng.randint(60, 150),

@@ -8,12 +8,15 @@ from holdfast.core.errors import Fault, SinkError
 from holdfast.core.ports import Delivery, Outgoing, Receipt
 from holdfast.core.records import TopicPartition
 from holdfast.core.retry_headers import STEP
-from holdfast.testing.simulator.acts import LetterSent, LetterSentOn
+from holdfast.testing.simulator.acts import HandlerSent, LetterSent, LetterSentOn
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.clock import Action
 from holdfast.testing.simulator.faults import SendFault
 from holdfast.testing.simulator.process import Process
 from holdfast.testing.simulator.trace import LetterAcked, LetterFailed, LetterWritten
+
+OUTPUT = "output"
+"""Where handlers send to."""
 
 
 class FakeSink:
@@ -40,7 +43,13 @@ class FakeSink:
         """The same from a background thread: the spool's."""
         self._send(outgoing, delivered, LetterSentOn)
 
-    def _send(self, outgoing: Outgoing, delivered: Delivery, event: type[LetterSent] | type[LetterSentOn]) -> None:
+    def send_by_handler(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        """The same from the thread of a handler."""
+        self._send(outgoing, delivered, HandlerSent)
+
+    def _send(
+        self, outgoing: Outgoing, delivered: Delivery, event: type[LetterSent | LetterSentOn | HandlerSent]
+    ) -> None:
         number = len(self.sent)
         self.sent.append(outgoing)
         self._waiting[number] = delivered
@@ -52,8 +61,13 @@ class FakeSink:
             self._fail(number, Fault.TOO_LARGE, "MSG_SIZE_TOO_LARGE")  # the client itself says so, before it returns
         else:
             # An idempotent producer keeps the order, and what is on the wire is written even if the process dies.
+            settings, handlers = self._broker.settings, outgoing.topic == OUTPUT
+            delay_s = self._broker.rng.uniform(*(settings.output_delay_s if handlers else settings.ack_delay_s))
+            if handlers:  # another topic: its records may be acknowledged sooner or later
+                self._broker.data.after(delay_s, lambda: self._arrive(number, outgoing))
+                return
             now = self._now()
-            self._arrives_at = max(self._arrives_at, now + self._broker.rng.uniform(*self._broker.settings.ack_delay_s))
+            self._arrives_at = max(self._arrives_at, now + delay_s)
             self._broker.data.after(self._arrives_at - now, lambda: self._arrive(number, outgoing))
 
     def close(self, timeout_s: float) -> None:
@@ -72,6 +86,8 @@ class FakeSink:
             self._answer(lambda: self._fail(number, Fault.RETRY, "_MSG_TIMED_OUT"))
         elif fault is SendFault.REFUSED:
             self._answer(lambda: self._fail(number, Fault.REFUSED, "TOPIC_AUTHORIZATION_FAILED"))
+        elif fault is SendFault.TOO_LARGE and outgoing.topic == OUTPUT:  # final, and not what a handler's size is for
+            self._answer(lambda: self._fail(number, Fault.RETRY, "_MSG_TIMED_OUT"))
         elif fault is SendFault.TOO_LARGE:
             self._answer(lambda: self._fail(number, Fault.TOO_LARGE, "MSG_SIZE_TOO_LARGE"))
         else:
@@ -128,3 +144,11 @@ class FakeSink:
 
     def _now(self) -> float:
         return self._process.clock.monotonic()
+
+
+class HandlerSink:
+    """Implements `core.ports.Sink` for `ctx.send`."""
+
+    def __init__(self, sink: FakeSink) -> None:
+        self.send = sink.send_by_handler
+        self.close = sink.close

@@ -62,6 +62,7 @@ class FakeSource:
         self._kept: Exception | None = None
         self._callback = ""
         self._event_taken = False
+        self._answered = False  # a commit, in the poll at hand
         self._closed = False
 
     @property
@@ -84,7 +85,7 @@ class FakeSource:
             self._membership.polled_at = inf  # a member that waits in poll is not late
         deadline = self._now() + timeout_s
         fetched = self._next()
-        while fetched is None and self._now() < deadline and not self._event_taken:
+        while fetched is None and self._now() < deadline and not (self._event_taken or self._answered):
             waited = self._process.wait(
                 deadline - self._now(), lambda: self._operations or self._fetcher.ready(), yields=True
             )
@@ -152,6 +153,9 @@ class FakeSource:
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         return {place: end for place, (_, end) in self._edges_of(places, timeout_s).items()} if places else {}
 
+    def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        return {place: start for place, (start, _) in self._edges_of(places, timeout_s).items()} if places else {}
+
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Costs no time, unlike every other call: nobody need know whether it was made."""
         logs = {place: self._broker.log(place) for place in places}
@@ -176,7 +180,7 @@ class FakeSource:
         self._enter("commit")
         self._commits.send(self._membership.identity(), positions)
 
-    def close(self) -> None:
+    def close(self, *, leave: bool = True) -> None:  # noqa: ARG002 - there are no static members here
         if self._closed:
             return
         self._enter("close")
@@ -221,10 +225,11 @@ class FakeSource:
 
     def _next(self) -> Fetched | None:
         """Serve what is queued, then the next record; an error takes the place of a record, as in the client."""
-        self._event_taken = False
+        self._event_taken = self._answered = False
         while self._operations and not self._event_taken:
             operation = self._operations.popleft()
             self._event_taken = isinstance(operation, ErrorOp)
+            self._answered = self._answered or isinstance(operation, CommitOp)
             self._serve(operation)
         return None if self._event_taken else self._fetcher.take()
 

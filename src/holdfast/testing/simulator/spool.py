@@ -17,6 +17,7 @@ from holdfast.testing.simulator.sink import FakeSink
 from holdfast.testing.simulator.trace import Trace
 
 FOLDER = "/spool/app"
+LARGE = 10**6
 WORK_S = (0.0005, 0.03)
 """How long it takes until the spool's thread gets to what came in."""
 
@@ -34,18 +35,23 @@ class _Onward:
 
 
 class SimSpool:
-    """Implements `core.ports.Spool`. `handed[n]` is what the loop gave under the number n of the trace."""
+    """Implements `core.ports.Spool`. `handed[n]` is what the loop gave under the number n of the trace.
 
-    def __init__(self, process: Process, disk: FakeDisk, sink: FakeSink, trace: Trace, rng: Random) -> None:
+    `roomy`: it is never full, and a segment takes many letters.
+    """
+
+    def __init__(
+        self, process: Process, disk: FakeDisk, sink: FakeSink, trace: Trace, rng: Random, *, roomy: bool = False
+    ) -> None:
         self._process = process
         self._trace = trace
         self._rng = rng
         self._disk = disk.of(process)
         store = FileStore(
             FOLDER,
-            max_bytes=rng.choice((6_000, 10**6, 10**6)),
+            max_bytes=rng.choice((LARGE if roomy else 6_000, LARGE, LARGE)),
             disk=self._disk,
-            segment_bytes=rng.choice((1, 10**6, 10**6)),
+            segment_bytes=rng.choice((LARGE if roomy else 1, LARGE, LARGE)),
             salts=lambda: rng.randbytes(8),
             adopt_after_s=rng.choice((0.5, 2.0)),
         )

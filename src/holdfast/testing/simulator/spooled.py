@@ -16,6 +16,7 @@ from holdfast.testing.simulator.setup import Setup
 from holdfast.testing.simulator.world import World
 
 BEGIN_S, BETWEEN_S = 1.5, (0.2, 1.4)
+TEAR_EVERY_S = 2.0
 
 
 def spooled(setup: Setup, seed: int) -> Setup:
@@ -87,8 +88,21 @@ class BadDisks:
     def _pull(self) -> None:
         if not self._chaos.active:
             return
+        if self._setup.torn:
+            self._tear()
+            return
         self._rng.choice(self._switches)()
         self._world.clock.after(self._rng.uniform(*BETWEEN_S), self._pull)
+
+    def _tear(self) -> None:
+        """The topic takes nothing, letters pile up on the disk, and the power goes between a write and its sync."""
+        self._world.broker.faults.sends.order(SendFault.REFUSED, duration_s=TEAR_EVERY_S)
+        self._world.clock.after(TEAR_EVERY_S / 2, self._tear_now)
+        self._world.clock.after(TEAR_EVERY_S, self._pull)
+
+    def _tear_now(self) -> None:
+        if self._chaos.active:
+            self._world.disk.arm(0, lambda _: self._cut(), writes=True)
 
     def _refuse(self) -> None:
         """The topic takes no letter for a while."""

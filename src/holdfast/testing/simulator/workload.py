@@ -1,5 +1,7 @@
 """The records of a simulated world, each with what its handler will do about it, and the handler itself."""
 
+# long: what handlers do, for every kind of record that a seed may have
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -20,7 +22,8 @@ from holdfast.testing.simulator.setup import Setup
 NUMBER = "n"
 """The header that carries a record's number: its identity, whatever its key, its value and its offset are."""
 
-LONGEST_VALUE = 16
+LONGEST_VALUE, LONGEST_RECORD = 16, 32
+"""In bytes; the record with its key and the header that carries its number."""
 
 ROUNDING_S = 0.002
 """Headers and timestamps have milliseconds."""
@@ -35,6 +38,8 @@ VERY_SLOW_S = (1.0, 6.0)
 CALM_S = 0.05
 LATE, NEVER_S = (1.2, 5.0), 1e6
 """A handler that hangs takes so many times its `timeout_s`, or does not end."""
+STUCK = 0.1
+"""The share of records whose handler gets stuck, until there are enough of them."""
 KILLERS = 0.05
 """The share of records that kill, until there are enough of them."""
 
@@ -55,6 +60,10 @@ class Entry:
     after_s: float = 0.0
     manners: str = ""
     """What a coroutine does when it is cancelled (`Setup.manners`)."""
+    stuck: bool = False
+    """Its first call does not end while things go wrong; and then only if its partition is still the member's."""
+    digits: int = 0
+    """Of its number in its header, at least."""
     terminal: str = ""
     """The fact that lets a commit pass it: "handled", "buried", "moved", "discarded"; empty while there is none."""
     shadowed: bool = False
@@ -76,7 +85,12 @@ class Entry:
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        return ((NUMBER, str(self.root.number).encode()),)
+        return ((NUMBER, str(self.root.number).zfill(self.root.digits).encode()),)
+
+    @property
+    def size(self) -> int:
+        """In bytes: its value, its key and the header of its own."""
+        return len(self.value or b"") + len(self.key or b"") + sum(len(n) + len(v or b"") for n, v in self.headers)
 
     @property
     def open(self) -> bool:
@@ -105,7 +119,7 @@ class Attempt:
     member: str
     call: int
     takes_s: float
-    error: BaseException | None = None
+    stuck: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +144,8 @@ class Workload:
         self._broker = broker
         self._setup = setup
         self._rng = rng
-        self._hanging = Random(rng.getrandbits(32)) if setup.hang else None
+        self._hanging = Random(rng.getrandbits(32)) if setup.hang or setup.stuck else None
+        self._stuck_left = setup.stuck
         self._calls = 0
         self._killers_left = setup.killers
         self._copies: dict[tuple[str, int, int], Entry] = {}
@@ -139,6 +154,12 @@ class Workload:
         self.spell = ""
         self.entries: list[Entry] = []
         self.tiers = setup.retry_topics()
+
+    def partition_count(self, topic: str) -> int:
+        return self._broker.partitions(topic) or 0
+
+    def topic_id(self, topic: str) -> str:
+        return self._broker.topic_id(topic) or ""
 
     def produce(self, place: TopicPartition) -> Entry:
         entry = self._entry(place)  # before it is there: whoever hears of it must find it
@@ -149,6 +170,7 @@ class Workload:
         number = len(self.entries)
         key, value = self._key(), self._value(number)
         entry = Entry(number, place, self._broker.existing(place).end, key, value, *self._conduct())
+        entry.digits = self._setup.header_bytes
         if self._hanging is not None and entry.conduct != "kill":
             self._hang(entry, self._hanging)
         self.entries.append(entry)
@@ -193,14 +215,20 @@ class Workload:
             HandlerBegan(now, member, entry.place, message.offset(), entry.number, count, self._calls)
         )
         takes_s = min(entry.takes_s, CALM_S) if self.calm else entry.takes_s
-        return Attempt(entry, member, self._calls, takes_s)
+        stuck, entry.stuck = entry.stuck and not self.calm, False
+        if stuck:
+            self._broker.trace.fault("handler_stuck")
+        return Attempt(entry, member, self._calls, takes_s, stuck=stuck)
 
-    def end(self, attempt: Attempt, error: BaseException | None = None) -> None:
-        """The handler is over: decide how, unless it was told, and say so. Sets the attempt's error."""
+    def decide(self, attempt: Attempt) -> BaseException | None:
+        """What the handler raises, if anything."""
+        return self._error(attempt.entry.root)
+
+    def end(self, attempt: Attempt, error: BaseException | None) -> None:
+        """The attempt is over, with this error."""
         entry = attempt.entry
-        attempt.error = error or self._error(entry.root)
-        outcome = "ok" if attempt.error is None else type(attempt.error).__name__
-        if attempt.error is not None and entry.root.failures_left > 0 and not self.spell:
+        outcome = "ok" if error is None else type(error).__name__
+        if error is not None and entry.root.failures_left > 0 and not self.spell:
             entry.root.failures_left -= 1
         now = self._broker.clock.monotonic()
         self._broker.trace.add(
@@ -300,6 +328,11 @@ class Workload:
         return conduct, takes_s, 1 if conduct == "halt" else rng.randint(1, 4), rng.choice((0.0, 0.02, 0.6))
 
     def _hang(self, entry: Entry, rng: Random) -> None:
+        if self._setup.stuck:
+            entry.manners = "polite"
+            entry.stuck = self._stuck_left > 0 and rng.random() < STUCK
+            self._stuck_left -= entry.stuck
+            return
         entry.manners = rng.choice(self._setup.manners)
         if rng.random() < self._setup.hang:
             timeout = self._setup.timeout

@@ -25,6 +25,7 @@ from random import Random
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.clock import SimClock
 from holdfast.testing.simulator.disk import FakeDisk
+from holdfast.testing.simulator.flights import Flights
 from holdfast.testing.simulator.mailbox import SimMailbox
 from holdfast.testing.simulator.process import Process, ProcessDied
 from holdfast.testing.simulator.settings import WorldSettings
@@ -59,6 +60,7 @@ class World:
         self.broker = FakeBroker(self.clock, self.rng, settings=settings)
         self.trace = self.broker.trace
         self.disk = FakeDisk(self.clock, Random(seed + 17), self.trace)
+        self.flights = Flights()
         self.seats: dict[str, Seat] = {}
         self.failures: list[tuple[str, BaseException]] = []
         self.finished: list[str] = []

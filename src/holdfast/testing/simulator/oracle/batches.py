@@ -192,7 +192,7 @@ class BatchRules:
             if entry in queue:
                 queue.remove(entry)
             if epoch.waiting.pop(entry.number, None) is not None:
-                epoch.waiting_bytes -= len(entry.value or b"")
+                epoch.waiting_bytes -= entry.size
         else:  # from now on on its own, if it is; it may come back in another batch, too, if its own is broken up
             epoch.outcomes[entry.number] = outcome
             epoch.failures[entry.number] = 1

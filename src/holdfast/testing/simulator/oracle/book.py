@@ -3,6 +3,7 @@
 Everything is known by a record's number, so that a topic made anew under the same name, or an offset that is read
 twice, is not mixed up with another.
 """
+# long: one book, with an entry for every kind of event.
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.core.completion import origin_of
+from holdfast.core.crash_guard import Fate, read
 from holdfast.core.policies import Order
 from holdfast.core.ports import BEGINNING, Outgoing
 from holdfast.core.records import TopicPartition
 from holdfast.core.retry_headers import ATTEMPTS
 from holdfast.core.retry_topics import Tiers
 from holdfast.testing.simulator import acts, trace
+from holdfast.testing.simulator.flights import Flights
 from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle.cover import Cover
 from holdfast.testing.simulator.oracle.epochs import Epoch, Lane, Shelf
@@ -32,7 +36,8 @@ Key = tuple[str, TopicPartition]
 class Book:
     """Updated by the events of the trace, after the rules have looked at them."""
 
-    def __init__(self, order: Order, workload: Workload) -> None:
+    def __init__(self, order: Order, workload: Workload, flights: Flights) -> None:
+        self._flights = flights
         self._order = order
         self._workload = workload
         self.tiers = workload.tiers or Tiers(group="")
@@ -53,7 +58,9 @@ class Book:
         self.began_at: dict[str, float] = {}
         self.lost_for_policy = 0
         self.copies: dict[Entry, list[Entry]] = {}
-        self.made_anew: set[str] = set()  # topics
+        self.made_anew: dict[str, float] = {}  # topic → when
+        self.first_counts: dict[str, int] = {}  # topic → its partitions when the group's first commit of it was stored
+        self.renewed: set[str] = set()  # topics that were made anew after that
         self._updates: dict[type[trace.Event], Callable[[Any], None]] = {
             trace.LogStartMoved: self._log_start_moved,
             trace.Compacted: self._compacted,
@@ -76,6 +83,7 @@ class Book:
             acts.HandlerBegan: self._handler_began,
             acts.HandlerEnded: self._handler_ended,
             acts.TimedOut: self._timed_out,
+            acts.StaleGivenUp: self._let_be,
             acts.StopTaken: self._stop_taken,
         }
 
@@ -129,7 +137,7 @@ class Book:
             epoch.given[entry.number] = now
             if not epoch.knows_finished(entry):
                 epoch.waiting[entry.number] = entry
-                epoch.waiting_bytes += len(entry.value or b"")
+                epoch.waiting_bytes += entry.size
                 lane = self.lane(entry)
                 if lane is not None:
                     epoch.lanes.setdefault(lane, deque()).append(entry)
@@ -156,6 +164,8 @@ class Book:
             self.out_of_range.discard((event.member, place))
 
     def _offsets_read(self, event: acts.OffsetsRead) -> None:
+        if self.members[event.member].loop.ownership.get(event.place) is not None:
+            return  # it has its position, and was asked about because of another partition of its topic
         self.read[event.member, event.place] = (event.offset, event.metadata)
 
     def _out_of_range(self, event: acts.OutOfRange) -> None:
@@ -163,31 +173,55 @@ class Book:
 
     def _started(self, event: trace.Started | trace.Reset) -> None:
         key = (event.member, event.place)
-        self._end(self.epochs.pop(key, None))
+        self._end(self.epochs.pop(key, None), event.at)
         offset, metadata = self.read.get(key, (None, ""))
         covered = None
         if offset is not None and offset == event.offset:
             topic_id = self.members[event.member].loop.identities.ids.get(event.place.topic, "")
             covered = Cover(offset, metadata, topic_id)
-        self.epochs[key] = Epoch(event.member, event.place, event.offset, covered, event.at)
-        if covered is None and event.offset != BEGINNING and event.place.topic not in self.tiers.topics:
+        fate, left_by = self._fate(event.member, event.place, covered)
+        self.epochs[key] = Epoch(event.member, event.place, event.offset, covered, event.at, fate=fate, left_by=left_by)
+        if covered is None and event.offset != BEGINNING and self.may_skip(event):
             self.lost_for_policy += 1
             self.shelf(event.place).excuse("the policy says to begin behind it", below=event.offset)
+
+    def may_skip(self, event: trace.Started | trace.Reset) -> bool:
+        """Whether what lies below this start need not be read: the group has never begun with this partition."""
+        place, key = event.place, (event.member, event.place)
+        if place.topic in self.tiers.topics or place.topic in self.renewed or key in self.out_of_range:
+            return False
+        first_count = self.first_counts.get(place.topic)
+        return self.read.get(key, (None, ""))[0] is None and (first_count is None or place.partition < first_count)
+
+    def is_of_today(self, topic: str, metadata: str, offset: int) -> bool:
+        """Whether a commit says something about the topic that has this name now."""
+        topic_id = origin_of(metadata, offset=offset).topic_id
+        return not topic_id or topic_id == self._workload.topic_id(topic)
+
+    def knows_topic(self, member: str, topic: str) -> bool:
+        """Whether the member knows which topic has this name now."""
+        return self.members[member].loop.identities.ids.get(topic, "") == self._workload.topic_id(topic)
+
+    def _fate(self, member: str, place: TopicPartition, covered: Cover | None) -> tuple[Fate, str]:
+        """What the member was told about the owner of the lease that it found, and who that was."""
+        token = "" if covered is None else read(covered.guard, covered.offset).token
+        topic_id = self.members[member].loop.identities.ids.get(place.topic, "")
+        return self._flights.fate(member, token, place, topic_id), self._flights.owner(token)
 
     def _let_go(self, event: trace.RevokedEnd | trace.Lost) -> None:
         for place in event.places:
             self.held.discard((event.member, place))
-            self._end(self.epochs.pop((event.member, place), None))
+            self._end(self.epochs.pop((event.member, place), None), event.at)
 
     def _gone(self, event: trace.Crashed | trace.Closed | acts.Ended) -> None:
         for key in [key for key in self.held if key[0] == event.member]:
             self.held.discard(key)
-            self._end(self.epochs.pop(key, None))
+            self._end(self.epochs.pop(key, None), event.at)
 
     @staticmethod
-    def _end(epoch: Epoch | None) -> None:
+    def _end(epoch: Epoch | None, at: float) -> None:
         if epoch is not None:
-            epoch.alive = False
+            epoch.alive, epoch.ended_at = False, at
 
     def _commit_sent(self, event: trace.CommitSent) -> None:
         epoch = self.epochs.get((event.member, event.place))
@@ -197,6 +231,7 @@ class Book:
 
     def _commit_accepted(self, event: trace.CommitAccepted) -> None:
         epoch = self.commits.get((event.member, event.place))
+        self.first_counts.setdefault(event.place.topic, self._workload.partition_count(event.place.topic))
         if epoch is not None:
             epoch.accepted = cover = Cover(event.offset, event.metadata)
             for lane in [lane for lane, entry in epoch.uncommitted.items() if entry.offset in cover]:
@@ -247,13 +282,18 @@ class Book:
         epoch.failures[entry.number] -= 1
         epoch.due.pop(entry.number, None)
 
-    def _timed_out(self, event: acts.TimedOut) -> None:
-        epoch, entry = self.calls[event.call]
+    def _let_be(self, event: acts.TimedOut | acts.StaleGivenUp) -> None:
+        """The loop goes on without this call."""
+        _, entry = self.calls[event.call]
         self.given_up.add(event.call)
         self.active_at[event.member] = event.at
         lane = self.lane(entry)
         if lane is not None and self.busy.get((event.member, lane)) == event.call:
             del self.busy[event.member, lane]
+
+    def _timed_out(self, event: acts.TimedOut) -> None:
+        epoch, entry = self.calls[event.call]
+        self._let_be(event)
         if epoch is not None:
             epoch.running.discard(entry.number)
             epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
@@ -264,7 +304,7 @@ class Book:
         epoch.finished.add(entry.number)
         epoch.finished_at = at
         if epoch.waiting.pop(entry.number, None) is not None:
-            epoch.waiting_bytes -= len(entry.value or b"")
+            epoch.waiting_bytes -= entry.size
         lane = self.lane(entry)
         if lane is None:
             return

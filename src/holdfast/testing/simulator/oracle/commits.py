@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.completion import GUARD_LIMIT, METADATA_LIMIT, topic_of
+from holdfast.core.completion import GUARD_LIMIT, METADATA_LIMIT, origin_of
 from holdfast.testing.simulator import trace
 from holdfast.testing.simulator.oracle.book import Book
 from holdfast.testing.simulator.oracle.cover import Cover
@@ -24,14 +24,17 @@ class CommitRules:
         cover = Cover(event.offset, event.metadata)
         if len(event.metadata) > METADATA_LIMIT or len(cover.guard) > GUARD_LIMIT:
             self._blame("map size", f"{event.member} commits {len(event.metadata)} characters with {event.place}")
-        if event.metadata and not (cover.completion or cover.guard or topic_of(event.metadata, offset=event.offset)):
+        if event.metadata and not (
+            cover.completion or cover.guard or origin_of(event.metadata, offset=event.offset).topic_id
+        ):
             self._blame("map", f"{event.member} commits {event.place} with a map that nobody will believe")
         if cover.completion.to_int().bit_length() > self._window:
             self._blame("map size", f"{event.member} names offsets of {event.place} beyond the window: {cover}")
 
     def accepted(self, event: trace.CommitAccepted) -> None:
         cover = Cover(event.offset, event.metadata)
-        self._only_finished(event, cover)
+        if self._book.is_of_today(event.place.topic, event.metadata, event.offset):
+            self._only_finished(event, cover)
         epoch = self._book.commits.get((event.member, event.place))
         if epoch is None or epoch.accepted is None:
             return

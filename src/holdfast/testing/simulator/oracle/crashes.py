@@ -3,14 +3,15 @@
 How long a killer may go on: each of its deaths leaves a lease that covers it. The first leaves a mark above it, the
 second makes it a suspect, and from then on every start is counted. So it dies twice before anybody counts, and
 `max_deliveries` times after that. Only starts that end in a death are meant: a partition that is handed over in order
-while its killer is still running tells nobody.
+while its killer is still running tells nobody, and neither does a process that dies after another one, which saw that
+it was alive, has taken over.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.core.crash_guard import Guard, read
+from holdfast.core.crash_guard import MOST_SPANS, Guard, Spans, covers, read
 from holdfast.core.ports import Outgoing
 from holdfast.core.records import TopicPartition
 from holdfast.core.rules.codes import CRASHED
@@ -42,6 +43,10 @@ class CrashRules:
         self._deaths: Counter[int] = Counter()
         self._sent: dict[tuple[str, TopicPartition], tuple[Epoch, Guard]] = {}
         self._began_at: dict[int, float] = {}
+        self._recorder = setup.recorder
+        self._owners: dict[TopicPartition, str] = {}  # who began with a partition last
+        self._hands: dict[tuple[str, TopicPartition], set[int]] = {}
+        """What a member that died had in hand of a partition."""
 
     # -- what commits say
 
@@ -58,11 +63,37 @@ class CrashRules:
             wanted = known if known > event.offset and self._most is not None else 0
             if (told or 0) != wanted:
                 self._blame("guard", f"{epoch} commits at {event.offset} with {what} {told}; it should be {wanted}")
+        self._exact(event, epoch, guard)
         for offset, count in guard.starts.items():
-            if count > suspicion.found.starts.get(offset, 0) + 1:
+            ahead = offset == guard.charged or event.member in self._book.stopping
+            if count > suspicion.found.starts.get(offset, 0) + ahead:
                 self._blame("guard", f"{epoch} counts {count} starts of {offset}; it found {suspicion.found}")
-            if count != suspicion.found.starts.get(offset, 0) and offset >= suspicion.until:
+            if count != suspicion.found.starts.get(offset, 0) and not suspicion.is_suspect(offset):
                 self._blame("guard", f"{epoch} counts a start of {offset}, which nobody suspects")
+
+    def _exact(self, event: trace.CommitSent, epoch: Epoch, guard: Guard) -> None:
+        """Where the last owner noted what it had in hand: all of that is marked, and nothing else is suspected anew."""
+        suspicion = epoch.suspicion
+        noted = suspicion.fate.in_hand
+        if not suspicion.died or noted is None or self._most is None:
+            return
+        hand = self._hands.get((suspicion.left_by, event.place), set())
+        marked, again = guard.in_hand, _covered(suspicion.found.in_hand, hand)
+        for offset in hand:
+            entry = self._book.shelf(event.place).by_offset.get(offset)
+            if offset < event.offset or entry is None or epoch.knows_finished(entry):
+                continue
+            if not covers(marked, offset):
+                self._blame("guard", f"{epoch} does not mark {offset}, which was in hand when its owner died: {guard}")
+            if offset in again and not (covers(guard.suspects, offset) or offset < suspicion.until):
+                self._blame("guard", f"{epoch} does not suspect {offset}, in hand at two deaths: {guard}")
+        if len(guard.suspects) < MOST_SPANS:
+            own = {entry.offset for other, entry in self._book.calls.values() if other is epoch}  # if it ends for them
+            before = suspicion.found.suspects
+            for first, end in guard.suspects:
+                for offset in range(first, end):
+                    if not covers(before, offset) and offset not in hand | own:
+                        self._blame("guard", f"{epoch} suspects {offset}, which was not in hand: {guard}, {hand}")
 
     def accepted(self, event: trace.CommitAccepted) -> None:
         epoch, guard = self._sent.get((event.member, event.place), (None, Guard()))
@@ -99,7 +130,7 @@ class CrashRules:
         if suspicion.confirmed.lease is None or suspicion.confirmed.lease <= entry.offset:
             self._blame("guard", f"{what} without a confirmed commit that says so: {suspicion.confirmed}")
         self._alone(what, event, epoch, entry)
-        if suspicion.found.starts.get(entry.offset, 0) >= self._most and entry.offset < suspicion.until:
+        if suspicion.found.starts.get(entry.offset, 0) >= self._most and suspicion.is_suspect(entry.offset):
             self._blame("P7", f"{what}, which has to be buried: {suspicion.found}")
         if entry.conduct == "kill" and self._deaths[entry.number] >= DEATHS_BEFORE + self._most:
             self._blame("P7", f"{what}, which has killed {self._deaths[entry.number]} processes")
@@ -111,19 +142,19 @@ class CrashRules:
                 acts.HandlerBegan(event.at, event.member, entry.place, entry.offset, number, event.attempt, call)
             )
             epoch = self._book.epochs.get((event.member, entry.place))
-            if epoch is not None and entry.offset < epoch.suspicion.until and len(event.numbers) > 1:
+            if epoch is not None and epoch.suspicion.is_suspect(entry.offset) and len(event.numbers) > 1:
                 self._blame(
                     "guard", f"{event.member} starts a suspect, record {number}, with others in batch {event.batch}"
                 )
 
     def _alone(self, what: str, event: acts.HandlerBegan, epoch: Epoch, entry: Entry) -> None:
-        suspicion, counted = epoch.suspicion, entry.offset < epoch.suspicion.until
+        suspicion, counted = epoch.suspicion, epoch.suspicion.is_suspect(entry.offset)
         if counted and suspicion.confirmed.starts.get(entry.offset, 0) <= suspicion.found.starts.get(entry.offset, 0):
             self._blame("guard", f"{what}, a suspect, before its start is counted: {suspicion.confirmed}")
         for call, (other, beside) in self._book.calls.items():
             if other is None or other.member != event.member or event.at - self._began_at[call] >= self._alone_s:
                 continue
-            if counted or (beside.offset < other.suspicion.until and other.alive):
+            if counted or (other.suspicion.is_suspect(beside.offset) and other.alive):
                 self._blame("guard", f"{what} beside record {beside.number}, and one of them is a suspect")
         for (name, _), other in self._book.epochs.items():
             charges = other.suspicion.charges() - ({entry.offset} if other is epoch else set())
@@ -134,6 +165,7 @@ class CrashRules:
 
     def started(self, event: trace.Started | trace.Reset) -> None:
         """Where there is no commit to begin from, nothing is known of former deaths."""
+        self._owners[event.place] = event.member
         offset, _ = self._book.read.get((event.member, event.place), (None, ""))
         if offset is None or offset != event.offset:
             for entry in self._book.shelf(event.place).entries:
@@ -141,10 +173,18 @@ class CrashRules:
 
     def crashed(self, event: trace.Crashed) -> None:
         for epoch, entry in self._book.calls.values():
-            if epoch is not None and epoch.alive and epoch.member == event.member:
+            if epoch is None or epoch.member != event.member:
+                continue
+            self._hands.setdefault((event.member, entry.place), set()).add(entry.offset)
+            _, sent = self._sent.get((event.member, entry.place), (None, Guard()))
+            if self._recorder and self._owners.get(entry.place) != event.member:
+                continue  # whoever got the partition saw that the process was alive
+            if epoch.alive and not (epoch.suspicion.stored.draining or sent.draining):
                 self._deaths[entry.number] += 1
 
     def lost(self, event: trace.Lost) -> None:
+        if self._recorder:
+            return  # whoever gets them sees that the process lives
         for epoch, entry in self._book.calls.values():
             if epoch is not None and epoch.alive and epoch.member == event.member and epoch.place in event.places:
                 self._deaths[entry.number] += 1
@@ -162,3 +202,7 @@ class CrashRules:
         found = epoch.suspicion.found
         if self._most is None or found.starts.get(entry.offset, 0) < self._most:
             self._blame("P7", f"{epoch} buries record {entry.number} ({entry.conduct}) as a killer; it found {found}")
+
+
+def _covered(spans: Spans, offsets: set[int]) -> set[int]:
+    return {offset for offset in offsets if covers(spans, offset)}

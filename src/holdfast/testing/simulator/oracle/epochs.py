@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 
+from holdfast.core.crash_guard import UNKNOWN, Fate
 from holdfast.core.records import TopicPartition
 from holdfast.testing.simulator.oracle.cover import Cover
 from holdfast.testing.simulator.oracle.suspicion import Suspicion
@@ -60,13 +61,24 @@ class Shelf:
 class Epoch:
     """One stretch of reading by one member, from a position on: what it was handed and what it did with it."""
 
-    def __init__(self, member: str, place: TopicPartition, start: int, covered: Cover | None, at: float) -> None:
+    def __init__(
+        self,
+        member: str,
+        place: TopicPartition,
+        start: int,
+        covered: Cover | None,
+        at: float,
+        *,
+        fate: Fate = UNKNOWN,
+        left_by: str = "",
+    ) -> None:
         self.member = member
         self.place = place
         self.start = start
         self.covered = covered
         self.begun_at = at
         self.alive = True
+        self.ended_at = at  # if it is not alive any more
         self.given: dict[int, float] = {}  # number → when
         self.finished: set[int] = set()
         self.lanes: dict[Lane, deque[Entry]] = {}  # what was given and is not finished, in order
@@ -86,14 +98,14 @@ class Epoch:
         self.finished_at = at
         self.sent: Cover | None = None
         self.accepted: Cover | None = None
-        self.suspicion = Suspicion(covered)
+        self.suspicion = Suspicion(covered, fate, left_by=left_by, member=member)
 
     def knows_finished(self, entry: Entry) -> bool:
         return entry.number in self.finished or (self.covered is not None and entry.offset in self.covered)
 
     def has_suspects(self) -> bool:
         """Whether records in hand may have been in flight when an owner died for the second time."""
-        return any(entry.offset < self.suspicion.until for entry in self.waiting.values())
+        return any(self.suspicion.is_suspect(entry.offset) for entry in self.waiting.values())
 
     def lowest(self) -> Entry | None:
         return min(self.waiting.values(), key=lambda entry: entry.offset) if self.waiting else None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from math import inf
 
+from holdfast.core.records import TopicPartition
+from holdfast.runtime.refusals import LONGEST_RETRY_S
 from holdfast.testing.simulator import trace
+from holdfast.testing.simulator.faults import REFUSAL_CODES
 from holdfast.testing.simulator.oracle.book import Book
 from holdfast.testing.simulator.world import World
 
@@ -21,6 +24,7 @@ class Health:
         self._frozen = False
         self._thawed_at = -inf
         self._refused_at: dict[str, float] = {}
+        self._refused_partition_at: dict[tuple[str, TopicPartition], float] = {}
         self._unanswered: dict[str, float] = {}
         self._stopped_at: dict[str, float] = {}
         self._generation_at = -inf
@@ -36,8 +40,10 @@ class Health:
                 self._unanswered[event.member] = event.at
             case trace.CommitAnswered(code=code):
                 self._unanswered.pop(event.member, None)
-                if code:
+                if code and code not in REFUSAL_CODES:  # the client reports those for all of the request
                     self._refused_at[event.member] = event.at
+            case trace.CommitRefused(code=code) if code in REFUSAL_CODES:
+                self._refused_partition_at[event.member, event.place] = event.at
             case trace.CommitRefused():
                 self._refused_at[event.member] = event.at
             case trace.Stopped() | trace.Continued():
@@ -64,6 +70,23 @@ class Health:
 
     def commits_disturbed_at(self, member: str) -> float:
         """When a commit or a read of commits last went wrong for this member, or may do so right now."""
+        refused = [at for (name, _), at in self._refused_partition_at.items() if name == member]
+        if self._world.broker.faults.refused.open:
+            return self._world.clock.monotonic()
+        return max(self.requests_disturbed_at(member), *refused, -inf)
+
+    def partition_disturbed_at(self, member: str, place: TopicPartition) -> float:
+        """The same as far as it concerns one partition: commits of another one that are refused are no excuse. A
+        refused one is retried with pauses.
+        """
+        faults, now = self._world.broker.faults, self._world.clock.monotonic()
+        if faults.refused.code_of(place):
+            return now
+        refused_at = self._refused_partition_at.get((member, place), -inf)
+        return max(self.requests_disturbed_at(member), refused_at + LONGEST_RETRY_S)
+
+    def requests_disturbed_at(self, member: str) -> float:
+        """When a whole request last went wrong for this member, or may do so right now."""
         faults, now = self._world.broker.faults, self._world.clock.monotonic()
         if faults.commits.open or faults.committed_reads.open or now - self._unanswered.get(member, now) > ANSWER_S:
             return now

@@ -97,7 +97,8 @@ class LetterRules:
 
     def _is_of(self, what: str, letter: Letter, epoch: Epoch | None, entry: Entry) -> None:
         outcome = epoch.outcomes.get(entry.number) if epoch is not None else letter.error_type
-        if (letter.error_type == "HandlerTimeout") != (outcome == "HandlerTimeout"):
+        smallest = not (letter.error_type or letter.error_code)  # too large with what it says about the error
+        if not smallest and (letter.error_type == "HandlerTimeout") != (outcome == "HandlerTimeout"):
             self._blame("letter", f"{what} because of {letter.error_type}")
         self.same_bytes(letter, entry, what)
         copied, root = entry.copied, entry.root
@@ -106,7 +107,7 @@ class LetterRules:
         if (letter.topic, letter.partition, letter.offset) != (*root.place, root.offset):
             self._blame("letter", f"{what} as {letter.id}; it came from {root.place} offset {root.offset}")
         failures = (copied.failures if copied else 0) + (epoch.failures.get(entry.number, 0) if epoch else 0)
-        if epoch is not None and letter.retry_count != max(0, failures - 1):
+        if epoch is not None and not smallest and letter.retry_count != max(0, failures - 1):
             self._blame("letter", f"{what} with {letter.retry_count} retries; it failed {failures} times")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.ports import BEGINNING
+from holdfast.core.records import TopicPartition
 from holdfast.testing.simulator import trace
 from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle.book import Book
@@ -11,6 +12,9 @@ from holdfast.testing.simulator.oracle.violation import Blame
 from holdfast.testing.simulator.setup import Setup
 from holdfast.testing.simulator.workload import Entry
 from holdfast.testing.simulator.world import World
+
+KNOWN_S = 1.0
+"""So long after a topic was made anew no broker answers with its old id."""
 
 AWAY_S = 2.5
 """However busy a loop is, it is back in its client by then."""
@@ -41,6 +45,35 @@ class MembershipRules:
         away_s = now - member.source.left_at
         if away_s > self._away_s and self._health.process_disturbed_at(member.name) < member.source.left_at:
             self._blame("P4", f"{member.name} stayed away from its client for {away_s:.2f} s")
+
+    def started(self, event: trace.Started | trace.Reset) -> None:
+        """A partition starts somewhere: are records left out that nobody has finished?"""
+        key = event.member, event.place
+        read, metadata = self._book.read.get(key, (None, ""))
+        if event.offset in (BEGINNING, read):
+            return  # by the commit; or it waits, paused, until its position is known: see `given`
+        if read is not None and self._is_good(key, read, metadata):
+            self._blame("start", f"{event.member} starts {event.place} at {event.offset}; its commit {read} is good")
+        if not self._book.knows_topic(event.member, event.place.topic):
+            return  # it will find out that the topic was made anew, and begin again
+        skipped = [one for one in self._book.shelf(event.place).entries if one.open and one.offset < event.offset]
+        if skipped and not self._book.may_skip(event):
+            self._blame(
+                "P1",
+                f"{event.member} starts {event.place} at {event.offset}, behind record {skipped[0].number} at"
+                f" {skipped[0].offset}, although this is not the first start of the group",
+            )
+
+    def _is_good(self, key: tuple[str, TopicPartition], offset: int, metadata: str) -> bool:
+        """Whether a commit that was read is about a topic that was made anew, and all brokers have known it for long.
+
+        Of other topics: see `given`.
+        """
+        topic = key[1].topic
+        made_at = self._book.made_anew.get(topic)
+        if made_at is None or key in self._book.out_of_range or self._world.clock.monotonic() - made_at < KNOWN_S:
+            return False
+        return bool(metadata) and self._book.is_of_today(topic, metadata, offset)
 
     def given(self, member: str, entry: Entry) -> None:
         """The client hands a record over: from a start that somebody decided on?"""

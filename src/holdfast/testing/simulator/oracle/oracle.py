@@ -18,6 +18,7 @@ from holdfast.testing.simulator.oracle.leaving import LeavingRules
 from holdfast.testing.simulator.oracle.letters import LetterRules
 from holdfast.testing.simulator.oracle.membership import MembershipRules
 from holdfast.testing.simulator.oracle.progress import ProgressRules
+from holdfast.testing.simulator.oracle.sends import SendRules
 from holdfast.testing.simulator.oracle.spools import SpoolRules
 from holdfast.testing.simulator.oracle.starts import StartRules
 from holdfast.testing.simulator.oracle.timeouts import TimeoutRules
@@ -40,7 +41,7 @@ class Oracle:
         self._workload = workload
         self.violation: Violation | None = None
         self.seen_at = 0
-        self._book = book = Book(setup.order, workload)
+        self._book = book = Book(setup.order, workload, world.flights)
         self._health = health = Health(world, book)
         commits = CommitRules(book, self.blame, window=setup.window)
         batches = BatchRules(book, self.blame, health, setup)
@@ -48,25 +49,28 @@ class Oracle:
         letters = LetterRules(book, self.blame, setup)
         crashes = CrashRules(book, self.blame, health, setup)
         self._spools = spools = SpoolRules(world, book, self.blame, letters)
+        sends = SendRules(book, self.blame)
         leaving = LeavingRules(book, self.blame, health, setup)
         guards = GuardRules(book, self.blame, health, setup)
         self._membership = MembershipRules(world, book, self.blame, health, setup)
         self._timeouts = TimeoutRules(book, self.blame, health, setup)
         self._progress = ProgressRules(world.broker, book, self.blame, health, setup, batches=batches)
         self._rules: dict[type[trace.Event], tuple[Callable[[Any], None], ...]] = {
-            trace.CommitSent: (commits.sent, crashes.sent),
+            trace.CommitSent: (commits.sent, crashes.sent, sends.committed),
             trace.CommitAccepted: (commits.accepted, crashes.accepted),
             trace.CommitAnswered: (crashes.answered,),
-            trace.Started: (crashes.started,),
-            trace.Reset: (crashes.started,),
+            trace.Started: (crashes.started, self._membership.started, sends.started),
+            trace.Reset: (crashes.started, self._membership.started, sends.started),
             trace.RevokedBegin: (leaving.revoke_begins, batches.revoke_begins),
             trace.RevokedEnd: (leaving.revoke_ends, crashes.revoke_ends, batches.revoke_ends),
             trace.Lost: (crashes.lost,),
             trace.Crashed: (crashes.crashed,),
             trace.Evicted: (self._membership.evicted,),
-            acts.HandlerBegan: (starts.began, guards.began, crashes.began),
-            acts.HandlerEnded: (guards.ended,),
+            acts.HandlerBegan: (starts.began, guards.began, crashes.began, sends.began),
+            acts.HandlerSent: (sends.sent,),
+            acts.HandlerEnded: (guards.ended, sends.ended),
             acts.TimedOut: (guards.ended,),
+            acts.StaleGivenUp: (self._timeouts.stale_given_up,),
             acts.BatchBegan: (crashes.batch_began, batches.began),
             acts.BatchEnded: (batches.ended,),
             acts.Refused: (batches.refused,),
@@ -75,8 +79,8 @@ class Oracle:
             acts.LetterKept: (spools.kept,),
             acts.LetterSentOn: (spools.sent_on,),
             acts.PowerCut: (spools.power_cut,),
-            trace.LetterAcked: (spools.acked,),
-            trace.LetterFailed: (spools.failed,),
+            trace.LetterAcked: (spools.acked, sends.acked),
+            trace.LetterFailed: (spools.failed, sends.failed),
             acts.Released: (guards.released,),
             acts.StopAsked: (leaving.stop_asked,),
             acts.Ended: (leaving.ended,),
@@ -98,7 +102,9 @@ class Oracle:
 
     def recreated(self, topic: str, ends: dict[int, int]) -> None:
         """The topic was made anew; `ends` are the ends of its former logs."""
-        self._book.made_anew.add(topic)
+        self._book.made_anew[topic] = self._world.clock.monotonic()
+        if topic in self._book.first_counts:
+            self._book.renewed.add(topic)
         for place, shelf in self._book.shelves.items():
             if place.topic == topic:
                 shelf.renew(ends.get(place.partition, 0))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from holdfast.core.completion import WINDOW
+from holdfast.core.runs import Run
 from holdfast.core.sizing import LARGEST_RUN
+from holdfast.runtime.loop import COMMIT
+from holdfast.runtime.refusals import COMMIT_REFUSED
 from holdfast.testing.simulator.broker import FakeBroker
 from holdfast.testing.simulator.member import Member
 from holdfast.testing.simulator.oracle.batches import BatchRules
@@ -13,7 +16,7 @@ from holdfast.testing.simulator.oracle.epochs import Epoch, Lane
 from holdfast.testing.simulator.oracle.health import Health
 from holdfast.testing.simulator.oracle.violation import Blame
 from holdfast.testing.simulator.setup import GROUP, Setup
-from holdfast.testing.simulator.workload import LONGEST_VALUE, Entry
+from holdfast.testing.simulator.workload import LONGEST_RECORD, Entry
 
 PATIENCE_S = 1.5
 """A record that nothing holds back starts by then."""
@@ -42,7 +45,7 @@ class ProgressRules:
         if setup.batch is not None:
             out = (setup.capacity + 2) * setup.batch.size
         self._most = 2 * setup.buffer.records + setup.sweep + 1 + held + out
-        self._most_bytes = 2 * setup.buffer.bytes + (setup.sweep + 1) * LONGEST_VALUE
+        self._most_bytes = 2 * setup.buffer.bytes + (setup.sweep + 1) * (LONGEST_RECORD + setup.header_bytes)
 
     def given(self, epoch: Epoch) -> None:
         if len(epoch.waiting) > self._most:
@@ -52,7 +55,7 @@ class ProgressRules:
 
     def probe(self, member: Member, now: float) -> None:
         """Is there a record that this member could start and does not?"""
-        if member.loop.holds or any(partition.holds for partition in member.loop.ownership):
+        if self._is_held(member, now):
             self._held_at[member.name] = now
         if not self._is_at_ease(member, now) or self._on_probation(member, now):
             return
@@ -76,16 +79,31 @@ class ProgressRules:
                     )
                     return
 
+    def _is_held(self, member: Member, now: float) -> bool:
+        """Whether the member holds itself back for a reason. A partition whose commits are refused is none for the
+        others, and so is the breaker for commits unless whole requests fail.
+        """
+        holds = set(member.loop.holds)
+        disturbed_at = max(self._health.requests_disturbed_at(member.name), self._health.broker_disturbed_at())
+        if disturbed_at < now - SETTLED_S:
+            holds.discard(COMMIT)
+        return bool(holds) or any(partition.holds - {COMMIT_REFUSED} for partition in member.loop.ownership)
+
     def _on_probation(self, member: Member, now: float) -> bool:
-        """Whether there are, or were a moment ago, suspects in hand: they run one by one, and the others wait."""
+        """Whether there are, or were a moment ago, suspects in hand: they run one by one, and the others wait; also for
+        one whose partition was lost while it ran.
+        """
         if any(e.has_suspects() for (name, _), e in self._book.epochs.items() if name == member.name):
+            self._suspects_at[member.name] = now
+        if any(not run.partition.live and _is_suspect(run) for run in member.executor.out):
             self._suspects_at[member.name] = now
         return self._suspects_at.get(member.name, 0.0) >= now - PATIENCE_S
 
     def _is_at_ease(self, member: Member, now: float) -> bool:
+        """Also while it waits in its client: that is where a member is that starts nothing."""
         loop = member.loop
         return (
-            not member.source.inside
+            not member.process.in_callback
             and member.name not in self._book.stopping
             and loop.halted is None
             and len(member.executor.out) < loop.sizer.workers
@@ -110,7 +128,7 @@ class ProgressRules:
         lowest = epoch.lowest()
         if self._setup.order != "partition" and lowest and entry.offset >= lowest.offset + self._setup.window:
             return False
-        if self._health.commits_disturbed_at(member.name) > now - SETTLED_S:
+        if self._health.partition_disturbed_at(member.name, epoch.place) > now - SETTLED_S:
             return False  # it may need a commit before it starts: there is no telling when that is stored
         if self._setup.window != WINDOW and now - epoch.finished_at < PATIENCE_S:
             return False  # perhaps the window has just moved
@@ -119,7 +137,8 @@ class ProgressRules:
 
     def _is_next(self, member: Member, epoch: Epoch, entry: Entry, lane: Lane, now: float) -> bool:
         """Whether nothing of its lane is before it, and has not been for a while."""
-        if self._setup.commit.mode == "each" and self._health.commits_disturbed_at(member.name) > now - SETTLED_S:
+        disturbed_at = self._health.partition_disturbed_at(member.name, epoch.place)
+        if self._setup.commit.mode == "each" and disturbed_at > now - SETTLED_S:
             return False  # a commit may be stored without the member being told: its lane still waits
         queue = epoch.lanes.get(lane)
         if (member.name, lane) in self._book.busy or (queue and queue[0] is not entry):
@@ -155,3 +174,8 @@ class ProgressRules:
                 elif shelf.exists(entry.offset) and not (entry.excused or (cover and entry.offset in cover)):
                     left.append(f"record {entry.number} ({place} offset {entry.offset}) is finished, and not committed")
         return left
+
+
+def _is_suspect(run: Run) -> bool:
+    watch = run.partition.watch
+    return watch is not None and watch.is_suspect(run.messages[0].offset())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from holdfast.testing.simulator import acts, trace
 from holdfast.testing.simulator.member import Member
@@ -67,6 +68,15 @@ class TimeoutRules:
                 self._stopped_since.pop(name, None)
             case _:
                 pass
+
+    def stale_given_up(self, event: acts.StaleGivenUp) -> None:
+        """Only what belongs to an epoch that is over, and not before its successor has waited long enough."""
+        epoch, _ = self._book.calls[event.call]
+        what = f"{event.member} gives up its handler of record {event.number} ({event.place} offset {event.offset})"
+        if epoch is not None and epoch.alive:
+            self._blame("stale", f"{what}, and nothing may time out while the partition is its own")
+        elif epoch is not None and event.at - epoch.ended_at < (self._policy.stale_s or inf) - EARLY_S:
+            self._blame("stale", f"{what} {event.at - epoch.ended_at:.3f} s after it lost the partition")
 
     def probe(self, member: Member, now: float) -> None:
         """Is there a handler that should have been given up long ago?"""

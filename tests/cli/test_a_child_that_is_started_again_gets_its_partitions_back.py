@@ -1,4 +1,6 @@
-"""Static membership under the supervisor: a kill -9 costs a restart, not a session timeout and no rebalance."""
+"""Static membership under the supervisor: a child that is killed or stopped costs a restart, and no rebalance; when
+the supervisor stops, the names that it gave its children are given up.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,18 @@ import time
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import Producer
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from holdfast.testing import ExistingBroker, KafkaBroker
 from holdfast.testing.pytest_plugin import TopicFactory
 from tests.cli.command import running, until
 
 PARTITIONS = 4
+GROUP = "till.charge"
+QUICK = {"HOLDFAST_CONSUMER_UNSAFE_TIMINGS": "true", "HOLDFAST_CONSUMER_HEARTBEAT_INTERVAL_MS": "1000"}
+"""A member hears of a rebalance with a heartbeat."""
 SESSION_S = 60
 """The default. A member without a lasting name would be missed for so long before others take over."""
 
@@ -52,16 +59,22 @@ def produce(bootstrap: str, topic: str, name: str) -> set[str]:
     return values
 
 
-def test_and_nothing_moves(tmp_path: Path, kafka: KafkaBroker | ExistingBroker, topic: TopicFactory) -> None:
+@pytest.mark.timing
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_and_nothing_moves(
+    tmp_path: Path, kafka: KafkaBroker | ExistingBroker, topic: TopicFactory, number: signal.Signals
+) -> None:
     name = topic(partitions=PARTITIONS)
     (tmp_path / "app.py").write_text(APP.replace("TOPIC", name))
     options = ["--processes", "2", "--log-format", "json"]
     said = tmp_path / "said"
-    with running("run", "app:app", *options, cwd=tmp_path, said=said, KAFKA_BROKERS=kafka.bootstrap) as parent:
+    environ = {"KAFKA_BROKERS": kafka.bootstrap, **QUICK}
+    with running("run", "app:app", *options, cwd=tmp_path, said=said, **environ) as parent:
         until(lambda: said.read_text().count('"assigned"') >= 2, "both are members")
         shares = _settled(tmp_path, kafka.bootstrap, name)
         victim = shares[0]
-        os.kill(victim, signal.SIGKILL)
+        os.kill(victim, number)
+        until(lambda: '"child_ended"' in said.read_text(), "the end of the child")
         begun = time.monotonic()
         values = produce(kafka.bootstrap, name, "after")
         until(partial(_all_processed, values, tmp_path), "the records produced after the kill")
@@ -70,11 +83,37 @@ def test_and_nothing_moves(tmp_path: Path, kafka: KafkaBroker | ExistingBroker, 
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(60) == 0
 
+    assert members(kafka.bootstrap) == []
     assert taken_s < SESSION_S / 2
     assert victim not in after.values()
     assert len(set(after.values())) == 2
     unmoved = {partition: pid for partition, pid in shares.items() if pid != victim}
     assert {partition: after[partition] for partition in unmoved} == unmoved
+
+
+def test_a_name_that_was_configured_is_kept_for_the_next_start(
+    tmp_path: Path, kafka: KafkaBroker | ExistingBroker, topic: TopicFactory
+) -> None:
+    name = topic(partitions=PARTITIONS)
+    (tmp_path / "app.py").write_text(APP.replace("TOPIC", name))
+    said = tmp_path / "said"
+    environ = {"KAFKA_BROKERS": kafka.bootstrap, "KAFKA_CONSUMER_GROUP": name, **QUICK}
+    environ["HOLDFAST_CONSUMER_GROUP_INSTANCE_ID"] = "till"
+    with running("run", "app:app", "--processes", "2", cwd=tmp_path, said=said, **environ) as parent:
+        until(lambda: len(members(kafka.bootstrap, name)) == 2, "both are members")
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(60) == 0
+    assert members(kafka.bootstrap, name) == ["till-0", "till-1"]
+
+
+def members(bootstrap: str, group: str = GROUP) -> list[str]:
+    """The names of the group's static members."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [asked] = admin.describe_consumer_groups([group]).values()
+    try:
+        return sorted(str(member.group_instance_id) for member in asked.result(30).members)
+    except KafkaException:  # there is no such group yet
+        return []
 
 
 def _settled(folder: Path, bootstrap: str, topic: str) -> dict[int, int]:

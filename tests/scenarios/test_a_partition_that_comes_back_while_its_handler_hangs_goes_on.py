@@ -1,0 +1,124 @@
+"""A handler hangs without a time limit, its partition is revoked and comes back to the same process. What is in its
+lane waits for `stuck_after_s`, visible as the hold `stale_run`, and then goes on; nothing has to be restarted.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Literal
+
+import pytest
+from confluent_kafka import Consumer
+
+from holdfast import Context
+from holdfast.runtime import vitals
+from holdfast.testing import KafkaBroker
+from holdfast.testing.pytest_plugin import TopicFactory
+from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for, until
+from tests.scenarios.served import web_of
+
+STUCK_S = 2.0
+GROUP = "scenario.work"
+QUICK: dict[str, Any] = {
+    "session_timeout_ms": 6000,
+    "heartbeat_interval_ms": 300,
+    "unsafe_timings": True,
+    "revoke_timeout_s": 0.3,
+    "assignor": "range",
+}
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vitals, "LOOK_S", 0.1)
+
+
+def take_away_and_give_back(kafka: KafkaBroker, topic: str, running: Inside) -> None:
+    """Another member joins and leaves: with this assignor everything is revoked each time."""
+    other = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": GROUP,
+            "partition.assignment.strategy": "range",
+            "enable.auto.commit": False,
+            **QUIET,
+        }
+    )
+    other.subscribe([topic])
+
+    def revoked() -> bool:
+        other.poll(0.05)
+        return bool(running.log.of("revoked"))
+
+    until(revoked, 60, "the partitions are revoked")
+    other.close()
+    running.wait_assigned(2)
+
+
+class Hanging:
+    """A handler that hangs at its first record until the gate opens, and only the first time."""
+
+    def __init__(self) -> None:
+        self.begun, self.gate = threading.Event(), threading.Event()
+        self.done: list[tuple[int, int]] = []
+
+    def __call__(self, value: bytes, ctx: Context) -> None:
+        if value == b"hangs" and not self.begun.is_set():
+            self.begun.set()
+            self.gate.wait(200)
+            return
+        self.done.append((ctx.partition, ctx.offset))
+
+    def of(self, partition: int) -> list[int]:
+        """What is done of it, in order; more than once what was handled more than once."""
+        return [offset for at, offset in list(self.done) if at == partition]
+
+
+@pytest.mark.parametrize("order", ["partition", "key"])
+def test_what_is_in_its_lane_goes_on_after_stuck_after_s(
+    kafka: KafkaBroker, topic: TopicFactory, order: Literal["partition", "key"]
+) -> None:
+    name, client, app, handler = topic(partitions=2), Client(kafka), app_for(kafka), Hanging()
+
+    @app.consumer(name, order=order, stuck_after_s=STUCK_S, **QUICK)
+    def work(value: bytes, ctx: Context) -> None:
+        handler(value, ctx)
+
+    client.produce(name, [Sent(b"hangs", b"k", partition=0), Sent(b"next", b"k", partition=0)])
+    with Inside(app) as running, web_of(running) as web:
+        assert handler.begun.wait(30)
+        take_away_and_give_back(kafka, name, running)
+        until(lambda: client.is_committed(GROUP, name, 2), 60, "the partition goes on")
+        assert handler.of(0) == [0, 1], "in order"
+        assert [one.fields["place"] for one in running.log.of("held")] == [f"{name}[0]"]
+        [report] = running.log.of("stale_handler_abandoned")
+        assert (report.fields["partition"], report.fields["offset"]) == (0, 0)
+        until(lambda: web.get("/health").codes() == {"abandoned_threads"}, 30, "the thread counts as abandoned")
+        handler.gate.set()
+        until(lambda: running.log.of("abandoned_handler_ended"), 30, "it comes back")
+        until(lambda: web.get("/health").codes() == set(), 30, "and all is well")
+    assert handler.of(0) == [0, 1], "what it did then is of no consequence"
+
+
+def test_while_it_waits_that_is_visible_and_nothing_else_waits(kafka: KafkaBroker, topic: TopicFactory) -> None:
+    name, client, app, handler = topic(partitions=2), Client(kafka), app_for(kafka), Hanging()
+
+    @app.consumer(name, stuck_after_s=None, **QUICK)
+    def work(value: bytes, ctx: Context) -> None:
+        handler(value, ctx)
+
+    client.produce(name, [Sent(b"hangs", b"k", partition=0), Sent(b"next", b"k", partition=0)])
+    with Inside(app) as running, web_of(running) as web:
+        assert handler.begun.wait(30)
+        take_away_and_give_back(kafka, name, running)
+        until(lambda: web.get("/health").codes() == {"stale_run"}, 30, "it is visible")
+        assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 200)
+        [waits] = [one for one in web.get("/api/state").json["consumers"]["work"]["partitions"] if one["holds"]]
+        assert (waits["partition"], waits["holds"]) == (0, ["stale_run"])
+        client.produce(name, [Sent(b"v", b"other", partition=1)])
+        until(lambda: client.is_committed(GROUP, name, 1, partition=1), 30, "the other partition goes on")
+        assert handler.of(0) == []
+        handler.gate.set()
+        until(lambda: client.is_committed(GROUP, name, 2), 30, "and so does this one, when the handler has ended")
+        until(lambda: web.get("/health").codes() == set(), 30, "all is well")
+    assert handler.of(0) == [0, 1]

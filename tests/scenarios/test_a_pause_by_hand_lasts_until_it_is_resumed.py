@@ -1,0 +1,51 @@
+"""A partition that an operator paused starts nothing until it is resumed, also when its topic is deleted and created
+again meanwhile, so that it gets another position.
+"""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from typing import Any
+
+from holdfast import Context
+from holdfast.observe.shapes import Done
+from holdfast.runtime.operator import Answer, Order, Verb
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from tests.scenarios.inside import Client, Inside, app_for, numbered, until
+
+
+def order(running: Inside, verb: Verb, **which: Any) -> Answer:
+    assert running._assembled is not None
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    running._assembled.threads[0].mailbox.post(Order(verb=verb, answer=answers.put, **which))
+    return answers.get(timeout=20)
+
+
+def test_a_paused_partition_stays_paused_when_its_topic_is_created_again(
+    kafka: TopicAdmin, topic: TopicFactory
+) -> None:
+    name, other, client, app = topic(), topic(), Client(kafka), app_for(kafka)
+    seen = list[tuple[str, bytes]]()
+
+    @app.consumer(name, other)
+    def work(value: bytes, ctx: Context) -> None:
+        seen.append((ctx.topic, value))
+
+    with Inside(app) as running:
+        running.wait_assigned(2)
+        client.produce(name, numbered(20))
+        until(lambda: len(seen) == 20, 30, "the first records are processed")
+        paused = order(running, "pause", topic=name, partition=0)
+        assert isinstance(paused, Done)
+        kafka.delete_topic(name)
+        kafka.create_topic(name)
+        client.produce(name, numbered(3, start=100))
+        until(lambda: running.loop.intake.received[name] >= 23, 90, "the new topic is read")
+        client.produce(other, numbered(5))
+        until(lambda: len(seen) == 25, 30, "the other topic goes on")
+        assert {where for where, _ in seen[20:]} == {other}, "nothing of the paused partition has started"
+        resumed = order(running, "resume")
+        assert isinstance(resumed, Done)
+        until(lambda: len(seen) == 28, 30, "the paused one goes on")
+    assert [value for _, value in seen[25:]] == numbered(3, start=100)

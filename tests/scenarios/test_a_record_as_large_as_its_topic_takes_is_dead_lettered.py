@@ -1,0 +1,89 @@
+"""P1, P9: a dead-letter topic that we make takes letters of the largest records of its source, in every format. One
+that others made may take less: then health names the record that waits, and it goes on once the limit is raised.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from holdfast import Context, Reject
+from holdfast.core.errors import Fault
+from holdfast.core.policies import LETTER_FORMATS, DeadLetterPolicy, LetterFormat
+from holdfast.testing.plan import MAX_MESSAGE_BYTES
+from holdfast.testing.pytest_plugin import TopicFactory
+from holdfast.testing.topics import TopicAdmin
+from holdfast.web.health import Seen, health_of
+from tests.scenarios.graveyard import letters, limit
+from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+
+GROUP = "scenario.work"
+LARGE = MAX_MESSAGE_BYTES + 500_000
+"""More than the broker gives a topic by default."""
+SMALL = 200_000
+
+
+def record(limit_bytes: int) -> Sent:
+    """As large as a topic with this limit takes: bytes that grow by a third as base64, and cannot be compressed."""
+    return Sent(os.urandom(limit_bytes - 200), b"key", (("producer", b"p" * 20),))
+
+
+def reasons(running: Inside) -> dict[str, str]:
+    """Of health: what is wrong, by its code."""
+    seen = Seen(app="scenario", uptime_s=1.0, consumers={"work": running.loop.vitals.state})
+    return {one.code: one.text for one in health_of(seen).reasons}
+
+
+@pytest.mark.parametrize("form", LETTER_FORMATS)
+def test_a_dead_letter_topic_of_ours_takes_it(kafka: TopicAdmin, topic: TopicFactory, form: LetterFormat) -> None:
+    name, client = topic(), Client(kafka)
+    limit(kafka, name, LARGE)
+    app = app_for(kafka)
+
+    @app.consumer(name, dead_letter=DeadLetterPolicy(topic="{topic}.dlq", format=form))
+    def work(value: bytes, ctx: Context) -> None:
+        raise Reject("no" * 2_000)
+
+    sent = record(LARGE)
+    with Inside(app) as running:
+        running.wait_assigned()
+        client.produce(name, [sent])
+        until(lambda: client.is_committed(GROUP, name, 1), 60, "it is dead-lettered")
+        kafka.delete_topic(f"{name}.dlq")
+        client.produce(name, [sent])
+        until(lambda: client.is_committed(GROUP, name, 2), 60, "the topic is made again, for as large letters")
+        cut = [said for said in running.log.of("letter_changed") if said.fields["fault"] == Fault.TOO_LARGE]
+        assert cut == []
+    (found,) = letters(kafka, f"{name}.dlq")
+    assert (found.key, found.value, found.headers) == (sent.key, sent.value, sent.headers)
+    assert found.format == form
+
+
+def test_a_smaller_one_is_warned_of_and_the_record_waits_by_name(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(), Client(kafka)
+    graveyard = kafka.create_topic(f"{name}.dlq")
+    limit(kafka, name, SMALL)
+    limit(kafka, graveyard, SMALL - 1_000)
+    app = app_for(kafka)
+
+    @app.consumer(name, dead_letter="{topic}.dlq")
+    def work(value: bytes, ctx: Context) -> None:
+        if ctx.offset == 1:
+            raise Reject("no")
+
+    sent = record(SMALL)
+    with Inside(app) as running:
+        running.wait_assigned()
+        (warned,) = running.log.of("dead_letter_topic_takes_less")
+        assert (warned.fields["topic"], warned.fields["of_source"]) == (graveyard, SMALL)
+        client.produce(name, [Sent(b"before"), sent, Sent(b"after")])
+        until(lambda: running.log.of("letter_not_published"), 60, "the letter is refused")
+        until(lambda: "dead_letters_refused" in reasons(running), 20, "health says so")
+        assert f"first {name}[0] offset 1" in reasons(running)["dead_letters_refused"]
+        assert client.committed(GROUP, name)[0] == 1
+        limit(kafka, graveyard, SMALL + 300)
+        until(lambda: client.is_committed(GROUP, name, 3), 90, "it goes on")
+    (found,) = letters(kafka, graveyard)
+    assert (found.key, found.value, found.headers) == (sent.key, sent.value, sent.headers)
+    assert (found.id, found.format) == (f"{GROUP}/{name}/0/1", "headers")

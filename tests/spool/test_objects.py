@@ -1,0 +1,153 @@
+"""What is special about a spool of objects: an upload may fail half-way, and then a name proves nothing."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.registry import _registry
+
+from holdfast.core.errors import Fault, SinkError, SpoolError
+from holdfast.core.ports import Delivery, Kept, Outgoing
+from holdfast.deadletter.spool.keeper import Keep, Keeper
+from holdfast.deadletter.spool.objects import PARTIAL, PARTIAL_MS, RELIST_S, SUFFIX, ObjectStore
+from holdfast.deadletter.spool.store import Head
+from holdfast.runtime.clock import RealClock
+from tests.spool.places import letter, outgoing
+
+
+class Share(LocalFileSystem):  # type: ignore[misc]
+    """Files that are reached through a network: a write may end half-way, and then nothing can be removed either.
+
+    `store`: as a service of which nothing is known. `posix`: as one that is known to rename in one step.
+    """
+
+    protocol: Any = "store"
+    failing: str = ""
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        if Share.failing and (SUFFIX in path):
+            Path(path).write_bytes(value[: len(value) // 2])
+            if Share.failing == "unnoticed":
+                return
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().pipe_file(path, value, mode, **options)
+
+    def rm_file(self, path: str) -> None:
+        if Share.failing:
+            raise OSError(errno.EIO, "Input/output error")
+        super().rm_file(path)
+
+
+class Posix(Share):
+    protocol = ("posix", "sftp")
+
+
+@pytest.fixture(params=["store", "posix"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    for name, kind in (("store", Share), ("posix", Posix)):
+        fsspec.register_implementation(name, kind, clobber=True)
+    Share.failing = ""
+    yield f"{request.param}://{tmp_path}"
+    Share.failing = ""
+    for name in ("store", "posix"):
+        _registry.pop(name, None)
+
+
+class Away:
+    """Kafka, which takes nothing."""
+
+    def send(self, one: Outgoing, delivered: Delivery) -> None:
+        delivered(SinkError("away", fault=Fault.RETRY, code="x"))
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+def opened(url: str, **options: Any) -> ObjectStore:
+    store = ObjectStore(url, app="a", max_bytes=10**6, **options)
+    store.open()
+    return store
+
+
+def everything(head: Head) -> bool:
+    return True
+
+
+def objects(url: str) -> list[Path]:
+    return sorted((Path(url.partition("://")[2]) / "a").iterdir())
+
+
+def test_an_upload_that_failed_half_way_never_counts_as_kept(url: str) -> None:
+    store = opened(url)
+    keeper = Keeper(store, Away(), RealClock(), lambda answer: None)
+    answers: list[Kept | SpoolError] = []
+    Share.failing = "noticed"
+    keeper.take([Keep(outgoing(1), answers.append)], 100.0)
+    keeper.step(100.0)
+    keeper.step(100.0 + RELIST_S + 1)  # the store is listed again
+    keeper.take([Keep(outgoing(1), answers.append)], 117.0)
+    assert [type(one) for one in answers] == [SpoolError, SpoolError]
+    assert not keeper.knows(letter(1).identity)
+    Share.failing = ""
+    keeper.take([Keep(outgoing(1), answers.append)], 118.0)
+    assert answers[-1] == Kept()
+    keeper.step(200.0)
+    (head,) = opened(url).heads(10, everything)
+    assert opened(url).read(head).identity == letter(1).identity, "the torn one is gone and the whole one is there"
+
+
+def test_a_second_try_in_the_same_millisecond_is_not_taken_for_the_torn_first(url: str) -> None:
+    store = opened(url)
+    Share.failing = "noticed"
+    with pytest.raises(SpoolError):
+        store.add([letter(1)])
+    Share.failing = ""
+    store.add([letter(1)])
+    store.lead(0.0)  # the store is listed again, and what is torn removed
+    (head,) = store.heads(10, everything)
+    assert store.read(head) == letter(1)
+    assert len(objects(url)) == 2, "the letter, and the lease"
+
+
+def test_a_letter_is_read_back_where_a_rename_may_not_be_atomic(tmp_path: Path, url: str) -> None:
+    store = opened(url.replace("posix", "store"))
+    Share.failing = "unnoticed"
+    with pytest.raises(SpoolError, match="reads differently"):
+        store.add([letter(1)])
+    assert letter(1).identity not in store.identities()
+
+
+def test_a_torn_object_of_a_dead_process_is_replaced_when_its_letter_comes_again(url: str) -> None:
+    opened(url).add([letter(1)])
+    (path,) = objects(url)
+    path.write_bytes(path.read_bytes()[:-3])
+    store = opened(url)
+    assert letter(1).identity not in store.identities()
+    assert len(store.add([letter(1, at_ms=9_000)])) == 1
+    (head,) = opened(url).heads(10, everything)
+    assert store.read(head) == letter(1, at_ms=9_000)
+
+
+def test_a_letter_that_another_process_wrote_is_read_before_it_counts(url: str) -> None:
+    opened(url).add([letter(1)])
+    store = opened(url)
+    assert letter(1).identity not in store.identities(), "so far it is only a name"
+    assert store.add([letter(1, at_ms=9_000)]) == []
+    assert letter(1).identity in store.identities()
+    assert len(objects(url)) == 1
+
+
+def test_what_a_dead_process_left_half_written_is_cleared_after_an_hour(tmp_path: Path, url: str) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    left = folder / f"{1_000:013d}-orders.dlq-{'0' * 32}-{'0' * 16}{SUFFIX}{PARTIAL}"
+    left.write_bytes(b"half")
+    assert opened(url, wall=lambda: PARTIAL_MS / 1000).heads(10, everything) == []
+    assert left.exists(), "its writer may still be at it"
+    opened(url, wall=lambda: PARTIAL_MS / 1000 + 2)
+    assert not left.exists()
