@@ -33,6 +33,12 @@ def broker() -> Iterator[KafkaBroker]:
         yield running
 
 
+def alice(broker: KafkaBroker) -> dict[str, Any]:
+    """Settings of a login that can lose rights."""
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    return login | {"sasl_username": "alice", "sasl_password": "secret", "brokers": broker.bootstrap_sasl}
+
+
 def allow_again(broker: KafkaBroker, topic: str) -> None:
     denied = AclBindingFilter(
         ResourceType.TOPIC,
@@ -53,9 +59,7 @@ def test_nothing_starts_while_they_fail_and_everything_is_committed_after(
 ) -> None:
     name, client = broker.create_topic(f"refused.{mode}", partitions=PARTITIONS), Client(broker)
     client.produce(name, [Sent(b"v", partition=number % PARTITIONS) for number in range(records)])
-    login: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
-    login |= {"sasl_username": "alice", "sasl_password": "secret", "brokers": broker.bootstrap_sasl}
-    app, seen = app_for(broker, **login), list[tuple[int, int]]()
+    app, seen = app_for(broker, **alice(broker)), list[tuple[int, int]]()
 
     @app.consumer(name, idempotent=True, commit=CommitPolicy(mode=mode, every_s=0.1))  # type: ignore[arg-type]
     def work(value: bytes, ctx: Context) -> None:
@@ -88,22 +92,22 @@ def test_a_topic_that_was_deleted_while_its_commits_failed_does_not_hold_the_oth
     """What cannot be committed any more because the partition is gone is nothing to wait for."""
     doomed, kept, client = broker.create_topic("doomed"), broker.create_topic("kept"), Client(broker)
     client.produce(doomed, [b"v"] * 5)
-    seen, deleted = list[tuple[str, int]](), threading.Event()
-    # The client looks for deleted topics this often: late enough for three commits to fail before, which takes 1 s.
-    app = app_for(broker, librdkafka={"topic.metadata.refresh.interval.ms": 8_000})
+    seen, denied = list[tuple[str, int]](), threading.Event()
+    app = app_for(broker, librdkafka={"topic.metadata.refresh.interval.ms": 2_000}, **alice(broker))
 
     @app.consumer(doomed, kept, dead_letter="letters", revoke_timeout_s=1.0)
     def work(value: bytes, ctx: Context) -> None:
         if ctx.topic == doomed:
-            deleted.wait(30)
+            denied.wait(30)
         seen.append((ctx.topic, ctx.offset))
 
     with Inside(app) as running:
         running.wait_assigned(2)
         until(lambda: running.loop.in_flight, 10, "a record of the topic is in hand")
+        broker.deny("alice", topic=doomed, operation=AclOperation.READ)
+        denied.set()
+        until(lambda: running.log.of("held"), 20, "its commits keep failing, so it is held")
         broker.delete_topic(doomed)
-        deleted.set()
-        until(lambda: running.log.of("held"), 20, "its commits keep failing, so the consumer holds")
         until(lambda: len(running.loop.ownership) == 1, 20, "the partition is taken away")
         client.produce(kept, [b"v"] * 10)
         until(lambda: client.committed("scenario.work", kept)[0] == 10, 20, "the other topic goes on")
