@@ -10,6 +10,7 @@ from holdfast.runtime import handler
 from holdfast.runtime.cases import Cases
 from holdfast.runtime.context import Sends
 from holdfast.runtime.executors import CoroutineExecutor
+from holdfast.runtime.starter import Starter
 from tests.simulator.plants import Patch, plant
 
 
@@ -56,3 +57,12 @@ def lets_what_the_handler_raised_stand_although_a_send_failed(patch: Patch) -> N
         return getattr(error, "raised", None) or error
 
     patch.set(Cases, "decisive", decisive)
+
+
+@plant
+def keeps_the_place_of_a_handler_that_it_gave_up_while_it_had_sends_open(patch: Patch) -> None:
+    def back(self: Starter, run: Run) -> None:
+        if not run.sending:
+            before(self, run)
+
+    before = patch.set(Starter, "back", back)

@@ -9,8 +9,10 @@ import pytest
 from holdfast.testing.simulator.report import account
 from holdfast.testing.simulator.scenario import LEAST_EVENTS, Outcome, run_seed
 
-SEEDS = (*range(60), 78, 131, 144)
-"""The last ones have what is rare: batches and retry topics without an order, partitions that are added to a topic."""
+SEEDS = (*range(60), 78, 131, 144, 334)
+"""The last ones have what is rare: batches and retry topics without an order, partitions that are added to a topic,
+places that wait for the sends of handlers that were given up.
+"""
 
 LATER = range(60, 300)
 

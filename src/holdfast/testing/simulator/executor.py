@@ -113,10 +113,13 @@ class SimExecutor:
             process, rng, lambda: self.blocked_until
         )
         self._sending: AsyncCall | None = None
+        self._handler_sink: HandlerSink | None = None
+        self._timed_out: list[int] = []  # calls that were given up
         if sink is not None and setup.sends:
             shape = inspect_handler(self._send_and_handle, context_type=Context)
             handler = Handler(self._send_and_handle, shape, tombstones="bury", group=GROUP)
-            self._sending = handler.call_async(HandlerSink(sink))
+            self._handler_sink = HandlerSink(sink, self._note_full)
+            self._sending = handler.call_async(self._handler_sink)
         self._workers: CoroutineExecutor | None = None
         self._cancel_next: float | None = None  # together with the next hand-over: the share of the workers
         if setup.cancels:
@@ -156,6 +159,8 @@ class SimExecutor:
         if attempt is not None:
             entry, now = attempt.entry, self._process.clock.monotonic()
             event = TimedOut if self._times_out else StaleGivenUp
+            if self._times_out:
+                self._timed_out.append(attempt.call)
             self._process.trace.add(
                 event(now, self._process.name, entry.place, entry.offset, entry.number, attempt.call)
             )
@@ -204,8 +209,20 @@ class SimExecutor:
         walk = self._walks[run] = _Walk(run)
         self._drive(walk, 0)
 
+    @property
+    def places_taken(self) -> int:
+        """By runs that are out, and by records that timed out and have sent what is not answered yet: until then they
+        are not judged, and count as in flight like all that wait for their sends.
+        """
+        return len(self.out) + len(self._await_sends())
+
+    def _await_sends(self) -> list[int]:
+        sink = self._handler_sink
+        self._timed_out = [call for call in self._timed_out if sink is not None and sink.unanswered[call]]
+        return self._timed_out
+
     def _note_full(self) -> None:
-        if len(self.out) >= self._few:
+        if self.places_taken >= self._few:
             self.full_at = self._process.clock.monotonic()
 
     def _post(self, run: Run) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from zlib import crc32
 
 from holdfast.core.errors import Fault, SinkError
@@ -147,8 +149,24 @@ class FakeSink:
 
 
 class HandlerSink:
-    """Implements `core.ports.Sink` for `ctx.send`."""
+    """Implements `core.ports.Sink` for `ctx.send`. The key of what is sent is the number of the call that sends it.
 
-    def __init__(self, sink: FakeSink) -> None:
-        self.send = sink.send_by_handler
+    `unanswered` counts by call what is neither acknowledged nor failed; `answering` is told before each answer.
+    """
+
+    def __init__(self, sink: FakeSink, answering: Callable[[], None]) -> None:
+        self._sink = sink
+        self._answering = answering
+        self.unanswered: Counter[int] = Counter()
         self.close = sink.close
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        call = int(outgoing.key or b"")
+        self.unanswered[call] += 1
+
+        def answered(outcome: Receipt | SinkError) -> None:
+            self._answering()
+            self.unanswered[call] -= 1
+            delivered(outcome)
+
+        self._sink.send_by_handler(outgoing, answered)

@@ -106,7 +106,7 @@ class ProgressRules:
             not member.process.in_callback
             and member.name not in self._book.stopping
             and loop.halted is None
-            and len(member.executor.out) < loop.sizer.workers
+            and member.executor.places_taken < loop.sizer.workers
             and max(member.executor.full_at, member.executor.blocked_until) < now - PATIENCE_S
             and self._health.process_disturbed_at(member.name) < now - PATIENCE_S
             and self._health.broker_disturbed_at() < now - 2 * PATIENCE_S
