@@ -100,6 +100,11 @@ def lets_several_probes_out_at_once(patch: Patch) -> None:
 
 
 @plant
+def takes_a_probe_that_went_through_for_one_that_vanished(patch: Patch) -> None:
+    patch.set(Guards, "_went_through", Guards._probe_vanished)
+
+
+@plant
 def probes_without_waiting(patch: Patch) -> None:
     def may(self: Breaker, now: float) -> float:
         return 0.0 if self.state is BreakerState.OPEN else float("inf")

@@ -124,6 +124,7 @@ SEEN_AT: Final = {
     "waits_for_no_sends": 9,
     "goes_on_without_the_sends_of_a_handler_that_it_gave_up": 22,
     "lets_what_the_handler_raised_stand_although_a_send_failed": 48,
+    "takes_a_probe_that_went_through_for_one_that_vanished": 24,
     "keeps_the_place_of_a_handler_that_it_gave_up_while_it_had_sends_open": 22,
 }
 

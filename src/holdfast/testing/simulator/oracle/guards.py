@@ -34,7 +34,8 @@ class _Seen:
 
     probe: int | None = None  # the call that was begun under a hold
     holds: dict[str, float] = field(default_factory=dict)  # since when
-    freed_at: float = -inf  # when a probe went through, or a person said so
+    freed_at: float = -inf  # when a probe went through, or a person said so: holds of before may end
+    over_at: float = -inf  # the same, without probes whose partition was gone by then: holds of before have to end
     breaker_at: float = -inf  # when a probe last met an outage
     storm_at: float = -inf  # when a probe last failed
     began: list[float] = field(default_factory=list)
@@ -94,7 +95,7 @@ class GuardRules:
         other = self._book.calls.get(seen.probe) if seen.probe is not None else None
         if other is not None and other[0] is not None and other[0].alive:
             self._blame("P8", f"{what} as a probe while record {other[1].number} is one already")
-        if seen.freed_at > max(seen.holds.values()):
+        if seen.over_at > max(seen.holds.values()):
             self._blame("P8", f"{what} with a probe that has gone through already")
         seen.probe = event.call
         since = self._book.members[event.member].loop.holds.since
@@ -142,6 +143,7 @@ class GuardRules:
             seen.probe = None
             if event.outcome == "ok":
                 seen.freed_at = event.at
+                seen.over_at = event.at if self._is_owned(event) else seen.over_at
             if outage and judged:
                 seen.breaker_at = event.at
             if event.outcome not in ("ok", "Discard") and judged:
@@ -154,8 +156,12 @@ class GuardRules:
     def _is_judged(self, event: acts.HandlerEnded | acts.TimedOut) -> bool:
         """Whether a failure decides anything: whoever gets the partition next begins anew what failed while it went."""
         partition = self._book.members[event.member].loop.ownership.get(event.place)
+        return self._is_owned(event) and partition is not None and not partition.closing
+
+    def _is_owned(self, event: acts.HandlerEnded | acts.TimedOut) -> bool:
+        """Whether the partition was not taken away since the call began: else the loop need not listen any more."""
         epoch, _ = self._book.calls[event.call]
-        return epoch is not None and epoch.alive and partition is not None and not partition.closing
+        return epoch is not None and epoch.alive
 
     def _count(self, breaker: BreakerPolicy, seen: _Seen, now: float, *, outage: bool) -> None:
         """Results count when their run is back: those before one that hangs come later by its time limit."""
@@ -173,7 +179,7 @@ class GuardRules:
         seen.letters = 0
         seen.breaker_at = seen.storm_at = -inf
         seen.probe = None
-        seen.freed_at = event.at
+        seen.freed_at = seen.over_at = event.at
         seen.enough_at = inf
         seen.ended.clear()
 
