@@ -36,6 +36,7 @@ class _Seen:
     holds: dict[str, float] = field(default_factory=dict)  # since when
     freed_at: float = -inf  # when a probe went through, or a person said so: holds of before may end
     over_at: float = -inf  # the same, without probes whose partition was gone by then: holds of before have to end
+    passed_at: float | None = None  # when a probe went through, unless a person has ended the hold since
     breaker_at: float = -inf  # when a probe last met an outage
     storm_at: float = -inf  # when a probe last failed
     began: list[float] = field(default_factory=list)
@@ -86,6 +87,8 @@ class GuardRules:
         if BREAKER in since:
             seen.ended.clear()
             seen.enough_at = inf
+        elif BREAKER in seen.holds and seen.passed_at is not None:
+            seen.ended.append((seen.passed_at, False))  # the probe that closed it is the first that counts again
         for hold, at in seen.holds.items():
             if since.get(hold) != at and seen.freed_at < at:
                 self._blame("P8", f"{member} goes on although no probe has ended its hold {hold}")
@@ -142,7 +145,7 @@ class GuardRules:
         if seen.probe == event.call:
             seen.probe = None
             if event.outcome == "ok":
-                seen.freed_at = event.at
+                seen.freed_at = seen.passed_at = event.at
                 seen.over_at = event.at if self._is_owned(event) else seen.over_at
             if outage and judged:
                 seen.breaker_at = event.at
@@ -178,7 +181,7 @@ class GuardRules:
         seen = self._seen(event.member)
         seen.letters = 0
         seen.breaker_at = seen.storm_at = -inf
-        seen.probe = None
+        seen.probe = seen.passed_at = None
         seen.freed_at = seen.over_at = event.at
         seen.enough_at = inf
         seen.ended.clear()
