@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
@@ -23,7 +24,9 @@ from holdfast.core.key_lanes import KeyLanes
 from holdfast.core.partitions import Partition
 from holdfast.core.records import TopicPartition
 from holdfast.core.runs import Run
+from holdfast.observe.tally import Tally
 from holdfast.runtime import flight_recorder
+from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from holdfast.runtime.endings import Ending
 from holdfast.runtime.flight_recorder import (
     KEPT_S,
@@ -148,6 +151,38 @@ def test_a_batch_is_noted_whole_over_its_partitions(marked: bool) -> None:
     assert noted.fate(OTHER).in_hand == ((8, 9),)
     slot.end()
     assert noted.fate(OTHER).in_hand == ()
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_what_a_batch_handler_does_not_get_is_in_hand_only_while_it_is_decoded(threads: bool) -> None:
+    noted, seen = Noted(), []
+    batch = Batch([run_of(noted.partition(marked=True), 1, 2, 3), run_of(noted.partition(OTHER, marked=True), 8)])
+    batch.muster(0.0)
+
+    def decode(one: Any) -> int:
+        seen.append(noted.fate().in_hand)
+        if one.offset() == 2:
+            raise ValueError("not for this handler")
+        return int(one.offset())
+
+    def handle(values: list[int], *_: object) -> None:
+        seen.append(noted.fate().in_hand)
+        assert values == [1, 3, 8]
+        assert noted.fate(OTHER).in_hand == ((8, 9),)
+
+    async def handle_async(values: list[int], *_: object) -> None:
+        handle(values)
+
+    slot = noted.recorder.slot()
+    if threads:
+        walk_batch(batch, BatchCall(decode, handle, lambda _: None), Tally(), lambda: 0.0, slot)
+    else:
+        call = AsyncBatchCall(decode, handle_async, lambda _: None)
+        asyncio.run(walk_batch_async(batch, call, Tally(), lambda: 0.0, slot))
+    assert batch.failure is None
+    assert set(seen[:-1]) == {((1, 4),)}
+    assert seen[-1] == ((1, 2), (3, 4))
+    assert noted.fate().in_hand == ()
 
 
 def test_only_the_same_group_topic_and_partition_are_meant() -> None:

@@ -64,6 +64,7 @@ def walk_batch(run: Run, batch: BatchCall, tally: Tally, clock: Clock, slot: Slo
     try:
         values, messages = _chosen(run, batch.decode, batch.lane_of)
         if values:
+            _note_in_hand(run, slot)
             batch.call(values, messages, run)
             run.succeeded()
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
@@ -81,6 +82,7 @@ async def walk_batch_async(run: Run, batch: AsyncBatchCall, tally: Tally, clock:
     try:
         values, messages = _chosen(run, batch.decode, batch.lane_of)
         if values:
+            _note_in_hand(run, slot)
             await batch.call(values, messages, run)
             run.succeeded()
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
@@ -119,6 +121,13 @@ def _without_bad(batch: Batch, decode: Decode, lane_of: LaneOf) -> tuple[list[An
         blocked.add(lane)
     batch.given = given
     return values, [batch.messages[index] for index in given]
+
+
+def _note_in_hand(batch: Batch, slot: Slot) -> None:
+    """The handler is about to get the batch. What was left out of it is not in hand any more, should it now kill."""
+    if batch.given is not None:
+        slot.end()  # in between nothing is: a list that is half overwritten would name others
+        slot.begin_batch(batch)
 
 
 def _note(batch: Batch, tally: Tally, elapsed_s: float) -> None:

@@ -125,7 +125,7 @@ class Slot:
         return noted
 
     def begin_batch(self, batch: Batch) -> None:
-        """The worker is about to handle the whole batch."""
+        """The worker is about to handle the batch: all of it, or what of it is given to the handler."""
         words, spans = self._words, _spans_of_batch(batch)
         if len(spans) == 1:
             words[_PLACE], words[_FIRST], words[_LAST] = spans[0]
@@ -170,13 +170,14 @@ NO_SLOT: Final = NoSlot()
 def _spans_of_batch(batch: Batch) -> list[tuple[int, int, int]]:
     """Place, first and last offset of what goes out, part by part; of each record where a death has left a mark."""
     spans: list[tuple[int, int, int]] = []
-    left = len(batch.messages)
+    left, at = len(batch.messages), 0
+    given = None if batch.given is None else frozenset(batch.given)
     for part in batch.parts:
         messages = part.messages[:left]
-        left -= len(messages)
+        offsets = [one.offset() for index, one in enumerate(messages, at) if given is None or index in given]
+        left, at = left - len(messages), at + len(messages)
         place, watch = part.partition.flight, part.partition.watch
-        if messages and place >= 0:
-            offsets = [message.offset() for message in messages]
+        if offsets and place >= 0:
             if watch is not None and watch.marked:
                 ranges = spans_of((offset, offset + 1) for offset in offsets)
                 spans += [(place, first, end - 1) for first, end in ranges]
