@@ -60,7 +60,8 @@ class Burying:
     """Cases whose verdict is final: `case.outgoing` is what has to be somewhere else before the record is finished.
 
     `finished` is called when it is there, and told where, with its receipt if that came from a topic. Until then the
-    case is in `settling`, and its handler does not run again.
+    case is in `settling`, and its handler does not run again. `smaller` has the shorter letters of cases
+    whose own was too large.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Burying:
         self._finished = finished
         self._spool = publisher.spool
         self.timers: Timers[Case] = Timers(lambda case: not case.dropped)
-        self._smaller: dict[Case, Outgoing] = {}
+        self.smaller: dict[Case, Outgoing] = {}
         self._refused: dict[Case, tuple[float, str]] = {}  # since when, and why the last time
         self._shut: dict[str, float] = {}  # topic → until when it is not tried
         self.settling: OrderedSet[Case] = OrderedSet()
@@ -100,7 +101,7 @@ class Burying:
     def drop(self, case: Case) -> None:
         """Its partition goes: word that still comes counts for nothing."""
         self.settling.discard(case)
-        self._smaller.pop(case, None)
+        self.smaller.pop(case, None)
         self._refused.pop(case, None)
 
     def step(self, now: float) -> None:
@@ -136,7 +137,7 @@ class Burying:
 
     def _publish(self, case: Case) -> None:
         mailbox = self._mailbox
-        outgoing = self._smaller.get(case) or _letter_of(case)
+        outgoing = self.smaller.get(case) or _letter_of(case)
         self._publisher.send(outgoing, lambda outcome: mailbox.post(Settled(case, outcome)))
 
     def _keep(self, case: Case, spool: Spool) -> None:
@@ -146,16 +147,16 @@ class Burying:
 
     def _not_published(self, case: Case, error: SinkError, now: float) -> None:
         self.failures += 1
-        outgoing = self._smaller.get(case) or _letter_of(case)
+        outgoing = self.smaller.get(case) or _letter_of(case)
         other = changed(outgoing, error)
         if other is not None:
             log.warning("letter_changed", **told(case, self._group), fault=error.fault, error=str(error))
-            self._smaller[case] = other
+            self.smaller[case] = other
             self._publish(case)
             return
         case.publishes += 1
         if error.fault is Fault.MISSING:
-            self._smaller.pop(case, None)  # with the topic, its partitions come back
+            self.smaller.pop(case, None)  # with the topic, its partitions come back
             if self._publisher.missing is not None:
                 self._publisher.missing(outgoing.topic)
         passing = error.fault is Fault.RETRY and case.publishes < PATIENCE

@@ -118,8 +118,9 @@ class Book:
         return self.entries[int(found or b"")]
 
     def _entry_of(self, member: str, outgoing: Outgoing) -> Entry:
-        settling = self.members[member].loop.cases.settling
-        case = next((case for case in settling if case.outgoing is outgoing), None)
+        cases = self.members[member].loop.cases
+        forms = ((case, case.outgoing, cases.burying.smaller.get(case)) for case in cases.settling)
+        case = next((case for case, whole, smaller in forms if outgoing is whole or outgoing is smaller), None)
         if case is not None:
             return self._workload.of(case.message)
         root = self.root_of(outgoing)

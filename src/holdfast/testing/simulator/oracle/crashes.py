@@ -46,7 +46,7 @@ class CrashRules:
         self._recorder = setup.recorder
         self._owners: dict[TopicPartition, str] = {}  # who began with a partition last
         self._hands: dict[tuple[str, TopicPartition], set[int]] = {}
-        """What a member that died had in hand of a partition."""
+        """The numbers of the records that a member had in hand of a partition when it died."""
 
     # -- what commits say
 
@@ -77,12 +77,15 @@ class CrashRules:
         noted = suspicion.fate.in_hand
         if not suspicion.died or noted is None or self._most is None:
             return
-        hand = self._hands.get((suspicion.left_by, event.place), set())
+        numbers = self._hands.get((suspicion.left_by, event.place), set())
+        hand = {self._book.entries[number].offset for number in numbers}
         marked, again = guard.in_hand, _covered(suspicion.found.in_hand, hand)
         for offset in hand:
             entry = self._book.shelf(event.place).by_offset.get(offset)
             if offset < event.offset or entry is None or epoch.knows_finished(entry):
                 continue
+            if entry.number not in numbers:
+                continue  # it was a record of the topic that had this name before
             if not covers(marked, offset):
                 self._blame("guard", f"{epoch} does not mark {offset}, which was in hand when its owner died: {guard}")
             if offset in again and not (covers(guard.suspects, offset) or offset < suspicion.until):
@@ -175,7 +178,7 @@ class CrashRules:
         for epoch, entry in self._book.calls.values():
             if epoch is None or epoch.member != event.member:
                 continue
-            self._hands.setdefault((event.member, entry.place), set()).add(entry.offset)
+            self._hands.setdefault((event.member, entry.place), set()).add(entry.number)
             _, sent = self._sent.get((event.member, entry.place), (None, Guard()))
             if self._recorder and self._owners.get(entry.place) != event.member:
                 continue  # whoever got the partition saw that the process was alive
