@@ -230,3 +230,15 @@ def test_while_it_drains_a_partition_that_begins_again_stays_paused() -> None:
     loop.assignment.step(clock.now, loop.handover)
     assert source.moved == [Position(PLACES[0], BEGINNING)]
     assert source.paused == {PLACES[0]}
+
+
+def test_while_it_drains_a_partition_that_gets_its_position_late_stays_paused() -> None:
+    source, clock = Positions({PLACES[0]: Committed(PLACES[0], 5, encode(CompletionMap(5), topic_id="B"))}), Stood()
+    loop = loop_of(source, Asked(), clock)
+    loop.on_assigned(PLACES[:1])
+    assert loop.assignment.unpositioned
+    loop.intake.close()
+    told(loop, clock, "B")
+    loop.assignment.step(clock.now, loop.handover)
+    assert source.moved == [Position(PLACES[0], 5)]
+    assert source.paused == {PLACES[0]}

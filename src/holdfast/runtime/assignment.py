@@ -114,7 +114,7 @@ class Assignment:
                 partition.topic_partitions = 0
             self._begin_again(own, handover)
         if self.unpositioned and now >= self._reread_at:
-            self._ask_again(now)
+            self._ask_again(now, handover)
         self._identities.step(now)
 
     def minds(self, error: SourceError, place: TopicPartition | None, now: float) -> bool:
@@ -132,13 +132,13 @@ class Assignment:
         self._reread_at = now  # somebody may have waited for this
         self._made_anew += [partition for partition in self._ownership if partition.place.topic in changed]
 
-    def _ask_again(self, now: float) -> None:
+    def _ask_again(self, now: float, handover: Handover) -> None:
         self._reread_at = now + REREAD_EVERY_S
         starts = self._starts(list(self.unpositioned), REREAD_TIMEOUT_S, now)
         for place, start in starts.items():
             self._source.reset(start)
             del self.unpositioned[place]
-        if starts:
+        if starts and handover.takes_in:
             self._source.resume(list(starts))
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
