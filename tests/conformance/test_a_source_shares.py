@@ -225,3 +225,24 @@ def test_a_listener_that_raises_during_close_does_not_keep_it_from_leaving(backe
     first.during_revoke = fail
     first.source.close()
     drive([second], lambda: len(second.owned) == 2)
+
+
+def test_a_commit_of_which_all_is_refused_is_seen_to_be_absent_inside_on_revoked(backend: Backend) -> None:
+    """Unless the client is heard there: then it is answered."""
+    topic, group = backend.topic(), backend.group()
+    (place,) = places_of(topic, 1)
+    member = Member(backend, group, topic)
+    drive([member], lambda: member.owned)
+    absent_s: list[float] = []
+
+    def commit(places: Sequence[TopicPartition]) -> None:
+        member.source.commit([Position(place, 0, "x" * 5000)])
+        deadline = backend.now() + 10
+        while not member.outcomes and max(absent_s, default=0.0) < 1.0 and backend.now() < deadline:
+            absent_s.append(member.source.serve(0.1))
+        assert backend.now() < deadline
+
+    member.during_revoke = commit
+    member.source.close()
+    assert absent_s == sorted(absent_s)
+    assert [outcome.confirmed for outcome in member.outcomes] == [()]

@@ -91,8 +91,9 @@ class Source:
         taken, self.waiting = self.waiting[:limit], self.waiting[limit:]
         return taken
 
-    def serve(self, timeout_s: float) -> None:
+    def serve(self, timeout_s: float) -> float:
         self.answer()
+        return 0.0
 
     def answer(self) -> None:
         if self._unanswered and self.answers:

@@ -85,11 +85,12 @@ class Source(Protocol):
         Only good records come back, and only of partitions that were started and not yet stopped.
         """
 
-    def serve(self, timeout_s: float) -> None:
+    def serve(self, timeout_s: float) -> float:
         """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way.
 
         Calls `on_committed` if the broker is known to hold what was sent. If not, the answer comes from a later `poll`
-        or `sweep`, perhaps for partitions that are no longer ours.
+        or `sweep`, perhaps for partitions that are no longer ours. Returns for how many seconds the broker has held
+        nothing of it whenever it was asked, and answered; 0 where that is not known, or of no interest any more.
         """
 
     def start(self, positions: Sequence[Position]) -> None:

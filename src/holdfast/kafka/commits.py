@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
+from holdfast.core.absence import Absence
 from holdfast.core.errors import Fault, SourceError
 from holdfast.core.ports import CommitOutcome, Committed, Position
 from holdfast.core.records import TopicPartition
@@ -21,12 +22,13 @@ PARTLY_S = 0.1
 @dataclass(slots=True, eq=False)
 class Request:
     """One commit request. `answered`: its outcome is known already, by reading back; the client's answer comes late.
-    `partly_since`: when the broker was first seen to hold some of it, and not all.
+    `partly_since`: when the broker was first seen to hold some of it, and not all. `absence`: how long it held nothing.
     """
 
     positions: tuple[Position, ...]
     answered: bool = False
     partly_since: float | None = None
+    absence: Absence = field(default_factory=Absence)
 
     def places(self) -> list[TopicPartition]:
         return [position.place for position in self.positions]
@@ -51,6 +53,8 @@ class Request:
         found = {(one.place, one.offset, one.metadata) for one in held}
         stored = tuple(sent for sent in self.positions if (sent.place, sent.offset, sent.metadata) in found)
         missing = [] if len(stored) == len(self.positions) else [sent for sent in self.positions if sent not in stored]
+        if not stored:
+            self.absence.seen(now)
         if missing and stored and self.partly_since is None:
             self.partly_since = now
         if missing and (not stored or self.partly_since is None or now - self.partly_since < PARTLY_S):

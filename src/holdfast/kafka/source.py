@@ -331,12 +331,14 @@ class KafkaSource(Questions):
             self._requests.drop(request)
             self._unsent = request.all_failed(source_error(f"commit {names_of(request.places())}", error))
 
-    def serve(self, timeout_s: float) -> None:
-        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way."""
+    def serve(self, timeout_s: float) -> float:
+        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way. Returns
+        for how long the group was seen to hold nothing of it.
+        """
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
             self._tell(self._ear.on_committed, outcome)
-            return
+            return 0.0
         request = self._requests.under_way()
         deadline = time.monotonic() + timeout_s
         while request is not None and (left_s := deadline - time.monotonic()) > 0:
@@ -352,8 +354,9 @@ class KafkaSource(Questions):
             seen = request.read_back(held, time.monotonic())
             if seen is not None:
                 self._tell(self._ear.on_committed, seen)
-                return
+                return 0.0
             self._read_back_at = time.monotonic() + READ_BACK_AGAIN_S
+        return 0.0 if request is None else request.absence.seconds
 
     def close(self, *, leave: bool = True) -> None:
         """See `core.ports.Source`. Callbacks may come during it; may block while the broker is away.

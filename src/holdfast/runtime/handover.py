@@ -20,6 +20,11 @@ log = get_logger("holdfast.handover")
 SERVE_S = 0.1
 """Longest wait for the answer to a commit at a time, inside a callback."""
 
+ABSENT_S = 1.0
+"""How long a commit is waited for while the broker answers and holds nothing of it. It deals with what a client sends
+in order, so it has refused all of it, or the client has not sent it.
+"""
+
 SENDS = 3
 """How often a commit is sent before the partition is given up without it; its records come again."""
 
@@ -86,18 +91,20 @@ class Handover:
         self._log_unconfirmed([one for one in partitions if self._committer.is_refused(one)])
 
     def _commit(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> None:
-        """One that turns out to be refused meanwhile has been tried, and is not waited for."""
-        sent = 0
+        """One that turns out to be refused meanwhile has been tried, and is not waited for; nor is a request of which
+        the broker holds nothing: its answer comes later, when nobody waits for it.
+        """
+        sent, absent_s = 0, 0.0
         while owing := [one for one in partitions if self._committer.owes(one) and not self._committer.is_refused(one)]:
             now = clock.monotonic()
             if not self._committer.under_way and sent < SENDS:
-                sent += 1
+                sent, absent_s = sent + 1, 0.0
                 self._committer.push(now, owing)
-            elif now >= deadline or not self._committer.under_way:
+            elif now >= deadline or not self._committer.under_way or absent_s >= ABSENT_S:
                 self._log_unconfirmed(owing)
                 return
             else:
-                self._source.serve(min(SERVE_S, deadline - now))
+                absent_s = self._source.serve(min(SERVE_S, deadline - now))
 
     def _log_unconfirmed(self, partitions: Sequence[Partition]) -> None:
         owing = [str(one.place) for one in partitions if self._committer.owes(one)]

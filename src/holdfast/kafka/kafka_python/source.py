@@ -302,18 +302,21 @@ class KafkaPythonSource:
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome of this request
             self._unsent = request.all_failed(source_error(what, error))
 
-    def serve(self, timeout_s: float) -> None:
-        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way."""
+    def serve(self, timeout_s: float) -> float:
+        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way. Returns
+        0: the library's own answer is heard here, so nobody has to ask the broker.
+        """
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
             self._tell(self._ear.on_committed, outcome)
-            return
+            return 0.0
         deadline = time.monotonic() + timeout_s
         while self._request is not None:
             try:
                 self._hear(self._open.inbox.get(timeout=max(0.0, deadline - time.monotonic())))
             except Empty:
-                return
+                break
+        return 0.0
 
     def close(self, *, leave: bool = True) -> None:  # noqa: ARG002 - a static member of this library never leaves
         """Leave the group. Callbacks may come during it. Over within seconds even when the broker is away.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core.absence import Absence
 from holdfast.core.ports import CommitOutcome, Committed, Position
 from holdfast.core.records import TopicPartition
 from holdfast.testing.simulator.broker import FakeBroker, PositionAnswer
@@ -27,6 +28,7 @@ PARTLY_S = 0.1
 class _Request:
     positions: tuple[Position, ...]
     partly_since: float | None = None
+    absence: Absence = field(default_factory=Absence)
 
 
 class Commits:
@@ -56,6 +58,11 @@ class Commits:
     def under_way(self) -> bool:
         return self._request is not None
 
+    @property
+    def absent_s(self) -> float:
+        """How long the group was seen to hold nothing of the one that is under way."""
+        return 0.0 if self._request is None else self._request.absence.seconds
+
     def send(self, who: Identity, positions: Sequence[Position]) -> None:
         if self._request is not None:
             raise SimulationError("a second commit while one is under way")
@@ -81,7 +88,7 @@ class Commits:
 
     def read_back(self, timeout_s: float) -> CommitOutcome | None:
         """Look until the group holds what was sent, at most timeout_s. A refusal can be seen this way only if some of
-        the request was stored.
+        the request was stored; else there is only that it stays absent.
         """
         clock = self._process.clock
         deadline = clock.monotonic() + timeout_s
@@ -122,6 +129,8 @@ class Commits:
         confirmed = tuple(p for p in request.positions if (p.place, p.offset, p.metadata) in held)
         missing = [p for p in request.positions if p not in confirmed]
         now = self._process.clock.monotonic()
+        if not confirmed:
+            request.absence.seen(now)
         if missing and confirmed and request.partly_since is None:
             request.partly_since = now
         if missing and (not confirmed or request.partly_since is None or now - request.partly_since < PARTLY_S):

@@ -106,7 +106,7 @@ class FakeSource:
         self._take(taken, limit)
         return self._hand_out([fetched for fetched in taken if self._fetcher.is_current(fetched)])
 
-    def serve(self, timeout_s: float) -> None:
+    def serve(self, timeout_s: float) -> float:
         self._enter("serve")
         if self._callback != "on_revoked":
             raise SimulationError("serve is only for the inside of on_revoked")
@@ -114,6 +114,7 @@ class FakeSource:
         outcome = self._commits.read_back(timeout_s)
         if outcome is not None:
             self._tell(outcome)
+        return self._commits.absent_s
 
     def start(self, positions: Sequence[Position]) -> None:
         self._enter("start")
