@@ -198,7 +198,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
             "        if False:\n            partition.awaiting.append(holder)",
         ),
     ),
-    "COMMITTED_EACH": (Break('return self._policy.mode == "each"', "return False"),),
+    "COMMITTED_EACH": (Break('self.each = self._policy.mode == "each"', "self.each = False"),),
     "COMMITS_RETRIED": (
         Break("            self._dirty[place] = part.partition\n            error =", "            error ="),
         Break("return self._failures >= TRIP_FAILURES or", "return"),

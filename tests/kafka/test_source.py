@@ -122,6 +122,35 @@ def test_resume_of_what_is_not_paused_does_not_move_it(kafka: KafkaBroker, topic
     assert member.offsets(place) == list(range(55))
 
 
+@pytest.mark.timing
+def test_a_resumed_partition_is_fetched_at_once_and_from_where_it_stood(
+    kafka: KafkaBroker, topic: Topic, join: Join
+) -> None:
+    """By itself the client looks at it again once a second."""
+    name = topic()
+    place = TopicPartition(name, 0)
+    produce(kafka, name, 100)
+    member = join(name, new_group())
+    offsets: list[int] = []
+    took_s: list[float] = []
+    while len(offsets) < 20:
+        if (record := member.source.poll(0.1)) is not None:
+            offsets.append(record.offset())
+    for paused_s in (0.2, 0.35, 0.5, 0.65, 0.8):
+        member.source.pause([place])
+        end = time.monotonic() + paused_s
+        while time.monotonic() < end:
+            assert member.source.poll(0.01) is None
+        begun = time.monotonic()
+        member.source.resume([place])
+        while (record := member.source.poll(0.1)) is None:
+            pass
+        took_s.append(time.monotonic() - begun)
+        offsets.append(record.offset())
+    assert offsets == list(range(25))
+    assert sorted(took_s)[2] < 0.1, took_s
+
+
 def test_after_a_reset_inside_a_callback_the_next_record_out_is_the_one_asked_for(
     kafka: KafkaBroker, topic: Topic, join: Join
 ) -> None:

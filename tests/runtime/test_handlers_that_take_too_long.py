@@ -77,8 +77,8 @@ class Bench:
             [run] = self.lanes.take(1, records)
             run.begun_at = time.monotonic()
             partition.running.add(run)
+            self.out.add(run)
             made.append(run)
-        self.out.update(made)
         self.executor.submit(made, len(self.out))
         return made
 

@@ -55,6 +55,17 @@ def test_what_is_taken_in_while_it_waits_is_little() -> None:
     assert 600 <= len(partition.buffer) <= 2 * sweep + 15, "beside the sweeps that filled it, one record a turn"
 
 
+def test_what_is_full_is_paused_at_once_where_each_record_waits_for_its_commit() -> None:
+    world = World(lambda _: None, batch=None, partitions=1, buffer=BufferPolicy(records=600))
+    world.feed("." * 5_000)
+    _turns(world, 1)
+    world.source.answers = False
+    _turns(world, 15)
+    [partition] = world.loop.ownership
+    assert world.loop.committer.under_way
+    assert world.source.paused == {partition.place}, "each poll hands out a record instead of waiting for the answer"
+
+
 def test_a_batch_that_is_overdue_while_the_breaker_is_open_does_not_keep_the_answer_away() -> None:
     def handle(values: list[str]) -> None:
         if any(value.startswith("0:") for value in values):

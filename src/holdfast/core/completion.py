@@ -87,8 +87,8 @@ def encode(
     room = limit - len(head) - _CRC_LENGTH
     if room < 0:
         return ""
-    bits = urlsafe_b64encode(finished.bits[: room * 3 // 4]).rstrip(b"=").decode("ascii") if finished.bits else ""
-    head += bits
+    if finished.bits:
+        head += urlsafe_b64encode(finished.bits[: room * 3 // 4]).rstrip(b"=").decode("ascii")
     return f"{head};{zlib.crc32(head.encode('ascii')):08x}"
 
 

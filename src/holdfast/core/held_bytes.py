@@ -61,7 +61,7 @@ class HeldBytes:
         """These records are finished: their sequence numbers, and as many messages."""
         firsts, chunks = self._firsts, self._chunks
         count = len(seqs)
-        if isinstance(seqs, range) and count > 1:
+        if count > 1 and isinstance(seqs, range):
             at, begun = bisect_right(firsts, seqs[0]) - 1, 0
             while begun < count:
                 end = count if at + 1 >= len(firsts) else min(count, firsts[at + 1] - seqs[0])

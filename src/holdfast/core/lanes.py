@@ -79,25 +79,25 @@ class Lanes(Protocol):
 class Queue:
     """Partitions that have something to start, each once, in turn."""
 
-    __slots__ = ("_partitions",)
+    __slots__ = ("partitions",)
 
     def __init__(self) -> None:
-        self._partitions: deque[Partition] = deque()
+        self.partitions: deque[Partition] = deque()
 
     def add(self, partition: Partition) -> None:
         if not partition.queued and partition.buffer:
             partition.queued = True
-            self._partitions.append(partition)
+            self.partitions.append(partition)
 
     def all(self) -> list[Partition]:
         """Those that may start, as they stand."""
-        return [partition for partition in self._partitions if partition.buffer and partition.startable]
+        return [partition for partition in self.partitions if partition.buffer and partition.startable]
 
     def next(self) -> Partition | None:
         """The next one that may start; those that may not are left out until somebody adds them again."""
-        while self._partitions:
-            partition = self._partitions.popleft()
+        while self.partitions:
+            partition = self.partitions.popleft()
             partition.queued = False
-            if partition.buffer and partition.startable:
+            if partition.buffer and partition.live and not partition.closing and not partition.holds:
                 return partition
         return None

@@ -71,7 +71,7 @@ class Ledger:
     def finish(self, seqs: Iterable[int]) -> None:
         """These records have reached their terminal fact; saying it again changes nothing."""
         state, base = self._state, self._base
-        if isinstance(seqs, range):
+        if isinstance(seqs, range) and len(seqs) > 1:
             seqs = range(max(seqs.start, base), seqs.stop)  # what was trimmed is finished
             if seqs:
                 state[seqs.start - base : seqs.stop - base] = b"\x01" * len(seqs)
@@ -97,11 +97,10 @@ class Ledger:
         """What is finished above the watermark, including what the map we started with says of records not received
         yet.
         """
-        base = self.watermark()
-        bits = self._bits_above(base)
-        resumed = self._resumed
-        if resumed is None and not bits:
+        base, resumed = self.watermark(), self._resumed
+        if resumed is None and self._state.rfind(1, self._low) < 0:
             return CompletionMap(base)
+        bits = self._bits_above(base)
         if resumed is not None:
             kept = resumed.to_int() >> max(0, self.last + 1 - resumed.base) << max(0, self.last + 1 - resumed.base)
             shift = base - resumed.base

@@ -23,7 +23,7 @@ class PartitionLanes:
 
     def take(self, limit: int, size: int) -> list[Run]:
         runs: list[Run] = []
-        while len(runs) < limit:
+        while self._queue.partitions and len(runs) < limit:
             partition = self._queue.next()
             if partition is None:
                 break

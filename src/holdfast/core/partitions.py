@@ -143,7 +143,7 @@ class Partition:
         return bisect_left(self.buffer, self.lease, hi=count, key=type(self.buffer[0]).offset)
 
     def lease_until(self, lease: int, low: int) -> None:
-        self.lease, self.lease_low = lease, min(lease, low)
+        self.lease, self.lease_low = lease, min(low, lease)
 
     def run_out(self) -> None:
         """The lease is used up, or will be soon: only a commit moves it."""

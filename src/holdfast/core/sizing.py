@@ -27,9 +27,23 @@ class Sizer:
     `consecutive`: runs are stretches of one lane, which nobody else could work on anyway; else they are bundles of
     lanes that could run side by side, so only a fast handler gets them. `one_by_one`: every record on its own.
     `may_inline`: the loop could walk runs on its own thread.
+
+    `size`: records per run. `workers`: runs that may be out at the same time. `inline`: whether the loop should walk
+    runs on its own thread. `quick`: whether a run that is out will be back in a moment.
     """
 
-    __slots__ = ("_capacity", "_consecutive", "_distrust", "_may_inline", "_mean_s", "_one_by_one")
+    __slots__ = (
+        "_capacity",
+        "_consecutive",
+        "_distrust",
+        "_may_inline",
+        "_mean_s",
+        "_one_by_one",
+        "inline",
+        "quick",
+        "size",
+        "workers",
+    )
 
     def __init__(self, *, capacity: int, consecutive: bool, one_by_one: bool, may_inline: bool = False) -> None:
         self._capacity = capacity
@@ -38,6 +52,9 @@ class Sizer:
         self._may_inline = may_inline
         self._distrust = 0
         self._mean_s: float | None = None
+        self.size = 1
+        self.workers = capacity
+        self.inline = self.quick = False
 
     def observe(self, elapsed_s: float, records: int) -> None:
         """A run of so many finished records took so long."""
@@ -45,40 +62,23 @@ class Sizer:
             self._distrust = DISTRUST_RUNS
         elif self._distrust:
             self._distrust -= 1
-        if not records:
+        if records:
+            sample_s, mean_s = elapsed_s / records, self._mean_s
+            if mean_s is None:
+                mean_s = sample_s
+            else:  # believe slowness sooner than speed
+                mean_s += (0.5 if sample_s > mean_s else 0.2) * (sample_s - mean_s)
+            self._mean_s = mean_s
+        if self._mean_s is not None:
+            self.quick = self._mean_s < QUICK_S
+            self.inline = self._mean_s < FAST_S and self._may_inline and not self._distrust
+            if not self._one_by_one:
+                self._measure(self._mean_s, fast=self._mean_s < FAST_S)
+
+    def _measure(self, mean_s: float, *, fast: bool) -> None:
+        self.workers = min(self._capacity, FAST_WORKERS) if fast else self._capacity
+        if not (fast or self._consecutive):
+            self.size = 1
             return
-        sample_s = elapsed_s / records
-        if self._mean_s is None:
-            self._mean_s = sample_s
-            return
-        weight = 0.5 if sample_s > self._mean_s else 0.2  # believe slowness sooner than speed
-        self._mean_s += weight * (sample_s - self._mean_s)
-
-    @property
-    def _fast(self) -> bool:
-        return self._mean_s is not None and self._mean_s < FAST_S
-
-    @property
-    def inline(self) -> bool:
-        """Whether the loop should walk runs on its own thread."""
-        return self._may_inline and not self._distrust and self._fast
-
-    @property
-    def size(self) -> int:
-        """Records per run."""
-        if self._one_by_one or self._mean_s is None or not (self._consecutive or self._fast):
-            return 1
         target_s = INLINE_S if self.inline else CONSECUTIVE_S if self._consecutive else BUNDLE_S
-        return max(1, min(LARGEST_RUN, int(target_s / max(self._mean_s, 1e-9))))
-
-    @property
-    def quick(self) -> bool:
-        """Whether a run that is out will be back in a moment."""
-        return self._mean_s is not None and self._mean_s < QUICK_S
-
-    @property
-    def workers(self) -> int:
-        """Runs that may be out at the same time."""
-        if self._fast and not self._one_by_one:
-            return min(self._capacity, FAST_WORKERS)
-        return self._capacity
+        self.size = max(1, min(LARGEST_RUN, int(target_s / max(mean_s, 1e-9))))

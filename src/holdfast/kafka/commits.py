@@ -28,7 +28,7 @@ class Request:
     positions: tuple[Position, ...]
     answered: bool = False
     partly_since: float | None = None
-    absence: Absence = field(default_factory=Absence)
+    absence: Absence | None = None
 
     def places(self) -> list[TopicPartition]:
         return [position.place for position in self.positions]
@@ -54,6 +54,7 @@ class Request:
         stored = tuple(sent for sent in self.positions if (sent.place, sent.offset, sent.metadata) in found)
         missing = [] if len(stored) == len(self.positions) else [sent for sent in self.positions if sent not in stored]
         if not stored:
+            self.absence = self.absence or Absence()
             self.absence.seen(now)
         if missing and stored and self.partly_since is None:
             self.partly_since = now
@@ -115,16 +116,17 @@ class Requests:
 
     def settle(self, answer: Sequence[ClientPlace]) -> Request | None:
         """The request to which the client's answer belongs; None if its outcome was known already."""
-        request = self._match(answer)
-        if request is None:
+        if len(self.sent) == 1 == len(answer) and self.sent[0].is_about(answer[0]):
+            request = self.sent.pop()  # the usual case, on the way of every record that is committed by itself
+            return None if request.answered else request
+        found = self._match(answer)
+        if found is None:
             return None
-        self.drop(request)
-        return None if request.answered else request
+        self.drop(found)
+        return None if found.answered else found
 
     def _match(self, answer: Sequence[ClientPlace]) -> Request | None:
         # The client retries by itself, so answers may overtake each other: compare what was asked, not the order.
-        if len(self.sent) == 1 == len(answer) and self.sent[0].is_about(answer[0]):
-            return self.sent[0]  # the usual case, which is on the way of every record that is committed by itself
         told = {(one.topic, one.partition, one.offset) for one in answer}
         for request in self.sent:
             if told == {(*position.place, position.offset) for position in request.positions}:

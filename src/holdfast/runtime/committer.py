@@ -48,6 +48,8 @@ class Committer:
         self._source = source
         self._lanes = lanes
         self._policy: CommitPolicy = plan.commit
+        self.each = self._policy.mode == "each"
+        self.under_way = False  # a request: `_sent` says what is in it
         self._topic_ids = topic_ids
         self._dirty: dict[TopicPartition, Partition] = {}
         self._sent: dict[TopicPartition, _Sent] = {}
@@ -60,20 +62,13 @@ class Committer:
         self._pressed = False  # somebody cannot go on before the next commit
         self._singly: dict[TopicPartition, Partition] = {}  # one of them was refused: each gets a request of its own
         self._refusals = Refusals()
+        self._refused = self._refusals.by_place
         self._retried = False  # the last request was a retry of a refused partition: the others go first now
         self._room = METADATA_LIMIT  # for metadata, as far as the broker is known to take it
         self.fatal: SourceError | None = None
         self.commits = 0
         self.confirmed = 0
         self.failed = 0
-
-    @property
-    def each(self) -> bool:
-        return self._policy.mode == "each"
-
-    @property
-    def under_way(self) -> bool:
-        return bool(self._sent)
 
     def waited(self, now: float) -> float:
         """How long the request under way has been on its way."""
@@ -108,7 +103,7 @@ class Committer:
 
     def _mark_dirty(self, partition: Partition) -> bool:
         """A refused partition is retried at its own time. Returns whether the next request includes this one."""
-        if self._refusals and partition.place in self._refusals:
+        if self._refused and partition.place in self._refused:
             return False
         self._dirty[partition.place] = partition
         return True
@@ -120,7 +115,7 @@ class Committer:
         if self._singly:
             self._send_singly(now)
             return
-        refused = self._refusals.due(now) if self._refusals else None
+        refused = self._refusals.due(now) if self._refused else None
         if self._dirty and (refused is None or self._retried) and self._is_due(now, others_soon=others_soon):
             self._retried = False
             self._send(now, list(self._dirty.values()))
@@ -129,9 +124,9 @@ class Committer:
             self._send(now, [refused])
 
     def _is_due(self, now: float, *, others_soon: bool) -> bool:
-        if self.each and others_soon and now < self._gathered_by(now):
-            return False
-        return self.each or self._pressed or self._is_time(now)
+        if self.each:
+            return not others_soon or now >= self._gathered_by(now)
+        return self._pressed or self._is_time(now)
 
     def _send_singly(self, now: float) -> None:
         """One of those whose common request was refused."""
@@ -150,7 +145,7 @@ class Committer:
         """Seconds until `step` may have something to send."""
         if self._sent:
             return float("inf")
-        due = self._refusals.next_at() if self._refusals else float("inf")
+        due = self._refusals.next_at() if self._refused else float("inf")
         if self._dirty:
             soon = self.each or self._pressed or self._singly
             due = min(due, self._gather_until or now if soon else self._last_at + self._policy.every_s)
@@ -196,17 +191,19 @@ class Committer:
         self._gather_until = None
         self._pressed = False
         for partition in partitions:
-            self._dirty.pop(partition.place, None)
-            self._singly.pop(partition.place, None)
+            place = partition.place
+            self._dirty.pop(place, None)
+            if self._singly:
+                self._singly.pop(place, None)
             position = self._position(partition)
+            waiting, partition.awaiting = partition.awaiting, []
             if position is None:
-                self._release(partition.awaiting)
-                partition.awaiting = []
-                continue
-            self._sent[partition.place] = _Sent(partition, position, partition.awaiting)
-            partition.awaiting = []
+                self._release(waiting)
+            else:
+                self._sent[place] = _Sent(partition, position, waiting)
         if self._sent:
             self._sent_at = now
+            self.under_way = True
             self.commits += 1
             self._source.commit([sent.position for sent in self._sent.values()])
 
@@ -218,7 +215,7 @@ class Committer:
         # Not of the topic that has the name by now: of one made anew, these offsets say nothing.
         topic_id = partition.topic_id or self._topic_ids.get(partition.place.topic, "")
         count = partition.topic_partitions
-        said = finished or guard or topic_id or count is not None
+        said = finished.bits or guard or topic_id or count is not None
         metadata = encode(finished, topic_id=topic_id, partitions=count, guard=guard, limit=self._room) if said else ""
         if (finished.base, metadata) == partition.committed:
             self._stored(partition)
@@ -238,6 +235,7 @@ class Committer:
     def on_committed(self, outcome: CommitOutcome, now: float) -> None:
         """The answer to the request under way."""
         sent, self._sent = self._sent, {}
+        self.under_way = False
         self.confirmed += bool(outcome.confirmed)
         for position in outcome.confirmed:
             part = sent.pop(position.place, None)
@@ -245,7 +243,7 @@ class Committer:
                 part.partition.committed = (part.position.offset, part.position.metadata)
                 part.partition.ledger.trim()
                 part.partition.holds.discard(REBALANCE)
-                if self._refusals and self._refusals.resolve(part.partition, now):
+                if self._refused and self._refusals.resolve(part.partition, now):
                     self._dirty[position.place] = part.partition  # more may have finished meanwhile
                 self._stored(part.partition)
             if part is not None:

@@ -90,16 +90,21 @@ class Archive(Protocol):
     def find(self, token: str) -> Content: ...
 
 
+def _nothing(message: Any, run: Run) -> None:
+    """What a slot calls before its first run."""
+
+
 class Slot:
     """What one worker has in hand. `begin` and `end` are the worker's."""
 
-    __slots__ = ("_list", "_list_index", "_recorder", "_words")
+    __slots__ = ("_call", "_list", "_list_index", "_recorder", "_words")
 
     def __init__(self, recorder: FlightRecorder, words: Words) -> None:
         self._recorder = recorder
         self._words = words
         self._list: Words | None = None
         self._list_index = -1
+        self._call: Callable[..., Any] = _nothing
 
     def begin(self, run: Run, call: Callable[..., Any]) -> Callable[..., Any]:
         """The worker is about to handle the records of the run. Returns what to call for each of them."""
@@ -117,12 +122,13 @@ class Slot:
             words[_KIND] = SPAN
             return call
         words[_KIND] = EXACT
+        self._call = call
+        return self._noted
 
-        def noted(message: Any, run: Run) -> Any:
-            words[_FIRST] = message.offset()
-            return call(message, run)
-
-        return noted
+    def _noted(self, message: Any, run: Run) -> Any:
+        """Of a run of which each record is noted: call the handler for this one."""
+        self._words[_FIRST] = message.offset()
+        return self._call(message, run)
 
     def begin_batch(self, batch: Batch) -> None:
         """The worker is about to handle the batch: all of it, or what of it is given to the handler."""

@@ -53,6 +53,7 @@ class Inline:
         self._recorder = recorder
         self._lock = threading.Lock()
         self._awake = threading.Event()
+        self._watched = False  # the watcher looks, or is about to
         self._since: float | None = None
         self._spare: list[tuple[Tallies, Slot]] = []  # of threads that have driven and are back from their handlers
         self._own = self._new()
@@ -70,7 +71,7 @@ class Inline:
         turn, own = self._turn, self._own
         tally, slot = own
         self._since = time.monotonic()
-        if not self._awake.is_set():
+        if not self._watched:
             self._awake.set()
         walk(run, self._call, tally[run.partition.place.topic], time.perf_counter, slot)
         with self._lock:
@@ -94,10 +95,12 @@ class Inline:
         quiet = 0
         while True:
             if quiet >= QUIET_LOOKS:
+                self._watched = False
                 self._awake.clear()
-                if self._since is None:  # looked at after the clearing: `walk` notes the time before it sets
+                if self._since is None:  # looked at after that: `walk` notes the time before it looks itself
                     self._awake.wait()
                 quiet = 0
+            self._watched = True
             time.sleep(WATCH_S)
             quiet = 0 if self._since is not None else quiet + 1
             if self._take_over():

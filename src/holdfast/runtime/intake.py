@@ -103,10 +103,21 @@ class Intake:
         """Wait for the answer to a commit, however full the buffers are. Whether a record arrived: one at most."""
         self._mind_the_marks(now)
         self._polled_at = now
+        return self.serve_on(timeout_s)
+
+    def serve_on(self, timeout_s: float) -> bool:
+        """As `serve`, a moment after it: the marks have been minded."""
         message = self._source.poll(timeout_s)
         if message is not None:
             self._route([message])
         return message is not None
+
+    def pause_full(self) -> None:
+        """Pause what is full at once: the client has more of it, and would hand out a record at each poll instead of
+        waiting.
+        """
+        for partition in self._full.values():
+            self._pause(partition, FULL)
 
     def close(self) -> None:
         """Take nothing more in."""

@@ -173,7 +173,7 @@ class Loop:
         self._walked = self.starter.walk_kept(self._returned)
         if self._walked:
             now = self._clock.monotonic()
-        self.committer.step(now, others_soon=len(self.in_flight) > 0 and self.sizer.quick)
+        self.committer.step(now, others_soon=bool(self.in_flight) and self.sizer.quick)
         if self.committer.fatal is not None:
             self._client_is_gone(self.committer.fatal)
         return now
@@ -181,9 +181,9 @@ class Loop:
     def _dispatch(self, now: float, *, keep: bool) -> None:
         if self.probation.yields(now):
             return
-        if self.guards.may_take(now) or self.probation.waits:
+        if not self.holds or self.guards.may_take(now) or self.probation.waits:
             self.starter.start(now, keep=keep)
-        elif self.probation.suspects:
+        elif self.probation.suspected:
             self.probation.rest(now)
 
     def _patience(self, now: float) -> float:
@@ -222,18 +222,21 @@ class Loop:
         turn does can wait as long as it may when nothing is going on.
         """
         committer, until = self.committer, now + self._idle_s(now)
+        arrived = self.intake.poll(now, BUSY_S) if self.intake.has_room else self.intake.serve(now, BUSY_S)
         while True:  # at least one poll, whatever is due: nothing else serves the answer
-            arrived = self.intake.poll(now, BUSY_S) if self.intake.has_room else self.intake.serve(now, BUSY_S)
             now = self._clock.monotonic()
+            if arrived and committer.each:  # a commit for each record: what is full stays so for long
+                self.intake.pause_full()
             if arrived or committer.under_way or self._trouble is not None or now >= until:
                 return
             self._dispatch(now, keep=True)
             if not self.starter.walk_kept(self._returned):
                 return
             now = self._clock.monotonic()
-            committer.step(now, others_soon=len(self.in_flight) > 0 and self.sizer.quick)
+            committer.step(now, others_soon=bool(self.in_flight) and self.sizer.quick)
             if not (committer.under_way and committer.each) or self.in_flight or self.cases.settling:
                 return
+            arrived = self.intake.serve_on(BUSY_S)
 
     # -- results
 

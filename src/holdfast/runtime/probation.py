@@ -39,7 +39,7 @@ hang for ever, and the others must go on; what kills only after so long is not f
 class Probation:
     """Keeps the watch over new partitions, and says what may start while some of them have suspects.
 
-    `suspects` says whether any have. With `max_deliveries` None there is no crash guard.
+    `suspected` are those that have. With `max_deliveries` None there is no crash guard.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Probation:
         self._in_flight = guards.in_flight
         self._given_up = guards.given_up
         self._floor = floor
-        self._suspected: dict[TopicPartition, Partition] = {}
+        self.suspected: dict[TopicPartition, Partition] = {}
         self._next: Run | None = None  # taken from the lanes, and waits until it may start
         self._alone: Run | None = None  # the suspect that is running,
         self._accused: Partition | None = None  # and where its start is counted
@@ -107,18 +107,14 @@ class Probation:
         return self._recorder.token if partition.flight >= 0 else ""
 
     def _suspect(self, partition: Partition) -> None:
-        self._suspected[partition.place] = partition
+        self.suspected[partition.place] = partition
         if isinstance(self._lanes, BatchLanes):
             self._lanes.singly = True
-
-    @property
-    def suspects(self) -> bool:
-        return bool(self._suspected)
 
     def suspects_of(self, partition: Partition) -> int:
         """How many records of the partition run alone, at most."""
         watch = partition.watch
-        return _suspects(partition, watch) if watch is not None and partition.place in self._suspected else 0
+        return _suspects(partition, watch) if watch is not None and partition.place in self.suspected else 0
 
     @property
     def waits(self) -> bool:
@@ -246,7 +242,7 @@ class Probation:
             and COMMIT_REFUSED not in one.holds
             and one.watch is not None
             and one.watch.exposed
-            for one in self._suspected.values()
+            for one in self.suspected.values()
         )
 
     def _look_around(self) -> None:
@@ -255,15 +251,15 @@ class Probation:
             self._floor.give_back(self)
         if self._next is not None:
             return
-        for place, partition in list(self._suspected.items()):
+        for place, partition in list(self.suspected.items()):
             watch = partition.watch
             over = watch is None or (_is_through(partition, watch) and not watch.exposed)
             if over or not partition.live:
                 if watch is not None and partition.live:
                     watch.clear_suspects()
-                del self._suspected[place]
+                del self.suspected[place]
                 log.info("probation_ends", place=str(place), handed_on=not partition.live)
-        if isinstance(self._lanes, BatchLanes) and not self._suspected:
+        if isinstance(self._lanes, BatchLanes) and not self.suspected:
             self._lanes.singly = False
 
 

@@ -35,19 +35,16 @@ class Refusals:
     """Which partitions are refused, and when each is tried again, in a request of its own."""
 
     def __init__(self) -> None:
-        self._by_place: dict[TopicPartition, Refusal] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._by_place)
+        self.by_place: dict[TopicPartition, Refusal] = {}
 
     def __contains__(self, place: TopicPartition) -> bool:
-        return place in self._by_place
+        return place in self.by_place
 
     def add(self, partition: Partition, code: str, now: float) -> None:
         """A commit of it was refused: it is held until one is confirmed."""
-        refusal = self._by_place.get(partition.place)
+        refusal = self.by_place.get(partition.place)
         if refusal is None:
-            refusal = self._by_place[partition.place] = Refusal(partition)
+            refusal = self.by_place[partition.place] = Refusal(partition)
             partition.holds.add(COMMIT_REFUSED)
             log.error(
                 "held",
@@ -62,30 +59,30 @@ class Refusals:
 
     def resolve(self, partition: Partition, now: float) -> bool:
         """A commit of it was confirmed. Returns whether it was refused before: then the others are tried soon, too."""
-        if self._by_place.pop(partition.place, None) is None:
+        if self.by_place.pop(partition.place, None) is None:
             return False
         partition.holds.discard(COMMIT_REFUSED)
-        for refusal in self._by_place.values():
+        for refusal in self.by_place.values():
             refusal.attempts, refusal.retry_at = 0, min(refusal.retry_at, now + FIRST_RETRY_S)
         log.warning("released", hold=COMMIT_REFUSED, place=str(partition.place))
         return True
 
     def forget(self, partition: Partition) -> None:
         """It is not ours any more."""
-        self._by_place.pop(partition.place, None)
+        self.by_place.pop(partition.place, None)
 
     def next_at(self) -> float:
         """When the next one is tried again."""
-        return min((refusal.retry_at for refusal in self._by_place.values()), default=float("inf"))
+        return min((refusal.retry_at for refusal in self.by_place.values()), default=float("inf"))
 
     def due(self, now: float) -> Partition | None:
         """The one that has waited longest, if any is due."""
-        refusal = min(self._by_place.values(), key=lambda one: one.retry_at, default=None)
+        refusal = min(self.by_place.values(), key=lambda one: one.retry_at, default=None)
         return refusal.partition if refusal is not None and refusal.retry_at <= now else None
 
     def untried(self) -> Partition | None:
         """While the consumer drains: one that gets its last attempt now."""
-        refusal = next((one for one in self._by_place.values() if not one.last_try), None)
+        refusal = next((one for one in self.by_place.values() if not one.last_try), None)
         if refusal is None:
             return None
         refusal.last_try = True
@@ -93,5 +90,5 @@ class Refusals:
 
     def awaits(self, partition: Partition) -> bool:
         """Whether a drain has not tried it for the last time yet."""
-        refusal = self._by_place.get(partition.place)
+        refusal = self.by_place.get(partition.place)
         return refusal is not None and not refusal.last_try

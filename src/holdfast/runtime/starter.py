@@ -48,7 +48,7 @@ class Starter:
 
     def start(self, now: float, *, keep: bool) -> None:
         """Start what may start. With `keep`, runs of a fast handler are kept for `walk_kept`."""
-        sizer, in_flight, suspects = self.sizer, self.in_flight, self._probation.suspects
+        sizer, in_flight, suspects = self.sizer, self.in_flight, self._probation.suspected
         size = sizer.size
         if size > 1 and not suspects:
             self._lanes.grow(size)
@@ -61,7 +61,7 @@ class Starter:
         for run in runs:
             run.begun_at = now
             run.enter()
-        in_flight.update(runs)
+            in_flight.add(run)
         if keep and sizer.inline:
             self._kept = runs[::-1]
         else:
