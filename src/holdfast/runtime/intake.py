@@ -13,7 +13,9 @@ from holdfast.runtime.plan import Plan
 from holdfast.runtime.waiting import WaitingRoom
 
 PAUSE_AFTER_S = 0.05
-"""A partition is paused only when it stays full this long: a pause costs about 19 ms and purges what was prefetched."""
+"""A partition is paused only when it stays full this long, or is sure to (`pause_full`): a pause costs about 19 ms and
+purges what was prefetched.
+"""
 
 SWEEPS = 4
 """Sweeps in a row while the client has plenty: handing over much at once is what makes fast handlers fast."""
