@@ -37,11 +37,11 @@ $(VENV)/.ready-%: requirements/%.lock pyproject.toml tools/setup $(if $(PYTHON),
 
 # It needs little: a newcomer does not wait for the tools of the tests.
 demo: $(VENV)/.ready-demo ## see it work, without a broker to install
-	@$(BIN)/holdfast demo $(DEMO_ARGS)
+	@$(BIN)/keepfast demo $(DEMO_ARGS)
 
 picture: setup ## take the picture of the demo in the README anew
 	@mkdir -p docs/pictures
-	$(BIN)/holdfast demo --svg docs/pictures/demo.svg
+	$(BIN)/keepfast demo --svg docs/pictures/demo.svg
 
 examples: needs setup kafka ## every service in examples/ on Kafka and PostgreSQL, with faults; ends with an account each
 	$(BIN)/python -m examples $(EXAMPLES)
@@ -64,7 +64,7 @@ test-prometheus: needs setup kafka ## the alerts and the dashboard against a rea
 	@tools/needs prometheus promtool
 	$(BIN)/pytest -m prometheus tests/monitoring $(PYTEST_ARGS)
 
-lint-deploy: setup ## what `holdfast new` writes for a deployment: hadolint, Kubernetes' and compose's schemas, systemd
+lint-deploy: setup ## what `keepfast new` writes for a deployment: hadolint, Kubernetes' and compose's schemas, systemd
 	@tools/lint-deploy $(BIN)
 
 check: setup ## format, lint, types, layers, documentation; changes nothing
@@ -84,7 +84,7 @@ format: setup ## put the format right and fix what can be fixed safely
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: needs setup kafka ## holdfast beside the raw client loop
+bench: needs setup kafka ## keepfast beside the raw client loop
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 kafka: setup ## fetch what the tests' broker needs into the user's cache, once

@@ -1,4 +1,4 @@
-"""Runs workloads on a broker of its own and prints each contender beside the first: the raw client's loop, or holdfast
+"""Runs workloads on a broker of its own and prints each contender beside the first: the raw client's loop, or keepfast
 itself without what is to be priced.
 """
 
@@ -16,7 +16,7 @@ import confluent_kafka
 
 from bench import cards, rolling
 from bench.measure import Measured
-from holdfast.testing import KafkaBroker
+from keepfast.testing import KafkaBroker
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +47,36 @@ W1 = Workload(
     (
         Row("raw_consume", "small", 500_000),
         Row("raw_default", "small", 500_000),
-        Row("holdfast_partition", "small", 500_000, 0.6),
-        Row("holdfast_key", "small", 500_000, 0.35),
+        Row("keepfast_partition", "small", 500_000, 0.6),
+        Row("keepfast_key", "small", 500_000, 0.35),
     ),
 )
 SEE = Workload(
     "see",
     "W1 without metrics and logs, beside it with both (scraped 5 times a second; JSON, default level), and with traces",
     (
-        Row("holdfast_partition", "small", 500_000),
-        Row("holdfast_seen", "small", 500_000, 0.95),
-        Row("holdfast_traced", "small", 30_000),
+        Row("keepfast_partition", "small", 500_000),
+        Row("keepfast_seen", "small", 500_000, 0.95),
+        Row("keepfast_traced", "small", 30_000),
     ),
 )
 W2_ONE = Workload(
     "w2",
     "commit after every record, confirmed; 1 partition",
-    (Row("raw_commit_each", "one", 5_000), Row("holdfast_each", "one", 5_000, 1.0, most_cpu=1.5)),
+    (Row("raw_commit_each", "one", 5_000), Row("keepfast_each", "one", 5_000, 1.0, most_cpu=1.5)),
 )
 W2_FOUR = Workload(
     "w2",
     "commit after every record, confirmed; 4 partitions",
-    (Row("raw_commit_each", "four", 5_000), Row("holdfast_each", "four", 5_000, 2.0)),
+    (Row("raw_commit_each", "four", 5_000), Row("keepfast_each", "four", 5_000, 2.0)),
 )
 W3 = Workload(
     "w3",
     "20,000 records, 1,000 keys, 4 partitions, handler waits 5 ms, order per key",
     (
         Row("raw_serial", "keys", 1_000),
-        Row("holdfast_async", "keys", 20_000, 80.0),
-        Row("holdfast_threads", "keys", 20_000),
+        Row("keepfast_async", "keys", 20_000, 80.0),
+        Row("keepfast_threads", "keys", 20_000),
     ),
 )
 COUNTS = (1, 2, 4, 16, 128, 512)
@@ -86,7 +86,7 @@ PARTITIONS = tuple(
         f"W1 with {count} partition{'' if count == 1 else 's'}",
         (
             Row("raw_consume", f"of-{count}", 500_000),
-            Row("holdfast_partition", f"of-{count}", 500_000, 0.6),
+            Row("keepfast_partition", f"of-{count}", 500_000, 0.6),
         ),
     )
     for count in COUNTS

@@ -16,12 +16,12 @@ from typing import Any
 import confluent_kafka
 
 from bench.measure import Measured, OrderCheck, Stopwatch
-from holdfast import App, Context
-from holdfast.app.assembly import Assembled, assemble
-from holdfast.core.policies import CommitPolicy
-from holdfast.observe import logs
-from holdfast.web.asking import ask
-from holdfast.web.one_app import Serving
+from keepfast import App, Context
+from keepfast.app.assembly import Assembled, assemble
+from keepfast.core.policies import CommitPolicy
+from keepfast.observe import logs
+from keepfast.web.asking import ask
+from keepfast.web.one_app import Serving
 
 HANDLER_S = 0.005
 LOOK_S = 0.005
@@ -101,22 +101,22 @@ def raw_serial(brokers: str, topic: str, records: int) -> Measured:
     return measured
 
 
-def holdfast_partition(brokers: str, topic: str, records: int) -> Measured:
-    return _holdfast(brokers, topic, records, no_op, commit=CommitPolicy(mode="interval"), idempotent=True)
+def keepfast_partition(brokers: str, topic: str, records: int) -> Measured:
+    return _keepfast(brokers, topic, records, no_op, commit=CommitPolicy(mode="interval"), idempotent=True)
 
 
-def holdfast_seen(brokers: str, topic: str, records: int) -> Measured:
-    """As `holdfast_partition`, with its server, which is asked for all metrics as often as no Prometheus would, and
-    with logs as `holdfast run` writes them without a terminal.
+def keepfast_seen(brokers: str, topic: str, records: int) -> Measured:
+    """As `keepfast_partition`, with its server, which is asked for all metrics as often as no Prometheus would, and
+    with logs as `keepfast run` writes them without a terminal.
     """
     logs.configure(format="json")
-    return _holdfast(
+    return _keepfast(
         brokers, topic, records, no_op, scraped=True, commit=CommitPolicy(mode="interval"), idempotent=True
     )
 
 
-def holdfast_traced(brokers: str, topic: str, records: int) -> Measured:
-    """As `holdfast_partition`, with a span for each record, exported to nobody: what the spans themselves cost."""
+def keepfast_traced(brokers: str, topic: str, records: int) -> Measured:
+    """As `keepfast_partition`, with a span for each record, exported to nobody: what the spans themselves cost."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -128,42 +128,42 @@ def holdfast_traced(brokers: str, topic: str, records: int) -> Measured:
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(Nobody()))
     trace.set_tracer_provider(provider)
-    return _holdfast(brokers, topic, records, no_op, traced=True, commit=CommitPolicy(mode="interval"), idempotent=True)
+    return _keepfast(brokers, topic, records, no_op, traced=True, commit=CommitPolicy(mode="interval"), idempotent=True)
 
 
-def holdfast_key(brokers: str, topic: str, records: int) -> Measured:
-    return _holdfast(brokers, topic, records, no_op, order="key", commit=CommitPolicy(mode="interval"), idempotent=True)
+def keepfast_key(brokers: str, topic: str, records: int) -> Measured:
+    return _keepfast(brokers, topic, records, no_op, order="key", commit=CommitPolicy(mode="interval"), idempotent=True)
 
 
-def holdfast_each(brokers: str, topic: str, records: int) -> Measured:
-    return _holdfast(brokers, topic, records, no_op)
+def keepfast_each(brokers: str, topic: str, records: int) -> Measured:
+    return _keepfast(brokers, topic, records, no_op)
 
 
-def holdfast_async(brokers: str, topic: str, records: int) -> Measured:
+def keepfast_async(brokers: str, topic: str, records: int) -> Measured:
     check = OrderCheck()
 
     async def wait(value: dict[str, Any], context: Context) -> None:
         await asyncio.sleep(HANDLER_S)
         check.saw(context.key or b"", value["n"])
 
-    return _holdfast(
+    return _keepfast(
         brokers, topic, records, wait, check=check, order="key", concurrency=1000, commit="interval", idempotent=True
     )
 
 
-def holdfast_threads(brokers: str, topic: str, records: int) -> Measured:
+def keepfast_threads(brokers: str, topic: str, records: int) -> Measured:
     check = OrderCheck()
 
     def wait(value: dict[str, Any], context: Context) -> None:
         time.sleep(HANDLER_S)
         check.saw(context.key or b"", value["n"])
 
-    return _holdfast(
+    return _keepfast(
         brokers, topic, records, wait, check=check, order="key", concurrency=64, commit="interval", idempotent=True
     )
 
 
-def _holdfast(
+def _keepfast(
     brokers: str,
     topic: str,
     records: int,
@@ -186,7 +186,7 @@ def _holdfast(
             threading.Thread(target=_scrape, args=(serving.url,), daemon=True).start()
         code = assembled.run()
     if code != 0 or not measured:
-        raise RuntimeError(f"holdfast ended with {code}")
+        raise RuntimeError(f"keepfast ended with {code}")
     return measured[0]
 
 
@@ -219,13 +219,13 @@ CONTENDERS = {
         raw_default,
         raw_commit_each,
         raw_serial,
-        holdfast_partition,
-        holdfast_seen,
-        holdfast_traced,
-        holdfast_key,
-        holdfast_each,
-        holdfast_async,
-        holdfast_threads,
+        keepfast_partition,
+        keepfast_seen,
+        keepfast_traced,
+        keepfast_key,
+        keepfast_each,
+        keepfast_async,
+        keepfast_threads,
     )
 }
 

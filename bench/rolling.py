@@ -23,7 +23,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from holdfast.testing import KafkaBroker
+from keepfast.testing import KafkaBroker
 
 MEMBERS, PARTITIONS, RATE, ROUNDS = 3, 12, 600, 2
 GAP_S = 0.5
@@ -39,11 +39,11 @@ AS_SHIPPED = {
     "group.consumer.heartbeat.interval.ms": "5000",
 }
 """Kafka's own defaults, which a broker for tests does not have: they are what a rebalance takes."""
-NAME = "HOLDFAST_CONSUMER_GROUP_INSTANCE_ID"
+NAME = "KEEPFAST_CONSUMER_GROUP_INSTANCE_ID"
 
 APP = """
 import os, time
-from holdfast import App, Context
+from keepfast import App, Context
 
 app = App("bench")
 journal = os.open(os.environ["BENCH_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -156,7 +156,7 @@ class _Member:
         self._folder = folder
         self._python = python
         self._process: subprocess.Popen[bytes] | None = None
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "KAFKA_"))}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("KEEPFAST_", "KAFKA_"))}
         self._environ = {
             **inherited,
             **told,
@@ -165,7 +165,7 @@ class _Member:
         }
 
     def start(self) -> None:
-        command = [self._python, "-m", "holdfast", "run", "app:app"]
+        command = [self._python, "-m", "keepfast", "run", "app:app"]
         with self._folder.joinpath("log").open("ab") as log:
             self._process = subprocess.Popen(command, cwd=self._folder, env=self._environ, stderr=log, stdout=log)
 

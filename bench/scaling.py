@@ -20,14 +20,14 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from holdfast.testing import KafkaBroker
+from keepfast.testing import KafkaBroker
 
 PARTITIONS, RECORDS, PROCESSES = 8, 1_600, (1, 2, 4)
 WARM = 50
 DEADLINE_S = 180.0
 APP = """
 import time
-from holdfast import App
+from keepfast import App
 
 app = App("bench")
 
@@ -97,7 +97,7 @@ def _until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def _running(told: dict[str, str], folder: str, processes: int) -> Iterator[None]:
     environ = {**os.environ, **told, "HEALTH_CHECK_ENABLED": "false"}
-    command = [sys.executable, "-m", "holdfast", "run", "app:app", "--processes", str(processes)]
+    command = [sys.executable, "-m", "keepfast", "run", "app:app", "--processes", str(processes)]
     process = subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.DEVNULL)
     try:
         yield

@@ -13,7 +13,7 @@ import click
 
 from examples.stage.process import NotInTime
 from examples.stage.stage import opened
-from holdfast import StartError
+from keepfast import StartError
 
 NAMES = sorted(path.parent.name for path in Path(__file__).parent.glob("*/story.py"))
 

@@ -12,8 +12,8 @@ import pytest
 
 from examples.__main__ import NAMES
 from examples.stage.stage import Stage, opened
-from holdfast.testing.pytest_plugin import BOOTSTRAP_VARIABLE
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.pytest_plugin import BOOTSTRAP_VARIABLE
+from keepfast.testing.topics import TopicAdmin
 
 
 @pytest.fixture(scope="module")

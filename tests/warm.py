@@ -1,4 +1,4 @@
-"""`holdfast` in a process that has imported everything already.
+"""`keepfast` in a process that has imported everything already.
 
 To import is most of what a short command takes, and a good part of what a member of a scenario takes; the tests start
 hundreds of them. One process imports once and then forks itself for every call. The fork is a process of its own, with
@@ -21,17 +21,17 @@ from functools import cache
 from pathlib import Path
 from select import select
 
-import holdfast
+import keepfast
 
 # It says "began <pid>" and "ended <pid> <code>". A child that has ended is waited for at once: nothing remains of it.
 SERVER = """
 import importlib, json, os, pkgutil, runpy, select, signal, sys
 
-import holdfast.cli
+import keepfast.cli
 
-for found in pkgutil.iter_modules(holdfast.cli.__path__):
-    importlib.import_module(f"holdfast.cli.{found.name}")
-import holdfast.app.assembly
+for found in pkgutil.iter_modules(keepfast.cli.__path__):
+    importlib.import_module(f"keepfast.cli.{found.name}")
+import keepfast.app.assembly
 
 # As in the foreground: where the tests run in the background, SIGINT is ignored, and every process would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -72,8 +72,8 @@ os.environ.clear()
 os.environ.update(call["env"])
 sys.path[:0] = call["path"]
 sys.stdout.reconfigure(write_through="PYTHONUNBUFFERED" in call["env"])
-sys.argv = ["holdfast", *call["arguments"]]
-runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
+sys.argv = ["keepfast", *call["arguments"]]
+runpy.run_module("keepfast", run_name="__main__", alter_sys=True)
 """
 
 _told = threading.Lock()
@@ -119,7 +119,7 @@ class Process:
 def start(
     arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], out: str, err: str, path: Sequence[str] = ()
 ) -> Process:
-    """`holdfast` with these arguments; it adds to the files `out` and `err`. `path` is searched for modules first."""
+    """`keepfast` with these arguments; it adds to the files `out` and `err`. `path` is searched for modules first."""
     call = {"arguments": arguments, "cwd": str(cwd), "env": dict(env), "out": out, "err": err, "path": path}
     server = _server()
     assert server.stdin is not None
@@ -161,8 +161,8 @@ def _heard(wait_s: float | None) -> tuple[str, int] | None:
 @cache
 def _server() -> subprocess.Popen[bytes]:
     """It ends when its standard input does: with this process."""
-    # The holdfast of this process, which may be another one than the checkout's.
-    environ = {**os.environ, "PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
+    # The keepfast of this process, which may be another one than the checkout's.
+    environ = {**os.environ, "PYTHONPATH": str(Path(keepfast.__file__).parents[1])}
     command = [sys.executable, "-P", "-c", SERVER]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environ)
     atexit.register(server.communicate)

@@ -1,4 +1,4 @@
-"""Decisions of the fraud engine into the database. Run it with `holdfast run examples.card_fraud.service:app`."""
+"""Decisions of the fraud engine into the database. Run it with `keepfast run examples.card_fraud.service:app`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from examples.card_fraud.events import DecisionEvent
 from examples.card_fraud.store import PostgresStore, Store
-from holdfast import App, CardNumbers, Context, DeadLetterPolicy
+from keepfast import App, CardNumbers, Context, DeadLetterPolicy
 
 TOPIC = "fraud.card.decisions.v1"
 GROUP = "card-fraud-transaction-management.{env}"

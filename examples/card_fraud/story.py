@@ -95,7 +95,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
     sent = everything(account, transactions)
     early, late = sent.records[:transactions], sent.records[transactions:]
     where = dict(zip(stage.send(TOPIC, early), early, strict=True))
-    breaker = {"HOLDFAST_CONSUMERS_INGEST_BREAKER_OPEN_S": "1"}  # so that the run need not wait 10 s for a probe
+    breaker = {"KEEPFAST_CONSUMERS_INGEST_BREAKER_OPEN_S": "1"}  # so that the run need not wait 10 s for a probe
     service = stage.app("examples.card_fraud.service:app", DATABASE_URL=database, **breaker)
 
     def stored() -> int:
@@ -115,7 +115,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
 
     change(database, "INSERT INTO fraud_gov.currencies VALUES ('CHF')")
     for _ in range(1 if short else 2):  # twice, because an operator will: it must do no harm
-        stage.holdfast("dlq", "replay", LETTERS, "--code", "DB_CONSTRAINT_VIOLATION", "--yes")
+        stage.keepfast("dlq", "replay", LETTERS, "--code", "DB_CONSTRAINT_VIOLATION", "--yes")
         stage.until_read(service, (GROUP, TOPIC))
     account.check("the service did not end cleanly", right=service.stop() == 0)
 

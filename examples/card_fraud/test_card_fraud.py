@@ -13,7 +13,7 @@ from examples.card_fraud.events import DecisionEvent
 from examples.card_fraud.service import TOPIC, make_app
 from examples.card_fraud.store import PostgresStore
 from examples.card_fraud.story import POISON, event
-from holdfast.testing.harness import Harness, harness
+from keepfast.testing.harness import Harness, harness
 
 
 class Shelf:

@@ -1,4 +1,4 @@
-"""Deals and escrow: ten consumer groups in one app. Run it with `holdfast run examples.deals_escrow.service:app`, or
+"""Deals and escrow: ten consumer groups in one app. Run it with `keepfast run examples.deals_escrow.service:app`, or
 one of them with `--consumer payout_executor`.
 
 What a consumer sends on it sends each time it sees a message, also when the work itself was done before: the process
@@ -22,7 +22,7 @@ from examples.deals_escrow.messages import (
     ReconciliationTrigger,
 )
 from examples.deals_escrow.telegram import Bot, TelegramBot
-from holdfast import App, Context
+from keepfast import App, Context
 
 # The deposit that a payout needs may still come; one that went out does not come back.
 BUSINESS: dict[type[BaseException] | str, str] = {NotFunded: "retryable", AlreadySettled: "non-retryable"}

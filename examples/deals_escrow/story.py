@@ -33,9 +33,9 @@ SETTLED = "d4"
 POISON = b'{"idempotency_key": "poison", "deal_id": '
 SCHEMA = Path(__file__).with_name("schema.sql")
 QUICK = {
-    "HOLDFAST_RETRY_PROFILES_FINANCIAL_INITIAL_DELAY_MS": "100",  # in production 5 s to 60 s
-    "HOLDFAST_RETRY_PROFILES_FINANCIAL_MAX_DELAY_MS": "400",
-    "HOLDFAST_RETRY_PROFILES_NOTIFICATION_INITIAL_DELAY_MS": "100",
+    "KEEPFAST_RETRY_PROFILES_FINANCIAL_INITIAL_DELAY_MS": "100",  # in production 5 s to 60 s
+    "KEEPFAST_RETRY_PROFILES_FINANCIAL_MAX_DELAY_MS": "400",
+    "KEEPFAST_RETRY_PROFILES_NOTIFICATION_INITIAL_DELAY_MS": "100",
 }
 
 
@@ -129,7 +129,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
         late = [command(deal, "WATCH_DEPOSIT") for deal in unfunded]
         stage.send("escrow.commands", [*zip(unfunded, late, strict=True), (SETTLED, command(SETTLED, "REFUND"))])
         stage.until_read(service, *READING)
-        stage.holdfast("dlq", "replay", "escrow.commands.DLT", "--error-type", "NotFunded", "--yes")
+        stage.keepfast("dlq", "replay", "escrow.commands.DLT", "--error-type", "NotFunded", "--yes")
         stage.until_read(service, *READING)
         stage.until_read(service, *READING)
         account.check("the service did not end cleanly", right=service.stop() == 0)

@@ -12,7 +12,7 @@ from examples.deals_escrow.books import NotFunded
 from examples.deals_escrow.messages import Message
 from examples.deals_escrow.service import make_app
 from examples.deals_escrow.story import GROUPS, READING, command
-from holdfast.testing.harness import Harness, harness
+from keepfast.testing.harness import Harness, harness
 
 
 class Ledger:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from holdfast import ConfigError
-from holdfast.runner import RetryConfig
+from keepfast import ConfigError
+from keepfast.runner import RetryConfig
 
 DATABASE_S, SPARE_S = 5, 5
 

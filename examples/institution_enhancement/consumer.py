@@ -14,8 +14,8 @@ from examples.institution_enhancement.letters import LetterPublisher, Produces
 from examples.institution_enhancement.message import InstitutionUpserted
 from examples.institution_enhancement.processor import Companies, Institutions, PooledInstitutions, Processor
 from examples.institution_enhancement.registry import Registry
-from holdfast import StartError
-from holdfast.runner import KafkaConsumerRunner
+from keepfast import StartError
+from keepfast.runner import KafkaConsumerRunner
 
 logger = logging.getLogger("institution_enhancement")
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from examples.institution_enhancement.message import InstitutionUpserted
-from holdfast.runner import is_retryable_error
+from keepfast.runner import is_retryable_error
 
 ACKNOWLEDGED_S = 10.0
 

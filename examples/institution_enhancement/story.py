@@ -11,7 +11,7 @@ from examples.stage.account import Account
 from examples.stage.postgres import rows
 from examples.stage.process import Process, until
 from examples.stage.stage import Stage
-from holdfast.testing.loopback import free_ports
+from keepfast.testing.loopback import free_ports
 
 TOPIC = "financial_data.institution.v1"
 GROUP = "financial_data.parent_institution.v1"
@@ -55,7 +55,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
             RETRY_INITIAL_DELAY_MS="50",
             HEALTH_CHECK_ENABLED="true",
             HEALTH_CHECK_PORT=str(port),
-            HOLDFAST_CONSUMER_GROUP_INSTANCE_ID="institution-0",
+            KEEPFAST_CONSUMER_GROUP_INSTANCE_ID="institution-0",
         )
         service.start()
         until(lambda: service.check() and len(registry.asked) > len(sent) / 2, "half of them are asked for")

@@ -19,8 +19,8 @@ from examples.institution_enhancement.health import Health
 from examples.institution_enhancement.letters import LetterPublisher, letter
 from examples.institution_enhancement.message import InstitutionUpserted
 from examples.institution_enhancement.registry import Registry
-from holdfast import ConfigError
-from holdfast.testing.harness import Harness, harness
+from keepfast import ConfigError
+from keepfast.testing.harness import Harness, harness
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.testing.loopback import free_ports
+from keepfast.testing.loopback import free_ports
 
 
 class Postgres:

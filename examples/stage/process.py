@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.05
 STOP_S = 40.0
-_OF_THE_USER = ("HOLDFAST_", "KAFKA_", "RETRY_", "POSTGRES_", "HEALTH_CHECK_")
+_OF_THE_USER = ("KEEPFAST_", "KAFKA_", "RETRY_", "POSTGRES_", "HEALTH_CHECK_")
 
 
 class NotInTime(Exception):
@@ -89,7 +89,7 @@ class Process:
 
 
 def run(command: Sequence[str], variables: Mapping[str, str]) -> str:
-    """A command that ends by itself, such as `holdfast dlq replay`; returns what it said. Raises if it fails."""
+    """A command that ends by itself, such as `keepfast dlq replay`; returns what it said. Raises if it fails."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,

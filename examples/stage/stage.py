@@ -12,13 +12,13 @@ import confluent_kafka
 
 from examples.stage.postgres import Postgres
 from examples.stage.process import Process, run, until
-from holdfast.core.records import Record
-from holdfast.deadletter.letter import Letter
-from holdfast.deadletter.reading import read
-from holdfast.kafka.browser import KafkaBrowser, browser_properties
-from holdfast.kafka.config import Connection
-from holdfast.testing import KafkaBroker
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.records import Record
+from keepfast.deadletter.letter import Letter
+from keepfast.deadletter.reading import read
+from keepfast.kafka.browser import KafkaBrowser, browser_properties
+from keepfast.kafka.config import Connection
+from keepfast.testing import KafkaBroker
+from keepfast.testing.topics import TopicAdmin
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -105,8 +105,8 @@ class Stage:
         It is a static member, as one pod of a StatefulSet is: after a kill it gets its partitions back at once.
         """
         name = target.split(".")[1]
-        command = ["holdfast", "run", target, "--log-format", "json"]
-        return self.process(command, name, HOLDFAST_CONSUMER_GROUP_INSTANCE_ID=f"{name}-0", **variables)
+        command = ["keepfast", "run", target, "--log-format", "json"]
+        return self.process(command, name, KEEPFAST_CONSUMER_GROUP_INSTANCE_ID=f"{name}-0", **variables)
 
     def process(self, command: list[str], name: str, **variables: str) -> Process:
         log = self.folder / f"{name}.log"
@@ -116,9 +116,9 @@ class Stage:
         self._processes.append(process)
         return process
 
-    def holdfast(self, *words: str) -> str:
+    def keepfast(self, *words: str) -> str:
         """A command as an operator types it; returns what it prints."""
-        return run(["holdfast", *words, "--brokers", self.broker.bootstrap], {})
+        return run(["keepfast", *words, "--brokers", self.broker.bootstrap], {})
 
     def until_read(self, service: Process, *reading: tuple[str, str], timeout_s: float = 90.0) -> None:
         """Until these groups have committed all of these topics."""
@@ -147,7 +147,7 @@ def opened(broker: TopicAdmin | None = None) -> Iterator[Stage]:
     with ExitStack() as left:
         kafka = broker or left.enter_context(KafkaBroker())
         folder = Path(
-            left.enter_context(tempfile.TemporaryDirectory(prefix="hf-examples-", ignore_cleanup_errors=True))
+            left.enter_context(tempfile.TemporaryDirectory(prefix="kf-examples-", ignore_cleanup_errors=True))
         )
         postgres = Postgres(folder)
         left.callback(postgres.stop)

@@ -16,7 +16,7 @@ import click
 import httpx
 from confluent_kafka import Producer
 
-from holdfast.runner import RetryConfig, calculate_backoff, is_retryable_error
+from keepfast.runner import RetryConfig, calculate_backoff, is_retryable_error
 
 TOPIC = "swapi.people.v1"
 FLUSH_S = 30.0

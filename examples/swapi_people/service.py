@@ -1,4 +1,4 @@
-"""People into the database, a hundred at a time. Run it with `holdfast run examples.swapi_people.service:app`."""
+"""People into the database, a hundred at a time. Run it with `keepfast run examples.swapi_people.service:app`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from examples.database import Database
 from examples.swapi_people.people import Person
-from holdfast import App, BatchError, BatchPolicy
+from keepfast import App, BatchError, BatchPolicy
 
 TOPIC = "swapi.people.v1"
 

@@ -14,8 +14,8 @@ from examples.swapi_people.flow import fetch, people
 from examples.swapi_people.people import Person
 from examples.swapi_people.service import TOPIC, Row, make_app
 from examples.swapi_people.story import POISON, person
-from holdfast.runner import RetryConfig
-from holdfast.testing.harness import Harness, harness
+from keepfast.runner import RetryConfig
+from keepfast.testing.harness import Harness, harness
 
 QUICK = RetryConfig(max_retries=3, initial_retry_delay_ms=1000, retry_jitter=False)
 

@@ -1,4 +1,4 @@
-"""Two workers in one process. Run it with `holdfast run examples.worker_loop.service:app`."""
+"""Two workers in one process. Run it with `keepfast run examples.worker_loop.service:app`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from examples.database import Database
 from examples.worker_loop.articles import Service, decode
 from examples.worker_loop.worker import with_worker
-from holdfast import App
+from keepfast import App
 
 TOPIC = "catalogue.article.v1"
 

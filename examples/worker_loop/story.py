@@ -17,7 +17,7 @@ ARTICLES, FEW = 300, 27
 """The naive loop commits only what it could store: in each partition a good article must be the last one."""
 GROUPS = {"articles.cache": "cache", "articles.index": "index"}
 QUICK = {
-    f"HOLDFAST_CONSUMERS_{worker}_RETRY_{which}_DELAY_MS": "300"
+    f"KEEPFAST_CONSUMERS_{worker}_RETRY_{which}_DELAY_MS": "300"
     for worker in ("CACHE", "INDEX")
     for which in ("INITIAL", "MAX")
 }

@@ -12,9 +12,9 @@ import pytest
 from examples.worker_loop.articles import decode
 from examples.worker_loop.naive import naive_worker
 from examples.worker_loop.worker import with_worker
-from holdfast import App
-from holdfast.testing import EmbeddedBroker
-from holdfast.testing.harness import Harness, harness
+from keepfast import App
+from keepfast.testing import EmbeddedBroker
+from keepfast.testing.harness import Harness, harness
 
 TOPIC = "catalogue.article.v1"
 SENT = [f"a{number}" for number in range(10)]
@@ -57,7 +57,7 @@ def with_the_naive_loop(save: Save, done: Callable[[], bool]) -> None:
         consumer.close()
 
 
-def with_holdfast(save: Save, done: Callable[[], bool]) -> None:
+def with_keepfast(save: Save, done: Callable[[], bool]) -> None:
     app = App("articles")
     with_worker(app, TOPIC, name="cache", decode=lambda value: value, do=save)
 
@@ -77,7 +77,7 @@ def assert_that_nothing_is_lost(loop: Callable[[Save, Callable[[], bool]], None]
 
 
 def test_nothing_is_lost() -> None:
-    assert_that_nothing_is_lost(with_holdfast)
+    assert_that_nothing_is_lost(with_keepfast)
 
 
 def test_the_naive_loop_does_not_pass_that_test() -> None:
@@ -88,7 +88,7 @@ def test_the_naive_loop_does_not_pass_that_test() -> None:
 def test_attempts_come_every_3_s_unless_the_environment_says_otherwise() -> None:
     app = App("articles")
     with_worker(app, TOPIC, name="cache", decode=decode, do=print)
-    told = {f"HOLDFAST_CONSUMERS_CACHE_RETRY_{which}_DELAY_MS": "500" for which in ("INITIAL", "MAX")}
+    told = {f"KEEPFAST_CONSUMERS_CACHE_RETRY_{which}_DELAY_MS": "500" for which in ("INITIAL", "MAX")}
     for environ, wait_ms in ({}, 3000), (told, 500):
         retry = app.settings(environ=environ).consumers["cache"].retry
         assert [retry.delay_ms(count, 0.0) for count in (0, 1, 9)] == [wait_ms] * 3

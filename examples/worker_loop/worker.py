@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast import App, Context, Discard, RetryPolicy
+from keepfast import App, Context, Discard, RetryPolicy
 
 T = TypeVar("T")
 

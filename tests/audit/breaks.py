@@ -1,4 +1,4 @@
-"""Breaks of holdfast, a few for each evidence of a rule: one text of its code, and what is put in its place.
+"""Breaks of keepfast, a few for each evidence of a rule: one text of its code, and what is put in its place.
 
 A break must not keep the module from being imported: it has to be noticed by what a test asserts.
 """
@@ -12,4 +12,4 @@ from tests.audit.breaks_of_the_engine import ENGINE
 from tests.audit.one_break import Break
 
 BREAKS: Mapping[str, tuple[Break, ...]] = {**ENGINE, **AROUND}
-"""By the name of the evidence in `holdfast.audit`."""
+"""By the name of the evidence in `keepfast.audit`."""

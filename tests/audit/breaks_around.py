@@ -1,4 +1,4 @@
-"""Breaks of settings, and of what `holdfast.audit.evidence_around` names."""
+"""Breaks of settings, and of what `keepfast.audit.evidence_around` names."""
 
 from __future__ import annotations
 
@@ -151,22 +151,22 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
     ),
     "DRAIN_TIMED": (Break("        self.draining_since = now\n", ""),),
     "TRACED": (
-        Break('        span.add_event(name, {"holdfast.retry_count"', '        _ = (name, {"holdfast.retry_count"'),
+        Break('        span.add_event(name, {"keepfast.retry_count"', '        _ = (name, {"keepfast.retry_count"'),
     ),
     "ALERTS": (
         Break(
-            '("HoldfastHighErrorRate", cat.ERRORS, policy.error_share',
-            '("HoldfastHighErrorRate", cat.ERRORS, policy.letter_share',
+            '("KeepfastHighErrorRate", cat.ERRORS, policy.error_share',
+            '("KeepfastHighErrorRate", cat.ERRORS, policy.letter_share',
         ),
         Break(
             'cat.DEAD_LETTERS, policy.letter_share, "Dead letters"',
             'cat.DEAD_LETTERS, policy.error_share, "Dead letters"',
         ),
         *renamed(
-            '"HoldfastHighPartitionLag"',
-            '"HoldfastStuckPartitions"',
-            '"HoldfastFrequentRebalances"',
-            '"HoldfastShutdownTimeout"',
+            '"KeepfastHighPartitionLag"',
+            '"KeepfastStuckPartitions"',
+            '"KeepfastFrequentRebalances"',
+            '"KeepfastShutdownTimeout"',
         ),
         Break("share = policy.publish_failure_share", "share = policy.error_share"),
         Break("partition_lag: int = 10_000", "partition_lag: int = 100_000", "core/alerts.py"),

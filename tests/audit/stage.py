@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast import App
-from holdfast.audit import Subject
+from keepfast import App
+from keepfast.audit import Subject
 
 GROUP = "shop.charge"
 README = f"# shop\n\nThe consumer group is `{GROUP}`.\n\n## Configuration\n\n`KAFKA_BROKERS`\n"

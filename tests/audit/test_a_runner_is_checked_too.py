@@ -1,12 +1,12 @@
-"""`KafkaConsumerRunner` before the rules: what its hooks do in place of holdfast, and what nobody can see."""
+"""`KafkaConsumerRunner` before the rules: what its hooks do in place of keepfast, and what nobody can see."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from holdfast.audit import Result, Subject, examine
-from holdfast.runner import KafkaConsumerRunner
+from keepfast.audit import Result, Subject, examine
+from keepfast.runner import KafkaConsumerRunner
 from tests.audit.stage import FILES
 
 
@@ -27,7 +27,7 @@ def results(folder: Path, **options: Any) -> dict[str, Result]:
     return {one.clause.id: one for one in examine(subject)}
 
 
-def test_a_runner_that_leaves_everything_to_holdfast_is_held_to_what_an_app_is(tmp_path: Path) -> None:
+def test_a_runner_that_leaves_everything_to_keepfast_is_held_to_what_an_app_is(tmp_path: Path) -> None:
     found = results(tmp_path, message_factory=dict, settings={"consumer": {"idempotent": True, "timeout_s": 10}})
     assert [one.clause.id for one in found.values() if one.status == "failed"] == []
     assert found["standard:2.4"].status == found["standard:6.1.1"].status == "passed"
@@ -53,7 +53,7 @@ def test_what_hooks_do_is_told_as_theirs(tmp_path: Path) -> None:
     assert found["standard:2.3.4"].status == "not applicable", "nobody but the hook knows the topic"
     letters = ("pattern:design.4", "pattern:python.9", "spring:reprocessing.2")
     health = ("pattern:health.2", "pattern:python.10", "pattern:indicators.3")
-    assert {found[rule].status for rule in (*letters, *health)} == {"not applicable"}, "holdfast does not write them"
+    assert {found[rule].status for rule in (*letters, *health)} == {"not applicable"}, "keepfast does not write them"
     assert found["standard:6.1.3"].status == "not applicable"
     assert "runner.metrics()" in found["standard:6.1.3"].findings[0].reason
     assert (found["standard:1.2.3.1"].status, found["pattern:health.1"].status) == ("passed", "passed")

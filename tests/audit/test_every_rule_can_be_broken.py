@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import RetryPolicy
-from holdfast.audit import CLAUSES, Clause, examine
-from holdfast.audit.clause import STATUSES
-from holdfast.audit.report import exit_code
-from holdfast.core.alerts import AlertPolicy
-from holdfast.core.errors import ConfigError
-from holdfast.monitoring.alerts import alerts_of
+from keepfast import RetryPolicy
+from keepfast.audit import CLAUSES, Clause, examine
+from keepfast.audit.clause import STATUSES
+from keepfast.audit.report import exit_code
+from keepfast.core.alerts import AlertPolicy
+from keepfast.core.errors import ConfigError
+from keepfast.monitoring.alerts import alerts_of
 from tests.audit.stage import DOCKERFILE, anything, subject
 
 Difference = Mapping[str, Any]
@@ -43,7 +43,7 @@ SHORT: Difference = {"options": UNSAFE}
 SILENT: Difference = {"environ": {"HEALTH_CHECK_ENABLED": "false"}}
 VALUES = _rule(ValueError, "retryable")
 DROPPED = _rule("http:422", "discard")
-DECODING = _rule("holdfast.core.errors.DecodeError", "retryable")
+DECODING = _rule("keepfast.core.errors.DecodeError", "retryable")
 NAMELESS: Difference = {"options": {"group": "test"}}
 UNNAMED: Difference = {"files": {"README.md": "# shop"}}
 NO_ORDER: Difference = {"options": {"order": "none"}}
@@ -151,7 +151,7 @@ BREAKS: dict[str, Difference] = {
     "fraud:consumer.1": ANYTHING,
     "fraud:errors.1": VALUES,
     "fraud:errors.2": _rule("sqlstate:08006", "non-retryable"),
-    "fraud:errors.4": _rule("holdfast.core.errors.Reject", "retryable"),
+    "fraud:errors.4": _rule("keepfast.core.errors.Reject", "retryable"),
     "fraud:idempotency": TWICE,
     "fraud:alternatives.2": DROPPED,
     "spring:dlt.1": LETTERS,
@@ -170,14 +170,14 @@ BREAKS |= {
     "pattern:alerts.1": _alerts(error_share=0.5),
     "pattern:alerts.2": _alerts(letter_share=0.02),
     "pattern:alerts.3": _alerts(partition_lag=10_001),
-    "pattern:alerts.4": _alerts(without=("HoldfastStuckPartitions",)),
-    "pattern:alerts.5": _alerts(without=("HoldfastDeadLettersNotPublished",)),
+    "pattern:alerts.4": _alerts(without=("KeepfastStuckPartitions",)),
+    "pattern:alerts.5": _alerts(without=("KeepfastDeadLettersNotPublished",)),
     "pattern:alerts.6": _alerts(rebalances_per_hour=2),
     "spring:lag.1": _alerts(kind="financial", lag_warning=500),
     "spring:lag.2": _alerts(kind="notification", lag_critical=6_000),
-    "spring:lag.3": _alerts(without=("HoldfastLag",)),
+    "spring:lag.3": _alerts(without=("KeepfastLag",)),
     "spring:lag.4": _alerts(letters_critical=11),
-    **dict.fromkeys(("standard:9.2.1", "fraud:consequences.4"), _alerts(without=("HoldfastDeadLetters",))),
+    **dict.fromkeys(("standard:9.2.1", "fraud:consequences.4"), _alerts(without=("KeepfastDeadLetters",))),
 }
 
 NEVER_BROKEN = {
@@ -234,9 +234,9 @@ def test_every_rule_that_is_looked_at_is_broken_here_or_said_to_be_safe() -> Non
 def test_alerts_are_known_by_the_names_that_monitoring_gives_them(tmp_path: Path) -> None:
     good = subject(tmp_path)
     written = {alert.name for alerts in alerts_of(good.settings).values() for alert in alerts}
-    said = {one.findings[0].reason for one in examine(good) if "`holdfast monitoring` writes" in one.findings[0].reason}
+    said = {one.findings[0].reason for one in examine(good) if "`keepfast monitoring` writes" in one.findings[0].reason}
     assert len(said) == 8
-    assert {reason.removeprefix("`holdfast monitoring` writes ").removesuffix(".") for reason in said} <= written
+    assert {reason.removeprefix("`keepfast monitoring` writes ").removesuffix(".") for reason in said} <= written
 
 
 BUILT = """\

@@ -1,4 +1,4 @@
-"""Every example service passes `holdfast check`: no MUST rule of any document is broken."""
+"""Every example service passes `keepfast check`: no MUST rule of any document is broken."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from holdfast import App
-from holdfast.audit import Subject, examine
-from holdfast.runner import KafkaConsumerRunner
+from keepfast import App
+from keepfast.audit import Subject, examine
+from keepfast.runner import KafkaConsumerRunner
 from tests.project.files import ROOT
 
 SERVICES = sorted(

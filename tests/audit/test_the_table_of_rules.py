@@ -8,9 +8,9 @@ from functools import cache
 
 import pytest
 
-from holdfast.audit import CLAUSES, Clause
-from holdfast.audit.clause import DOCUMENTS, Evidence, by, must
-from holdfast.cli.check import DOCUMENTS as CHOICES
+from keepfast.audit import CLAUSES, Clause
+from keepfast.audit.clause import DOCUMENTS, Evidence, by, must
+from keepfast.cli.check import DOCUMENTS as CHOICES
 from tests.project.files import ROOT, SOURCES
 
 COUNTED = {

@@ -1,4 +1,4 @@
-"""Breaking holdfast makes the tests fail that keep its rules: each break of `breaks`, made in a copy of the code."""
+"""Breaking keepfast makes the tests fail that keep its rules: each break of `breaks`, made in a copy of the code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit import evidence, evidence_around
-from holdfast.audit.clause import Evidence
+from keepfast.audit import evidence, evidence_around
+from keepfast.audit.clause import Evidence
 from tests.audit.breaks import BREAKS
 from tests.audit.one_break import Break
 from tests.project.files import ROOT, SOURCES

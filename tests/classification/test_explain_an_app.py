@@ -1,4 +1,4 @@
-"""`holdfast explain --app`: by the rules and settings of an app."""
+"""`keepfast explain --app`: by the rules and settings of an app."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import holdfast
+from tests.cli.command import keepfast
 
 APP = """
-from holdfast import App, RetryPolicy, Rule
+from keepfast import App, RetryPolicy, Rule
 
 class Busy(Exception): pass
 class Closed(ConnectionError): pass
@@ -39,12 +39,12 @@ TOML = """
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     (tmp_path / "shop_main.py").write_text(APP)
-    (tmp_path / "holdfast.toml").write_text(TOML)
+    (tmp_path / "keepfast.toml").write_text(TOML)
     return tmp_path
 
 
 def explain(shop: Path, *arguments: str) -> str:
-    done = holdfast("explain", *arguments, "--app", "shop_main:app", cwd=shop)
+    done = keepfast("explain", *arguments, "--app", "shop_main:app", cwd=shop)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -57,7 +57,7 @@ def as_json(shop: Path, asked: str, consumer: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("asked", "consumer", "kind", "code", "rule", "origin"),
     [
-        ("http:409", "charge", "retryable", "BUSY", "setting http:409", "holdfast.toml [consumer] rules"),
+        ("http:409", "charge", "retryable", "BUSY", "setting http:409", "keepfast.toml [consumer] rules"),
         ("shop_main.Busy", "charge", "retryable", "BUSY", "rule for shop_main.Busy", "code, consumer charge: rules"),
         ("shop_main.Busy", "refund", "non-retryable", "UNHANDLED_EXCEPTION", "unknown", ""),
         ("shop_main.Closed", "charge", "retryable", "NETWORK_ERROR", "network", ""),
@@ -67,7 +67,7 @@ def as_json(shop: Path, asked: str, consumer: str) -> dict[str, Any]:
             "discard",
             "CLOSED",
             "setting shop_main.Closed",
-            "holdfast.toml [consumers.refund] rules",
+            "keepfast.toml [consumers.refund] rules",
         ),
     ],
 )
@@ -106,17 +106,17 @@ def test_without_a_consumer_every_one_answers(shop: Path) -> None:
         "charge",
         "refund",
     ]
-    assert "setting http:409: retryable, outage\n  From holdfast.toml [consumer] rules." in explain(shop, "--list")
+    assert "setting http:409: retryable, outage\n  From keepfast.toml [consumer] rules." in explain(shop, "--list")
 
 
 def test_what_is_wrong_is_said(shop: Path) -> None:
-    wrong = holdfast("explain", "http:409", "--app", "shop_main:app", "--consumer", "chagre", cwd=shop)
+    wrong = keepfast("explain", "http:409", "--app", "shop_main:app", "--consumer", "chagre", cwd=shop)
     assert wrong.returncode == 2
     assert "no consumer named 'chagre'" in wrong.stderr
-    alone = holdfast("explain", "http:409", "--consumer", "charge", cwd=shop)
+    alone = keepfast("explain", "http:409", "--consumer", "charge", cwd=shop)
     assert alone.returncode == 2
     assert "--consumer needs the app" in alone.stderr
-    (shop / "holdfast.toml").write_text('[consumer.rules]\n"http:999" = "halt"\n"http:4" = "halt"')
-    broken = holdfast("explain", "http:409", "--app", "shop_main:app", cwd=shop)
+    (shop / "keepfast.toml").write_text('[consumer.rules]\n"http:999" = "halt"\n"http:4" = "halt"')
+    broken = keepfast("explain", "http:409", "--app", "shop_main:app", cwd=shop)
     assert broken.returncode == 2
     assert "2 problems" in broken.stderr

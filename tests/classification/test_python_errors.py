@@ -18,8 +18,8 @@ import pydantic
 import pytest
 import requests
 
-from holdfast.core import errors
-from holdfast.core.classification import Classification, classify, is_retryable_error
+from keepfast.core import errors
+from keepfast.core.classification import Classification, classify, is_retryable_error
 from tests.classification.errors import DOWN, caught, found, verdict
 
 INVALID_VALUE = ("non-retryable", "VALUE_INVALID", False)

@@ -6,9 +6,9 @@ import pytest
 import requests
 import sqlalchemy as sa
 
-from holdfast.core.classification import Rule, RuleBook, classify, parse_rule
-from holdfast.core.errors import ConfigError, DecodeError, Discard, HandlerTimeout, Reject
-from holdfast.core.sensitive import SensitiveData
+from keepfast.core.classification import Rule, RuleBook, classify, parse_rule
+from keepfast.core.errors import ConfigError, DecodeError, Discard, HandlerTimeout, Reject
+from keepfast.core.sensitive import SensitiveData
 from tests.classification.errors import caught
 from tests.classification.test_python_errors import http_error
 

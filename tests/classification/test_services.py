@@ -24,7 +24,7 @@ from botocore import UNSIGNED
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast.core import errors as ours
+from keepfast.core import errors as ours
 from tests.classification.errors import (
     DOWN,
     TIMED_OUT,

@@ -12,10 +12,10 @@ import kafka.errors
 import psycopg.errors
 import pytest
 
-from holdfast.core.classification import classify_key
-from holdfast.core.rules import CODES, RULES, Rule
-from holdfast.core.rules.plan import _names
-from holdfast.core.rules.reading import READERS
+from keepfast.core.classification import classify_key
+from keepfast.core.rules import CODES, RULES, Rule
+from keepfast.core.rules.plan import _names
+from keepfast.core.rules.reading import READERS
 
 CLASSES = sorted({key for rule in RULES for key in rule.keys if ":" not in key} | set(READERS))
 MADE_CODES = re.compile(r"(HTTP_\d{3}|GRPC_[A-Z_]+)")

@@ -1,4 +1,4 @@
-"""The command `holdfast` as a process of its own."""
+"""The command `keepfast` as a process of its own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from tests import warm
 
-HOLDFAST = [sys.executable, "-P", "-m", "holdfast"]
+KEEPFAST = [sys.executable, "-P", "-m", "keepfast"]
 DEADLINE_S = 60.0
 
 APP = """
-from holdfast import App
+from keepfast import App
 
 app = App("payments")
 
@@ -28,14 +28,14 @@ def charge(payment: dict) -> None:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without what would set holdfast or colours up."""
-    dropped = ("HOLDFAST_", "KAFKA_", "RETRY_", "MAX_RETR", "NO_COLOR", "FORCE_COLOR")
+    """Ours, without what would set keepfast or colours up."""
+    dropped = ("KEEPFAST_", "KAFKA_", "RETRY_", "MAX_RETR", "NO_COLOR", "FORCE_COLOR")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    # Somebody's `holdfast dev` that runs on this machine is not for a test to find.
-    return {**kept, "XDG_RUNTIME_DIR": str(Path(tempfile.gettempdir(), f"holdfast-test-{os.getpid()}")), **more}
+    # Somebody's `keepfast dev` that runs on this machine is not for a test to find.
+    return {**kept, "XDG_RUNTIME_DIR": str(Path(tempfile.gettempdir(), f"keepfast-test-{os.getpid()}")), **more}
 
 
-def holdfast(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def keepfast(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     return warm.run(arguments, cwd=cwd, env=environment(**variables), timeout_s=DEADLINE_S)
 
@@ -45,7 +45,7 @@ def running(*arguments: str, cwd: Path, said: Path, **variables: str) -> Iterato
     """Run it in the background; both its outputs go to the file `said`."""
     with said.open("ab") as output:
         process = subprocess.Popen(
-            [*HOLDFAST, *arguments], cwd=cwd, env=environment(**variables), stdout=output, stderr=output
+            [*KEEPFAST, *arguments], cwd=cwd, env=environment(**variables), stdout=output, stderr=output
         )
     with process:
         try:

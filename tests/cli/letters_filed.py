@@ -1,13 +1,13 @@
-"""Letters in a topic of a broker, for the tests of `holdfast dlq`."""
+"""Letters in a topic of a broker, for the tests of `keepfast dlq`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.core.policies import LetterFormat
-from holdfast.deadletter.letter import Letter
-from holdfast.deadletter.writing import write
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.policies import LetterFormat
+from keepfast.deadletter.letter import Letter
+from keepfast.deadletter.writing import write
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Sent
 
 

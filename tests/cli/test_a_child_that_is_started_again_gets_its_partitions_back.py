@@ -14,20 +14,20 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from holdfast.testing import ExistingBroker, KafkaBroker
-from holdfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing import ExistingBroker, KafkaBroker
+from keepfast.testing.pytest_plugin import TopicFactory
 from tests.cli.command import running, until
 
 PARTITIONS = 4
 GROUP = "till.charge"
-QUICK = {"HOLDFAST_CONSUMER_UNSAFE_TIMINGS": "true", "HOLDFAST_CONSUMER_HEARTBEAT_INTERVAL_MS": "1000"}
+QUICK = {"KEEPFAST_CONSUMER_UNSAFE_TIMINGS": "true", "KEEPFAST_CONSUMER_HEARTBEAT_INTERVAL_MS": "1000"}
 """A member hears of a rebalance with a heartbeat."""
 SESSION_S = 60
 """The default. A member without a lasting name would be missed for so long before others take over."""
 
 APP = """
 import os
-from holdfast import App, Context
+from keepfast import App, Context
 
 app = App("till")
 
@@ -98,7 +98,7 @@ def test_a_name_that_was_configured_is_kept_for_the_next_start(
     (tmp_path / "app.py").write_text(APP.replace("TOPIC", name))
     said = tmp_path / "said"
     environ = {"KAFKA_BROKERS": kafka.bootstrap, "KAFKA_CONSUMER_GROUP": name, **QUICK}
-    environ["HOLDFAST_CONSUMER_GROUP_INSTANCE_ID"] = "till"
+    environ["KEEPFAST_CONSUMER_GROUP_INSTANCE_ID"] = "till"
     with running("run", "app:app", "--processes", "2", cwd=tmp_path, said=said, **environ) as parent:
         until(lambda: len(members(kafka.bootstrap, name)) == 2, "both are members")
         parent.send_signal(signal.SIGTERM)

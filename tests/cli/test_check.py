@@ -1,11 +1,11 @@
-"""`holdfast check`: what people and CI get to see. The rules themselves are tested in tests/audit."""
+"""`keepfast check`: what people and CI get to see. The rules themselves are tested in tests/audit."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from tests.cli.command import APP, holdfast
+from tests.cli.command import APP, keepfast
 
 SERVED = {"HEALTH_CHECK_ENABLED": "true"}
 """The tests serve nothing unless they ask for it."""
@@ -14,7 +14,7 @@ SERVED = {"HEALTH_CHECK_ENABLED": "true"}
 def test_people_get_what_is_broken_and_what_to_do_and_ci_gets_a_code(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "README.md").write_text("# payments\n")
-    done = holdfast("check", "app:app", cwd=tmp_path)
+    done = keepfast("check", "app:app", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "FAILED     standard:5.1.4" in done.stdout
     assert "README does not name payments.charge." in done.stdout
@@ -28,7 +28,7 @@ def test_people_get_what_is_broken_and_what_to_do_and_ci_gets_a_code(tmp_path: P
     assert done.stdout.index("FAILED ") < done.stdout.index("warning    standard:9.3.3"), "what fails comes first"
     assert "`Overrules: " in done.stdout.splitlines()[-1], "how to go on"
     assert "\x1b" not in done.stdout
-    every = holdfast("check", "app:app", "--all", cwd=tmp_path).stdout
+    every = keepfast("check", "app:app", "--all", cwd=tmp_path).stdout
     assert ("overruled  " in every, "(decision 0007)" in every, "Also asked for" in every) == (True, True, False)
 
 
@@ -36,7 +36,7 @@ def test_programs_get_every_rule_with_its_findings(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "README.md").write_text("Group: payments.charge. Settings: KAFKA_BROKERS.")
-    done = holdfast("check", "app:app", "--only", "standard", "--project", "docs", "--json", cwd=tmp_path, **SERVED)
+    done = keepfast("check", "app:app", "--only", "standard", "--project", "docs", "--json", cwd=tmp_path, **SERVED)
     assert done.returncode == 0, done.stdout
     told = json.loads(done.stdout)
     rules = {one["id"]: one for one in told["rules"]}
@@ -63,14 +63,14 @@ def test_programs_get_every_rule_with_its_findings(tmp_path: Path) -> None:
 
 def test_settings_that_are_refused_and_rules_that_do_not_exist_are_code_2(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    done = holdfast("check", "app:app", cwd=tmp_path, HOLDFAST_CONSUMER_SESSION_TIMEOUT_MS="5000")
+    done = keepfast("check", "app:app", cwd=tmp_path, KEEPFAST_CONSUMER_SESSION_TIMEOUT_MS="5000")
     assert (done.returncode, "session_timeout_ms" in done.stderr) == (2, True), done.stderr
-    done = holdfast("check", "app:app", "--ignore", "standard:99", cwd=tmp_path)
+    done = keepfast("check", "app:app", "--ignore", "standard:99", cwd=tmp_path)
     assert (done.returncode, "There is no rule 'standard:99'" in done.stderr) == (2, True), done.stderr
 
 
 def test_the_rules_can_be_listed_without_an_app(tmp_path: Path) -> None:
-    done = holdfast("check", "--list", "--only", "loop", cwd=tmp_path)
+    done = keepfast("check", "--list", "--only", "loop", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].split(maxsplit=2)[:2] == ["loop:1", "must"]
-    assert holdfast("check", cwd=tmp_path).returncode == 2
+    assert keepfast("check", cwd=tmp_path).returncode == 2

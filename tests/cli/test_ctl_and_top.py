@@ -1,4 +1,4 @@
-"""`holdfast ctl` and `holdfast top` against an app that runs, and against nothing."""
+"""`keepfast ctl` and `keepfast top` against an app that runs, and against nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import main
-from holdfast.cli.live_view import view_lines
-from holdfast.observe.shapes import (
+from keepfast.cli import main
+from keepfast.cli.live_view import view_lines
+from keepfast.observe.shapes import (
     AppState,
     ConsumerCounts,
     ConsumerState,
@@ -21,16 +21,16 @@ from holdfast.observe.shapes import (
     PartitionState,
     StuckHandler,
 )
-from holdfast.testing import KafkaBroker
-from holdfast.testing.loopback import free_ports
-from holdfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing import KafkaBroker
+from keepfast.testing.loopback import free_ports
+from keepfast.testing.pytest_plugin import TopicFactory
 from tests.scenarios.inside import Client, Inside, app_for, until
 from tests.scenarios.served import web_of
 
 
-def holdfast(*words: str, url: str = "", token: str = "") -> Result:
+def keepfast(*words: str, url: str = "", token: str = "") -> Result:
     more = ["--url", url] if url else []
-    return CliRunner().invoke(main, [*words, *more], env={"HOLDFAST_CONTROL_TOKEN": token or None})
+    return CliRunner().invoke(main, [*words, *more], env={"KEEPFAST_CONTROL_TOKEN": token or None})
 
 
 def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBroker, topic: TopicFactory) -> None:
@@ -46,38 +46,38 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
         Client(kafka).produce(name, [b"1"])
         until(lambda: running.loop.in_flight, 20, "a record is in hand")
 
-        state = json.loads(holdfast("ctl", "state", "--json", url=web.url).stdout)
+        state = json.loads(keepfast("ctl", "state", "--json", url=web.url).stdout)
         assert list(state["consumers"]) == ["charge"]
-        shown = holdfast("ctl", "state", "charge", url=web.url)
+        shown = keepfast("ctl", "state", "charge", url=web.url)
         assert shown.exit_code == 0, shown.output
         lane = shown.stdout.splitlines()[-1].split()
         assert lane[:2] == ["charge", name]
         assert lane[-1] == "running"
-        top = holdfast("top", "--once", "--every", "0.3", url=web.url)
+        top = keepfast("top", "--once", "--every", "0.3", url=web.url)
         assert top.exit_code == 0, top.output
         assert {"REC/S", "BREAKER", "POSITION", "ATTEMPT"} <= set(top.stdout.split())
         assert "closed" in top.stdout
         assert "watching" in top.stdout
-        json.loads(holdfast("top", "--once", "--json", url=web.url).stdout)
+        json.loads(keepfast("top", "--once", "--json", url=web.url).stdout)
 
         for token, code, words in (("", 2, "missing or wrong"), ("no", 2, "missing or wrong")):
-            refused = holdfast("ctl", "pause", "charge", url=web.url, token=token)
+            refused = keepfast("ctl", "pause", "charge", url=web.url, token=token)
             assert (refused.exit_code, words in refused.output) == (code, True), refused.output
-        paused = holdfast("ctl", "pause", "charge", url=web.url, token="t")
+        paused = keepfast("ctl", "pause", "charge", url=web.url, token="t")
         assert (paused.exit_code, paused.stdout) == (0, "Paused: what runs finishes its record.\n")
         assert "operator" in running.loop.holds
         view = ("top", "--once", "--every", "0.2")
-        until(lambda: "operator" in holdfast(*view, url=web.url).stdout, 10, "the view shows the pause")
-        assert holdfast("ctl", "resume", "charge", url=web.url, token="t").stdout == "Resumed.\n"
-        one = holdfast("ctl", "pause", "charge", "--topic", name, "--partition", "1", "--json", url=web.url, token="t")
+        until(lambda: "operator" in keepfast(*view, url=web.url).stdout, 10, "the view shows the pause")
+        assert keepfast("ctl", "resume", "charge", url=web.url, token="t").stdout == "Resumed.\n"
+        one = keepfast("ctl", "pause", "charge", "--topic", name, "--partition", "1", "--json", url=web.url, token="t")
         assert json.loads(one.stdout)["changed"] == 1
-        released = holdfast("ctl", "release", "charge", url=web.url, token="t")
+        released = keepfast("ctl", "release", "charge", url=web.url, token="t")
         assert released.stdout == "There is no hold named storm now.\n"
-        level = holdfast("ctl", "log-level", "info", url=web.url, token="t")
+        level = keepfast("ctl", "log-level", "info", url=web.url, token="t")
         assert level.stdout == "The log level is info until the process ends.\n"
-        unknown = holdfast("ctl", "pause", "charg", url=web.url, token="t")
+        unknown = keepfast("ctl", "pause", "charg", url=web.url, token="t")
         assert (unknown.exit_code, "there is charge" in unknown.output) == (1, True)
-        health = holdfast("ctl", "health", url=web.url)
+        health = keepfast("ctl", "health", url=web.url)
         assert (health.exit_code, health.stdout.startswith("ok: live, ready, started")) == (0, True), health.output
         gate.set()
 
@@ -85,7 +85,7 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
 @pytest.mark.parametrize("command", [("ctl", "state"), ("top",)])
 def test_where_nobody_answers_that_is_said_with_what_to_do(command: tuple[str, ...]) -> None:
     [port] = free_ports(1)
-    done = holdfast(*command, url=f"http://127.0.0.1:{port}")
+    done = keepfast(*command, url=f"http://127.0.0.1:{port}")
     assert done.exit_code == 3
     assert "No app answers at" in done.output
     assert "HEALTH_CHECK_PORT" in done.output
@@ -114,7 +114,7 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
     before = AppState(
         app="shop",
         version="1",
-        holdfast="0",
+        keepfast="0",
         pid=7,
         uptime_s=3700,
         phase="running",
@@ -123,7 +123,7 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
     )
     now = msgspec.structs.replace(before, counts={"charge": ConsumerCounts(processed=150, buried=3)})
     text = [click.unstyle(line) for line in view_lines(now, before, elapsed_s=2.0)]
-    assert text[0] == "shop 1, running for 1 h 1 min, pid 7, holdfast 0"
+    assert text[0] == "shop 1, running for 1 h 1 min, pid 7, keepfast 0"
     assert " ".join(text[3].split()) == "charge running 30 435 2,900 25.0 0.0 0.0 breaker 1 min 15 s 3 0 0 0 open -"
     assert [line for line in text if "\x1b" in line] == []
     assert any("nobody" in line for line in text)

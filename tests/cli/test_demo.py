@@ -1,4 +1,4 @@
-"""`holdfast demo`, from end to end: on the embedded broker; once on a real one."""
+"""`keepfast demo`, from end to end: on the embedded broker; once on a real one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import HOLDFAST, environment, running, until
+from tests.cli.command import KEEPFAST, environment, running, until
 
 LOSING_SHOP = Path(__file__).parents[1] / "testing" / "losing_shop.py"
 DEADLINE_S = 100.0
@@ -20,10 +20,10 @@ DEADLINE_S = 100.0
 
 def demo(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*HOLDFAST, "demo", *arguments],
+        [*KEEPFAST, "demo", *arguments],
         cwd=cwd,
         # What a user has set for apps of their own is not for the demo.
-        env=environment(KAFKA_BROKERS="127.0.0.1:1", HOLDFAST_CONSUMER_ORDER="none", MAX_RETRIES="nonsense"),
+        env=environment(KAFKA_BROKERS="127.0.0.1:1", KEEPFAST_CONSUMER_ORDER="none", MAX_RETRIES="nonsense"),
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -57,7 +57,7 @@ def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, record
         "Why orders are in shop.order.dlq:",
         "ValueError: invalid literal",
         "release 1.0 drained (exit code 0)",
-        "holdfast dlq replay shop.order.dlq --fingerprint",
+        "keepfast dlq replay shop.order.dlq --fingerprint",
         f"Replayed {account['replayed']} records; all are confirmed.",
         "The account, read from the topics by another process:",
         f"lost 0: all {records:,} orders are accounted for",
@@ -68,9 +68,9 @@ def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, record
 
 
 def test_it_shows_everything_and_loses_nothing(tmp_path: Path) -> None:
-    (tmp_path / "holdfast.toml").write_text('[consumers.mine]\nconsumer.topics = ["of.my.own"]\n')
+    (tmp_path / "keepfast.toml").write_text('[consumers.mine]\nconsumer.topics = ["of.my.own"]\n')
     assert_it_shows_everything(demo("--json", "--records", "2000", "--seed", "11", cwd=tmp_path), records=2000)
-    assert [path.name for path in tmp_path.iterdir()] == ["holdfast.toml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["keepfast.toml"]
 
 
 @pytest.mark.long
@@ -84,9 +84,9 @@ def test_an_engine_that_loses_a_record_is_found_out_and_it_stays_up_to_be_looked
     with running("demo", "--stay", "--calm", "--records", "200", "--shop", shop, cwd=tmp_path, said=said) as process:
         until(lambda: "until Ctrl-C" in said.read_text(), "all is told, and it stays up", deadline_s=DEADLINE_S)
         assert "lost 1: this must not happen" in said.read_text()
-        command = next(line for line in said.read_text().splitlines() if "holdfast dlq list" in line).split()
+        command = next(line for line in said.read_text().splitlines() if "keepfast dlq list" in line).split()
         listed = subprocess.run(
-            [*HOLDFAST, *command[1:]], capture_output=True, text=True, timeout=60, check=True, env=environment()
+            [*KEEPFAST, *command[1:]], capture_output=True, text=True, timeout=60, check=True, env=environment()
         )
         assert "shop.order.dlq: " in listed.stdout
         process.send_signal(signal.SIGINT)

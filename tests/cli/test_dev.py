@@ -1,4 +1,4 @@
-"""`holdfast dev`: an app of one's own on a broker that is made for it, found by commands in another terminal."""
+"""`keepfast dev`: an app of one's own on a broker that is made for it, found by commands in another terminal."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import announced
-from holdfast.cli.announced import DevBroker
-from holdfast.cli.dev import last_words
-from holdfast.cli.where import connection_for
-from holdfast.core.errors import ConfigError
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
-from tests.cli.command import holdfast, running, until
+from keepfast.cli import announced
+from keepfast.cli.announced import DevBroker
+from keepfast.cli.dev import last_words
+from keepfast.cli.where import connection_for
+from keepfast.core.errors import ConfigError
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
+from tests.cli.command import keepfast, running, until
 
 APP = """
-from holdfast import App, Reject, RetryPolicy, RetryTopics
+from keepfast import App, Reject, RetryPolicy, RetryTopics
 
 app = App("payments")
 
@@ -52,13 +52,13 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
     here = {"XDG_RUNTIME_DIR": str(tmp_path)}
 
     def send(amount: int) -> None:
-        done = holdfast("send", "orders.payment.v1", f'{{"amount": {amount}}}', cwd=tmp_path, **here)
+        done = keepfast("send", "orders.payment.v1", f'{{"amount": {amount}}}', cwd=tmp_path, **here)
         assert done.returncode == 0, done.stderr
-        assert "On the broker of `holdfast dev app:app`" in done.stderr
+        assert "On the broker of `keepfast dev app:app`" in done.stderr
 
     with running("dev", "app:app", cwd=tmp_path, said=said, **here) as process:
         until(
-            lambda: "Feed it from another terminal: holdfast send orders.payment.v1 '{" in said.read_text(), "the start"
+            lambda: "Feed it from another terminal: keepfast send orders.payment.v1 '{" in said.read_text(), "the start"
         )
         for amount in (1, -1, 0):
             send(amount)
@@ -70,14 +70,14 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
         (tmp_path / "app.py").write_text(APP.replace("version one", "version two"))
         until(lambda: "charged 2 in version two" in said.read_text(), "what was sent meanwhile")
         until(lambda: said.read_text().count('"buried"') == 2, "both letters, one by the retry topic")
-        listed = holdfast("dlq", "list", "orders.payment.dlq", cwd=tmp_path, **here)
+        listed = keepfast("dlq", "list", "orders.payment.dlq", cwd=tmp_path, **here)
         assert (listed.returncode, "2 letters" in listed.stdout) == (0, True), listed.stderr
-        behind = holdfast("lag", "payments.charge", "--for", "0", cwd=tmp_path, **here)
+        behind = keepfast("lag", "payments.charge", "--for", "0", cwd=tmp_path, **here)
         assert (behind.returncode, "orders.payment.v1" in behind.stdout) == (0, True), "its broker lists no groups"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
     assert "charged 1 in version two" not in said.read_text(), "what was committed is not repeated"
-    assert list((tmp_path / "holdfast").iterdir()) == []
+    assert list((tmp_path / "keepfast").iterdir()) == []
     assert "Traceback" not in said.read_text()
 
 
@@ -87,10 +87,10 @@ def test_topics_are_made_on_a_real_broker(kafka: TopicAdmin, topic: TopicFactory
     (tmp_path / "app.py").write_text(APP.replace("orders.payment.v1", f"{stem}.payment.v1"))
     said = tmp_path / "said"
     elsewhere = {
-        "HOLDFAST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
-        "HOLDFAST_KAFKA_SASL_MECHANISM": "PLAIN",
-        "HOLDFAST_KAFKA_SASL_USERNAME": "app",
-        "HOLDFAST_KAFKA_SASL_PASSWORD": "secret",
+        "KEEPFAST_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "KEEPFAST_KAFKA_SASL_MECHANISM": "PLAIN",
+        "KEEPFAST_KAFKA_SASL_USERNAME": "app",
+        "KEEPFAST_KAFKA_SASL_PASSWORD": "secret",
         "KAFKA_BROKERS": "kafka.example:9092",
     }
     arguments = ("run", "app:app", "--dev-at", kafka.bootstrap, "--dev-partitions", "3")
@@ -119,14 +119,14 @@ def test_what_cannot_be_run_is_said_before_a_broker_starts(
     tmp_path: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     (tmp_path / "app.py").write_text(APP)
-    done = holdfast("dev", *arguments, cwd=tmp_path)
+    done = keepfast("dev", *arguments, cwd=tmp_path)
     assert (done.returncode, sentence in done.stderr, "broker," in done.stderr) == (2, True, False), done.stderr
 
 
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of a user whom nothing is told."""
-    for name in ("HOLDFAST_KAFKA_BROKERS", "KAFKA_BROKERS"):
+    for name in ("KEEPFAST_KAFKA_BROKERS", "KAFKA_BROKERS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     project = tmp_path / "project"
@@ -148,7 +148,7 @@ def chosen(target: str | None = None, brokers: str | None = None) -> tuple[str, 
 def test_the_broker_of_this_folder_goes_before_files_but_not_before_the_environment(
     nowhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (nowhere / ".env").write_text("KAFKA_BROKERS=file:1\nHOLDFAST_KAFKA_SECURITY_PROTOCOL=SSL\n")
+    (nowhere / ".env").write_text("KAFKA_BROKERS=file:1\nKEEPFAST_KAFKA_SECURITY_PROTOCOL=SSL\n")
     assert chosen() == ("file:1",)
     with dev("here:1", nowhere):
         connection, _ = connection_for(None, None)
@@ -176,7 +176,7 @@ def test_of_several_one_must_be_chosen(nowhere: Path) -> None:
         with pytest.raises(ConfigError, match=r"Several brokers .* --brokers"):
             chosen()
         (nowhere / "b.py").write_text(
-            'from holdfast import App\napp = App("b")\n@app.consumer("t")\ndef f(x: dict): ...\n'
+            'from keepfast import App\napp = App("b")\n@app.consumer("t")\ndef f(x: dict): ...\n'
         )
         assert chosen("b:app") == ("second:1",)
 

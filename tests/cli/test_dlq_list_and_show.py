@@ -1,4 +1,4 @@
-"""`holdfast dlq list` and `show`: why records died, without their payload unless it is asked for."""
+"""`keepfast dlq list` and `show`: why records died, without their payload unless it is asked for."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.deadletter.fingerprint import fingerprint
-from holdfast.testing.loopback import free_ports
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
-from tests.cli.command import HOLDFAST, environment, holdfast
+from keepfast.deadletter.fingerprint import fingerprint
+from keepfast.testing.loopback import free_ports
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
+from tests.cli.command import KEEPFAST, environment, keepfast
 from tests.cli.letters_filed import file_letters
 from tests.deadletter.letters import letter
 
@@ -22,7 +22,7 @@ SECRET = "4111-1111-1111-1111"
 TIMEOUT = fingerprint("TimeoutError", "gateway")
 
 APP = """
-from holdfast import App
+from keepfast import App
 
 app = App("shop")
 
@@ -72,7 +72,7 @@ def letters(kafka: TopicAdmin, topic: TopicFactory) -> str:
 
 
 def test_causes_are_listed_the_most_frequent_first(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
-    done = holdfast("dlq", "list", letters, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    done = keepfast("dlq", "list", letters, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert done.returncode == 0, done.stderr
     title, columns, first, second = done.stdout.splitlines()
     assert title == f"{letters}: 6 letters, 2 causes"
@@ -87,13 +87,13 @@ def test_causes_are_listed_the_most_frequent_first(kafka: TopicAdmin, letters: s
         "gateway",
     ]
     assert second.split()[:4] == ["2", "ab" * 6, "ValueError", "SCHEMA_INVALID"]
-    assert f"holdfast dlq show {letters} " in done.stderr
+    assert f"keepfast dlq show {letters} " in done.stderr
     assert SECRET not in done.stdout
     assert "\x1b" not in done.stdout
 
 
 def test_causes_as_json(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
-    done = holdfast("dlq", "list", letters, "--json", "--brokers", kafka.bootstrap, cwd=tmp_path)
+    done = keepfast("dlq", "list", letters, "--json", "--brokers", kafka.bootstrap, cwd=tmp_path)
     told = json.loads(done.stdout)
     assert (told["topic"], told["letters"], len(told["causes"])) == (letters, 6, 2)
     assert told["causes"][0]["codes"] == {"RETRIES_EXHAUSTED": 4}
@@ -121,7 +121,7 @@ def test_causes_as_json(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None
 def test_letters_are_listed_and_chosen(
     kafka: TopicAdmin, letters: str, tmp_path: Path, filters: list[str], count: int
 ) -> None:
-    done = holdfast(
+    done = keepfast(
         "dlq", "list", letters, "--letters", "--json", *filters, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap
     )
     assert done.returncode == 0, done.stderr
@@ -130,7 +130,7 @@ def test_letters_are_listed_and_chosen(
 
 
 def test_letters_as_a_table_and_no_more_than_the_limit(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
-    done = holdfast("dlq", "list", letters, "--letters", "--limit", "5", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    done = keepfast("dlq", "list", letters, "--letters", "--limit", "5", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert len(done.stdout.splitlines()) == 6
     assert "there are more" in done.stderr
     assert "orders.payment.v1 0:2" in done.stdout
@@ -139,20 +139,20 @@ def test_letters_as_a_table_and_no_more_than_the_limit(kafka: TopicAdmin, letter
 
 def test_an_app_knows_its_topics(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP.format(topic=letters.removesuffix(".dlq")))
-    done = holdfast("dlq", "list", "--app", "app:app", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    done = keepfast("dlq", "list", "--app", "app:app", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert done.stdout.startswith(f"{letters}: 6 letters"), done.stderr
 
 
 def test_where_nothing_is_dead_it_says_so(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
     name = topic()
-    done = holdfast("dlq", "list", name, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    done = keepfast("dlq", "list", name, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert (done.returncode, done.stdout) == (0, f"Nothing is dead in {name}.\n")
-    done = holdfast("dlq", "list", name, "--code", "X", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    done = keepfast("dlq", "list", name, "--code", "X", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert (done.returncode, "No letter" in done.stdout) == (0, True)
 
 
 def test_a_letter_is_shown_masked(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
-    done = holdfast("dlq", "show", letters, "0:2", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    done = keepfast("dlq", "show", letters, "0:2", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert done.returncode == 0, done.stderr
     said = done.stdout
     assert SECRET not in said
@@ -171,7 +171,7 @@ def test_a_letter_is_shown_masked(kafka: TopicAdmin, letters: str, tmp_path: Pat
 
 
 def test_a_letter_is_revealed_if_asked_for_and_still_escaped(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
-    done = holdfast("dlq", "show", letters, "0:2", "--reveal", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    done = keepfast("dlq", "show", letters, "0:2", "--reveal", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert f'{{"card": "{SECRET}", "amount": 5}}' in done.stdout
     assert f"trace: {SECRET}" in done.stdout
     assert f"key-{SECRET}" in done.stdout
@@ -181,24 +181,24 @@ def test_a_letter_is_revealed_if_asked_for_and_still_escaped(kafka: TopicAdmin, 
 
 def test_a_letter_as_json_holds_bytes_only_if_revealed(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
     show = ("dlq", "show", letters, "0:2", "--json")
-    masked = holdfast(*show, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    masked = keepfast(*show, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert SECRET not in masked.stdout
     assert json.loads(masked.stdout)["value_shape"] == {"card": "<text of 19>", "amount": "<number>"}
-    revealed = json.loads(holdfast(*show, "--reveal", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap).stdout)
+    revealed = json.loads(keepfast(*show, "--reveal", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap).stdout)
     assert b64decode(revealed["value"]) == json.dumps({"card": SECRET, "amount": 5}).encode()
     assert revealed["headers"][1] == [f"name {SECRET}", None]
 
 
 def test_what_a_newcomer_gets_wrong_is_one_sentence(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
     def said(*arguments: str, **environ: str) -> tuple[int, str]:
-        done = holdfast("dlq", *arguments, cwd=tmp_path, **{"KAFKA_BROKERS": kafka.bootstrap, **environ})
+        done = keepfast("dlq", *arguments, cwd=tmp_path, **{"KAFKA_BROKERS": kafka.bootstrap, **environ})
         assert "Traceback" not in done.stderr
         return done.returncode, done.stderr
 
     [port] = free_ports(1)
     for arguments, code, words in (
         (("list",), 2, "Which topic?"),
-        (("list", "no.such.topic"), 3, "There is no topic no.such.topic. `holdfast dlq list --app"),
+        (("list", "no.such.topic"), 3, "There is no topic no.such.topic. `keepfast dlq list --app"),
         (("list", f"{letters}x"), 3, f"There is no topic {letters}x. Did you mean {letters}? "),
         (("list", letters, "--brokers", f"127.0.0.1:{port}"), 3, "Check the address"),
         (("list", letters, "--brokers", ","), 2, "--brokers is empty"),
@@ -211,17 +211,17 @@ def test_what_a_newcomer_gets_wrong_is_one_sentence(kafka: TopicAdmin, letters: 
     ):
         came, text = said(*arguments)
         assert (came, words in text) == (code, True), (arguments, text)
-    (tmp_path / "holdfast.toml").write_text('[consumers.charge]\ngroup = "g"\n')
+    (tmp_path / "keepfast.toml").write_text('[consumers.charge]\ngroup = "g"\n')
     assert said("list", letters)[0] == 2
     assert "--app" in said("list", letters)[1]
-    (tmp_path / "holdfast.toml").unlink()
-    assert said("list", letters, HOLDFAST_CONSUMERS_CHARGE_GROUP="g")[0] == 0
+    (tmp_path / "keepfast.toml").unlink()
+    assert said("list", letters, KEEPFAST_CONSUMERS_CHARGE_GROUP="g")[0] == 0
 
 
 def test_a_reader_that_has_seen_enough_gets_no_complaint(kafka: TopicAdmin, letters: str, tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    command = [*HOLDFAST, "dlq", "list", letters, "--letters"]
+    command = [*KEEPFAST, "dlq", "list", letters, "--letters"]
     try:
         done = subprocess.run(
             command,

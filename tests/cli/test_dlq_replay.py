@@ -1,4 +1,4 @@
-"""`holdfast dlq replay`: what was asked for and nothing else, and never a success that is none."""
+"""`keepfast dlq replay`: what was asked for and nothing else, and never a success that is none."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Reject, RetryTopics
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
-from tests.cli.command import HOLDFAST, environment, holdfast, running, until
+from keepfast import Context, Reject, RetryTopics
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
+from tests.cli.command import KEEPFAST, environment, keepfast, running, until
 from tests.cli.letters_filed import file_letters
 from tests.deadletter.letters import letter
 from tests.scenarios.inside import Client, Inside, app_for
@@ -47,7 +47,7 @@ class Place:
         )
 
     def replay(self, *arguments: str, topic: str | None = None) -> subprocess.CompletedProcess[str]:
-        return holdfast("dlq", "replay", topic or self.dlq, *arguments, cwd=self.folder, **self.environ)
+        return keepfast("dlq", "replay", topic or self.dlq, *arguments, cwd=self.folder, **self.environ)
 
     @property
     def environ(self) -> dict[str, str]:
@@ -76,7 +76,7 @@ def test_all_letters_go_back_to_where_they_came_from(place: Place) -> None:
         number = int(message.value())
         assert (message.partition(), message.key()) == (number % 2, b"k%d" % number)
         identity = f"payments.charge/{place.source}/{number % 2}/{number}".encode()
-        assert message.headers() == [("holdfast-replay-count", b"1"), ("holdfast-letter-id", identity)]
+        assert message.headers() == [("keepfast-replay-count", b"1"), ("keepfast-letter-id", identity)]
     assert place.sent(place.dlq) == COUNT, "the letters stay as they are"
 
 
@@ -144,7 +144,7 @@ def test_on_a_terminal_it_asks(place: Place, answer: bytes, code: int, sent: int
     place.file()
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*HOLDFAST, "dlq", "replay", place.dlq, "--all"],
+        [*KEEPFAST, "dlq", "replay", place.dlq, "--all"],
         cwd=place.folder,
         env=environment(**place.environ),
         stdin=theirs,
@@ -165,11 +165,11 @@ def test_nothing_to_replay_is_no_failure_but_nothing_but_exclusions_is(place: Pl
     assert (done.returncode, "nothing to replay" in done.stdout) == (0, True)
     place.file(replay_count=3)
     done = place.replay("--code", "NO_SUCH", "--yes")
-    assert (done.returncode, "codes: holdfast dlq list" in done.stderr) == (0, True)
+    assert (done.returncode, "codes: keepfast dlq list" in done.stderr) == (0, True)
     done = place.replay("--all", "--yes")
     assert (done.returncode, "10 left out" in done.stdout, place.sent()) == (1, True, 0)
     assert place.replay("--all", "--yes", "--max-replays", "4").returncode == 0
-    assert ("holdfast-replay-count", b"4") in place.client.read(place.source, COUNT, partitions=2)[0].headers()
+    assert ("keepfast-replay-count", b"4") in place.client.read(place.source, COUNT, partitions=2)[0].headers()
 
 
 def test_a_record_that_the_topic_refuses_is_told_and_the_rest_goes_through(place: Place, topic: TopicFactory) -> None:
@@ -201,9 +201,9 @@ def test_ctrl_c_ends_it_in_order_and_the_printed_command_does_the_rest(place: Pl
     assert 5 <= sent < 200
     assert f"Stopped: {sent} of 200 records are confirmed." in text
     place.file(3, start=1_000)  # what comes later does not join
-    command = next(line.strip() for line in text.splitlines() if line.strip().startswith("holdfast dlq replay"))
+    command = next(line.strip() for line in text.splitlines() if line.strip().startswith("keepfast dlq replay"))
     words = shlex.split(command.replace("--rate 20/s", ""))
-    done = holdfast(*words[1:], "--yes", cwd=place.folder, **place.environ)
+    done = keepfast(*words[1:], "--yes", cwd=place.folder, **place.environ)
     assert done.returncode == 0, done.stderr
     assert place.values() == list(range(200)), "each just once"
 
@@ -227,11 +227,11 @@ def test_a_replayed_record_that_dies_again_is_buried_once_more_with_its_count(
             until_in(lambda end=round_: client.committed("scenario.work", name)[0] == end, 20, "it is buried")  # type: ignore[misc]
             last = ("--offsets", f"0:{round_ - 1}")
             healthy = round_ == 3
-            result = holdfast(*replay, *last, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+            result = keepfast(*replay, *last, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
             assert result.returncode == 0, result.stderr
         until_in(lambda: done == [b"one"], 20, "it is processed at last")
     found = client.read(name, 4)
-    assert [dict(message.headers() or []).get("holdfast-replay-count") for message in found] == [None, b"1", b"2", b"3"]
+    assert [dict(message.headers() or []).get("keepfast-replay-count") for message in found] == [None, b"1", b"2", b"3"]
     assert all(len(message.headers() or []) in (0, 2) for message in found), "nothing piles up"
 
 
@@ -269,11 +269,11 @@ def test_a_replay_to_the_group_reaches_that_group_alone(kafka: TopicAdmin, topic
     replay = ("dlq", "replay", f"{name}.dlq", "--yes", "--to", "group")
     with Inside(app):
         until_in(lambda: client.edges(f"{name}.dlq", 0)[1] == 2, 30, "both groups have written their letter")
-        refused = holdfast(*replay, "--all", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+        refused = keepfast(*replay, "--all", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
         assert refused.returncode == 2, refused.stderr
         assert f"group scenario.other has no retry topics of {name}" in refused.stderr
         healthy = True
-        result = holdfast(*replay, "--group", "scenario.work", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+        result = keepfast(*replay, "--group", "scenario.work", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
         assert result.returncode == 0, result.stderr
         assert f"1 to {name}.scenario.work.retry.1s, which only their group reads" in result.stdout
         until_in(lambda: done == [(b"one", 0)], 30, "it is processed, as the record that it was")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.broker import KafkaBroker
-from tests.cli.command import holdfast, running, until
+from keepfast.testing.broker import KafkaBroker
+from tests.cli.command import keepfast, running, until
 from tests.cli.letters_filed import file_letters
 from tests.deadletter.letters import letter
 from tests.scenarios.inside import Client
@@ -34,9 +34,9 @@ def test_a_broker_that_goes_away_does_not_read_as_success_and_loses_nothing(tmp_
                 broker.resume()
         text = said.read_text()
         assert "Not everything was replayed" in text
-        command = next(line.strip() for line in text.splitlines() if line.strip().startswith("holdfast dlq replay"))
+        command = next(line.strip() for line in text.splitlines() if line.strip().startswith("keepfast dlq replay"))
         words = shlex.split(command.replace("--rate 20/s", ""))[1:]
-        done = holdfast(*words, "--yes", cwd=tmp_path, KAFKA_BROKERS=broker.bootstrap)
+        done = keepfast(*words, "--yes", cwd=tmp_path, KAFKA_BROKERS=broker.bootstrap)
         assert done.returncode == 0, done.stderr
         found = {int(message.value()) for message in client.read(source, client.edges(source)[1])}
         assert found == set(range(count))

@@ -1,4 +1,4 @@
-"""`holdfast doctor` finds what an app would stumble over, and says what to do."""
+"""`keepfast doctor` finds what an app would stumble over, and says what to do."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
     ResourceType,
 )
 
-from holdfast import App
-from holdfast.cli.doctor_environment import client_finding, python_finding, settings_findings, state_finding
-from holdfast.cli.doctor_findings import Finding, exit_code, summary
-from holdfast.cli.doctor_topics import Seen, findings
-from holdfast.core.errors import Fault, SourceError
-from holdfast.kafka.probe import GroupFacts, Held, TopicProbe
-from holdfast.settings import Settings
-from holdfast.testing import EmbeddedBroker, KafkaBroker
-from holdfast.testing.loopback import free_ports
-from tests.cli.command import holdfast
+from keepfast import App
+from keepfast.cli.doctor_environment import client_finding, python_finding, settings_findings, state_finding
+from keepfast.cli.doctor_findings import Finding, exit_code, summary
+from keepfast.cli.doctor_topics import Seen, findings
+from keepfast.core.errors import Fault, SourceError
+from keepfast.kafka.probe import GroupFacts, Held, TopicProbe
+from keepfast.settings import Settings
+from keepfast.testing import EmbeddedBroker, KafkaBroker
+from keepfast.testing.loopback import free_ports
+from tests.cli.command import keepfast
 
 APP = """
-from holdfast import App, RetryTopics
+from keepfast import App, RetryTopics
 
 app = App("payments")
 
@@ -48,7 +48,7 @@ REFUSED = SourceError("not for you", fault=Fault.REFUSED)
 
 
 def asked(*arguments: str, cwd: Path, **variables: str) -> tuple[int, list[dict[str, str]]]:
-    done = holdfast("doctor", *arguments, "--json", cwd=cwd, **variables)
+    done = keepfast("doctor", *arguments, "--json", cwd=cwd, **variables)
     assert "Traceback" not in done.stderr
     told = json.loads(done.stdout)
     assert told["exit_code"] == done.returncode
@@ -89,10 +89,10 @@ def allow(broker: KafkaBroker, kind: ResourceType, name: str, operation: AclOper
 def login(broker: KafkaBroker, password: str = "secret") -> dict[str, str]:
     return {
         "KAFKA_BROKERS": broker.bootstrap_sasl,
-        "HOLDFAST_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
-        "HOLDFAST_KAFKA_SASL_MECHANISM": "PLAIN",
-        "HOLDFAST_KAFKA_SASL_USERNAME": "app",
-        "HOLDFAST_KAFKA_SASL_PASSWORD": password,
+        "KEEPFAST_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+        "KEEPFAST_KAFKA_SASL_MECHANISM": "PLAIN",
+        "KEEPFAST_KAFKA_SASL_USERNAME": "app",
+        "KEEPFAST_KAFKA_SASL_PASSWORD": password,
     }
 
 
@@ -147,7 +147,7 @@ def test_brokers_that_do_not_answer_are_told_each_within_bounds(tmp_path: Path) 
     refused, unresolved = texts(found, "problem")
     assert code == 3
     assert f"127.0.0.1:{port} cannot be connected to" in refused
-    assert "holdfast dev" in refused
+    assert "keepfast dev" in refused
     assert "no-such-host.invalid:9092 cannot be resolved" in unresolved
 
 
@@ -166,7 +166,7 @@ def test_the_embedded_broker_is_looked_at_as_far_as_it_can_tell(tmp_path: Path) 
 
 def test_all_problems_of_settings_and_of_the_app_are_told_with_code_2(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    wrong = {"HOLDFAST_SHUTDOWN_TIMEOUT_S": "soon", "HOLDFAST_LOG_LEVEL": "loud"}
+    wrong = {"KEEPFAST_SHUTDOWN_TIMEOUT_S": "soon", "KEEPFAST_LOG_LEVEL": "loud"}
     code, found = asked("app:app", cwd=tmp_path, **wrong)
     assert (code, len(texts(found, "problem"))) == (2, 2)
     code, found = asked("ap:app", "--brokers", "127.0.0.1:1", cwd=tmp_path)
@@ -176,7 +176,7 @@ def test_all_problems_of_settings_and_of_the_app_are_told_with_code_2(tmp_path: 
 
 
 def test_people_get_words_and_a_summary(tmp_path: Path) -> None:
-    done = holdfast("doctor", "--brokers", "127.0.0.1:1", cwd=tmp_path)
+    done = keepfast("doctor", "--brokers", "127.0.0.1:1", cwd=tmp_path)
     assert done.returncode == 3
     assert "  PROBLEM  127.0.0.1:1 cannot be connected to" in done.stdout
     assert done.stdout.endswith("\n1 problem.\n")
@@ -290,7 +290,7 @@ def test_a_state_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     assert state_finding(str(tmp_path / "not" / "made" / "yet")).status == "ok"
     assert not (tmp_path / "not").exists(), "looking makes nothing"
     found = state_finding(str(blocked))
-    assert (found.status, "HOLDFAST_STATE_DIR" in found.fix) == ("warning", True)
+    assert (found.status, "KEEPFAST_STATE_DIR" in found.fix) == ("warning", True)
     assert "flight recorder is off" in found.text
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.errors import LoadError, code_of, said_plainly, sentence
-from holdfast.core.errors import ConfigError, Fenced, Halt, HoldfastError, StartError
-from tests.cli.command import HOLDFAST, environment
+from keepfast.cli.errors import LoadError, code_of, said_plainly, sentence
+from keepfast.core.errors import ConfigError, Fenced, Halt, KeepfastError, StartError
+from tests.cli.command import KEEPFAST, environment
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from tests.cli.command import HOLDFAST, environment
         (StartError("no broker"), 3),
         (Halt("enough"), 4),
         (Fenced("another"), 6),
-        (HoldfastError("what"), 1),
+        (KeepfastError("what"), 1),
         (ZeroDivisionError("oops"), 1),
     ],
 )
@@ -55,7 +55,7 @@ def test_a_reader_that_goes_away_gets_no_complaint(command: list[str], tmp_path:
     os.close(reader)  # as `head` does when it has seen enough
     try:
         done = subprocess.run(
-            [*HOLDFAST, *command], cwd=tmp_path, env=environment(), stdout=writer, stderr=subprocess.PIPE, check=False
+            [*KEEPFAST, *command], cwd=tmp_path, env=environment(), stdout=writer, stderr=subprocess.PIPE, check=False
         )
     finally:
         os.close(writer)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast import __version__
-from holdfast.cli import COMMANDS, main
-from tests.cli.command import holdfast
+from keepfast import __version__
+from keepfast.cli import COMMANDS, main
+from tests.cli.command import keepfast
 
-HEAVY = ("confluent_kafka", "msgspec", "pydantic", "asyncio", "holdfast.app", "holdfast.cli.run", "holdfast.cli.broker")
+HEAVY = ("confluent_kafka", "msgspec", "pydantic", "asyncio", "keepfast.app", "keepfast.cli.run", "keepfast.cli.broker")
 
 
 def cpu_s() -> float:
@@ -27,7 +27,7 @@ def test_help_takes_less_than_300_ms(tmp_path: Path) -> None:
     taken = []
     for _ in range(3):
         before = cpu_s()
-        assert holdfast("--help", cwd=tmp_path).returncode == 0
+        assert keepfast("--help", cwd=tmp_path).returncode == 0
         taken.append(cpu_s() - before)
     assert min(taken) < 0.3
 
@@ -36,7 +36,7 @@ def test_help_loads_neither_the_client_nor_any_command() -> None:
     script = f"""
 import sys
 from click.testing import CliRunner
-from holdfast.cli import main
+from keepfast.cli import main
 assert CliRunner().invoke(main, ["--help"]).exit_code == 0
 print([name for name in {HEAVY!r} if name in sys.modules and name != "asyncio"])
 """
@@ -61,14 +61,14 @@ OF_OTHERS = (
 @pytest.mark.parametrize(
     ("statement", "heavy", "limit_s"),
     [
-        ("import holdfast", (*OF_OTHERS, "msgspec", "click", "asyncio", "holdfast.core", "holdfast.app"), 0.15),
+        ("import keepfast", (*OF_OTHERS, "msgspec", "click", "asyncio", "keepfast.core", "keepfast.app"), 0.15),
         (
-            "from holdfast import App; App('x')",
-            (*OF_OTHERS, "click", "holdfast.kafka", "holdfast.settings.loading"),
+            "from keepfast import App; App('x')",
+            (*OF_OTHERS, "click", "keepfast.kafka", "keepfast.settings.loading"),
             0.6,
         ),
     ],
-    ids=["holdfast", "App"],
+    ids=["keepfast", "App"],
 )
 def test_an_import_is_quick_and_loads_only_what_it_needs(
     statement: str, heavy: tuple[str, ...], limit_s: float
@@ -98,7 +98,7 @@ def test_every_command_explains_itself(name: str) -> None:
 def test_the_help_of_run_teaches_with_an_example_and_hides_what_is_internal() -> None:
     shown = CliRunner().invoke(main, ["run", "--help"]).output
     assert '@app.consumer("orders.payment.v1")' in shown
-    assert "holdfast run app:app --reload" in shown
+    assert "keepfast run app:app --reload" in shown
     assert "Exit codes:" in shown
     assert "--tether" not in shown
     assert "--child" not in shown
@@ -110,12 +110,12 @@ def test_the_example_of_the_help_is_an_app(tmp_path: Path) -> None:
     _, _, after = shown.partition("In app.py:\n")
     code, _, _ = after.partition("  Then:")
     (tmp_path / "app.py").write_text("\n".join(line[4:] for line in code.splitlines()))
-    done = holdfast("run", "app:app", cwd=tmp_path, HOLDFAST_SHUTDOWN_TIMEOUT_S="soon")
-    assert (done.returncode, "HOLDFAST_SHUTDOWN_TIMEOUT_S" in done.stderr) == (2, True), done.stderr
+    done = keepfast("run", "app:app", cwd=tmp_path, KEEPFAST_SHUTDOWN_TIMEOUT_S="soon")
+    assert (done.returncode, "KEEPFAST_SHUTDOWN_TIMEOUT_S" in done.stderr) == (2, True), done.stderr
 
 
 def test_the_version_is_one_line() -> None:
-    assert CliRunner().invoke(main, ["--version"]).output == f"holdfast {__version__}\n"
+    assert CliRunner().invoke(main, ["--version"]).output == f"keepfast {__version__}\n"
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:
@@ -125,5 +125,5 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
 
 def test_no_colours_where_they_are_not_wanted(tmp_path: Path) -> None:
-    assert "\x1b" not in holdfast("run", "nope:app", cwd=tmp_path, NO_COLOR="1").stderr
-    assert "\x1b" not in holdfast("run", "nope:app", cwd=tmp_path).stderr
+    assert "\x1b" not in keepfast("run", "nope:app", cwd=tmp_path, NO_COLOR="1").stderr
+    assert "\x1b" not in keepfast("run", "nope:app", cwd=tmp_path).stderr

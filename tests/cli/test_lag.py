@@ -1,4 +1,4 @@
-"""`holdfast lag` on a broker: records, seconds, states and letters, of an app, of a group and of all."""
+"""`keepfast lag` on a broker: records, seconds, states and letters, of an app, of a group and of all."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
-from tests.cli.command import holdfast
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
+from tests.cli.command import keepfast
 
 APP = """
-from holdfast import App
+from keepfast import App
 
 app = App("shop")
 
@@ -45,7 +45,7 @@ def test_lag_in_records_and_seconds_states_and_letters(kafka: TopicAdmin, topic:
     (tmp_path / "shop.py").write_text(APP.format(topic=name, group=group))
     where = {"KAFKA_BROKERS": kafka.bootstrap}
 
-    done = holdfast("lag", "shop:app", "--for", "0", "--json", cwd=tmp_path, **where)
+    done = keepfast("lag", "shop:app", "--for", "0", "--json", cwd=tmp_path, **where)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     by_partition: dict[int, Any] = {one["partition"]: one for one in told["partitions"]}
@@ -56,7 +56,7 @@ def test_lag_in_records_and_seconds_states_and_letters(kafka: TopicAdmin, topic:
     assert by_partition[2]["committed"] is None
     assert (told["lag"], told["dead_letters"]) == (2, {f"{name}.dlq": None})
 
-    table = holdfast("lag", group, "--for", "0", cwd=tmp_path, **where)
+    table = keepfast("lag", group, "--for", "0", cwd=tmp_path, **where)
     assert table.returncode == 0, table.stderr
     head, first, second = table.stdout.splitlines()
     assert head.split() == ["GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "STATE"]
@@ -64,9 +64,9 @@ def test_lag_in_records_and_seconds_states_and_letters(kafka: TopicAdmin, topic:
     assert first.split()[-1] == "stopped"
     assert second.split()[2:6] == ["1", "2", "2", "0"], "of a group that is no app, what it has committed"
 
-    every = holdfast("lag", "--for", "0", "--json", cwd=tmp_path, **where)
+    every = keepfast("lag", "--for", "0", "--json", cwd=tmp_path, **where)
     assert group in {one["group"] for one in json.loads(every.stdout)["partitions"]}
 
-    unknown = holdfast("lag", "nobody", cwd=tmp_path, **where)
+    unknown = keepfast("lag", "nobody", cwd=tmp_path, **where)
     assert unknown.returncode == 2
     assert "There is no group 'nobody'" in unknown.stderr

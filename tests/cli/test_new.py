@@ -1,4 +1,4 @@
-"""`holdfast new` makes a package that is whole: its tests pass, its types hold, and `holdfast dev` runs it."""
+"""`keepfast new` makes a package that is whole: its tests pass, its types hold, and `keepfast dev` runs it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from holdfast.core.errors import ConfigError
-from holdfast.scaffold import Names, planned
-from holdfast.testing.jars import KAFKA_VERSION
+from keepfast.core.errors import ConfigError
+from keepfast.scaffold import Names, planned
+from keepfast.testing.jars import KAFKA_VERSION
 from tests.classification.postgres import running as running_postgres
-from tests.cli.command import environment, holdfast, running, until
+from tests.cli.command import environment, keepfast, running, until
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "orders.payment.v1"
@@ -29,9 +29,9 @@ TOPIC = "orders.payment.v1"
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("work")
-    done = holdfast("new", "shop-payments", "--topic", TOPIC, cwd=folder)
+    done = keepfast("new", "shop-payments", "--topic", TOPIC, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "holdfast dev shop_payments.app:app" in done.stderr
+    assert "keepfast dev shop_payments.app:app" in done.stderr
     return folder / "shop-payments"
 
 
@@ -49,7 +49,7 @@ def inside(project: Path, *command: str, **variables: str) -> subprocess.Popen[s
 
 
 def cached(folder: Path) -> list[str]:
-    """Options with which mypy finds holdfast's own types in a copy of the cache that `make check` has filled."""
+    """Options with which mypy finds keepfast's own types in a copy of the cache that `make check` has filled."""
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     if (ROOT / ".mypy_cache").exists():
         shutil.copytree(ROOT / ".mypy_cache", folder / "types")
@@ -61,7 +61,7 @@ def test_its_own_tests_pass_its_types_hold_and_it_breaks_no_rule(project: Path, 
     tests = inside(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     types = inside(project, "-m", "mypy", "--strict", *cached(tmp_path))
     shape = inside(project, "-m", "ruff", "check", "--isolated", "--no-cache", ".")
-    check = ("-P", "-m", "holdfast", "check", "shop_payments.app:app", "--strict")
+    check = ("-P", "-m", "keepfast", "check", "shop_payments.app:app", "--strict")
     rules = inside(project, *check, HEALTH_CHECK_ENABLED="true")  # these tests switch health off; nobody else does
     said = [process.communicate(timeout=100)[0] for process in (tests, types, shape, rules)]
     assert [process.returncode for process in (tests, types, shape, rules)] == [0, 0, 0, 0], "\n".join(said)
@@ -71,10 +71,10 @@ def test_its_own_tests_pass_its_types_hold_and_it_breaks_no_rule(project: Path, 
 def test_dev_runs_it_as_it_is(project: Path, tmp_path: Path) -> None:
     said, here = tmp_path / "said", {"XDG_RUNTIME_DIR": str(tmp_path)}
     with running("dev", "shop_payments.app:app", cwd=project, said=said, **here) as process:
-        example = 'holdfast send orders.payment.v1 \'{"id": "id-1", "amount": 1}\''
+        example = 'keepfast send orders.payment.v1 \'{"id": "id-1", "amount": 1}\''
         until(lambda: f"Feed it from another terminal: {example}\n" in said.read_text(), "the start")
         for amount in (12, -1):
-            done = holdfast("send", TOPIC, f'{{"id": "a1", "amount": {amount}}}', cwd=project, **here)
+            done = keepfast("send", TOPIC, f'{{"id": "a1", "amount": {amount}}}', cwd=project, **here)
             assert done.returncode == 0, done.stderr
         until(lambda: '"buried"' in said.read_text() and "processed a1" in said.read_text(), "both records")
         process.send_signal(signal.SIGINT)
@@ -157,15 +157,15 @@ def test_the_readme_names_the_group_the_configuration_and_the_other_layout(proje
 
 
 def test_nothing_is_overwritten_and_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    done = holdfast("new", "shop", "--dry-run", cwd=tmp_path)
+    done = keepfast("new", "shop", "--dry-run", cwd=tmp_path)
     assert (done.returncode, "shop/src/shop/app.py" in done.stdout) == (0, True)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "mine").write_text("precious")
-    done = holdfast("new", "shop", cwd=tmp_path)
+    done = keepfast("new", "shop", cwd=tmp_path)
     assert (done.returncode, "nothing was written" in done.stderr) == (2, True), done.stderr
     assert [path.name for path in tmp_path.rglob("*")] == ["shop", "mine"]
-    done = holdfast("new", "shop", "--into", "deep/er", cwd=tmp_path)
+    done = keepfast("new", "shop", "--into", "deep/er", cwd=tmp_path)
     assert (done.returncode, (tmp_path / "deep" / "er" / "pyproject.toml").is_file()) == (0, True), done.stderr
 
 
@@ -178,7 +178,7 @@ def test_nothing_is_overwritten_and_a_dry_run_writes_nothing(tmp_path: Path) -> 
         ("a" * 60, "at most 50 characters"),
         ("logging", "How about logging-consumer?"),
         ("class", "How about class-consumer?"),
-        ("holdfast", "which exists already"),
+        ("keepfast", "which exists already"),
         ("../away", "How about away?"),
     ],
 )

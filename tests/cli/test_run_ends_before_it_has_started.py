@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import main
+from keepfast.cli import main
 from tests.cli.command import APP, running, until
 
 SLOW_IMPORT = "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(60)\n" + APP
@@ -48,6 +48,6 @@ def test_with_130_if_ctrl_c_comes_before_the_command_listens(monkeypatch: pytest
     def interrupted(name: str) -> object:
         raise KeyboardInterrupt(name)
 
-    monkeypatch.setattr("holdfast.cli.importlib.import_module", interrupted)
+    monkeypatch.setattr("keepfast.cli.importlib.import_module", interrupted)
     done = CliRunner().invoke(main, ["dev", "app:app"])
     assert (done.exit_code, "Stopped." in done.output, "Aborted" in done.output) == (130, True, False)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.ending import LINGER_S
-from tests.cli.command import holdfast
+from keepfast.cli.ending import LINGER_S
+from tests.cli.command import keepfast
 
 APP = """
 import asyncio, pathlib, time
-from holdfast import App
+from keepfast import App
 
 class Leaving(App):
     def run(self, **more):
@@ -36,7 +36,7 @@ async def charge(payment: dict) -> None: ...
 @pytest.mark.timing
 def test_a_thread_that_never_ends_is_named_and_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    ran = holdfast("run", "app:app", "--log-format", "json", cwd=tmp_path)
+    ran = keepfast("run", "app:app", "--log-format", "json", cwd=tmp_path)
     assert ran.returncode == 4, ran.stderr
     assert time.time() - float((tmp_path / "ended").read_text()) < LINGER_S + 20
     assert "threads_left_behind" in ran.stdout + ran.stderr

@@ -17,7 +17,7 @@ from tests.cli.command import running, until
 
 APP = """
 import json, os, pathlib, signal, sys, time
-from holdfast import App
+from keepfast import App
 
 class Noting(App):
     def run(self, *, only=(), settings=None, wait=False, **more):

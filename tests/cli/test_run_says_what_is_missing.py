@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # public, says its docstring
 
-from holdfast.testing import ExistingBroker, KafkaBroker
-from holdfast.testing.loopback import free_ports
-from holdfast.testing.pytest_plugin import TopicFactory
-from tests.cli.command import APP, holdfast, running, until
+from keepfast.testing import ExistingBroker, KafkaBroker
+from keepfast.testing.loopback import free_ports
+from keepfast.testing.pytest_plugin import TopicFactory
+from tests.cli.command import APP, keepfast, running, until
 
 ALICE = {
-    "HOLDFAST_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
-    "HOLDFAST_KAFKA_SASL_MECHANISM": "PLAIN",
-    "HOLDFAST_KAFKA_SASL_USERNAME": "alice",
-    "HOLDFAST_KAFKA_SASL_PASSWORD": "secret",
+    "KEEPFAST_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+    "KEEPFAST_KAFKA_SASL_MECHANISM": "PLAIN",
+    "KEEPFAST_KAFKA_SASL_USERNAME": "alice",
+    "KEEPFAST_KAFKA_SASL_PASSWORD": "secret",
 }
 
 
@@ -38,7 +38,7 @@ def strict() -> Iterator[KafkaBroker]:
 
 def test_a_topic_that_does_not_exist(project: Path, kafka: KafkaBroker | ExistingBroker) -> None:
     (project / "app.py").write_text(APP.replace("orders.payment.v1", "no.such.topic"))
-    done = holdfast("run", "app:app", cwd=project, KAFKA_BROKERS=kafka.bootstrap)
+    done = keepfast("run", "app:app", cwd=project, KAFKA_BROKERS=kafka.bootstrap)
     assert done.returncode == 3
     assert "no.such.topic does not exist" in done.stderr
     assert "--create --topic no.such.topic" in done.stderr
@@ -50,8 +50,8 @@ def test_a_dead_letter_topic_that_may_not_be_made(
 ) -> None:
     name = topic()
     (project / "app.py").write_text(APP.replace("orders.payment.v1", name))
-    variables = {"KAFKA_BROKERS": kafka.bootstrap, "HOLDFAST_DEAD_LETTER_CREATE_TOPIC": "false"}
-    done = holdfast("run", "app:app", cwd=project, **variables)
+    variables = {"KAFKA_BROKERS": kafka.bootstrap, "KEEPFAST_DEAD_LETTER_CREATE_TOPIC": "false"}
+    done = keepfast("run", "app:app", cwd=project, **variables)
     assert done.returncode == 3
     assert "dead-letter topic" in done.stderr
     assert "--create --topic" in done.stderr
@@ -61,14 +61,14 @@ def test_a_retry_topic_that_this_login_may_not_make(project: Path, strict: Kafka
     name = strict.create_topic("orders.guarded.v1")
     strict.deny("alice", topic=f"{name}.g.retry.5s", operation=AclOperation.CREATE)
     (project / "app.py").write_text(APP.replace("orders.payment.v1", name))
-    done = holdfast(
+    done = keepfast(
         "run",
         "app:app",
         cwd=project,
         KAFKA_BROKERS=strict.bootstrap_sasl,
         KAFKA_CONSUMER_GROUP="g",
-        HOLDFAST_RETRY_TOPICS_DELAYS="5s",
-        HOLDFAST_RETRY_TOPICS_ALLOW_REORDER="true",
+        KEEPFAST_RETRY_TOPICS_DELAYS="5s",
+        KEEPFAST_RETRY_TOPICS_ALLOW_REORDER="true",
         **ALICE,
     )
     assert done.returncode == 3
@@ -80,12 +80,12 @@ def test_a_retry_topic_that_this_login_may_not_make(project: Path, strict: Kafka
 @pytest.mark.timing
 def test_a_login_that_is_refused(project: Path, strict: KafkaBroker) -> None:
     begun = time.monotonic()
-    done = holdfast(
+    done = keepfast(
         "run",
         "app:app",
         cwd=project,
         KAFKA_BROKERS=strict.bootstrap_sasl,
-        **{**ALICE, "HOLDFAST_KAFKA_SASL_PASSWORD": "a-wrong-guess"},
+        **{**ALICE, "KEEPFAST_KAFKA_SASL_PASSWORD": "a-wrong-guess"},
     )
     assert done.returncode == 3
     assert time.monotonic() - begun < 25  # it is not waited for: a login does not get better
@@ -100,19 +100,19 @@ def test_a_right_that_is_missing(project: Path, strict: KafkaBroker) -> None:
     name = strict.create_topic("orders.closed.v1")
     strict.deny("alice", topic=name)
     (project / "app.py").write_text(APP.replace("orders.payment.v1", name))
-    done = holdfast("run", "app:app", cwd=project, KAFKA_BROKERS=strict.bootstrap_sasl, **ALICE)
+    done = keepfast("run", "app:app", cwd=project, KAFKA_BROKERS=strict.bootstrap_sasl, **ALICE)
     assert done.returncode == 3
     [error] = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
     assert f"Could not describe topic {name}: Broker: Topic authorization failed" in error
-    assert "Grant this user the right (kafka-acls.sh --add); `holdfast doctor` says which ones" in error
+    assert "Grant this user the right (kafka-acls.sh --add); `keepfast doctor` says which ones" in error
 
 
 def test_a_broker_that_does_not_answer_after_saying_so_meanwhile(project: Path) -> None:
     (port,) = free_ports(1)
-    done = holdfast("run", "app:app", "--log-format", "json", cwd=project, KAFKA_BROKERS=f"127.0.0.1:{port}")
+    done = keepfast("run", "app:app", "--log-format", "json", cwd=project, KAFKA_BROKERS=f"127.0.0.1:{port}")
     assert done.returncode == 3
     first, *others = [json.loads(line) for line in done.stderr.splitlines() if "waiting_for_broker" in line]
-    assert (first["gives_up_after_s"], "`holdfast run --wait`" in first["hint"]) == (30, True)
+    assert (first["gives_up_after_s"], "`keepfast run --wait`" in first["hint"]) == (30, True)
     assert len(others) >= 2
     assert not any("hint" in line for line in others), "once is enough"
     errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import APP, holdfast
+from tests.cli.command import APP, keepfast
 
 FILES = {
     "good.py": APP,
     "named.py": APP.replace("app", "payments"),
     "two.py": APP + 'other = App("other")\napplication = 1\n',
     "none.py": "x = 1\n",
-    "factory.py": "from holdfast import App\ndef create_app():\n    return App('x')\n",
-    "the_class.py": "from holdfast import App as app\n",
+    "factory.py": "from keepfast import App\ndef create_app():\n    return App('x')\n",
+    "the_class.py": "from keepfast import App as app\n",
     "broken.py": "def f(:\n    pass\n",
     "raises.py": "import json\n\ndef setup():\n    return json.loads('{')\n\nsetup()\n",
     "evil.py": "raise ValueError('red \\x1b[31m alert\\nsecond line')\n",
     "needs.py": "import no_such_package.part\n",
     "exits.py": "import sys\nsys.exit(7)\n",
     "refused.py": APP.replace("payment: dict", "a, b, c, d"),
-    "empty.py": 'from holdfast import App\napp = App("empty")\n',
+    "empty.py": 'from keepfast import App\napp = App("empty")\n',
     "lazy.py": "def __getattr__(name):\n    raise RuntimeError('no database')\n",
     "odd/signal.py": APP,
     "odd/not-a-name.py": APP,
@@ -81,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("target", "said"), CASES, ids=[target or "nothing" for target, _ in CASES])
 def test_in_a_sentence(folder: Path, target: str, said: str) -> None:
-    done = holdfast("run", target, cwd=folder)
+    done = keepfast("run", target, cwd=folder)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert done.stderr.startswith("Error: ")
@@ -95,13 +95,13 @@ def test_in_a_sentence(folder: Path, target: str, said: str) -> None:
     "target", ["good", "good:app", "good.py", "package.main:app", "package/main.py:app", "src/inside.py", "inside:app"]
 )
 def test_a_right_target_gets_as_far_as_its_settings(folder: Path, target: str) -> None:
-    done = holdfast("run", target, cwd=folder, HOLDFAST_SHUTDOWN_TIMEOUT_S="soon")
+    done = keepfast("run", target, cwd=folder, KEEPFAST_SHUTDOWN_TIMEOUT_S="soon")
     assert done.returncode == 2
-    assert "HOLDFAST_SHUTDOWN_TIMEOUT_S" in done.stderr
+    assert "KEEPFAST_SHUTDOWN_TIMEOUT_S" in done.stderr
 
 
 def test_debug_shows_the_traceback_and_then_the_sentence(folder: Path) -> None:
-    done = holdfast("run", "raises:app", "--debug", cwd=folder)
+    done = keepfast("run", "raises:app", "--debug", cwd=folder)
     assert done.returncode == 2
     assert "Traceback" in done.stderr
     assert "json.loads" in done.stderr
@@ -109,8 +109,8 @@ def test_debug_shows_the_traceback_and_then_the_sentence(folder: Path) -> None:
 
 
 def test_all_problems_of_the_settings_are_numbered(folder: Path) -> None:
-    wrong = {"HOLDFAST_SHUTDOWN_TIMEOUT_S": "soon", "HOLDFAST_CONSUMER_ORDER": "random", "HOLDFAST_NO_SUCH": "1"}
-    done = holdfast("run", "good:app", cwd=folder, **wrong)
+    wrong = {"KEEPFAST_SHUTDOWN_TIMEOUT_S": "soon", "KEEPFAST_CONSUMER_ORDER": "random", "KEEPFAST_NO_SUCH": "1"}
+    done = keepfast("run", "good:app", cwd=folder, **wrong)
     lines = done.stderr.splitlines()
     assert done.returncode == 2
     assert lines[0] == "Error: 3 problems; nothing was started:"
@@ -119,7 +119,7 @@ def test_all_problems_of_the_settings_are_numbered(folder: Path) -> None:
 
 
 def test_an_unknown_consumer_is_named_with_those_that_there_are(folder: Path) -> None:
-    done = holdfast("run", "good:app", "--consumer", "chagre", cwd=folder)
+    done = keepfast("run", "good:app", "--consumer", "chagre", cwd=folder)
     assert done.returncode == 2
     assert "'chagre'" in done.stderr
     assert "it has charge" in done.stderr
@@ -130,7 +130,7 @@ def test_an_unknown_consumer_is_named_with_those_that_there_are(folder: Path) ->
     [["--processes", "0"], ["--processes", "x"], ["--log-level", "loud"], ["--reload", "--processes", "2"], []],
 )
 def test_wrong_options_are_usage_errors(folder: Path, options: list[str]) -> None:
-    done = holdfast("run", *(["good:app", *options] if options else []), cwd=folder)
+    done = keepfast("run", *(["good:app", *options] if options else []), cwd=folder)
     assert done.returncode == 2
-    assert "Usage: holdfast run" in done.stderr
+    assert "Usage: keepfast run" in done.stderr
     assert "Traceback" not in done.stderr

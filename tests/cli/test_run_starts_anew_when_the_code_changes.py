@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.reload import changes, snapshot
+from keepfast.cli.reload import changes, snapshot
 from tests.cli.command import running, until
 
 APP = """
 import os, pathlib, signal, time
-from holdfast import App
+from keepfast import App
 
 VERSION = "one"
 
@@ -98,7 +98,7 @@ def test_the_child_ends_with_the_reloader(tmp_path: Path) -> None:
         until(lambda: "down one SIGTERM" in notes(tmp_path), "the end of the child")
 
 
-@pytest.mark.parametrize("name", ["a.py", "deep/er/b.py", "holdfast.toml", ".env"])
+@pytest.mark.parametrize("name", ["a.py", "deep/er/b.py", "keepfast.toml", ".env"])
 def test_code_and_settings_are_watched(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`holdfast send` puts records into a topic and says where they are, or why they are not."""
+"""`keepfast send` puts records into a topic and says where they are, or why they are not."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.loopback import free_ports
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
-from tests.cli.command import holdfast
+from keepfast.testing.loopback import free_ports
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
+from tests.cli.command import keepfast
 from tests.scenarios.inside import Client
 
 
 def test_a_value_with_key_and_headers_arrives_as_it_is(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
     name = topic(partitions=2)
-    done = holdfast(
+    done = keepfast(
         *(
             "send",
             name,
@@ -41,7 +41,7 @@ def test_a_value_with_key_and_headers_arrives_as_it_is(kafka: TopicAdmin, topic:
 
 def test_a_count_numbers_values_and_keys(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
     name = topic()
-    done = holdfast(
+    done = keepfast(
         *("send", name, '{"n": {n}}', "--key", "k{n}", "--count", "250", "--json", "--brokers", kafka.bootstrap),
         cwd=tmp_path,
     )
@@ -55,7 +55,7 @@ def test_a_file_is_one_record_a_line_and_null_is_none(kafka: TopicAdmin, topic: 
     name = topic()
     (tmp_path / "lines").write_bytes(b'{"a":1}\n\n\xff\xfe raw\r\nlast')
     for arguments in (("--file", "lines"), ("--null", "--key", "gone")):
-        done = holdfast("send", name, *arguments, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+        done = keepfast("send", name, *arguments, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
         assert done.returncode == 0, done.stderr
     records = Client(kafka).read(name, 4)
     assert [one.value() for one in records] == [b'{"a":1}', b"\xff\xfe raw", b"last", None]
@@ -75,13 +75,13 @@ def test_a_file_is_one_record_a_line_and_null_is_none(kafka: TopicAdmin, topic: 
 def test_what_cannot_be_sent_is_said_in_a_sentence(
     kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    done = holdfast("send", topic(), *arguments, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    done = keepfast("send", topic(), *arguments, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
 
 
 def test_a_missing_topic_and_a_missing_broker_end_with_code_3(kafka: TopicAdmin, tmp_path: Path) -> None:
-    missing = holdfast("send", "no.such.topic", "x", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    missing = keepfast("send", "no.such.topic", "x", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert (missing.returncode, "There is no topic no.such.topic" in missing.stderr) == (3, True), missing.stderr
     [port] = free_ports(1)
-    away = holdfast("send", "t", "x", cwd=tmp_path, KAFKA_BROKERS=f"127.0.0.1:{port}")
+    away = keepfast("send", "t", "x", cwd=tmp_path, KAFKA_BROKERS=f"127.0.0.1:{port}")
     assert (away.returncode, "Could not reach Kafka" in away.stderr) == (3, True), away.stderr

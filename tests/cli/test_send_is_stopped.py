@@ -1,4 +1,4 @@
-"""Ctrl-C while `holdfast send` is sending: what went is waited for, and it says where to go on."""
+"""Ctrl-C while `keepfast send` is sending: what went is waited for, and it says where to go on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from holdfast.cli.send import Sending, where_to_go_on
-from holdfast.core.ports import Delivery, Outgoing, Receipt
-from holdfast.kafka.sink import KafkaSink
+from keepfast.cli.send import Sending, where_to_go_on
+from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.kafka.sink import KafkaSink
 
 
 class Sink:
@@ -44,6 +44,6 @@ def test_what_was_not_sent_is_neither_counted_nor_waited_for() -> None:
 def test_it_says_how_to_send_the_rest() -> None:
     of_a_file = where_to_go_on(5, "orders", total=None, file="my orders.jsonl")
     assert of_a_file.startswith("Stopped by Ctrl-C after line 5 of my orders.jsonl.")
-    assert of_a_file.endswith("tail -n +6 'my orders.jsonl' | holdfast send orders --file -")
+    assert of_a_file.endswith("tail -n +6 'my orders.jsonl' | keepfast send orders --file -")
     assert "the next to send is line 6" in where_to_go_on(5, "orders", total=None, file="<stdin>")
     assert where_to_go_on(300, "orders", total=1000, file=None) == "Stopped by Ctrl-C: 300 of 1,000 were sent."

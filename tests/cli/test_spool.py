@@ -1,4 +1,4 @@
-"""`holdfast spool list|show|drain`: what Kafka did not take, and how it gets there."""
+"""`keepfast spool list|show|drain`: what Kafka did not take, and how it gets there."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.ports import Outgoing
-from holdfast.deadletter.spool.files import FileStore
-from holdfast.deadletter.spool.letters import spooled
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
-from tests.cli.command import holdfast
+from keepfast.core.ports import Outgoing
+from keepfast.deadletter.spool.files import FileStore
+from keepfast.deadletter.spool.letters import spooled
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
+from tests.cli.command import keepfast
 from tests.scenarios.inside import Client
 
 APP = """
-from holdfast import App
+from keepfast import App
 
 app = App("shop", spool={{"url": "file://{folder}"}})
 
@@ -34,22 +34,22 @@ def project(tmp_path: Path) -> Path:
 def fill(project: Path, topic: str, count: int) -> None:
     store = FileStore(str(project / "spool" / "shop"), max_bytes=10_000_000)
     store.open()
-    letters = [Outgoing(topic, b"letter %d" % n, b"k", (("holdfast-x", b"%d" % n),), 0) for n in range(count)]
+    letters = [Outgoing(topic, b"letter %d" % n, b"k", (("keepfast-x", b"%d" % n),), 0) for n in range(count)]
     store.add([spooled(one, at_ms=1_700_000_000_000 + n) for n, one in enumerate(letters)])
     store.close()
 
 
 def test_letters_are_listed_and_shown_without_their_payload(project: Path) -> None:
     fill(project, "a.dlq", 3)
-    listed = holdfast("spool", "list", "--app", "app:app", "--json", cwd=project)
+    listed = keepfast("spool", "list", "--app", "app:app", "--json", cwd=project)
     assert listed.returncode == 0, listed.stderr
     heads = [json.loads(line) for line in listed.stdout.splitlines()]
     assert (heads[0]["topic"], heads[0]["spooled_at"]) == ("a.dlq", "2023-11-14T22:13:20.000Z")
     assert len(heads) == 3
-    shown = holdfast("spool", "show", heads[1]["ref"], "--app", "app:app", cwd=project)
+    shown = keepfast("spool", "show", heads[1]["ref"], "--app", "app:app", cwd=project)
     assert (shown.returncode, json.loads(shown.stdout)["topic"]) == (0, "a.dlq"), shown.stderr
     assert "letter 1" not in shown.stdout
-    plain = holdfast("spool", "list", "--app", "app:app", "--limit", "2", cwd=project)
+    plain = keepfast("spool", "list", "--app", "app:app", "--limit", "2", cwd=project)
     assert (len(plain.stdout.splitlines()), "3 letters" in plain.stderr) == (2, True), plain.stderr
 
 
@@ -59,12 +59,12 @@ def test_draining_sends_each_once_in_order_and_empties_the_spool(
     name = topic(suffix=".dlq")
     fill(project, name, 50)
     where = {"KAFKA_BROKERS": kafka.bootstrap}
-    dry = holdfast("spool", "drain", "--app", "app:app", "--dry-run", cwd=project, **where)
+    dry = keepfast("spool", "drain", "--app", "app:app", "--dry-run", cwd=project, **where)
     assert (dry.returncode, dry.stdout) == (0, f"50 letters to {name}\n"), dry.stderr
-    done = holdfast("spool", "drain", "--app", "app:app", "--json", cwd=project, **where)
+    done = keepfast("spool", "drain", "--app", "app:app", "--json", cwd=project, **where)
     assert (done.returncode, json.loads(done.stdout)["sent"]) == (0, 50), done.stderr
     assert [one.value() for one in Client(kafka).read(name, 50)] == [b"letter %d" % n for n in range(50)]
-    again = holdfast("spool", "drain", "--app", "app:app", cwd=project, **where)
+    again = keepfast("spool", "drain", "--app", "app:app", cwd=project, **where)
     assert (again.returncode, "Sent 0 letters; 0 left" in again.stdout) == (0, True), again.stdout + again.stderr
     assert Client(kafka).edges(name) == (0, 50)
 
@@ -75,21 +75,21 @@ def test_what_a_running_app_holds_is_shown_and_left_to_it(project: Path) -> None
     running = FileStore(str(folder), max_bytes=10_000_000)
     running.open()
     before = sorted(folder.rglob("*"))
-    listed = holdfast("spool", "list", "--app", "app:app", "--json", cwd=project)
+    listed = keepfast("spool", "list", "--app", "app:app", "--json", cwd=project)
     assert listed.returncode == 0, listed.stderr
     lines = [json.loads(line) for line in listed.stdout.splitlines()]
     assert [line["topic"] for line in lines] == ["a.dlq", "a.dlq"]
-    shown = holdfast("spool", "show", lines[1]["ref"], "--app", "app:app", cwd=project)
+    shown = keepfast("spool", "show", lines[1]["ref"], "--app", "app:app", cwd=project)
     assert (shown.returncode, json.loads(shown.stdout)["ref"]) == (0, lines[1]["ref"]), shown.stderr
     assert sorted(folder.rglob("*")) == before, "looking leaves no part of its own behind"
-    drained = holdfast("spool", "drain", "--app", "app:app", "--dry-run", "--json", cwd=project)
+    drained = keepfast("spool", "drain", "--app", "app:app", "--dry-run", "--json", cwd=project)
     assert json.loads(drained.stdout) == {"would_send": {}}, "they are the app's to send"
     running.remove(running.heads(1, lambda _: True))
-    again = holdfast("spool", "list", "--app", "app:app", "--json", cwd=project)
+    again = keepfast("spool", "list", "--app", "app:app", "--json", cwd=project)
     assert [json.loads(line)["ref"] for line in again.stdout.splitlines()] == [lines[1]["ref"]]
     running.close()
 
 
 def test_without_a_spool_it_says_what_to_do(tmp_path: Path) -> None:
-    done = holdfast("spool", "list", cwd=tmp_path)
+    done = keepfast("spool", "list", cwd=tmp_path)
     assert (done.returncode, "No spool is configured" in done.stderr) == (2, True), done.stderr

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import SourceError
-from holdfast.kafka import Connection, KafkaAdmin, admin_properties
-from holdfast.testing import ExistingBroker, KafkaBroker
-from holdfast.testing.pytest_plugin import TopicFactory
-from tests.cli.command import holdfast
+from keepfast.core.errors import SourceError
+from keepfast.kafka import Connection, KafkaAdmin, admin_properties
+from keepfast.testing import ExistingBroker, KafkaBroker
+from keepfast.testing.pytest_plugin import TopicFactory
+from tests.cli.command import keepfast
 
-HEAD = 'from holdfast import App\napp = App("payments")\n'
+HEAD = 'from keepfast import App\napp = App("payments")\n'
 FILES = {
     "app.py": f'{HEAD}@app.consumer("orders.payment.v1")\ndef charge(payment: dict) -> None: ...\n',
     "nothing.py": HEAD,
@@ -27,14 +27,14 @@ FILES = {
     "valueless.py": f'{HEAD}@app.consumer("t")\ndef charge() -> None: ...\n',
     "twice.py": f'{HEAD}@app.consumer("t")\n@app.consumer("u")\ndef charge(payment: dict) -> None: ...\n',
     "slip.py": f'{HEAD}@app.consumer("t", oder="key")\ndef charge(payment: dict) -> None: ...\n',
-    "nameless.py": "from holdfast import App\napp = App()\n",
+    "nameless.py": "from keepfast import App\napp = App()\n",
 }
 
 CASES = [
     # what was typed, the exit code, what is said, and what to do
-    ("", 2, "Usage: holdfast", "holdfast dev app:app"),
+    ("", 2, "Usage: keepfast", "keepfast dev app:app"),
     ("rnu app:app", 2, "No such command 'rnu'.", "Did you mean 'run'?"),
-    ("run", 2, "Missing argument 'MODULE:APP'", "Try 'holdfast run --help'"),
+    ("run", 2, "Missing argument 'MODULE:APP'", "Try 'keepfast run --help'"),
     ("run ap:app", 2, "There is no module 'ap'", "Did you mean app:app?"),
     ("run app:ap", 2, "app has no 'ap'", "Did you mean app:app?"),
     ("run nothing:app", 2, "has no consumers", '@app.consumer("topic")'),
@@ -49,12 +49,12 @@ CASES = [
     ("run slip:app", 2, "oder: there is no setting", "Did you mean order?"),
     ("run nameless:app", 2, "nameless.py:2: TypeError", "missing 1 required positional argument: 'name'"),
     ("dev ap:app", 2, "There is no module 'ap'", "Did you mean app:app?"),
-    ("send", 2, "Missing argument 'TOPIC'", "Try 'holdfast send --help'"),
+    ("send", 2, "Missing argument 'TOPIC'", "Try 'keepfast send --help'"),
     ("send orders", 2, "Say what to send", "a VALUE, --file"),
-    ("send orders x --brokers 127.0.0.1:1", 3, "Could not reach Kafka at 127.0.0.1:1: Connect", "`holdfast dev`"),
+    ("send orders x --brokers 127.0.0.1:1", 3, "Could not reach Kafka at 127.0.0.1:1: Connect", "`keepfast dev`"),
     ("send orders x --brokers nowhere.invalid:1", 3, "Failed to resolve 'nowhere.invalid:1'", "Check the address"),
     ("dlq list", 2, "Which topic?", "--app MODULE:APP"),
-    ("doctor --brokers 127.0.0.1:1", 3, "cannot be connected to (Connection refused)", "holdfast broker --port 1"),
+    ("doctor --brokers 127.0.0.1:1", 3, "cannot be connected to (Connection refused)", "keepfast broker --port 1"),
     ("new 1st", 2, "'1st' cannot be the name of a project", "begin with a letter"),
     ("dlq show orders.dlq 10", 2, "'10' says no offset of a partition", "write PARTITION:OFFSET"),
     ("explain Busy", 2, "nor an exception of Python itself", "as in mylib.errors.Busy"),
@@ -71,7 +71,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
-    done = holdfast(*arguments, cwd=project, **variables)
+    done = keepfast(*arguments, cwd=project, **variables)
     text = done.stdout + done.stderr
     assert "Traceback" not in text
     assert len([line for line in text.splitlines() if line.startswith("Error:")]) <= 1
@@ -94,7 +94,7 @@ def test_a_topic_that_is_spelled_in_another_way(
         text
     )
     assert "kafka-topics.sh --create" in text
-    assert "`holdfast dev` makes the topics" in text
+    assert "`keepfast dev` makes the topics" in text
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def taken() -> Iterator[int]:
 def test_a_port_that_is_taken(project: Path, taken: int) -> None:
     code, text = said(project, "broker", "--port", str(taken))
     assert (code, f"Port {taken} on 127.0.0.1 is taken" in text, "choose another port" in text) == (3, True, True), text
-    told = {"HEALTH_CHECK_PORT": str(taken), "HOLDFAST_HEALTH_HOST": "127.0.0.1", "HEALTH_CHECK_ENABLED": "true"}
+    told = {"HEALTH_CHECK_PORT": str(taken), "KEEPFAST_HEALTH_HOST": "127.0.0.1", "HEALTH_CHECK_ENABLED": "true"}
     code, text = said(project, "run", "app:app", **told)
     assert (code, "Address already in use" in text, "HEALTH_CHECK_PORT to another port" in text) == (2, True, True), (
         text

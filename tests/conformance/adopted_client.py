@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, Producer
 
-from holdfast.core.ports import Sink, Source
-from holdfast.kafka.adopted_sink import AdoptedSink
-from holdfast.kafka.adopted_source import AdoptedSource
+from keepfast.core.ports import Sink, Source
+from keepfast.kafka.adopted_sink import AdoptedSink
+from keepfast.kafka.adopted_source import AdoptedSource
 from tests.conformance.real import RealBackend
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.core.ports import Mailbox, Sink, Source
-from holdfast.core.records import Headers, TopicPartition
+from keepfast.core.ports import Mailbox, Sink, Source
+from keepfast.core.records import Headers, TopicPartition
 
 
 class Backend(Protocol):

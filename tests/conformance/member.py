@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.core.errors import Fault, SourceError
-from holdfast.core.ports import CommitOutcome, Position, Source
-from holdfast.core.records import Message, TopicPartition
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import CommitOutcome, Position, Source
+from keepfast.core.records import Message, TopicPartition
 from tests.conformance.backend import Backend
 
 Call = tuple[str, tuple[TopicPartition, ...]]

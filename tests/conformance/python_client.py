@@ -8,11 +8,11 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from holdfast.core.errors import HoldfastError
-from holdfast.core.ports import Sink, Source
-from holdfast.kafka.kafka_python.sink import KafkaPythonSink
-from holdfast.kafka.kafka_python.source import KafkaPythonSource
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.errors import KeepfastError
+from keepfast.core.ports import Sink, Source
+from keepfast.kafka.kafka_python.sink import KafkaPythonSink
+from keepfast.kafka.kafka_python.source import KafkaPythonSource
+from keepfast.testing.topics import TopicAdmin
 from tests.conformance.real import RealBackend
 
 
@@ -55,5 +55,5 @@ class PythonBackend(RealBackend):
             sink.close(5.0)
         for source in self._python_sources:
             # A test may leave a listener's exception or an unanswered commit behind: that is its business.
-            with suppress(HoldfastError, LookupError):
+            with suppress(KeepfastError, LookupError):
                 source.close()

@@ -11,12 +11,12 @@ from contextlib import suppress
 from confluent_kafka import Message as ClientMessage
 from confluent_kafka import Producer
 
-from holdfast.core.errors import HoldfastError
-from holdfast.core.ports import Mailbox, Sink, Source
-from holdfast.core.records import Headers, TopicPartition
-from holdfast.kafka import Connection, Consuming, KafkaSink, KafkaSource, sink_properties, source_properties
-from holdfast.runtime.mailbox import QueueMailbox
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.errors import KeepfastError
+from keepfast.core.ports import Mailbox, Sink, Source
+from keepfast.core.records import Headers, TopicPartition
+from keepfast.kafka import Connection, Consuming, KafkaSink, KafkaSource, sink_properties, source_properties
+from keepfast.runtime.mailbox import QueueMailbox
+from keepfast.testing.topics import TopicAdmin
 
 
 class RealBackend:
@@ -129,7 +129,7 @@ class RealBackend:
     def close(self) -> None:
         for source in self._sources:
             # A test may leave a listener's exception or an unanswered commit behind: that is its business.
-            with suppress(HoldfastError, LookupError):
+            with suppress(KeepfastError, LookupError):
                 source.close()
         for sink in self._sinks:
             sink.close(5.0)

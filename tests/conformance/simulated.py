@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from holdfast.core.ports import Mailbox, Sink, Source
-from holdfast.core.records import Headers, TopicPartition
-from holdfast.testing.simulator.world import World
+from keepfast.core.ports import Mailbox, Sink, Source
+from keepfast.core.records import Headers, TopicPartition
+from keepfast.testing.simulator.world import World
 
 
 class SimulatedBackend:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.ports import Mailbox
+from keepfast.core.ports import Mailbox
 from tests.conformance.backend import Backend
 
 

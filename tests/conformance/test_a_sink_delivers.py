@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from holdfast.core.errors import Fault, SinkError
-from holdfast.core.ports import Outgoing, Receipt, Sink
-from holdfast.core.records import TopicPartition
+from keepfast.core.errors import Fault, SinkError
+from keepfast.core.ports import Outgoing, Receipt, Sink
+from keepfast.core.records import TopicPartition
 from tests.conformance.backend import Backend
 from tests.conformance.member import Member, drive
 

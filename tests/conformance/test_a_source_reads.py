@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.errors import Fault, SourceError
-from holdfast.core.ports import BEGINNING, Position
-from holdfast.core.records import TopicPartition
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import BEGINNING, Position
+from keepfast.core.records import TopicPartition
 from tests.conformance.backend import Backend
 from tests.conformance.member import Member, drive, drive_for
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.core.errors import Fault
-from holdfast.core.ports import Committed, Position
-from holdfast.core.records import TopicPartition
+from keepfast.core.errors import Fault
+from keepfast.core.ports import Committed, Position
+from keepfast.core.records import TopicPartition
 from tests.conformance.backend import Backend
 from tests.conformance.member import Call, Member, drive, drive_for
 

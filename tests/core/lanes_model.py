@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
 
-from holdfast.core.completion import WINDOW, CompletionMap, decode, encode
-from holdfast.core.lanes import Holder
-from holdfast.core.partitions import Partition
-from holdfast.core.records import Message, TopicPartition
-from holdfast.core.runs import Case, Run
+from keepfast.core.completion import WINDOW, CompletionMap, decode, encode
+from keepfast.core.lanes import Holder
+from keepfast.core.partitions import Partition
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.runs import Case, Run
 from tests.core.lanes_watched import ALL, PLACES, Tenure, WatchedLanes
 from tests.core.messages import message
 

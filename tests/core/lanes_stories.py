@@ -9,8 +9,8 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.core.policies import Order
-from holdfast.core.records import TopicPartition
+from keepfast.core.policies import Order
+from keepfast.core.records import TopicPartition
 from tests.core.lanes_model import GAPS, KEYS, LanesModel
 from tests.core.lanes_watched import ALL, PLACES
 

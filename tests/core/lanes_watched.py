@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 
-from holdfast.core.held_bytes import size_of
-from holdfast.core.key_lanes import KeyLanes, _Lane
-from holdfast.core.lanes import Holder
-from holdfast.core.order import lanes_for
-from holdfast.core.partition_lanes import PartitionLanes
-from holdfast.core.partitions import Partition
-from holdfast.core.policies import Order
-from holdfast.core.records import Message, TopicPartition
-from holdfast.core.runs import Case, Run
+from keepfast.core.held_bytes import size_of
+from keepfast.core.key_lanes import KeyLanes, _Lane
+from keepfast.core.lanes import Holder
+from keepfast.core.order import lanes_for
+from keepfast.core.partition_lanes import PartitionLanes
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import Order
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.runs import Case, Run
 
 PLACES = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("refunds", 0)]
 ALL = 1_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.records import Headers, Message, TopicPartition
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.records import Headers, Message, TopicPartition
+from keepfast.testing.simulator.log import FakeMessage
 
 PLACE = TopicPartition("orders", 0)
 

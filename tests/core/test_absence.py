@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.absence import LONGEST_GAP_S, Absence
+from keepfast.core.absence import LONGEST_GAP_S, Absence
 
 
 def test_only_the_time_between_looks_counts() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.ages import GRAIN_MS, MANY, Ages
-from holdfast.core.partitions import Partition
-from holdfast.core.records import Message
-from holdfast.core.runs import Run
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.ages import GRAIN_MS, MANY, Ages
+from keepfast.core.partitions import Partition
+from keepfast.core.records import Message
+from keepfast.core.runs import Run
+from keepfast.testing.simulator.log import FakeMessage
 from tests.core.messages import PLACE, message
 
 DAY_MS = 86_400_000

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.batches import Batch, Search, lane_of, named_in
-from holdfast.core.errors import BatchError, ConfigError, Discard, Reject, RetryLater
-from holdfast.core.partitions import Partition
-from holdfast.core.policies import BatchPolicy
-from holdfast.core.records import TopicPartition
-from holdfast.core.runs import Run
+from keepfast.core.batches import Batch, Search, lane_of, named_in
+from keepfast.core.errors import BatchError, ConfigError, Discard, Reject, RetryLater
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import BatchPolicy
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Run
 from tests.core.messages import message
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.completion import (
+from keepfast.core.completion import (
     GUARD_LIMIT,
     METADATA_LIMIT,
     WINDOW,
@@ -75,21 +75,21 @@ def test_a_full_window_fits_with_room_for_the_guard() -> None:
 
 @given(
     text=st.one_of(
-        st.text(), st.text("hf1;0=-_Aa\x00\n"), st.characters().map(lambda char: f"hf1;5;;;;{char};00000000")
+        st.text(), st.text("kf1;0=-_Aa\x00\n"), st.characters().map(lambda char: f"kf1;5;;;;{char};00000000")
     )
 )
 @example("")
-@example("hf1;5;;;;A;c0ffee00")
+@example("kf1;5;;;;A;c0ffee00")
 @example(";;;;;;")
 @example("\ud800;\udfff")
-@example("hf1;5;;;;" + "A" * 5_000 + ";00000000")
+@example("kf1;5;;;;" + "A" * 5_000 + ";00000000")
 def test_any_text_is_read_without_an_exception_and_says_nothing(text: str) -> None:
     assert decode(text, offset=5) == CompletionMap(5)
 
 
 @given(body=st.text(st.characters(max_codepoint=127)))
 def test_even_signed_nonsense_is_read_without_an_exception(body: str) -> None:
-    finished = decode(signed(f"hf1;5;;;;{body}"), offset=5)
+    finished = decode(signed(f"kf1;5;;;;{body}"), offset=5)
     assert finished.base == 5
     assert finished.end - 5 <= WINDOW
 
@@ -131,15 +131,15 @@ def test_where_a_topic_has_no_known_id_the_map_is_used_without_that_check() -> N
 @pytest.mark.parametrize(
     "text",
     [
-        signed("hf2;7;;;;Bg"),
-        signed("hf1;07;;;;Bg"),
-        signed("hf1;7;;;;B"),
-        signed("hf1;7;;;Bg"),
-        signed("hf1;7;;;;Bg;"),
-        signed("hf1;7;;;;" + "_" * 2_732),
-        signed("hf1;7;;;" + "g" * METADATA_LIMIT + ";Bg"),
-        signed("hf1;7;;;;Bg").upper(),
-        signed("hf1;7;;;;Bg") + "\n",
+        signed("kf2;7;;;;Bg"),
+        signed("kf1;07;;;;Bg"),
+        signed("kf1;7;;;;B"),
+        signed("kf1;7;;;Bg"),
+        signed("kf1;7;;;;Bg;"),
+        signed("kf1;7;;;;" + "_" * 2_732),
+        signed("kf1;7;;;" + "g" * METADATA_LIMIT + ";Bg"),
+        signed("kf1;7;;;;Bg").upper(),
+        signed("kf1;7;;;;Bg") + "\n",
     ],
     ids=[
         "another version",
@@ -155,7 +155,7 @@ def test_where_a_topic_has_no_known_id_the_map_is_used_without_that_check() -> N
 )
 def test_what_is_not_exactly_ours_is_ignored(text: str) -> None:
     assert decode(text, offset=7) == CompletionMap(7)
-    assert decode(signed("hf1;7;;;;Bg"), offset=7) == CompletionMap(7, b"\x06")
+    assert decode(signed("kf1;7;;;;Bg"), offset=7) == CompletionMap(7, b"\x06")
 
 
 @given(offset=offsets, topic_id=topic_ids, partitions=st.none() | st.integers(0, 10**8))
@@ -167,6 +167,6 @@ def test_what_a_commit_was_made_for_comes_back(offset: int, topic_id: str, parti
 
 @pytest.mark.parametrize("count", ["-1", "x", "1" * 10, " 1", "+1"])
 def test_a_count_of_partitions_that_is_no_number_is_not_told(count: str) -> None:
-    assert origin_of(signed(f"hf1;7;{TOPIC_ID};{count};;"), offset=7) == Origin(TOPIC_ID, None)
-    assert origin_of(signed(f"hf1;7;{TOPIC_ID};3;;"), offset=7) == Origin(TOPIC_ID, 3)
-    assert origin_of(f"hf1;7;{TOPIC_ID};3;;;00000000", offset=7) == Origin()
+    assert origin_of(signed(f"kf1;7;{TOPIC_ID};{count};;"), offset=7) == Origin(TOPIC_ID, None)
+    assert origin_of(signed(f"kf1;7;{TOPIC_ID};3;;"), offset=7) == Origin(TOPIC_ID, 3)
+    assert origin_of(f"kf1;7;{TOPIC_ID};3;;;00000000", offset=7) == Origin()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core import completion
-from holdfast.core.completion import GUARD_LIMIT, METADATA_LIMIT, WINDOW, CompletionMap
-from holdfast.core.crash_guard import (
+from keepfast.core import completion
+from keepfast.core.completion import GUARD_LIMIT, METADATA_LIMIT, WINDOW, CompletionMap
+from keepfast.core.crash_guard import (
     LEAST_LEASE,
     MOST_COUNTED,
     MOST_SPANS,
@@ -80,7 +80,7 @@ def test_commits_of_older_versions_say_nothing() -> None:
     assert completion.read(old, offset=5) == (CompletionMap(5, b"\x06"), "")
 
 
-@pytest.mark.parametrize("metadata", ["", "somebody else's", "hf1;5;;;d16;;00000000", "hf1;5;;;d16", "hf2;5;;;d16;;x"])
+@pytest.mark.parametrize("metadata", ["", "somebody else's", "kf1;5;;;d16;;00000000", "kf1;5;;;d16", "kf2;5;;;d16;;x"])
 def test_foreign_and_broken_metadata_says_nothing(metadata: str) -> None:
     assert completion.read(metadata, offset=5) == (CompletionMap(5), "")
 

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from holdfast.core import retry_headers as codec
-from holdfast.core.completion import METADATA_LIMIT, WINDOW, CompletionMap, decode, encode
-from holdfast.core.records import read_headers
-from holdfast.core.retry_topics import MOST_STEPS
+from keepfast.core import retry_headers as codec
+from keepfast.core.completion import METADATA_LIMIT, WINDOW, CompletionMap, decode, encode
+from keepfast.core.records import read_headers
+from keepfast.core.retry_topics import MOST_STEPS
 from tests.core.messages import message
 from tests.core.test_retry_headers import DELAYS, GROUP, TIERS, WALL_S, move, record, tier
 
@@ -21,7 +21,7 @@ ROUNDS = 100_000
 SLOWEST_S = 0.25
 """Processor time of a single one: far above what any takes, far below what would hold up a loop."""
 
-SCRAPS = ("", ";", ";;;;;", "hf1", "hf2", "-1", "0", "9" * 30, "=", "A" * 4000, "\x00", "\ud800", "é", "%s", "null")
+SCRAPS = ("", ";", ";;;;;", "kf1", "kf2", "-1", "0", "9" * 30, "=", "A" * 4000, "\x00", "\ud800", "é", "%s", "null")
 ODD_BYTES: tuple[bytes | None, ...] = (
     None, b"", b"0", b"1", b"2", b"-1", b"+1", b" 1", b"1_0", b"1e9", b"9" * 19, b"9" * 20, b"9" * 5_000, b"\xff" * 9,
     b"\xd9\xa1", b"[" * 8_000, b"[[1,2]]", b'[[1700000000000,"E"]]', b'[[1e999,"E"]]', b"x" * 20_000, b"orders",
@@ -29,7 +29,7 @@ ODD_BYTES: tuple[bytes | None, ...] = (
 )  # fmt: skip
 NAMES = (
     codec.STEP, codec.FAILURES, codec.DUE, codec.GROUP, codec.TOPIC, codec.PARTITION, codec.OFFSET, codec.TIMESTAMP,
-    codec.TIMESTAMP_KIND, codec.ATTEMPTS, codec.OWN_HEADERS, "holdfast-retry-", "holdfast-letter-id", "trace", "",
+    codec.TIMESTAMP_KIND, codec.ATTEMPTS, codec.OWN_HEADERS, "keepfast-retry-", "keepfast-letter-id", "trace", "",
 )  # fmt: skip
 
 

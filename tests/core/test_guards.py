@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.breaker import Breaker, BreakerPolicy, BreakerState
-from holdfast.core.errors import ConfigError
-from holdfast.core.pace import Pace, RatePolicy
-from holdfast.core.records import TopicPartition
-from holdfast.core.storm import StormGuard, StormPolicy
+from keepfast.core.breaker import Breaker, BreakerPolicy, BreakerState
+from keepfast.core.errors import ConfigError
+from keepfast.core.pace import Pace, RatePolicy
+from keepfast.core.records import TopicPartition
+from keepfast.core.storm import StormGuard, StormPolicy
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 

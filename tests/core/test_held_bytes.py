@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.held_bytes import HeldBytes, header_bytes, size_of
-from holdfast.core.records import Headers, Message
+from keepfast.core.held_bytes import HeldBytes, header_bytes, size_of
+from keepfast.core.records import Headers, Message
 from tests.core.messages import message
 
 KIB = 1024

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import errors, verdicts
-from holdfast.core.judge import judge
-from holdfast.core.policies import RetryPolicy
-from holdfast.core.verdicts import Verdict
+from keepfast.core import errors, verdicts
+from keepfast.core.judge import judge
+from keepfast.core.policies import RetryPolicy
+from keepfast.core.verdicts import Verdict
 
 EVER = RetryPolicy(max_retries=None)
 NEVER = RetryPolicy(max_retries=0)

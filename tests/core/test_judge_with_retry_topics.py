@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import errors, verdicts
-from holdfast.core.classification import Classification
-from holdfast.core.judge import judge
-from holdfast.core.policies import RetryPolicy
-from holdfast.core.verdicts import Verdict
+from keepfast.core import errors, verdicts
+from keepfast.core.classification import Classification
+from keepfast.core.judge import judge
+from keepfast.core.policies import RetryPolicy
+from keepfast.core.verdicts import Verdict
 
 TIERS = (5, 60, 600)
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.core.completion import WINDOW, CompletionMap
-from holdfast.core.key_lanes import KeyLanes
-from holdfast.core.lanes import Lanes
-from holdfast.core.order import lanes_for
-from holdfast.core.partitions import Partition
-from holdfast.core.policies import ORDERS, Order
-from holdfast.core.records import TopicPartition
-from holdfast.core.runs import Case, Run
+from keepfast.core.completion import WINDOW, CompletionMap
+from keepfast.core.key_lanes import KeyLanes
+from keepfast.core.lanes import Lanes
+from keepfast.core.order import lanes_for
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import ORDERS, Order
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Case, Run
 from tests.core.lanes_stories import STORIES, walk
 from tests.core.messages import PLACE, message
 

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from holdfast.core.completion import WINDOW, CompletionMap
-from holdfast.core.crash_guard import Guard, Watch
-from holdfast.core.lanes import Lanes
-from holdfast.core.order import lanes_for
-from holdfast.core.partitions import Partition
-from holdfast.core.policies import ORDERS, Order
-from holdfast.core.runs import Run
+from keepfast.core.completion import WINDOW, CompletionMap
+from keepfast.core.crash_guard import Guard, Watch
+from keepfast.core.lanes import Lanes
+from keepfast.core.order import lanes_for
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import ORDERS, Order
+from keepfast.core.runs import Run
 from tests.core.messages import PLACE, message
 
 

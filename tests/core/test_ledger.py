@@ -14,9 +14,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from holdfast.core import ledger as module
-from holdfast.core.completion import WINDOW, CompletionMap
-from holdfast.core.ledger import Ledger
+from keepfast.core import ledger as module
+from keepfast.core.completion import WINDOW, CompletionMap
+from keepfast.core.ledger import Ledger
 
 HUGE = 10**12
 steps = st.one_of(st.integers(1, 3), st.sampled_from([1, WINDOW - 1, WINDOW, HUGE]))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.names import default_group, expand, segment_problem, topic_parts, topic_problem
+from keepfast.core.names import default_group, expand, segment_problem, topic_parts, topic_problem
 
 legal = st.text("abcXYZ019._-", min_size=1, max_size=60)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.completion import WINDOW, CompletionMap
-from holdfast.core.partitions import Partition
-from holdfast.core.records import Message
-from holdfast.core.runs import Case, Run
+from keepfast.core.completion import WINDOW, CompletionMap
+from keepfast.core.partitions import Partition
+from keepfast.core.records import Message
+from keepfast.core.runs import Case, Run
 from tests.core.messages import PLACE, message
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import ConfigError
-from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
+from keepfast.core.errors import ConfigError
+from keepfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
 
 delays = st.floats(min_value=0, max_value=60_000, allow_nan=False)
 jitters = st.floats(min_value=0, max_value=1, exclude_max=True, allow_nan=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import requests
 
-from holdfast.core.policies import RetryPolicy
-from holdfast.core.retries import RetryPolicies
+from keepfast.core.policies import RetryPolicy
+from keepfast.core.retries import RetryPolicies
 from tests.classification.test_python_errors import http_error
 
 USUAL = RetryPolicy()

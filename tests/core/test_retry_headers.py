@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core import retry_headers as codec
-from holdfast.core.ports import Outgoing
-from holdfast.core.records import Headers, Message, TopicPartition
-from holdfast.core.retry_headers import LAST_MS, MOST_ATTEMPTS, MOST_FAILURES, Past, remaining_s, shortened
-from holdfast.core.retry_topics import Tier, Tiers, topic_name
-from holdfast.core.returned import Returned, moved, original, source_of
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core import retry_headers as codec
+from keepfast.core.ports import Outgoing
+from keepfast.core.records import Headers, Message, TopicPartition
+from keepfast.core.retry_headers import LAST_MS, MOST_ATTEMPTS, MOST_FAILURES, Past, remaining_s, shortened
+from keepfast.core.retry_topics import Tier, Tiers, topic_name
+from keepfast.core.returned import Returned, moved, original, source_of
+from keepfast.testing.simulator.log import FakeMessage
 
 SOURCE, GROUP = "orders.payment.v1", "shop.charge"
 DELAYS = (5, 60, 5, 600)
@@ -28,7 +28,7 @@ TIERS = Tiers(group=GROUP, delays_s=DELAYS, topics=TOPICS)
 WALL_S = 1_700_000_000.25
 
 names = st.text(max_size=12) | st.sampled_from(
-    [codec.STEP, codec.DUE, codec.OWN_HEADERS, codec.TOPIC, "holdfast-replay-count", "holdfast-letter-id", "", "trace"]
+    [codec.STEP, codec.DUE, codec.OWN_HEADERS, codec.TOPIC, "keepfast-replay-count", "keepfast-letter-id", "", "trace"]
 )
 headers = st.lists(st.tuples(names, st.none() | st.binary(max_size=30)), max_size=6).map(tuple)
 blobs = st.none() | st.binary(max_size=60)
@@ -85,17 +85,17 @@ def test_a_moved_record_says_where_it_came_from_and_when_it_is_due() -> None:
     assert (outgoing.topic, outgoing.partition, outgoing.timestamp_ms) == (f"{SOURCE}.{GROUP}.retry.1m", 3, None)
     assert outgoing.headers == (
         ("trace", b"1"),
-        ("holdfast-retry-step", b"2"),
-        ("holdfast-retry-failures", b"4"),
-        ("holdfast-retry-due-ms", b"1700000060250"),
-        ("holdfast-retry-group", b"shop.charge"),
-        ("holdfast-retry-origin-topic", b"orders.payment.v1"),
-        ("holdfast-retry-origin-partition", b"3"),
-        ("holdfast-retry-origin-offset", b"17"),
-        ("holdfast-retry-origin-timestamp-ms", b"1600000000123"),
-        ("holdfast-retry-origin-timestamp-type", b"1"),
-        ("holdfast-retry-attempts", b'[[1700000000250,"RuntimeError"],[1700000001250,"OSError"]]'),
-        ("holdfast-retry-headers", b"1"),
+        ("keepfast-retry-step", b"2"),
+        ("keepfast-retry-failures", b"4"),
+        ("keepfast-retry-due-ms", b"1700000060250"),
+        ("keepfast-retry-group", b"shop.charge"),
+        ("keepfast-retry-origin-topic", b"orders.payment.v1"),
+        ("keepfast-retry-origin-partition", b"3"),
+        ("keepfast-retry-origin-offset", b"17"),
+        ("keepfast-retry-origin-timestamp-ms", b"1600000000123"),
+        ("keepfast-retry-origin-timestamp-type", b"1"),
+        ("keepfast-retry-attempts", b'[[1700000000250,"RuntimeError"],[1700000001250,"OSError"]]'),
+        ("keepfast-retry-headers", b"1"),
     )
 
 
@@ -104,11 +104,11 @@ def test_a_partition_that_the_retry_topic_does_not_have_leaves_the_choice_to_the
 
 
 def test_the_attempts_go_when_room_is_short_and_nothing_else_does() -> None:
-    full = move(record((("holdfast-retry-attempts", b"mine"),)), 1).headers
+    full = move(record((("keepfast-retry-attempts", b"mine"),)), 1).headers
     short = shortened(full)
     assert [name for name, _ in full if name not in dict(short)] == []
     assert len(short) == len(full) - 1
-    assert short[0] == ("holdfast-retry-attempts", b"mine")
+    assert short[0] == ("keepfast-retry-attempts", b"mine")
     assert shortened(short) is short
     assert shortened((("a", b"b"),)) == (("a", b"b"),)
 
@@ -246,7 +246,7 @@ def test_a_record_of_a_group_whose_topics_have_the_same_name_is_told_apart(group
 
 
 any_header = st.tuples(
-    st.sampled_from([value for name, value in vars(codec).items() if str(value).startswith("holdfast-retry-")])
+    st.sampled_from([value for name, value in vars(codec).items() if str(value).startswith("keepfast-retry-")])
     | st.text(max_size=8),
     st.none()
     | st.binary(max_size=40)
@@ -266,7 +266,7 @@ def test_whatever_the_headers_say_the_record_goes_on_within_bounds(
     assert 1 <= past.failures <= MOST_FAILURES
     assert past.due_ms is None or 0 <= past.due_ms <= LAST_MS
     assert tuple(said)[: len(past.headers)] == past.headers, "nothing is lost from the front"
-    assert all(name.startswith("holdfast-retry-") for name, _ in said[len(past.headers) :])
+    assert all(name.startswith("keepfast-retry-") for name, _ in said[len(past.headers) :])
     left_s = remaining_s(past, None, wall_s=WALL_S, delay_s=float(seconds))
     assert 0 <= left_s <= seconds
     if past.step < len(DELAYS):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import ConfigError
-from holdfast.core.retry_topics import (
+from keepfast.core.errors import ConfigError
+from keepfast.core.retry_topics import (
     LONGEST_S,
     MOST_STEPS,
     RetryTopics,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.sizing import (
+from keepfast.core.sizing import (
     DISTRUST_RUNS,
     FAST_S,
     FAST_WORKERS,

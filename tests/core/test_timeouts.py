@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.classification import Rule, RuleBook, classify
-from holdfast.core.errors import ConfigError, HandlerTimeout
-from holdfast.core.timeouts import LOOK_EVERY_S, LOOK_FOR_STUCK_S, TimeoutPolicy, Watch
+from keepfast.core.classification import Rule, RuleBook, classify
+from keepfast.core.errors import ConfigError, HandlerTimeout
+from keepfast.core.timeouts import LOOK_EVERY_S, LOOK_FOR_STUCK_S, TimeoutPolicy, Watch
 
 
 def test_without_a_time_limit_nothing_is_said_about_time() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.core.records import Headers, Record
-from holdfast.deadletter.letter import (
+from keepfast.core.records import Headers, Record
+from keepfast.deadletter.letter import (
     LONGEST_MESSAGE,
     LONGEST_NAME,
     LONGEST_REASON,
@@ -31,7 +31,7 @@ compact_json = json_values.map(lambda value: json.dumps(value, ensure_ascii=Fals
 keys = st.none() | st.binary(max_size=40)
 values = st.none() | st.binary() | compact_json | json_values.map(lambda value: json.dumps(value).encode())
 names = st.one_of(
-    st.text(max_size=20).filter(lambda name: not name.startswith("holdfast-")),
+    st.text(max_size=20).filter(lambda name: not name.startswith("keepfast-")),
     # What foreign programs write on letters: a producer may send it too, and then it is the original's.
     st.sampled_from(
         [

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.policies import LETTER_FORMATS, LetterFormat
-from holdfast.core.ports import Outgoing
-from holdfast.core.records import Headers
-from holdfast.deadletter import ours
-from holdfast.deadletter.letter import Letter
-from holdfast.deadletter.reading import read
-from holdfast.deadletter.writing import shrunk, write
+from keepfast.core.policies import LETTER_FORMATS, LetterFormat
+from keepfast.core.ports import Outgoing
+from keepfast.core.records import Headers
+from keepfast.deadletter import ours
+from keepfast.deadletter.letter import Letter
+from keepfast.deadletter.reading import read
+from keepfast.deadletter.writing import shrunk, write
 from tests.deadletter.letters import filed, headers, keys, letter, letters, values
 from tests.thorough import examples
 
@@ -44,8 +44,8 @@ def test_a_replayed_record_is_the_original_and_two_headers_of_ours(
     sent = ours.for_replay(found, "")
     assert sent[: len(own)] == tuple(own)
     assert sent[len(own) :] == (
-        ("holdfast-replay-count", b"1"),
-        ("holdfast-letter-id", b"payments.charge/orders.payment.v1/3/17"),
+        ("keepfast-replay-count", b"1"),
+        ("keepfast-letter-id", b"payments.charge/orders.payment.v1/3/17"),
     )
 
 
@@ -66,7 +66,7 @@ def test_a_whole_letter_that_somebody_copied_back_loses_what_the_letter_added(ow
 
 
 def test_a_forged_count_of_original_headers_makes_no_header_vanish() -> None:
-    sent = (("trace", b"1"), ("kafka_dlt-mine", b"2"), ("holdfast-original-headers", b"0"))
+    sent = (("trace", b"1"), ("kafka_dlt-mine", b"2"), ("keepfast-original-headers", b"0"))
     assert ours.originals(sent) == sent[:2]
 
 
@@ -87,8 +87,8 @@ def test_no_step_of_shrinking_touches_the_original(one: Letter, form: LetterForm
     assert 1 <= steps <= 5
     assert found.format == "headers"
     assert [name for name, _ in outgoing.headers[len(one.headers) :]] == [
-        "holdfast-letter-id",
-        *["holdfast-replay-count"] * bool(one.replay_count),
+        "keepfast-letter-id",
+        *["keepfast-replay-count"] * bool(one.replay_count),
     ]
 
 

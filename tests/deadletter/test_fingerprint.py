@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 
-from holdfast.core.errors import Reject
-from holdfast.deadletter.fingerprint import fingerprint, normalised, user_frame, user_place
+from keepfast.core.errors import Reject
+from keepfast.deadletter.fingerprint import fingerprint, normalised, user_frame, user_place
 from tests.deadletter.letters import any_text
 
 

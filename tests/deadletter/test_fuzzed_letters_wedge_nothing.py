@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.policies import LETTER_FORMATS
-from holdfast.core.ports import Outgoing
-from holdfast.core.records import Headers
-from holdfast.deadletter import ours
-from holdfast.deadletter.reading import read
-from holdfast.deadletter.writing import shrunk, write
+from keepfast.core.policies import LETTER_FORMATS
+from keepfast.core.ports import Outgoing
+from keepfast.core.records import Headers
+from keepfast.deadletter import ours
+from keepfast.deadletter.reading import read
+from keepfast.deadletter.writing import shrunk, write
 from tests.deadletter.letters import filed, letter
 
 ROUNDS = 100_000

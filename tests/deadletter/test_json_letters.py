@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.deadletter import envelope, nested
-from holdfast.deadletter.inline import DEEPEST
-from holdfast.deadletter.letter import Attempted
+from keepfast.deadletter import envelope, nested
+from keepfast.deadletter.inline import DEEPEST
+from keepfast.deadletter.letter import Attempted
 from tests.deadletter.letters import any_text, json_values, letter
 
 

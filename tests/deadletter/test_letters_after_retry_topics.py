@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from holdfast.core.partitions import Partition
-from holdfast.core.policies import LETTER_FORMATS, LetterFormat
-from holdfast.core.records import Headers, TopicPartition
-from holdfast.core.retry_topics import Tier, Tiers
-from holdfast.core.returned import Returned, moved
-from holdfast.core.runs import Attempt, Case
-from holdfast.core.verdicts import Bury
-from holdfast.deadletter.letter import Letter
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import LETTER_FORMATS, LetterFormat
+from keepfast.core.records import Headers, TopicPartition
+from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.core.returned import Returned, moved
+from keepfast.core.runs import Attempt, Case
+from keepfast.core.verdicts import Bury
+from keepfast.deadletter.letter import Letter
+from keepfast.testing.simulator.log import FakeMessage
 from tests.deadletter.letters import TOPIC, headers, keys, values
 from tests.deadletter.test_publisher import back, publisher
 
 RETRY = f"{TOPIC}.g.retry.5s"
 TIERS = Tiers(group="g", delays_s=(5,), topics={RETRY: Tier(RETRY, TOPIC, 5, 12)})
 SENT_MS, MOVED_S = 1_600_000_000_000, 1_700_000_000.0
-REPLAYED = (("holdfast-replay-count", b"2"), ("holdfast-letter-id", b"g/t/0/1"))
+REPLAYED = (("keepfast-replay-count", b"2"), ("keepfast-letter-id", b"g/t/0/1"))
 
 
 def returned(value: bytes | None, key: bytes | None, own: Headers, *, block: bool = True) -> Case:

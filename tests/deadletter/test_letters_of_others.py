@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from holdfast.core.policies import LETTER_FORMATS
-from holdfast.core.records import Headers
-from holdfast.deadletter.reading import read
-from holdfast.deadletter.writing import write
+from keepfast.core.policies import LETTER_FORMATS
+from keepfast.core.records import Headers
+from keepfast.deadletter.reading import read
+from keepfast.deadletter.writing import write
 from tests.deadletter.letters import filed, letter
 
 CONNECT: Headers = (
@@ -106,11 +106,11 @@ def test_what_a_producer_forges_is_overruled_by_who_buried_the_record() -> None:
         *CONNECT,
         *STREAMS,
         ("kafka_dlt-original-topic", b"secrets"),
-        ("holdfast-letter-id", b"g/secrets/0/0"),
+        ("keepfast-letter-id", b"g/secrets/0/0"),
     )
     for family in (CONNECT, STREAMS, SHARE, (("kafka_dlt-original-topic", b"orders"),)):
         assert read(filed(payload, (*forged, *family))).topic == "orders"
-    kept = tuple(pair for pair in forged if not pair[0].startswith("holdfast-"))
+    kept = tuple(pair for pair in forged if not pair[0].startswith("keepfast-"))
     for form in LETTER_FORMATS:
         value, headers = write(letter(value=payload, headers=kept), form)
         found = read(filed(value, headers))

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from holdfast.core.errors import Reject
-from holdfast.core.partitions import Partition
-from holdfast.core.policies import LETTER_FORMATS, LetterFormat
-from holdfast.core.ports import Delivery, Outgoing
-from holdfast.core.records import Headers, TopicPartition
-from holdfast.core.runs import KEPT_ATTEMPTS, Attempt, Case
-from holdfast.core.verdicts import Bury
-from holdfast.deadletter.letter import LONGEST_MESSAGE, LONGEST_STACK, Letter
-from holdfast.deadletter.publisher import Publisher
-from holdfast.deadletter.reading import read
-from holdfast.deadletter.writing import shrunk
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.errors import Reject
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import LETTER_FORMATS, LetterFormat
+from keepfast.core.ports import Delivery, Outgoing
+from keepfast.core.records import Headers, TopicPartition
+from keepfast.core.runs import KEPT_ATTEMPTS, Attempt, Case
+from keepfast.core.verdicts import Bury
+from keepfast.deadletter.letter import LONGEST_MESSAGE, LONGEST_STACK, Letter
+from keepfast.deadletter.publisher import Publisher
+from keepfast.deadletter.reading import read
+from keepfast.deadletter.writing import shrunk
+from keepfast.testing.simulator.log import FakeMessage
 from tests.deadletter.letters import TOPIC, filed, headers, keys, values
 
 PLACE = TopicPartition(TOPIC, 3)
@@ -79,8 +79,8 @@ def test_key_value_and_headers_of_a_letter_are_the_originals_and_ours_come_last(
     assert tuple(outgoing.headers)[: len(own)] == tuple(own)
     if form != "headers":
         assert list(outgoing.headers)[len(own) :] == [
-            ("holdfast-letter-id", b"g/orders.payment.v1/3/17"),
-            ("holdfast-error-code", b"CODE"),
+            ("keepfast-letter-id", b"g/orders.payment.v1/3/17"),
+            ("keepfast-error-code", b"CODE"),
         ]
     found = back(outgoing)
     assert (found.key, found.value, found.headers) == (key, value, tuple(own))
@@ -91,18 +91,18 @@ def test_headers_of_an_earlier_letter_are_replaced_and_its_count_goes_on() -> No
     own = [
         ("trace", b"1"),
         ("trace", None),
-        ("holdfast-replay-count", b"2"),
-        ("holdfast-letter-id", b"g/orders.payment.v1/3/9"),
+        ("keepfast-replay-count", b"2"),
+        ("keepfast-letter-id", b"g/orders.payment.v1/3/9"),
     ]
     outgoing = publisher().letter(case_of(b"1", headers=own), ValueError(), Bury("why", "CODE"))
-    assert [name for name, _ in outgoing.headers] == ["trace", "trace", "holdfast-letter-id", "holdfast-error-code"]
+    assert [name for name, _ in outgoing.headers] == ["trace", "trace", "keepfast-letter-id", "keepfast-error-code"]
     assert (back(outgoing).replay_count, back(outgoing).replayed_from) == (2, "g/orders.payment.v1/3/9")
 
 
 @pytest.mark.parametrize("count", [b"", b"-1", b"1e3", b"\xb2", b"9" * 30, None, b"1 ", b"0x1"])
 def test_a_replay_count_that_is_none_counts_as_none(count: bytes | None) -> None:
     outgoing = publisher().letter(
-        case_of(b"1", headers=[("holdfast-replay-count", count)]), ValueError(), Bury("why", "CODE")
+        case_of(b"1", headers=[("keepfast-replay-count", count)]), ValueError(), Bury("why", "CODE")
     )
     assert (back(outgoing).replay_count, back(outgoing).replayed_from) == (0, "")
 
@@ -125,7 +125,7 @@ def test_a_letter_tells_the_whole_story() -> None:
         found = back(publisher().letter(case, error, Bury("no account 17", "NO_ACCOUNT")))
     assert (found.error_type, found.error_class, found.error_cause) == (
         "Reject",
-        "holdfast.core.errors.Reject",
+        "keepfast.core.errors.Reject",
         "TimeoutError",
     )
     assert (found.error_message, found.error_code, found.classification) == (
@@ -153,7 +153,7 @@ def test_an_error_that_cannot_be_put_into_words_is_buried_all_the_same() -> None
 def test_odd_characters_are_buried_all_the_same(form: LetterFormat) -> None:
     outgoing = publisher(form=form).letter(case_of(b"1"), Reject("x\udcff\x00"), Bury("\udcff", "\ud800"))
     assert (back(outgoing).error_code, back(outgoing).reason) == ("?", "?")
-    assert ("holdfast-error-code", b"?") in outgoing.headers
+    assert ("keepfast-error-code", b"?") in outgoing.headers
 
 
 @pytest.mark.parametrize("form", LETTER_FORMATS)
@@ -188,13 +188,13 @@ def test_a_refused_letter_gets_smaller_until_nothing_but_the_original_is_left() 
         seen.append(smaller)
     assert 2 <= len(seen) <= 6
     assert seen[-1].value == b"\xff" * 1_000
-    assert [name for name, _ in seen[-1].headers] == ["holdfast-letter-id"]
+    assert [name for name, _ in seen[-1].headers] == ["keepfast-letter-id"]
 
 
 CAUSE = """
 import sys, json
 from tests.deadletter.test_publisher import back, case_of, publisher
-from holdfast.core.verdicts import Bury
+from keepfast.core.verdicts import Bury
 def charge(n):
     raise ValueError(f"account {n} of 'x{n}' is closed")
 found = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from holdfast.deadletter.reading import read
-from holdfast.deadletter.writing import write
+from keepfast.deadletter.reading import read
+from keepfast.deadletter.writing import write
 from tests.deadletter.letters import filed, letter
 
 
@@ -35,11 +35,11 @@ def test_texts_are_utf_8_and_numbers_are_big_endian_of_4_and_8_bytes() -> None:
         ("kafka_dlt-exception-message", b"no acc\xc3\xb6unt"),
         ("kafka_dlt-exception-stacktrace", b"Traceback \xe2\x80\xa6"),
     )
-    assert all(name.startswith("holdfast-") for name, _ in headers[11:])
+    assert all(name.startswith("keepfast-") for name, _ in headers[11:])
     told = dict(headers[11:])
-    assert told["holdfast-letter-id"] == b"payments.charge/orders.payment.v1/258/1099511627779"
-    assert told["holdfast-error-code"] == b"RETRIES_EXHAUSTED"
-    assert headers[-1] == ("holdfast-original-headers", b"1")
+    assert told["keepfast-letter-id"] == b"payments.charge/orders.payment.v1/258/1099511627779"
+    assert told["keepfast-error-code"] == b"RETRIES_EXHAUSTED"
+    assert headers[-1] == ("keepfast-original-headers", b"1")
 
 
 def test_no_timestamp_is_minus_one_as_in_java() -> None:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import DecodeError
-from holdfast.decode import Decoder, decoder_for
+from keepfast.core.errors import DecodeError
+from keepfast.decode import Decoder, decoder_for
 
 SECRET = "4111111111111111"
 

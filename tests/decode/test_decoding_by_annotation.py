@@ -15,8 +15,8 @@ import pydantic
 import pytest
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from holdfast.core.errors import ConfigError, DecodeError, Discard, RetryLater
-from holdfast.decode import decoder_for
+from keepfast.core.errors import ConfigError, DecodeError, Discard, RetryLater
+from keepfast.decode import decoder_for
 
 
 class Colour(enum.Enum):
@@ -260,7 +260,7 @@ def test_an_unknown_choice_for_tombstones_is_refused() -> None:
 def test_pydantic_is_not_imported_for_those_who_do_not_use_it() -> None:
     program = (
         "import sys, dataclasses\n"
-        "from holdfast.decode import decoder_for\n"
+        "from keepfast.decode import decoder_for\n"
         "D = dataclasses.make_dataclass('D', [('a', int)])\n"
         "assert decoder_for(D)(b'{\"a\":1}').a == 1\n"
         "try: decoder_for(D)(b'nothing')\n"

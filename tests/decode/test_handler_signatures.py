@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import pytest
 
-from holdfast.core.errors import ConfigError
-from holdfast.decode import HandlerShape, inspect_handler, positional
+from keepfast.core.errors import ConfigError
+from keepfast.decode import HandlerShape, inspect_handler, positional
 
 if TYPE_CHECKING:
     from decimal import Decimal

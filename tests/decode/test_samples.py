@@ -12,8 +12,8 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast.decode.annotation import decoder_for
-from holdfast.decode.sample import sample
+from keepfast.decode.annotation import decoder_for
+from keepfast.decode.sample import sample
 
 
 class Kind(enum.Enum):

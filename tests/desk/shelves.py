@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from holdfast.core.errors import SinkError
-from holdfast.core.policies import LetterFormat
-from holdfast.core.ports import Delivery, Outgoing, Receipt
-from holdfast.core.records import Record
-from holdfast.deadletter.letter import Letter
-from holdfast.deadletter.writing import write
-from holdfast.desk.planning import ReplayPolicy, Router
-from holdfast.desk.selection import Selection
-from holdfast.desk.shelf import Shelf
-from holdfast.kafka.browser import Span
+from keepfast.core.errors import SinkError
+from keepfast.core.policies import LetterFormat
+from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.records import Record
+from keepfast.deadletter.letter import Letter
+from keepfast.deadletter.writing import write
+from keepfast.desk.planning import ReplayPolicy, Router
+from keepfast.desk.selection import Selection
+from keepfast.desk.shelf import Shelf
+from keepfast.kafka.browser import Span
 from tests.deadletter.letters import letter
 
 DLQ = "orders.payment.dlq"

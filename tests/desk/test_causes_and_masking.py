@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import given
 
-from holdfast.desk.causes import by_cause
-from holdfast.desk.masking import frames, shape
+from keepfast.desk.causes import by_cause
+from keepfast.desk.masking import frames, shape
 from tests.deadletter.letters import compact_json, letter
 from tests.desk.shelves import Stock, shelf
 

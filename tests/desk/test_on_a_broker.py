@@ -8,18 +8,18 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from holdfast.core.errors import Fault, SourceError
-from holdfast.core.policies import LETTER_FORMATS
-from holdfast.core.records import Record
-from holdfast.deadletter.writing import write
-from holdfast.desk.planning import ReplayPolicy, Router, plan
-from holdfast.desk.replay import Replay
-from holdfast.desk.shelf import Shelf
-from holdfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
-from holdfast.kafka.browser import KafkaBrowser, browser_properties
-from holdfast.kafka.groups import KafkaGroups
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.policies import LETTER_FORMATS
+from keepfast.core.records import Record
+from keepfast.deadletter.writing import write
+from keepfast.desk.planning import ReplayPolicy, Router, plan
+from keepfast.desk.replay import Replay
+from keepfast.desk.shelf import Shelf
+from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
+from keepfast.kafka.browser import KafkaBrowser, browser_properties
+from keepfast.kafka.groups import KafkaGroups
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.deadletter.letters import letter
 from tests.kafka.members import connection
 from tests.scenarios.inside import Client, Sent, until
@@ -142,8 +142,8 @@ def test_what_is_replayed_is_on_the_broker_what_was_buried(
     by_letter = {}
     for message in found:
         own = message.headers()
-        assert own[-2] == ("holdfast-replay-count", b"1")
-        assert own[-1][0] == "holdfast-letter-id"
+        assert own[-2] == ("keepfast-replay-count", b"1")
+        assert own[-1][0] == "keepfast-letter-id"
         offset = int(own[-1][1].rpartition(b"/")[2])
         by_letter[offset] = (message.partition(), message.key(), message.value(), own[:-2])
     for number, one in enumerate(originals):

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import ConfigError, Fault, SinkError
-from holdfast.core.policies import LETTER_FORMATS, LetterFormat
-from holdfast.core.ports import Delivery, Outgoing, Receipt
-from holdfast.core.records import Headers, Record
-from holdfast.core.retry_headers import Origin, decode
-from holdfast.core.retry_topics import Tier, Tiers
-from holdfast.desk import replay as module
-from holdfast.desk.planning import ReplayPolicy, Router, plan
-from holdfast.desk.replay import Replay, Replayed
-from holdfast.desk.selection import Offsets, Selection
-from holdfast.desk.shelf import Stopped
+from keepfast.core.errors import ConfigError, Fault, SinkError
+from keepfast.core.policies import LETTER_FORMATS, LetterFormat
+from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.records import Headers, Record
+from keepfast.core.retry_headers import Origin, decode
+from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.desk import replay as module
+from keepfast.desk.planning import ReplayPolicy, Router, plan
+from keepfast.desk.replay import Replay, Replayed
+from keepfast.desk.selection import Offsets, Selection
+from keepfast.desk.shelf import Stopped
 from tests.deadletter.letters import headers, keys, letter, values
 from tests.desk.shelves import DLQ, SOURCE_PARTITIONS, Answering, Stock, router, shelf, stocked
 
@@ -50,7 +50,7 @@ def test_a_replay_sends_exactly_the_original_bytes(
     assert outcome.complete(len(letters))
     for (key, value, own, _), sent in zip(letters, sink.sent, strict=True):
         assert (sent.key, sent.value, tuple(sent.headers)[: len(own)]) == (key, value, tuple(own))
-        assert [name for name, _ in tuple(sent.headers)[len(own) :]] == ["holdfast-replay-count", "holdfast-letter-id"]
+        assert [name for name, _ in tuple(sent.headers)[len(own) :]] == ["keepfast-replay-count", "keepfast-letter-id"]
         place = ("other", None) if elsewhere else ("orders.payment.v1", 3)
         assert (sent.topic, sent.partition, sent.timestamp_ms) == (*place, None)
 
@@ -116,7 +116,7 @@ def test_what_was_replayed_too_often_stays() -> None:
     assert replayed(stocked(2, replay_count=1), sink, ReplayPolicy(max_replays=1)).left_out == 2
     assert sink.sent == []
     replayed(stocked(1, replay_count=1), sink, ReplayPolicy(max_replays=2))
-    assert ("holdfast-replay-count", b"2") in sink.sent[0].headers
+    assert ("keepfast-replay-count", b"2") in sink.sent[0].headers
 
 
 @pytest.mark.parametrize("bad", [{"max_replays": 0}, {"rate_per_s": 0.0}, {"rate_per_s": float("nan")}])
@@ -291,7 +291,7 @@ def test_a_replay_to_the_group_goes_through_its_shortest_retry_topic() -> None:
     past = decode(sink.sent[0].headers, tier=tiers.topics[shortest], tiers=tiers)
     assert past.origin == Origin("orders.payment.v1", 1, 7, 1, 1_700_000_000_000)
     assert (past.step, past.due_ms, past.foreign) == (1, 50_000, False)
-    assert [name for name, _ in past.headers] == ["own", "holdfast-replay-count", "holdfast-letter-id"]
+    assert [name for name, _ in past.headers] == ["own", "keepfast-replay-count", "keepfast-letter-id"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import ConfigError
-from holdfast.core.records import TopicPartition
-from holdfast.desk.selection import Filed, Offsets, Selection
+from keepfast.core.errors import ConfigError
+from keepfast.core.records import TopicPartition
+from keepfast.desk.selection import Filed, Offsets, Selection
 from tests.deadletter.letters import letter
 from tests.desk.shelves import DLQ, shelf, stocked
 

@@ -9,19 +9,19 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.partitions import Partition
-from holdfast.core.policies import LETTER_FORMATS, LetterFormat
-from holdfast.core.ports import Outgoing
-from holdfast.core.records import Headers, Message, Record, TopicPartition, read_headers
-from holdfast.core.retry_topics import Tier, Tiers, topic_name
-from holdfast.core.returned import Returned, moved
-from holdfast.core.runs import Attempt, Case
-from holdfast.core.verdicts import Bury
-from holdfast.deadletter.publisher import Publisher
-from holdfast.deadletter.writing import shrunk
-from holdfast.desk.planning import ReplayPolicy, Router
-from holdfast.desk.shelf import filed_of
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import LETTER_FORMATS, LetterFormat
+from keepfast.core.ports import Outgoing
+from keepfast.core.records import Headers, Message, Record, TopicPartition, read_headers
+from keepfast.core.retry_topics import Tier, Tiers, topic_name
+from keepfast.core.returned import Returned, moved
+from keepfast.core.runs import Attempt, Case
+from keepfast.core.verdicts import Bury
+from keepfast.deadletter.publisher import Publisher
+from keepfast.deadletter.writing import shrunk
+from keepfast.desk.planning import ReplayPolicy, Router
+from keepfast.desk.shelf import filed_of
+from keepfast.testing.simulator.log import FakeMessage
 from tests.deadletter.letters import headers, keys, values
 from tests.thorough import examples
 
@@ -85,7 +85,7 @@ def test_whatever_a_record_goes_through_its_bytes_stay(
         assert (sent.topic, sent.partition) == (TOPIC, 3)
         assert (sent.key, sent.value) == (key, value)
         assert tuple(sent.headers)[: len(own)] == tuple(own)
-        assert [name for name, _ in tuple(sent.headers)[len(own) :]] == ["holdfast-replay-count", "holdfast-letter-id"]
-        assert dict(sent.headers)["holdfast-replay-count"] == b"%d" % number
+        assert [name for name, _ in tuple(sent.headers)[len(own) :]] == ["keepfast-replay-count", "keepfast-letter-id"]
+        assert dict(sent.headers)["keepfast-replay-count"] == b"%d" % number
         message = delivered(sent, 17 + number)
         assert tuple(read_headers(message))[: len(own)] == tuple(own)

@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import main
-from holdfast.observe.catalogue import CATALOGUE
+from keepfast.cli import main
+from keepfast.observe.catalogue import CATALOGUE
 from tests.docs.blocks import ROOT, Block, blocks, of, pages
 from tests.docs.commands import Command, commands
 from tools.reference.metrics import in_prometheus
@@ -44,8 +44,8 @@ def test_it_could_be_typed(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "payments.jsonl").write_text('{"id": "a1"}\n')
     for command in commands(block):
         match command.words:
-            case ("holdfast", *words):
-                _parsed(main, "holdfast", list(words))
+            case ("keepfast", *words):
+                _parsed(main, "keepfast", list(words))
                 _compared(command)
             case ("make", *targets):
                 known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -100,7 +100,7 @@ def test_names_in_the_text_are_names_in_the_code() -> None:
         text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
         spans = re.findall(r"`(?!test_)([a-z]+(?:_[a-z]+)+)\b[^`]*`", text)
         assert set(spans) - known - FOREIGN == set(), page.name
-        named = re.findall(r"\b(?:holdfast|kafka|orders_payment)_[a-z_]+\b", " ".join(re.findall(r"`[^`]*`", text)))
+        named = re.findall(r"\b(?:keepfast|kafka|orders_payment)_[a-z_]+\b", " ".join(re.findall(r"`[^`]*`", text)))
         assert set(named) - known == set(), page.name
 
 

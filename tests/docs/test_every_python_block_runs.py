@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import App
-from holdfast.testing.harness import Harness, harness
+from keepfast import App
+from keepfast.testing.harness import Harness, harness
 from tests.docs.blocks import LOSES, ROOT, Unit, of, units
 
 STAGE = Path(__file__).parent / "stage"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped] # comes with MkDocs, without types
 
-from holdfast.core.errors import ConfigError
-from holdfast.settings import AppSpec, Settings, load
-from holdfast.settings.variables import targets
+from keepfast.core.errors import ConfigError
+from keepfast.settings import AppSpec, Settings, load
+from keepfast.settings.variables import targets
 from tests.docs.blocks import Block, of
 from tests.docs.commands import assignments
 
@@ -22,7 +22,7 @@ KNOWN = {name for target in targets(()) for name in target.names}
 
 def ours(environ: dict[str, str]) -> dict[str, str]:
     """What the loader would look at, or complain of."""
-    return {name: value for name, value in environ.items() if name in KNOWN or name.startswith("HOLDFAST_")}
+    return {name: value for name, value in environ.items() if name in KNOWN or name.startswith("KEEPFAST_")}
 
 
 def loaded(cwd: Path, consumers: set[str], environ: dict[str, str]) -> Settings:
@@ -33,7 +33,7 @@ def loaded(cwd: Path, consumers: set[str], environ: dict[str, str]) -> Settings:
 def meant(text: str) -> set[str]:
     """The consumers that are spoken of; `charge` if none is."""
     named = set(re.findall(r"\[consumers\.(\w+)", text)) | {
-        name.lower() for name in re.findall(r"HOLDFAST_CONSUMERS_([A-Z]+)_", text)
+        name.lower() for name in re.findall(r"KEEPFAST_CONSUMERS_([A-Z]+)_", text)
     }
     return named or {"charge"}
 
@@ -48,7 +48,7 @@ def check(block: Block, cwd: Path, environ: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("block", of("toml"), ids=lambda block: block.name)
 def test_toml(block: Block, tmp_path: Path) -> None:
-    (tmp_path / "holdfast.toml").write_text(block.text)
+    (tmp_path / "keepfast.toml").write_text(block.text)
     check(block, tmp_path, {})
 
 

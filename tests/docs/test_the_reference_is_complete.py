@@ -8,14 +8,14 @@ import re
 import click
 import pytest
 
-from holdfast.audit import CLAUSES
-from holdfast.cli import COMMANDS, main
-from holdfast.core.classification import RULES
-from holdfast.core.exit_codes import EXIT_CODES
-from holdfast.core.policies import LETTER_FORMATS
-from holdfast.core.rules.codes import CODES
-from holdfast.observe.catalogue import CATALOGUE
-from holdfast.settings.variables import targets
+from keepfast.audit import CLAUSES
+from keepfast.cli import COMMANDS, main
+from keepfast.core.classification import RULES
+from keepfast.core.exit_codes import EXIT_CODES
+from keepfast.core.policies import LETTER_FORMATS
+from keepfast.core.rules.codes import CODES
+from keepfast.observe.catalogue import CATALOGUE
+from keepfast.settings.variables import targets
 from tests.docs.blocks import ROOT
 from tools.reference import api, commands, errors, events, health, letters, metrics, rules, settings
 from tools.reference.pages import PAGES
@@ -38,9 +38,9 @@ def all_commands() -> list[tuple[tuple[str, ...], click.Command]]:
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         assert command is not None
-        found.append((("holdfast", name), command))
+        found.append((("keepfast", name), command))
         if isinstance(command, click.Group):
-            found += [(("holdfast", name, inner), each) for inner, each in command.commands.items()]
+            found += [(("keepfast", name, inner), each) for inner, each in command.commands.items()]
     return found
 
 
@@ -73,7 +73,7 @@ def test_every_code_rule_and_letter_format_is_there() -> None:
 def test_every_metric_and_every_reason_of_health_is_there() -> None:
     page = metrics.page()
     assert all(f"| `{metric.name}` | `{metrics.in_prometheus(metric)}` |" in page for metric in CATALOGUE)
-    source = (ROOT / "src" / "holdfast" / "web" / "health.py").read_text()
+    source = (ROOT / "src" / "keepfast" / "web" / "health.py").read_text()
     given = set(re.findall(r'(?:_failing\(\s*|code=)"(\w+)"', source))
     assert {one.code for one in health.reasons()} == given
     assert all(f"| `{code}` |" in health.page() for code in given)

@@ -25,12 +25,12 @@ def alike(text: str) -> list[str]:
 
 
 class Terminal:
-    """Where `holdfast dev` runs, and where the other commands are typed."""
+    """Where `keepfast dev` runs, and where the other commands are typed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.environ = {
-            name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "HOLDFAST_"))
+            name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "KEEPFAST_"))
         }
         self._output = folder / "dev.log"
         self._dev: subprocess.Popen[bytes] | None = None
@@ -59,7 +59,7 @@ class Terminal:
         return done.stdout
 
     def see(self, text: str, times: int = 1) -> str:
-        """Wait until `holdfast dev` has printed this."""
+        """Wait until `keepfast dev` has printed this."""
         self._until(lambda: self._said().count(text) >= times, text)
         return self._said()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.broker import KafkaBroker
+from keepfast.testing.broker import KafkaBroker
 from tests.kafka.members import Heard, connection
 
 Join = Callable[..., Heard]

@@ -10,11 +10,11 @@ from typing import Any, Self
 
 from confluent_kafka import Producer
 
-from holdfast.core.errors import SourceError
-from holdfast.core.ports import CommitOutcome, Position
-from holdfast.core.records import Message, TopicPartition
-from holdfast.kafka import Connection, Consuming, KafkaSource, source_properties
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.errors import SourceError
+from keepfast.core.ports import CommitOutcome, Position
+from keepfast.core.records import Message, TopicPartition
+from keepfast.kafka import Connection, Consuming, KafkaSource, source_properties
+from keepfast.testing.topics import TopicAdmin
 
 SESSION_MS = 6_000
 

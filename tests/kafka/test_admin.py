@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
-from holdfast.core.errors import ConfigError, Fault, SourceError
-from holdfast.kafka import KafkaAdmin, TopicFacts, admin_properties
-from holdfast.kafka import admin as admin_module
-from holdfast.kafka.places import ClientPlace
-from holdfast.testing.broker import KafkaBroker
-from holdfast.testing.embedded import PARTITIONS, EmbeddedBroker
+from keepfast.core.errors import ConfigError, Fault, SourceError
+from keepfast.kafka import KafkaAdmin, TopicFacts, admin_properties
+from keepfast.kafka import admin as admin_module
+from keepfast.kafka.places import ClientPlace
+from keepfast.testing.broker import KafkaBroker
+from keepfast.testing.embedded import PARTITIONS, EmbeddedBroker
 from tests.kafka.members import Heard, connection, drive, new_group
 from tests.scenarios.inside import Client, Sent
 

@@ -11,15 +11,15 @@ from confluent_kafka import Consumer, DeserializingConsumer, SerializingProducer
 from kafka import KafkaProducer
 from kafka.serializer import DefaultSerializer
 
-from holdfast.core.errors import ConfigError, Fault, SinkError
-from holdfast.core.ports import BEGINNING, CommitOutcome, Outgoing, Position, Receipt
-from holdfast.core.records import TopicPartition
-from holdfast.kafka.adopted_sink import AdoptedSink
-from holdfast.kafka.adopted_source import AdoptedSource
-from holdfast.kafka.kafka_python.sink import KafkaPythonSink
-from holdfast.testing.broker import KafkaBroker
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.errors import ConfigError, Fault, SinkError
+from keepfast.core.ports import BEGINNING, CommitOutcome, Outgoing, Position, Receipt
+from keepfast.core.records import TopicPartition
+from keepfast.kafka.adopted_sink import AdoptedSink
+from keepfast.kafka.adopted_source import AdoptedSource
+from keepfast.kafka.kafka_python.sink import KafkaPythonSink
+from keepfast.testing.broker import KafkaBroker
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.kafka.conftest import Join
 from tests.kafka.members import Heard as Member
 from tests.kafka.members import connection, drive, new_group

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.core.errors import Fault
-from holdfast.kafka import faults
+from keepfast.core.errors import Fault
+from keepfast.kafka import faults
 
 
 def test_every_name_in_the_lists_is_one_that_the_client_knows() -> None:

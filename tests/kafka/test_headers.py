@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from confluent_kafka import Producer
 
-from holdfast.core.records import UNREADABLE_NAME, Record, read_headers
-from holdfast.testing.broker import KafkaBroker
+from keepfast.core.records import UNREADABLE_NAME, Record, read_headers
+from keepfast.testing.broker import KafkaBroker
 from tests.kafka.members import Heard, drive, new_group
 from tests.wire import produce_raw
 

@@ -15,12 +15,12 @@ from kafka.serializer import Deserializer
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as ClientPlace
 
-from holdfast.core.errors import ConfigError
-from holdfast.core.ports import BEGINNING, Position
-from holdfast.core.records import UNREADABLE_NAME, Message, TopicPartition, read_headers
-from holdfast.kafka.kafka_python.source import KafkaPythonSource
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.errors import ConfigError
+from keepfast.core.ports import BEGINNING, Position
+from keepfast.core.records import UNREADABLE_NAME, Message, TopicPartition, read_headers
+from keepfast.kafka.kafka_python.source import KafkaPythonSource
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.kafka.members import Heard, connection, drive, new_group
 from tests.wire import produce_raw
 

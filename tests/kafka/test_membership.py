@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.core.errors import Fault
-from holdfast.core.ports import Position
-from holdfast.core.records import TopicPartition
-from holdfast.kafka import Consuming, KafkaSource, source_properties
-from holdfast.testing.broker import KafkaBroker
+from keepfast.core.errors import Fault
+from keepfast.core.ports import Position
+from keepfast.core.records import TopicPartition
+from keepfast.kafka import Consuming, KafkaSource, source_properties
+from keepfast.testing.broker import KafkaBroker
 from tests.kafka.members import Heard, Places, connection, drive, new_group, produce
 
 Join = Callable[..., Heard]

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from holdfast.kafka.config import (
+from keepfast.kafka.config import (
     Connection,
     Consuming,
     Producing,

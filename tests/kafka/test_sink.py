@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.core.errors import Fault, SinkError
-from holdfast.core.ports import Outgoing, Receipt
-from holdfast.kafka import KafkaSink, Producing, sink_properties
-from holdfast.testing.broker import KafkaBroker
+from keepfast.core.errors import Fault, SinkError
+from keepfast.core.ports import Outgoing, Receipt
+from keepfast.kafka import KafkaSink, Producing, sink_properties
+from keepfast.testing.broker import KafkaBroker
 from tests.kafka.members import connection
 
 Answer = Receipt | SinkError

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from holdfast.core.errors import ConfigError, Fault, SourceError
-from holdfast.core.ports import CommitOutcome, Position
-from holdfast.core.records import Message, TopicPartition
-from holdfast.kafka import KafkaSource
-from holdfast.testing.broker import KafkaBroker
+from keepfast.core.errors import ConfigError, Fault, SourceError
+from keepfast.core.ports import CommitOutcome, Position
+from keepfast.core.records import Message, TopicPartition
+from keepfast.kafka import KafkaSource
+from keepfast.testing.broker import KafkaBroker
 from tests.kafka.members import Heard, Places, drive, new_group, produce
 
 Join = Callable[..., Heard]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.settings import AppSpec, Settings, load
+from keepfast.settings import AppSpec, Settings, load
 
 CHARGE = {"topics": "orders.payment.v1", "retry": "financial"}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.loopback import free_ports
+from keepfast.testing.loopback import free_ports
 from tests.scenarios.inside import until
 
 MISSING = "is not on the PATH: apt install prometheus, or run `make test`, which leaves these tests out"

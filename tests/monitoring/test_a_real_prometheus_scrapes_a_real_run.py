@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import App, RetryPolicy
-from holdfast.monitoring import alerts_of, dashboard_of, rules_file
-from holdfast.monitoring.dashboard import OVER, queries_of
-from holdfast.testing import KafkaBroker
-from holdfast.testing.pytest_plugin import TopicFactory
+from keepfast import App, RetryPolicy
+from keepfast.monitoring import alerts_of, dashboard_of, rules_file
+from keepfast.monitoring.dashboard import OVER, queries_of
+from keepfast.testing import KafkaBroker
+from keepfast.testing.pytest_plugin import TopicFactory
 from tests.monitoring.prometheus import prometheus
 from tests.scenarios.inside import Client, Inside, until, wait_a_moment
 from tests.scenarios.served import web_of
@@ -69,5 +69,5 @@ def test_every_query_of_the_dashboard_finds_data_and_a_letter_raises_its_alert(
             assert missing() == []
             until(lambda: set(health().values()) == {"ok"}, 30, "all rules were evaluated without an error")
             assert set(health()) == {one.name for alerts in alerts_of(settings).values() for one in alerts}
-            firing = 'ALERTS{alertname="HoldfastDeadLetters",alertstate="firing",severity="warning"}'
+            firing = 'ALERTS{alertname="KeepfastDeadLetters",alertstate="firing",severity="warning"}'
             until(lambda: found.query(firing), 30, "the alert of dead letters fires")

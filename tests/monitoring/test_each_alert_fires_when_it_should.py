@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.monitoring import alerts_of, rules_file
-from holdfast.settings import Settings
+from keepfast.monitoring import alerts_of, rules_file
+from keepfast.settings import Settings
 from tests.monitoring.apps import CHARGE, settings_of
 from tests.monitoring.prometheus import program
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.prometheus
 OWN = 'group="payments.charge",topic="orders.payment.v1"'
 GROUP = 'group="payments.charge"'
 AT = 'job="j",instance="i"'
-INFO = f'holdfast_app_info{{app="payments",{AT}}}'
+INFO = f'keepfast_app_info{{app="payments",{AT}}}'
 PROCESSED = f'orders_payment_processed_total{{status="success",{OWN},{AT}}}'
 ERRORS = f'orders_payment_error_count_total{{error_type="E",error_classification="retryable",{OWN},{AT}}}'
 LETTERS = f'orders_payment_dlq_count_total{{error_type="E",error_classification="retryable",{OWN},{AT}}}'
@@ -32,11 +32,11 @@ BURIED = f'kafka_dlq_messages_total{{dead_letter_topic="orders.payment.dlq",{OWN
 LAG = f'kafka_consumer_lag{{partition="0",{OWN},{AT}}}'
 OTHER_LAG = f'kafka_consumer_lag{{partition="1",{OWN},{AT}}}'
 OLDEST = f'kafka_consumer_lag_seconds{{partition="0",{OWN},{AT}}}'
-STUCK = f"holdfast_stuck_partitions{{{GROUP},{AT}}}"
-AGE = f"holdfast_loop_turn_age_seconds{{{GROUP},{AT}}}"
-ASSIGNED = f'holdfast_rebalances_total{{event="assigned",{GROUP},{AT}}}'
-SHUTDOWN = f"holdfast_shutdown_duration_seconds{{{AT}}}"
-SHUTDOWN_TIMEOUT = f"holdfast_shutdown_timeout_seconds{{{AT}}}"
+STUCK = f"keepfast_stuck_partitions{{{GROUP},{AT}}}"
+AGE = f"keepfast_loop_turn_age_seconds{{{GROUP},{AT}}}"
+ASSIGNED = f'keepfast_rebalances_total{{event="assigned",{GROUP},{AT}}}'
+SHUTDOWN = f"keepfast_shutdown_duration_seconds{{{AT}}}"
+SHUTDOWN_TIMEOUT = f"keepfast_shutdown_timeout_seconds{{{AT}}}"
 
 WELL = {
     INFO: "1x1800",
@@ -53,13 +53,13 @@ WELL = {
 }
 """Ten records a second, a little lag, nothing wrong."""
 
-ERROR_RATE, LETTER_RATE = "HoldfastHighErrorRate warning", "HoldfastHighDeadLetterRate warning"
-LETTER, MANY_LETTERS = "HoldfastDeadLetters warning", "HoldfastDeadLetters critical"
-LAGS, LAGS_BADLY = "HoldfastLag warning", "HoldfastLag critical"
-PARTITION_LAG, OLD = "HoldfastHighPartitionLag warning", "HoldfastOldRecords warning"
-STUCK_ALERT, REBALANCES = "HoldfastStuckPartitions critical", "HoldfastFrequentRebalances warning"
-NOT_PUBLISHED, DOWN = "HoldfastDeadLettersNotPublished critical", "HoldfastDown critical"
-SHUTDOWN_ALERT = "HoldfastShutdownTimeout warning"
+ERROR_RATE, LETTER_RATE = "KeepfastHighErrorRate warning", "KeepfastHighDeadLetterRate warning"
+LETTER, MANY_LETTERS = "KeepfastDeadLetters warning", "KeepfastDeadLetters critical"
+LAGS, LAGS_BADLY = "KeepfastLag warning", "KeepfastLag critical"
+PARTITION_LAG, OLD = "KeepfastHighPartitionLag warning", "KeepfastOldRecords warning"
+STUCK_ALERT, REBALANCES = "KeepfastStuckPartitions critical", "KeepfastFrequentRebalances warning"
+NOT_PUBLISHED, DOWN = "KeepfastDeadLettersNotPublished critical", "KeepfastDown critical"
+SHUTDOWN_ALERT = "KeepfastShutdownTimeout warning"
 
 
 @dataclass(frozen=True, slots=True)

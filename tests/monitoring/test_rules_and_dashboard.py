@@ -11,23 +11,23 @@ import pytest
 import yaml  # type: ignore[import-untyped] # comes with MkDocs, without types
 from click.testing import CliRunner
 
-from holdfast.cli import main
-from holdfast.core.errors import ConfigError
-from holdfast.monitoring import Alert, alerts_of, dashboard_of, planned, rules_file
-from holdfast.monitoring.dashboard import queries_of
-from holdfast.monitoring.queries import series
-from holdfast.observe.catalogue import CATALOGUE, LAG_MAX
+from keepfast.cli import main
+from keepfast.core.errors import ConfigError
+from keepfast.monitoring import Alert, alerts_of, dashboard_of, planned, rules_file
+from keepfast.monitoring.dashboard import queries_of
+from keepfast.monitoring.queries import series
+from keepfast.observe.catalogue import CATALOGUE, LAG_MAX
 from tests.docs.blocks import ROOT
 from tests.monitoring.apps import CHARGE, settings_of
 
 SEVEN = {
-    "HoldfastHighErrorRate",
-    "HoldfastHighDeadLetterRate",
-    "HoldfastHighPartitionLag",
-    "HoldfastStuckPartitions",
-    "HoldfastDeadLettersNotPublished",
-    "HoldfastFrequentRebalances",
-    "HoldfastShutdownTimeout",
+    "KeepfastHighErrorRate",
+    "KeepfastHighDeadLetterRate",
+    "KeepfastHighPartitionLag",
+    "KeepfastStuckPartitions",
+    "KeepfastDeadLettersNotPublished",
+    "KeepfastFrequentRebalances",
+    "KeepfastShutdownTimeout",
 }
 
 
@@ -41,14 +41,14 @@ def limits(alerts: list[Alert], name: str) -> dict[str, str]:
 
 def test_there_are_the_seven_alerts_and_those_of_lag_and_letters() -> None:
     alerts = every()
-    assert {alert.name for alert in alerts} == SEVEN | {"HoldfastDown", "HoldfastLag", "HoldfastDeadLetters"}
+    assert {alert.name for alert in alerts} == SEVEN | {"KeepfastDown", "KeepfastLag", "KeepfastDeadLetters"}
     shares = {alert.name: re.findall(r"> ([\d.]+) \*", alert.expr) for alert in alerts}
-    assert shares["HoldfastHighErrorRate"] == ["0.05"]
-    assert shares["HoldfastHighDeadLetterRate"] == ["0.01"]
-    assert shares["HoldfastDeadLettersNotPublished"] == ["0.1"]
-    assert limits(alerts, "HoldfastHighPartitionLag") == {"warning": "10000"}
-    assert limits(alerts, "HoldfastFrequentRebalances") == {"warning": "1"}
-    assert limits(alerts, "HoldfastDeadLetters") == {"warning": "0", "critical": "10"}
+    assert shares["KeepfastHighErrorRate"] == ["0.05"]
+    assert shares["KeepfastHighDeadLetterRate"] == ["0.01"]
+    assert shares["KeepfastDeadLettersNotPublished"] == ["0.1"]
+    assert limits(alerts, "KeepfastHighPartitionLag") == {"warning": "10000"}
+    assert limits(alerts, "KeepfastFrequentRebalances") == {"warning": "1"}
+    assert limits(alerts, "KeepfastDeadLetters") == {"warning": "0", "critical": "10"}
 
 
 @pytest.mark.parametrize(
@@ -65,40 +65,40 @@ def test_how_much_lag_is_too_much_depends_on_the_kind_of_topic(
     options: dict[str, Any], warning: str, critical: str
 ) -> None:
     alerts = every(charge={"topics": "orders.payment.v1", **options})
-    assert limits(alerts, "HoldfastLag") == {"warning": warning, "critical": critical}
+    assert limits(alerts, "KeepfastLag") == {"warning": warning, "critical": critical}
 
 
 def test_how_old_records_may_be_is_an_alert_only_where_somebody_says_it() -> None:
     alerts = every(charge={**CHARGE, "alerts": {"lag_s": 900}})
-    assert limits(alerts, "HoldfastOldRecords") == {"warning": "900"}
-    assert {alert.name for alert in alerts} - {alert.name for alert in every()} == {"HoldfastOldRecords"}
+    assert limits(alerts, "KeepfastOldRecords") == {"warning": "900"}
+    assert {alert.name for alert in alerts} - {alert.name for alert in every()} == {"KeepfastOldRecords"}
 
 
 def test_thresholds_are_settings_of_each_consumer() -> None:
     settings = settings_of(
-        environ={"HOLDFAST_CONSUMERS_MAIL_ALERTS_ERROR_SHARE": "0.5", "HOLDFAST_ALERTS_WITHOUT": "HoldfastDeadLetters"},
+        environ={"KEEPFAST_CONSUMERS_MAIL_ALERTS_ERROR_SHARE": "0.5", "KEEPFAST_ALERTS_WITHOUT": "KeepfastDeadLetters"},
         charge=CHARGE,
         mail={"topics": "mail.outbox"},
     )
     groups = alerts_of(settings)
     shares = {
-        name: [re.findall(r"> ([\d.]+) \*", one.expr) for one in alerts if one.name == "HoldfastHighErrorRate"]
+        name: [re.findall(r"> ([\d.]+) \*", one.expr) for one in alerts if one.name == "KeepfastHighErrorRate"]
         for name, alerts in groups.items()
     }
     assert shares == {
-        "holdfast payments": [],
-        "holdfast payments.charge": [["0.05"]],
-        "holdfast payments.mail": [["0.5"]],
+        "keepfast payments": [],
+        "keepfast payments.charge": [["0.05"]],
+        "keepfast payments.mail": [["0.5"]],
     }
-    assert "HoldfastDeadLetters" not in {one.name for alerts in groups.values() for one in alerts}
+    assert "KeepfastDeadLetters" not in {one.name for alerts in groups.values() for one in alerts}
 
 
 def test_what_is_wrong_is_said_at_once() -> None:
     with pytest.raises(ConfigError) as told:
         settings_of(charge={**CHARGE, "alerts": {"lag_warning": 50_000, "for_s": 60}})
     assert "lag_warning (50,000) must not be above lag_critical (1,000)" in str(told.value)
-    with pytest.raises(ConfigError, match="'HoldfastNever', which is no alert"):
-        alerts_of(settings_of(charge={**CHARGE, "alerts": {"without": ["HoldfastNever"]}}))
+    with pytest.raises(ConfigError, match="'KeepfastNever', which is no alert"):
+        alerts_of(settings_of(charge={**CHARGE, "alerts": {"without": ["KeepfastNever"]}}))
 
 
 def test_every_alert_links_to_a_section_of_the_runbook() -> None:
@@ -166,7 +166,7 @@ def test_the_command_writes_both_files_and_nothing_in_a_dry_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "watched.py").write_text(
-        "from holdfast import App\napp = App('payments')\n"
+        "from keepfast import App\napp = App('payments')\n"
         "@app.consumer('orders.payment.v1', alerts='financial')\ndef charge(value: dict) -> None: ...\n"
     )
     dry = CliRunner().invoke(main, ["monitoring", "watched.py:app", "-o", "out", "--dry-run"])
@@ -177,6 +177,6 @@ def test_the_command_writes_both_files_and_nothing_in_a_dry_run(
         "payments.dashboard.json",
         "payments.rules.yml",
     ]
-    assert json.loads((tmp_path / "out" / "payments.dashboard.json").read_text())["title"] == "holdfast: payments"
+    assert json.loads((tmp_path / "out" / "payments.dashboard.json").read_text())["title"] == "keepfast: payments"
     assert "runbook_url" in done.output
     assert set(planned(settings_of(), made_from="x")) == {"payments.rules.yml", "payments.dashboard.json"}

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast import App, Discard, RetryPolicy
-from holdfast.observe import logs
-from holdfast.testing.harness import harness
+from keepfast import App, Discard, RetryPolicy
+from keepfast.observe import logs
+from keepfast.testing.harness import harness
 
 GOLDEN = Path(__file__).with_name("scripted.jsonl")
 TOPIC = "orders.payment.v1"
@@ -28,7 +28,7 @@ ERRORS: dict[str, list[Exception]] = {
 
 @contextmanager
 def logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger("holdfast")
+    root = logging.getLogger("keepfast")
     before = root.handlers[:], root.level, root.propagate
     try:
         yield
@@ -47,7 +47,7 @@ def scripted_lines() -> list[str]:
     return [
         json.dumps({name: value for name, value in line.items() if name != "ts"})
         for line in said
-        if line["logger"] == "holdfast.consumer"
+        if line["logger"] == "keepfast.consumer"
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe.logs import ConsoleFormatter, JsonFormatter, Logger, Sampler
+from keepfast.observe.logs import ConsoleFormatter, JsonFormatter, Logger, Sampler
 
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.sampled_from(
@@ -44,7 +44,7 @@ def raised(error: ValueError) -> ValueError:
 
 def record_of(fields: dict[str, Any], event: str = "event") -> logging.LogRecord:
     keeper = Keeper()
-    own = logging.Logger("holdfast.property", logging.INFO)  # noqa: LOG001  of its own, outside the tree of loggers
+    own = logging.Logger("keepfast.property", logging.INFO)  # noqa: LOG001  of its own, outside the tree of loggers
     own.addHandler(keeper)
     Logger(own, bound={}, sampler=Sampler()).info(event, **fields)
     return keeper.kept[0]

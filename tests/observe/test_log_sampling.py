@@ -10,12 +10,12 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe.logs import JsonFormatter, Logger, Sampler
+from keepfast.observe.logs import JsonFormatter, Logger, Sampler
 
 
 def test_a_storm_of_one_event_is_logged_once_a_window_with_the_number_left_out() -> None:
     stream = io.StringIO()
-    own = logging.Logger("holdfast.test", logging.INFO)  # noqa: LOG001  of its own, outside the tree of loggers
+    own = logging.Logger("keepfast.test", logging.INFO)  # noqa: LOG001  of its own, outside the tree of loggers
     output = logging.StreamHandler(stream)
     output.setFormatter(JsonFormatter())
     own.addHandler(output)

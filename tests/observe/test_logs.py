@@ -21,17 +21,17 @@ from typing import Any, Literal
 import pydantic
 import pytest
 
-from holdfast.core.errors import ConfigError
-from holdfast.core.records import Record, TopicPartition
-from holdfast.observe.clean import MAX_TEXT, clean_error, clean_value
-from holdfast.observe.logs import configure, get_logger
+from keepfast.core.errors import ConfigError
+from keepfast.core.records import Record, TopicPartition
+from keepfast.observe.clean import MAX_TEXT, clean_error, clean_value
+from keepfast.observe.logs import configure, get_logger
 
 SECRET = "4111111111111111"
 
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger("holdfast")
+    root = logging.getLogger("keepfast")
     before = root.handlers[:], root.level, root.propagate
     yield
     root.handlers[:], root.propagate = before[0], before[2]
@@ -46,7 +46,7 @@ class Terminal(io.StringIO):
 def written(shape: Literal["json", "console"] = "json", **fields: Any) -> str:
     stream = io.StringIO()
     configure(format=shape, stream=stream)
-    get_logger("holdfast.test").info("something_happened", **fields)
+    get_logger("keepfast.test").info("something_happened", **fields)
     return stream.getvalue()
 
 
@@ -55,7 +55,7 @@ def test_a_json_line_has_time_level_logger_event_and_fields() -> None:
     assert datetime.fromisoformat(line.pop("ts")).tzinfo == UTC
     assert line == {
         "level": "info",
-        "logger": "holdfast.test",
+        "logger": "keepfast.test",
         "event": "something_happened",
         "topic": "orders",
         "partition": 3,
@@ -94,7 +94,7 @@ def test_auto_is_console_on_a_terminal_and_json_elsewhere(
 ) -> None:
     target = stream()
     configure(stream=target, environ=environ)
-    get_logger("holdfast.test").info("hello", a=1)
+    get_logger("keepfast.test").info("hello", a=1)
     assert ("\x1b[" in target.getvalue()) is colours
     assert target.getvalue().startswith("{") is is_json
 
@@ -102,7 +102,7 @@ def test_auto_is_console_on_a_terminal_and_json_elsewhere(
 def test_the_console_on_a_pipe_has_no_colours() -> None:
     target = io.StringIO()
     configure(format="console", stream=target, environ={})
-    get_logger("holdfast.test").error("hello", a=1)
+    get_logger("keepfast.test").error("hello", a=1)
     assert "\x1b" not in target.getvalue()
 
 
@@ -196,8 +196,8 @@ def test_a_pydantic_error_shows_no_input() -> None:
 def test_an_error_entry_shows_where_the_exception_came_from() -> None:
     stream = io.StringIO()
     configure(format="json", stream=stream)
-    get_logger("holdfast.test").error("it_broke", exc=raised(ValueError("why")))
-    get_logger("holdfast.test").warning("it_wobbled", exc=raised(ValueError("why")))
+    get_logger("keepfast.test").error("it_broke", exc=raised(ValueError("why")))
+    get_logger("keepfast.test").warning("it_wobbled", exc=raised(ValueError("why")))
     broke, wobbled = (json.loads(line) for line in stream.getvalue().splitlines())
     assert broke["exc"] == "ValueError: why"
     assert re.fullmatch(r"test_logs\.py:\d+ raised", broke["exc_at"])
@@ -208,7 +208,7 @@ def test_a_stream_that_cannot_take_a_character_gets_an_escape() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     configure(format="console", stream=stream)
-    get_logger("holdfast.test").info("hello", name="grün")
+    get_logger("keepfast.test").info("hello", name="grün")
     stream.flush()
     assert b"name=gr\\xfcn" in raw.getvalue()
 
@@ -216,7 +216,7 @@ def test_a_stream_that_cannot_take_a_character_gets_an_escape() -> None:
 def test_bound_fields_are_in_every_entry() -> None:
     stream = io.StringIO()
     configure(format="json", stream=stream)
-    log = get_logger("holdfast.test").bind(group="g", topic="t").bind(topic="u")
+    log = get_logger("keepfast.test").bind(group="g", topic="t").bind(topic="u")
     log.info("one", offset=1)
     line = json.loads(stream.getvalue())
     assert (line["group"], line["topic"], line["offset"]) == ("g", "u", 1)
@@ -225,7 +225,7 @@ def test_bound_fields_are_in_every_entry() -> None:
 def test_levels_below_the_configured_one_are_silent() -> None:
     stream = io.StringIO()
     configure(level="WARNING", format="json", stream=stream)
-    log = get_logger("holdfast.test")
+    log = get_logger("keepfast.test")
     log.debug("a")
     log.info("b")
     log.warning("c")
@@ -236,21 +236,21 @@ def test_levels_below_the_configured_one_are_silent() -> None:
 
 def test_a_switched_off_level_costs_next_to_nothing() -> None:
     configure(level="error", format="json", stream=io.StringIO())
-    log = get_logger("holdfast.test")
+    log = get_logger("keepfast.test")
     best = min(timeit.repeat(lambda: log.info("event", a=1, b=2), number=10_000, repeat=5)) / 10_000
     assert best < 2e-6  # about 0.15 µs on a quiet machine; the rest is room for a busy one
 
 
 def test_configuring_twice_writes_once_and_leaves_other_handlers_alone() -> None:
     users = logging.NullHandler()
-    logging.getLogger("holdfast").addHandler(users)
+    logging.getLogger("keepfast").addHandler(users)
     first, second = io.StringIO(), io.StringIO()
     configure(format="json", stream=first)
     configure(format="json", stream=second)
-    get_logger("holdfast.test").info("once")
+    get_logger("keepfast.test").info("once")
     assert first.getvalue() == ""
     assert len(second.getvalue().splitlines()) == 1
-    assert users in logging.getLogger("holdfast").handlers
+    assert users in logging.getLogger("keepfast").handlers
 
 
 def test_wrong_settings_are_all_named() -> None:
@@ -266,8 +266,8 @@ def test_a_users_own_set_up_is_not_touched_and_gets_event_fields_and_the_callers
     root = logging.getLogger()
     root.addHandler(handler)
     try:
-        get_logger("holdfast.test").warning("hello", who="a b", value=b"payload")
-        get_logger("holdfast.test").sampled(logging.WARNING, "often", now=1.0, key=uuid.uuid4())
+        get_logger("keepfast.test").warning("hello", who="a b", value=b"payload")
+        get_logger("keepfast.test").sampled(logging.WARNING, "often", now=1.0, key=uuid.uuid4())
     finally:
         root.removeHandler(handler)
     name = "test_a_users_own_set_up_is_not_touched_and_gets_event_fields_and_the_callers_line test_logs.py"
@@ -278,6 +278,6 @@ def test_a_users_own_set_up_is_not_touched_and_gets_event_fields_and_the_callers
 
 
 def test_as_a_library_nothing_is_printed() -> None:
-    program = "from holdfast.observe.logs import get_logger; get_logger('holdfast.x').critical('event', a=1)"
+    program = "from keepfast.observe.logs import get_logger; get_logger('keepfast.x').critical('event', a=1)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == done.stderr == b""

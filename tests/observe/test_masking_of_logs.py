@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.card_mask import CARD
-from holdfast.core.masking import MASKED, USUAL, MaskingRules
-from holdfast.observe.clean import MAX_TEXT, clean_error, clean_text, escaped, mask_with
-from holdfast.observe.logs import configure, get_logger
+from keepfast.core.card_mask import CARD
+from keepfast.core.masking import MASKED, USUAL, MaskingRules
+from keepfast.observe.clean import MAX_TEXT, clean_error, clean_text, escaped, mask_with
+from keepfast.observe.logs import configure, get_logger
 
 PAN, PASSWORD = "4111 1111 1111 1111", "hunter2-hunter2"
 
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
-    root = logging.getLogger("holdfast")
+    root = logging.getLogger("keepfast")
     before = root.handlers[:], root.level, root.propagate
     yield
     root.handlers[:], root.propagate = before[0], before[2]
@@ -30,7 +30,7 @@ def _as_it_was() -> Iterator[None]:
 def logged(**fields: Any) -> str:
     stream = io.StringIO()
     configure(format="json", stream=stream)
-    get_logger("holdfast.test").error("something_happened", **fields)
+    get_logger("keepfast.test").error("something_happened", **fields)
     return stream.getvalue()
 
 
@@ -56,7 +56,7 @@ def test_secrets_are_masked_wherever_they_stand(fields: dict[str, Any]) -> None:
 def test_lines_of_others_are_masked_like_ours() -> None:
     stream = io.StringIO()
     configure(format="console", stream=stream)
-    logger = logging.getLogger("holdfast.handler.charge")
+    logger = logging.getLogger("keepfast.handler.charge")
     logger.warning("charged %s with token=%s", PAN, PASSWORD)
     try:
         raise ValueError(f"refused {PAN}")

@@ -10,10 +10,10 @@ import pytest
 from prometheus_client import parser as plain_parser
 from prometheus_client.openmetrics import parser as open_metrics_parser
 
-from holdfast.observe import catalogue
-from holdfast.observe.exposition import exposition, wants_open_metrics
-from holdfast.observe.families import Buckets, Collision, Exemplar, Family, Metric, Sample, labelled, merged, namesakes
-from holdfast.observe.process import process_families
+from keepfast.observe import catalogue
+from keepfast.observe.exposition import exposition, wants_open_metrics
+from keepfast.observe.families import Buckets, Collision, Exemplar, Family, Metric, Sample, labelled, merged, namesakes
+from keepfast.observe.process import process_families
 
 read_open_metrics: Any = open_metrics_parser.text_string_to_metric_families
 read_plain: Any = plain_parser.text_string_to_metric_families

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics.export import Histogram, MetricsData, Sum
 
-from holdfast.core.errors import ConfigError
-from holdfast.observe import catalogue, otel
-from holdfast.observe.families import Buckets, Family, Sample
-from holdfast.observe.otel import Exporting, exporter_from
+from keepfast.core.errors import ConfigError
+from keepfast.observe import catalogue, otel
+from keepfast.observe.families import Buckets, Family, Sample
+from keepfast.observe.otel import Exporting, exporter_from
 
 
 class Collecting:

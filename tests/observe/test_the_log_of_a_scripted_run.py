@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.observe import logs
-from holdfast.observe.logs import get_logger
+from keepfast.observe import logs
+from keepfast.observe.logs import get_logger
 from tests.observe.scripted import GOLDEN, SECRET, logging_as_it_was, scripted_lines
 
 FIELDS = {"retry_count", "error_type", "error_classification", "consumer_group", "partition", "offset"}
@@ -40,13 +40,13 @@ def test_every_statement_has_its_level_and_its_fields() -> None:
 
 def test_a_storm_is_written_in_samples_and_nobody_is_discarded_without_a_word() -> None:
     stream = io.StringIO()
-    log = get_logger("holdfast.consumer")
+    log = get_logger("keepfast.consumer")
     with logging_as_it_was():
         logs.configure(format="json", stream=stream, most_lines=3)
         heard: list[str] = []
         listener = logging.Handler()
         listener.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
-        logging.getLogger("holdfast").addHandler(listener)
+        logging.getLogger("keepfast").addHandler(listener)
         for number in range(50):
             log.warning("retry", topic="orders", error_type="TimeoutError", offset=number)
             log.warning("discard", topic="orders", error_type="Discard", offset=number)
@@ -67,7 +67,7 @@ def test_a_storm_is_written_in_samples_and_nobody_is_discarded_without_a_word() 
 def test_how_many_lines_were_left_out_is_said_also_if_no_more_of_them_come(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, now = io.StringIO(), [100.0]
     monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    log = get_logger("holdfast.consumer")
+    log = get_logger("keepfast.consumer")
     with logging_as_it_was():
         logs.configure(format="json", stream=stream, most_lines=2)
         for number in range(7):

@@ -13,15 +13,15 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.core import verdicts
-from holdfast.core.errors import ConfigError
-from holdfast.core.partitions import Partition
-from holdfast.core.records import TopicPartition
-from holdfast.core.runs import Case, Run
-from holdfast.observe import tracing
-from holdfast.observe.tracing import Tracing, tracing_from
-from holdfast.settings import AppSpec, Settings, load
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core import verdicts
+from keepfast.core.errors import ConfigError
+from keepfast.core.partitions import Partition
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Case, Run
+from keepfast.observe import tracing
+from keepfast.observe.tracing import Tracing, tracing_from
+from keepfast.settings import AppSpec, Settings, load
+from keepfast.testing.simulator.log import FakeMessage
 
 PLACE = TopicPartition("orders", 0)
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -86,14 +86,14 @@ def test_a_failed_attempt_ends_with_what_was_decided_and_open_ones_are_bounded(
     own.decided(case, verdicts.RetryAfter(0.25))
     last = exporter.get_finished_spans()[-1]
     assert [event.name for event in last.events] == ["exception", "retry"]
-    assert (last.events[-1].attributes or {})["holdfast.backoff_delay_ms"] == 250
+    assert (last.events[-1].attributes or {})["keepfast.backoff_delay_ms"] == 250
     own.stop()
     assert len(exporter.get_finished_spans()) == 5
 
 
 def test_where_it_is_off_nothing_of_opentelemetry_is_loaded() -> None:
     assert tracing_from(settings_with()) is None
-    script = "import sys, holdfast.app.assembly; assert not [n for n in sys.modules if n.startswith('opentelemetry')]"
+    script = "import sys, keepfast.app.assembly; assert not [n for n in sys.modules if n.startswith('opentelemetry')]"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
@@ -101,4 +101,4 @@ def test_without_an_exporter_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "nowhere")
     monkeypatch.setattr(trace, "get_tracer_provider", trace.ProxyTracerProvider)
     with pytest.raises(ConfigError, match="no exporter 'nowhere'"):
-        tracing_from(settings_with(HOLDFAST_TRACING_ENABLED="true"))
+        tracing_from(settings_with(KEEPFAST_TRACING_ENABLED="true"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ROOT / "src" / "holdfast"
+SOURCES = ROOT / "src" / "keepfast"
 
 _CACHES = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".import_linter_cache", ".hypothesis"}
 _MADE = {".git", "build", "dist", *_CACHES}

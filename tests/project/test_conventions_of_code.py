@@ -123,7 +123,7 @@ def test_optional_packages_are_imported_only_where_they_are_used() -> None:
         name = path.relative_to(SOURCES).as_posix()
         folder = path.parent.relative_to(SOURCES).as_posix()
         also = ALSO_ALLOWED.get(name, set()) | ALSO_ALLOWED.get(folder, set())
-        allowed = CORE_DEPENDENCIES | {"holdfast"} | also | sys.stdlib_module_names
+        allowed = CORE_DEPENDENCIES | {"keepfast"} | also | sys.stdlib_module_names
         imported = set(imported_at_once(parsed(path)))
         found += [f"{name} imports {package}" for package in sorted(imported - allowed)]
     assert found == []

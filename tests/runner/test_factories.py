@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from holdfast.core.errors import ConfigError
-from holdfast.runner import KafkaConsumerRunner
-from holdfast.runner.clients import made_consumer, sink_of
-from holdfast.runner.properties import consumer_tree, producer_connection
+from keepfast.core.errors import ConfigError
+from keepfast.runner import KafkaConsumerRunner
+from keepfast.runner.clients import made_consumer, sink_of
+from keepfast.runner.properties import consumer_tree, producer_connection
 from tests.project.files import ROOT
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -113,7 +113,7 @@ def test_what_is_missing_is_said_before_anything_starts() -> None:
 def test_what_a_factory_says_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_CONSUMER_GROUP", "from-outside")
     monkeypatch.setenv("KAFKA_BROKERS", "outside:9092")
-    monkeypatch.setenv("HOLDFAST_SHUTDOWN_TIMEOUT_S", "7")
+    monkeypatch.setenv("KEEPFAST_SHUTDOWN_TIMEOUT_S", "7")
     told = {"group.id": "told"}
     runner = KafkaConsumerRunner(consumer_factory=lambda: NOWHERE | told, process_message=print, topics="a.b")
     settings = runner.settings()
@@ -135,7 +135,7 @@ def test_the_settings_of_a_runner_with_a_client_are_told_without_a_broker() -> N
 
 
 def test_commands_that_need_settings_alone_take_a_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.cli.where import settings_for
+    from keepfast.cli.where import settings_for
 
     monkeypatch.chdir(ROOT)
     own = settings_for("examples.institution_enhancement.consumer:runner").consumers["institution_enhancement"]

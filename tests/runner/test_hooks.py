@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.classification import classify
-from holdfast.core.errors import ConfigError, DecodeError, Halt, Reject
-from holdfast.core.partitions import Partition
-from holdfast.core.records import Message, TopicPartition
-from holdfast.core.runs import Run
-from holdfast.observe.logs import Entry
-from holdfast.observe.tally import Tally
-from holdfast.runner import KafkaConsumerRunner, ProcessingFailed
-from holdfast.runner.hooks import Hooks, MessageRefused
-from holdfast.runtime.walk import walk
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.classification import classify
+from keepfast.core.errors import ConfigError, DecodeError, Halt, Reject
+from keepfast.core.partitions import Partition
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.runs import Run
+from keepfast.observe.logs import Entry
+from keepfast.observe.tally import Tally
+from keepfast.runner import KafkaConsumerRunner, ProcessingFailed
+from keepfast.runner.hooks import Hooks, MessageRefused
+from keepfast.runtime.walk import walk
+from keepfast.testing.simulator.log import FakeMessage
 
 PLACE = TopicPartition("orders.payment.v1", 3)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import Fault, SinkError
-from holdfast.core.partitions import Partition
-from holdfast.core.ports import Outgoing, Receipt
-from holdfast.core.runs import Attempt, Case
-from holdfast.core.verdicts import Bury
-from holdfast.runner.hooks import Hooks, MessageRefused
-from holdfast.runner.publishing import HookPublisher, NoSink
+from keepfast.core.errors import Fault, SinkError
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import Outgoing, Receipt
+from keepfast.core.runs import Attempt, Case
+from keepfast.core.verdicts import Bury
+from keepfast.runner.hooks import Hooks, MessageRefused
+from keepfast.runner.publishing import HookPublisher, NoSink
 from tests.runner.test_hooks import PLACE, hooks, record, run_of
 
 Outcome = Receipt | SinkError

@@ -9,10 +9,10 @@ import psycopg2
 import pytest
 import requests
 
-from holdfast.core.errors import ConfigError
-from holdfast.core.policies import RetryPolicy
-from holdfast.runner import RetryConfig, calculate_backoff, is_retryable_error
-from holdfast.runner.retry import policy_of
+from keepfast.core.errors import ConfigError
+from keepfast.core.policies import RetryPolicy
+from keepfast.runner import RetryConfig, calculate_backoff, is_retryable_error
+from keepfast.runner.retry import policy_of
 
 
 @pytest.fixture(autouse=True)

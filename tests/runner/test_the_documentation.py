@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runner import KafkaConsumerRunner
-from holdfast.runner.properties import consumer_tree
+from keepfast.runner import KafkaConsumerRunner
+from keepfast.runner.properties import consumer_tree
 
 PAGE = Path(__file__).parents[2] / "docs" / "runner.md"
 

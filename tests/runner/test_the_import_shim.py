@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import __version__, runner
+from keepfast import __version__, runner
 from tests.project.files import ROOT
 
 PACKAGE = ROOT / "packages" / "neotool-common"
@@ -43,7 +43,7 @@ def test_the_paths_of_the_pattern_lead_to_our_runner(monkeypatch: pytest.MonkeyP
     assert set(inspect.signature(runner.KafkaConsumerRunner).parameters) >= HOOKS
 
 
-def test_it_is_built_with_its_modules_and_needs_a_holdfast_that_has_the_runner(tmp_path: Path) -> None:
+def test_it_is_built_with_its_modules_and_needs_a_keepfast_that_has_the_runner(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=PACKAGE, check=True, capture_output=True)
     [wheel] = tmp_path.glob("*.whl")
@@ -51,4 +51,4 @@ def test_it_is_built_with_its_modules_and_needs_a_holdfast_that_has_the_runner(t
         inside = set(archive.namelist())
     assert {f"{module.replace('.', '/')}.py" for module in PATHS} | {"neotool_common/py.typed"} <= inside
     [needed] = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert needed == f"holdfast>={__version__}"
+    assert needed == f"keepfast>={__version__}"

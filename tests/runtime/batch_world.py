@@ -7,22 +7,22 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
-from holdfast.core.batches import Batch, lane_of
-from holdfast.core.completion import METADATA_LIMIT
-from holdfast.core.errors import DecodeError, Fault, SourceError
-from holdfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
-from holdfast.core.ports import CommitOutcome, Committed, Delivery, Listener, Outgoing, Position, Receipt
-from holdfast.core.records import Message, Record, TopicPartition
-from holdfast.core.runs import Run
-from holdfast.deadletter.publisher import Publisher
-from holdfast.deadletter.reading import read
-from holdfast.observe.tally import Tally
-from holdfast.runtime.batch_walk import BatchCall, walk_batch
-from holdfast.runtime.endings import Stop
-from holdfast.runtime.floor import Floor
-from holdfast.runtime.loop import Loop
-from holdfast.runtime.mailbox import QueueMailbox
-from holdfast.runtime.plan import Plan
+from keepfast.core.batches import Batch, lane_of
+from keepfast.core.completion import METADATA_LIMIT
+from keepfast.core.errors import DecodeError, Fault, SourceError
+from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
+from keepfast.core.ports import CommitOutcome, Committed, Delivery, Listener, Outgoing, Position, Receipt
+from keepfast.core.records import Message, Record, TopicPartition
+from keepfast.core.runs import Run
+from keepfast.deadletter.publisher import Publisher
+from keepfast.deadletter.reading import read
+from keepfast.observe.tally import Tally
+from keepfast.runtime.batch_walk import BatchCall, walk_batch
+from keepfast.runtime.endings import Stop
+from keepfast.runtime.floor import Floor
+from keepfast.runtime.loop import Loop
+from keepfast.runtime.mailbox import QueueMailbox
+from keepfast.runtime.plan import Plan
 from tests.core.messages import message
 
 TOPIC = "orders"

@@ -12,7 +12,7 @@ from tests.runtime.heard import Heard
 
 @pytest.fixture
 def heard() -> Iterator[Heard]:
-    handler, logger = Heard(), logging.getLogger("holdfast")
+    handler, logger = Heard(), logging.getLogger("keepfast")
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

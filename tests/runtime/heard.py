@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from holdfast.observe.logs import Entry
+from keepfast.observe.logs import Entry
 
 
 class Heard(logging.Handler):

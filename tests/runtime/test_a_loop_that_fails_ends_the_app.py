@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.exit_codes import EXIT_UNEXPECTED
-from holdfast.runtime.lifecycle import Lifecycle, LoopThread
+from keepfast.core.exit_codes import EXIT_UNEXPECTED
+from keepfast.runtime.lifecycle import Lifecycle, LoopThread
 
 
 class Failing:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from holdfast.observe.shapes import ConsumerState, GuardState, Hold, PartitionState, Refused
-from holdfast.runtime.endings import Ending
-from holdfast.runtime.lifecycle import LoopThread
-from holdfast.runtime.loop import Loop
-from holdfast.runtime.mailbox import QueueMailbox
+from keepfast.observe.shapes import ConsumerState, GuardState, Hold, PartitionState, Refused
+from keepfast.runtime.endings import Ending
+from keepfast.runtime.lifecycle import LoopThread
+from keepfast.runtime.loop import Loop
+from keepfast.runtime.mailbox import QueueMailbox
 
 WHO = {"name": "charge", "group": "shop.charge", "topics": ("orders",), "order": "key", "commit": "confirmed"}
 

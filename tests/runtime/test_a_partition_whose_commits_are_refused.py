@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.errors import Fault
-from holdfast.core.policies import CommitPolicy
-from holdfast.runtime.refusals import COMMIT_REFUSED, LONGEST_RETRY_S
+from keepfast.core.errors import Fault
+from keepfast.core.policies import CommitPolicy
+from keepfast.runtime.refusals import COMMIT_REFUSED, LONGEST_RETRY_S
 from tests.runtime.batch_world import World
 
 OF_ONE = [Fault.MISSING, Fault.REFUSED]

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from holdfast.core.completion import CompletionMap, encode, origin_of
-from holdfast.core.errors import Fault, SourceError
-from holdfast.core.ports import BEGINNING, Committed, Position
-from holdfast.core.records import TopicPartition
-from holdfast.deadletter.publisher import Publisher
-from holdfast.runtime.identities import CONFIRM_S, TopicsTold
-from holdfast.runtime.loop import Loop
-from holdfast.runtime.plan import Plan
+from keepfast.core.completion import CompletionMap, encode, origin_of
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import BEGINNING, Committed, Position
+from keepfast.core.records import TopicPartition
+from keepfast.deadletter.publisher import Publisher
+from keepfast.runtime.identities import CONFIRM_S, TopicsTold
+from keepfast.runtime.loop import Loop
+from keepfast.runtime.plan import Plan
 from tests.runtime.test_identities import Asked, Box
 
 PLACES = [TopicPartition("t", number) for number in range(40)]

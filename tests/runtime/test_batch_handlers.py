@@ -11,18 +11,18 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from holdfast import App, BatchContext, Context, Discard
-from holdfast.core.batches import Batch
-from holdfast.core.errors import BatchError, ConfigError, DecodeError, Fault, Halt, SinkError
-from holdfast.core.partitions import Partition
-from holdfast.core.ports import Delivery, Outgoing, Receipt
-from holdfast.core.records import Message, TopicPartition
-from holdfast.core.runs import Case, Run
-from holdfast.core.sensitive import CardNumbers, SensitiveData
-from holdfast.decode.signature import inspect_handler
-from holdfast.observe.tally import Tally
-from holdfast.runtime.batch_handler import BatchHandler
-from holdfast.runtime.batch_walk import walk_batch, walk_batch_async
+from keepfast import App, BatchContext, Context, Discard
+from keepfast.core.batches import Batch
+from keepfast.core.errors import BatchError, ConfigError, DecodeError, Fault, Halt, SinkError
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.runs import Case, Run
+from keepfast.core.sensitive import CardNumbers, SensitiveData
+from keepfast.decode.signature import inspect_handler
+from keepfast.observe.tally import Tally
+from keepfast.runtime.batch_handler import BatchHandler
+from keepfast.runtime.batch_walk import walk_batch, walk_batch_async
 from tests.core.messages import message
 
 CARD = b'{"card": "4111 1111 1111 1111"}'
@@ -313,7 +313,7 @@ def test_batches_need_idempotency() -> None:
 
 
 def test_what_is_about_batches_is_refused_for_one_record() -> None:
-    from holdfast import BatchPolicy
+    from keepfast import BatchPolicy
 
     [problem] = problems_of(single_handler, batch=BatchPolicy(size=5), atomic=True)
     assert "batch.size, batch.wait_s, atomic" in problem
@@ -324,7 +324,7 @@ def test_settings_of_batches_come_from_the_environment_too() -> None:
     app = App("a")
     app.consumer("t", idempotent=True, atomic=True)(batch_handler)
     app.consumer("t")(single_handler)
-    environ = {"HOLDFAST_BATCH_SIZE": "7", "HOLDFAST_CONSUMERS_BATCH_HANDLER_BATCH_WAIT_S": "0.5"}
+    environ = {"KEEPFAST_BATCH_SIZE": "7", "KEEPFAST_CONSUMERS_BATCH_HANDLER_BATCH_WAIT_S": "0.5"}
     consumers = app.settings(environ=environ).consumers
     own = consumers["batch_handler"]
     assert own.batch is not None
@@ -336,5 +336,5 @@ def test_settings_of_batches_come_from_the_environment_too() -> None:
 def test_a_wrong_value_is_a_problem_with_its_origin(name: str) -> None:
     app = App("a")
     app.consumer("t", idempotent=True)(batch_handler)
-    with pytest.raises(ConfigError, match=f"HOLDFAST_BATCH_{name}"):
-        app.settings(environ={f"HOLDFAST_BATCH_{name}": "-1"})
+    with pytest.raises(ConfigError, match=f"KEEPFAST_BATCH_{name}"):
+        app.settings(environ={f"KEEPFAST_BATCH_{name}": "-1"})

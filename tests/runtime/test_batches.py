@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.breaker import BreakerPolicy
-from holdfast.core.errors import BatchError, Discard, Halt, Reject, RetryLater
-from holdfast.core.pace import RatePolicy
-from holdfast.core.policies import ORDERS, CommitPolicy, Order, RetryPolicy
-from holdfast.core.retry_topics import Tier, Tiers
-from holdfast.core.storm import StormPolicy
+from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.errors import BatchError, Discard, Halt, Reject, RetryLater
+from keepfast.core.pace import RatePolicy
+from keepfast.core.policies import ORDERS, CommitPolicy, Order, RetryPolicy
+from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.core.storm import StormPolicy
 from tests.runtime.batch_world import FAST, TOPIC, World, refusing
 from tests.runtime.heard import Heard
 from tests.thorough import examples

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core import completion
-from holdfast.core.policies import CommitPolicy
+from keepfast.core import completion
+from keepfast.core.policies import CommitPolicy
 from tests.runtime.batch_world import World
 from tests.runtime.test_probation import told
 

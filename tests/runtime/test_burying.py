@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import Fault, SinkError, SpoolError
-from holdfast.core.partitions import Partition
-from holdfast.core.ports import Delivery, Keeping, Kept, Outgoing, Receipt
-from holdfast.core.records import TopicPartition
-from holdfast.core.runs import Attempt, Case
-from holdfast.core.verdicts import Bury
-from holdfast.deadletter.publisher import Publisher
-from holdfast.runtime.burying import SHUT_S, Burying, Settled
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.errors import Fault, SinkError, SpoolError
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import Delivery, Keeping, Kept, Outgoing, Receipt
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Attempt, Case
+from keepfast.core.verdicts import Bury
+from keepfast.deadletter.publisher import Publisher
+from keepfast.runtime.burying import SHUT_S, Burying, Settled
+from keepfast.testing.simulator.log import FakeMessage
 
 PLACE = TopicPartition("orders", 0)
 

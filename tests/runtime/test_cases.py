@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.classification import Rule, RuleBook
-from holdfast.core.errors import BatchError, Discard, Fault, Halt, HandlerTimeout, Reject, SinkError
-from holdfast.core.order import lanes_for
-from holdfast.core.partitions import Partition
-from holdfast.core.policies import RetryPolicy
-from holdfast.core.ports import Delivery, Outgoing, Receipt
-from holdfast.core.records import TopicPartition
-from holdfast.core.runs import Case
-from holdfast.core.sensitive import CardNumbers, SensitiveData
-from holdfast.deadletter.publisher import Publisher
-from holdfast.runtime.burying import Settled
-from holdfast.runtime.cases import Cases
-from holdfast.runtime.counts import MOST_LABELS, OTHER, CaseCounts, Labels
-from holdfast.runtime.guards import Guards
-from holdfast.runtime.holds import Holds
-from holdfast.runtime.mailbox import QueueMailbox
-from holdfast.runtime.plan import Plan
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.classification import Rule, RuleBook
+from keepfast.core.errors import BatchError, Discard, Fault, Halt, HandlerTimeout, Reject, SinkError
+from keepfast.core.order import lanes_for
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import RetryPolicy
+from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Case
+from keepfast.core.sensitive import CardNumbers, SensitiveData
+from keepfast.deadletter.publisher import Publisher
+from keepfast.runtime.burying import Settled
+from keepfast.runtime.cases import Cases
+from keepfast.runtime.counts import MOST_LABELS, OTHER, CaseCounts, Labels
+from keepfast.runtime.guards import Guards
+from keepfast.runtime.holds import Holds
+from keepfast.runtime.mailbox import QueueMailbox
+from keepfast.runtime.plan import Plan
+from keepfast.testing.simulator.log import FakeMessage
 from tests.runtime.heard import Heard
 
 PLACE = TopicPartition("orders", 2)
@@ -189,7 +189,7 @@ def test_sensitive_data_is_a_security_event_and_has_a_counter_of_its_own(heard: 
     bench.fail(Discard("a test"))
     assert (bench.counts.discarded, bench.counts.sensitive, bench.counts.buried) == (2, 1, 0)
     [(name, level, event, fields), _] = heard.said
-    assert (name, level, event) == ("holdfast.security", "ERROR", "sensitive_data_discarded")
+    assert (name, level, event) == ("keepfast.security", "ERROR", "sensitive_data_discarded")
     assert (fields["code"], fields["place"], fields["part"]) == ("PAN_DETECTED", "$.payment.card", "value")
     assert "4111" not in str(fields)
 

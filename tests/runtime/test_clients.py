@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.kafka import KafkaAdmin, admin_properties
-from holdfast.runtime.clients import connection_of, source_of
-from holdfast.runtime.preflight import Ground, preflight
-from holdfast.settings import AppSpec, Settings, load
-from holdfast.testing.embedded import EmbeddedBroker
+from keepfast.kafka import KafkaAdmin, admin_properties
+from keepfast.runtime.clients import connection_of, source_of
+from keepfast.runtime.preflight import Ground, preflight
+from keepfast.settings import AppSpec, Settings, load
+from keepfast.testing.embedded import EmbeddedBroker
 
 TOPIC = "orders.payment.v1"
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from holdfast.core.partitions import Partition
-from holdfast.core.records import Message, TopicPartition
-from holdfast.core.runs import Run
-from holdfast.runtime.endings import HaltApp
-from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
-from holdfast.runtime.mailbox import QueueMailbox
+from keepfast.core.partitions import Partition
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.runs import Run
+from keepfast.runtime.endings import HaltApp
+from keepfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
+from keepfast.runtime.mailbox import QueueMailbox
 from tests.core.messages import message
 
 PARTITION = Partition(TopicPartition("t", 0), epoch=1, start=0)

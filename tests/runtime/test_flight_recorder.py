@@ -18,17 +18,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.batches import Batch
-from holdfast.core.crash_guard import NOT_DEAD, UNKNOWN, Fate, Guard, Watch
-from holdfast.core.key_lanes import KeyLanes
-from holdfast.core.partitions import Partition
-from holdfast.core.records import TopicPartition
-from holdfast.core.runs import Run
-from holdfast.observe.tally import Tally
-from holdfast.runtime import flight_recorder
-from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
-from holdfast.runtime.endings import Ending
-from holdfast.runtime.flight_recorder import (
+from keepfast.core.batches import Batch
+from keepfast.core.crash_guard import NOT_DEAD, UNKNOWN, Fate, Guard, Watch
+from keepfast.core.key_lanes import KeyLanes
+from keepfast.core.partitions import Partition
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Run
+from keepfast.observe.tally import Tally
+from keepfast.runtime import flight_recorder
+from keepfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
+from keepfast.runtime.endings import Ending
+from keepfast.runtime.flight_recorder import (
     KEPT_S,
     MOST_KEPT,
     PLACES,
@@ -270,7 +270,7 @@ SLEEPER = """
 import sys, time
 from pathlib import Path
 from tests.runtime.test_flight_recorder import PLACE, Partition, nothing, run_of
-from holdfast.runtime.flight_recorder import RecorderFile, StateDirectory
+from keepfast.runtime.flight_recorder import RecorderFile, StateDirectory
 recorder = RecorderFile(StateDirectory(Path(sys.argv[1])), slots=2)
 partition = Partition(PLACE, epoch=1, start=0)
 partition.flight = recorder.place("group", PLACE, "one", 1)
@@ -311,7 +311,7 @@ def test_a_recorder_of_the_same_process_lives_and_is_still_locked_afterwards(tmp
     directory = StateDirectory(tmp_path)
     one, other = (RecorderFile(directory, slots=1) for _ in range(2))
     assert other.fate(one.token, "group", PLACE, "") == NOT_DEAD
-    look = "import sys; from pathlib import Path; from holdfast.runtime.flight_recorder import StateDirectory as D;"
+    look = "import sys; from pathlib import Path; from keepfast.runtime.flight_recorder import StateDirectory as D;"
     look += "print(D(Path(sys.argv[1])).find(sys.argv[2]))"
     ask = [sys.executable, "-c", look, str(tmp_path), one.token]
     assert subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip() == "alive"

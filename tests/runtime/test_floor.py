@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from holdfast.runtime.floor import Floor
+from keepfast.runtime.floor import Floor
 
 
 def floor_of(*members: str) -> Floor:

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import verdicts
-from holdfast.core.errors import ConfigError, DecodeError, Discard, Fault, Halt, Reject, RetryLater, SinkError
-from holdfast.core.judge import judge
-from holdfast.core.partitions import Partition
-from holdfast.core.policies import RetryPolicy
-from holdfast.core.ports import Delivery, Outgoing, Receipt
-from holdfast.core.records import TopicPartition
-from holdfast.core.runs import Run
-from holdfast.core.sensitive import CardNumbers, SensitiveData
-from holdfast.decode.signature import inspect_handler
-from holdfast.observe.tally import Tally
-from holdfast.runtime.context import Context, to_bytes
-from holdfast.runtime.handler import Handler
-from holdfast.runtime.walk import walk, walk_async
+from keepfast.core import verdicts
+from keepfast.core.errors import ConfigError, DecodeError, Discard, Fault, Halt, Reject, RetryLater, SinkError
+from keepfast.core.judge import judge
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import RetryPolicy
+from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Run
+from keepfast.core.sensitive import CardNumbers, SensitiveData
+from keepfast.decode.signature import inspect_handler
+from keepfast.observe.tally import Tally
+from keepfast.runtime.context import Context, to_bytes
+from keepfast.runtime.handler import Handler
+from keepfast.runtime.walk import walk, walk_async
 from tests.core.messages import message
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.batches import lane_of
-from holdfast.core.records import Message
-from holdfast.core.runs import Run
-from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch
-from holdfast.runtime.executors import EventLoopThread
-from holdfast.runtime.whereabouts import locations
+from keepfast.core.batches import lane_of
+from keepfast.core.records import Message
+from keepfast.core.runs import Run
+from keepfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch
+from keepfast.runtime.executors import EventLoopThread
+from keepfast.runtime.whereabouts import locations
 from tests.runtime.heard import Heard
 from tests.runtime.test_handlers_that_take_too_long import WAIT_S, coroutines, threads
 from tests.runtime.test_handlers_that_take_too_long import events as events  # noqa: PLC0414 - a fixture

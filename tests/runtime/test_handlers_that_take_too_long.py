@@ -13,29 +13,29 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.core.batches import Batch
-from holdfast.core.errors import Abandoned, Fault, HandlerTimeout, SinkError
-from holdfast.core.lanes import Lanes
-from holdfast.core.order import lanes_for
-from holdfast.core.partitions import Partition
-from holdfast.core.ports import Executor
-from holdfast.core.records import Message, TopicPartition
-from holdfast.core.runs import Run
-from holdfast.core.sizing import Sizer
-from holdfast.core.timeouts import TimeoutPolicy
-from holdfast.decode.signature import inspect_handler
-from holdfast.runner.hooks import Hooks
-from holdfast.runtime.batch_walk import AsyncBatchCall, BatchCall
-from holdfast.runtime.clock import RealClock
-from holdfast.runtime.committer import Committer
-from holdfast.runtime.context import Context
-from holdfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
-from holdfast.runtime.guards import Guards
-from holdfast.runtime.handler import Handler
-from holdfast.runtime.holds import Holds
-from holdfast.runtime.mailbox import QueueMailbox
-from holdfast.runtime.overdue import Overdue
-from holdfast.runtime.plan import Plan
+from keepfast.core.batches import Batch
+from keepfast.core.errors import Abandoned, Fault, HandlerTimeout, SinkError
+from keepfast.core.lanes import Lanes
+from keepfast.core.order import lanes_for
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import Executor
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.runs import Run
+from keepfast.core.sizing import Sizer
+from keepfast.core.timeouts import TimeoutPolicy
+from keepfast.decode.signature import inspect_handler
+from keepfast.runner.hooks import Hooks
+from keepfast.runtime.batch_walk import AsyncBatchCall, BatchCall
+from keepfast.runtime.clock import RealClock
+from keepfast.runtime.committer import Committer
+from keepfast.runtime.context import Context
+from keepfast.runtime.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
+from keepfast.runtime.guards import Guards
+from keepfast.runtime.handler import Handler
+from keepfast.runtime.holds import Holds
+from keepfast.runtime.mailbox import QueueMailbox
+from keepfast.runtime.overdue import Overdue
+from keepfast.runtime.plan import Plan
 from tests.core.messages import message
 from tests.runtime.test_handlers_and_context import RECEIPT, HeldSink
 

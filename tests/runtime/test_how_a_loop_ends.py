@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.draining import REPORT_S
+from keepfast.runtime.draining import REPORT_S
 from tests.runtime.batch_world import World
 from tests.runtime.heard import Heard
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.identities import (
+from keepfast.runtime.identities import (
     ASK_AGAIN_S,
     CONFIRM_S,
     FORMER_S,
@@ -16,7 +16,7 @@ from holdfast.runtime.identities import (
     Identities,
     TopicsTold,
 )
-from holdfast.runtime.plan import Plan
+from keepfast.runtime.plan import Plan
 
 
 class Asked:

@@ -8,11 +8,11 @@ from queue import SimpleQueue
 
 import pytest
 
-from holdfast.core.records import Message
-from holdfast.core.runs import Run
-from holdfast.observe.tally import Tallies
-from holdfast.runtime.inline import HANG_S, QUIET_LOOKS, WATCH_S, Inline, Superseded
-from holdfast.runtime.mailbox import QueueMailbox
+from keepfast.core.records import Message
+from keepfast.core.runs import Run
+from keepfast.observe.tally import Tallies
+from keepfast.runtime.inline import HANG_S, QUIET_LOOKS, WATCH_S, Inline, Superseded
+from keepfast.runtime.mailbox import QueueMailbox
 from tests.runtime.test_executors import collect, run_of
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.errors import Fault, SinkError
-from holdfast.core.ordered import OrderedSet
-from holdfast.core.partitions import Partition
-from holdfast.core.ports import Delivery, Outgoing, Receipt
-from holdfast.core.records import TopicPartition
-from holdfast.core.retry_headers import ATTEMPTS
-from holdfast.core.retry_topics import Tier, Tiers
-from holdfast.core.runs import Attempt, Case
-from holdfast.core.verdicts import Move
-from holdfast.deadletter.publisher import Publisher
-from holdfast.runtime.burying import Settled
-from holdfast.runtime.moving import Moving
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.errors import Fault, SinkError
+from keepfast.core.ordered import OrderedSet
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.records import TopicPartition
+from keepfast.core.retry_headers import ATTEMPTS
+from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.core.runs import Attempt, Case
+from keepfast.core.verdicts import Move
+from keepfast.deadletter.publisher import Publisher
+from keepfast.runtime.burying import Settled
+from keepfast.runtime.moving import Moving
+from keepfast.testing.simulator.log import FakeMessage
 
 TOPIC = "orders.g.retry.5s"
 TIERS = Tiers(group="g", delays_s=(5,), topics={TOPIC: Tier(TOPIC, "orders", 5, 1)})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.core import completion, crash_guard
-from holdfast.core.breaker import BreakerPolicy
-from holdfast.core.completion import CompletionMap
-from holdfast.core.crash_guard import Guard
-from holdfast.core.errors import Fault
-from holdfast.runtime.floor import Floor
-from holdfast.runtime.operator import Order
+from keepfast.core import completion, crash_guard
+from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.completion import CompletionMap
+from keepfast.core.crash_guard import Guard
+from keepfast.core.errors import Fault
+from keepfast.runtime.floor import Floor
+from keepfast.runtime.operator import Order
 from tests.runtime.batch_world import World, refusing
 
 

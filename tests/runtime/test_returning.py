@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from holdfast.core.errors import Discard
-from holdfast.core.partitions import Partition
-from holdfast.core.records import Headers, Message, TopicPartition
-from holdfast.core.retry_headers import GROUP, OWN_HEADERS
-from holdfast.core.retry_topics import Tier, Tiers
-from holdfast.core.returned import Returned, moved
-from holdfast.core.runs import Case, Run
-from holdfast.runtime.returning import returning, returning_async
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.errors import Discard
+from keepfast.core.partitions import Partition
+from keepfast.core.records import Headers, Message, TopicPartition
+from keepfast.core.retry_headers import GROUP, OWN_HEADERS
+from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.core.returned import Returned, moved
+from keepfast.core.runs import Case, Run
+from keepfast.runtime.returning import returning, returning_async
+from keepfast.testing.simulator.log import FakeMessage
 
 TOPIC = "orders.g.retry.5s"
 TIERS = Tiers(group="g", delays_s=(5,), topics={TOPIC: Tier(TOPIC, "orders", 5, 4)})

@@ -11,7 +11,7 @@ ROUNDS = 100
 STAND_IN = """
 import os, signal, sys, threading, time
 from types import SimpleNamespace
-from holdfast.runtime import lifecycle
+from keepfast.runtime import lifecycle
 
 lifecycle.TICK_S = 0  # so the main thread is nearly always about to wait
 

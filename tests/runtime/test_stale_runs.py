@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.policies import BatchPolicy, CommitPolicy, Order
-from holdfast.core.runs import Run
-from holdfast.core.timeouts import TimeoutPolicy
+from keepfast.core.policies import BatchPolicy, CommitPolicy, Order
+from keepfast.core.runs import Run
+from keepfast.core.timeouts import TimeoutPolicy
 from tests.runtime.batch_world import World
 from tests.runtime.heard import Heard
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.breaker import BreakerPolicy
-from holdfast.core.policies import BufferPolicy, CommitPolicy
-from holdfast.core.records import Message
+from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.policies import BufferPolicy, CommitPolicy
+from keepfast.core.records import Message
 from tests.runtime.batch_world import World
 
 STEP_S = 0.001

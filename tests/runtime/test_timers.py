@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import RetryLater
-from holdfast.core.policies import Order
-from holdfast.core.runs import Case
-from holdfast.runtime.timers import Timers
+from keepfast.core.errors import RetryLater
+from keepfast.core.policies import Order
+from keepfast.core.runs import Case
+from keepfast.runtime.timers import Timers
 from tests.runtime.batch_world import World
 
 CYCLES, RECORDS = 12, 40

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.partitions import Partition
-from holdfast.core.policies import BufferPolicy
-from holdfast.core.records import Message, TopicPartition
-from holdfast.core.retry_topics import Tier, Tiers
-from holdfast.core.returned import Returned, moved
-from holdfast.runtime.waiting import WaitingRoom
-from holdfast.testing.simulator.clock import SimClock
-from holdfast.testing.simulator.log import FakeMessage
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import BufferPolicy
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.core.returned import Returned, moved
+from keepfast.runtime.waiting import WaitingRoom
+from keepfast.testing.simulator.clock import SimClock
+from keepfast.testing.simulator.log import FakeMessage
 
 TOPIC = "orders.g.retry.1m"
 TIERS = Tiers(group="g", delays_s=(60,), topics={TOPIC: Tier(TOPIC, "orders", 60, 1)})

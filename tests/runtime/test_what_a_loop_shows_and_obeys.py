@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import policies
-from holdfast.core.errors import Fault, Reject, RetryLater, SourceError
-from holdfast.core.policies import BufferPolicy
-from holdfast.core.ports import Committed
-from holdfast.core.records import TopicPartition
-from holdfast.core.storm import StormPolicy
-from holdfast.observe.shapes import ConsumerState, Done, Problem
-from holdfast.runtime.intake import IN_LANES
-from holdfast.runtime.operator import Answer, Order
-from holdfast.runtime.overdue import RECALL_S
-from holdfast.runtime.vitals import AWAY_S, LOOK_AT_LEAST_S, LOOK_S, STUCK_S
+from keepfast.core import policies
+from keepfast.core.errors import Fault, Reject, RetryLater, SourceError
+from keepfast.core.policies import BufferPolicy
+from keepfast.core.ports import Committed
+from keepfast.core.records import TopicPartition
+from keepfast.core.storm import StormPolicy
+from keepfast.observe.shapes import ConsumerState, Done, Problem
+from keepfast.runtime.intake import IN_LANES
+from keepfast.runtime.operator import Answer, Order
+from keepfast.runtime.overdue import RECALL_S
+from keepfast.runtime.vitals import AWAY_S, LOOK_AT_LEAST_S, LOOK_S, STUCK_S
 from tests.core.messages import message
 from tests.runtime.batch_world import TOPIC, World
 from tests.runtime.heard import Heard

@@ -1,4 +1,4 @@
-"""What `holdfast new` writes below deploy/: it fits the app, its settings and the exit codes, and needs no root."""
+"""What `keepfast new` writes below deploy/: it fits the app, its settings and the exit codes, and needs no root."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import click
 import msgspec
 import pytest
 
-from holdfast import App
-from holdfast.cli import main
-from holdfast.core.exit_codes import NOT_RESTARTED
-from holdfast.scaffold import Names, planned
-from holdfast.settings import Settings
+from keepfast import App
+from keepfast.cli import main
+from keepfast.core.exit_codes import NOT_RESTARTED
+from keepfast.scaffold import Names, planned
+from keepfast.settings import Settings
 from tests.project.files import ROOT
 from tests.scaffold import keda
 from tools.reference import health

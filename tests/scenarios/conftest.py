@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.broker import KafkaBroker
-from holdfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.broker import KafkaBroker
+from keepfast.testing.pytest_plugin import TopicFactory
 from tests.classification.postgres import running
 from tests.scenarios.scene import Scene
 from tests.spool.places import S3, moto

@@ -14,10 +14,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
     ResourceType,
 )
 
-from holdfast.core.records import Record
-from holdfast.deadletter.letter import Letter
-from holdfast.deadletter.reading import read
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.records import Record
+from keepfast.deadletter.letter import Letter
+from keepfast.deadletter.reading import read
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client
 
 NOTHING, PLENTY = 10, 10**6
@@ -52,7 +52,7 @@ def small_disk(folder: Path, size_kib: int) -> Iterator[Path]:
     libc = ctypes.CDLL(None, use_errno=True)
     folder.mkdir()
     options = f"size={size_kib}k,mode=0700".encode()
-    if libc.mount(b"holdfast-test", str(folder).encode(), b"tmpfs", 0, options):
+    if libc.mount(b"keepfast-test", str(folder).encode(), b"tmpfs", 0, options):
         why = os.strerror(ctypes.get_errno())
         raise AssertionError(
             f"This test needs a small disk of its own and may not mount one here ({why})."

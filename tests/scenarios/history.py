@@ -12,7 +12,7 @@ from functools import cache, cached_property
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from holdfast.core.completion import CompletionMap, decode
+from keepfast.core.completion import CompletionMap, decode
 from tests.scenarios.journal import Id
 
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -17,17 +17,17 @@ from typing import Any, Self, cast
 import confluent_kafka
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer
 
-from holdfast.app import App
-from holdfast.app.assembly import Assembled, assemble
-from holdfast.core.completion import decode
-from holdfast.core.records import Headers
-from holdfast.deadletter.spool.service import SpoolService
-from holdfast.observe.logs import Entry
-from holdfast.observe.shapes import HealthReport
-from holdfast.runtime.loop import Loop
-from holdfast.testing.topics import TopicAdmin
-from holdfast.web.health import health_of
-from holdfast.web.running import Running
+from keepfast.app import App
+from keepfast.app.assembly import Assembled, assemble
+from keepfast.core.completion import decode
+from keepfast.core.records import Headers
+from keepfast.deadletter.spool.service import SpoolService
+from keepfast.observe.logs import Entry
+from keepfast.observe.shapes import HealthReport
+from keepfast.runtime.loop import Loop
+from keepfast.testing.topics import TopicAdmin
+from keepfast.web.health import health_of
+from keepfast.web.running import Running
 
 QUIET = {"log_level": 0}
 POLL_S = 0.01
@@ -68,19 +68,19 @@ class Said:
 
 
 class Log(logging.Handler):
-    """Everything that holdfast logs, as it is said."""
+    """Everything that keepfast logs, as it is said."""
 
     def __init__(self) -> None:
         super().__init__(level=logging.INFO)
         self.said: list[Said] = []
 
     def listen(self) -> None:
-        logger = logging.getLogger("holdfast")
+        logger = logging.getLogger("keepfast")
         logger.addHandler(self)
         logger.setLevel(logging.INFO)
 
     def leave(self) -> None:
-        logging.getLogger("holdfast").removeHandler(self)
+        logging.getLogger("keepfast").removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         entry = record.msg

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import holdfast
+import keepfast
 from tests import warm
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 30.0, *, what: str
 
 
 class Member:
-    """One process. `settings` are holdfast's own, as {"consumer.order": "key"}; `variables` are the app's; `arguments`
+    """One process. `settings` are keepfast's own, as {"consumer.order": "key"}; `variables` are the app's; `arguments`
     are more for the command line.
 
     Not started yet: see `start`. Its log (JSON lines) goes to `log_path`.
@@ -70,11 +70,11 @@ class Member:
         self._folder = folder
         self._arguments = arguments
         self._environ = {
-            **{key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "KAFKA_"))},
-            **{f"HOLDFAST_{key.upper().replace('.', '_')}": _text(value) for key, value in settings.items()},
+            **{key: value for key, value in os.environ.items() if not key.startswith(("KEEPFAST_", "KAFKA_"))},
+            **{f"KEEPFAST_{key.upper().replace('.', '_')}": _text(value) for key, value in settings.items()},
             **variables,
-            # The holdfast of this process, which may be another one than the checkout's.
-            "PYTHONPATH": os.pathsep.join([str(Path(holdfast.__file__).parents[1]), str(ROOT)]),
+            # The keepfast of this process, which may be another one than the checkout's.
+            "PYTHONPATH": os.pathsep.join([str(Path(keepfast.__file__).parents[1]), str(ROOT)]),
             "PYTHONUNBUFFERED": "1",
         }
         self._process: warm.Process | None = None

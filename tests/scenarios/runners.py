@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 
 from confluent_kafka import Consumer
 
-from holdfast.runner import KafkaConsumerRunner, RetryConfig
-from holdfast.testing.topics import TopicAdmin
+from keepfast.runner import KafkaConsumerRunner, RetryConfig
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import DeadlinePassed, Log, until
 
 Kind = Literal["dict", "confluent-kafka", "kafka-python"]

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.history import History, read_history
 from tests.scenarios.inside import coordinated
 from tests.scenarios.journal import Id, Journal

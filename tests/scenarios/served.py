@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.openmetrics import parser
 
-from holdfast.web.one_app import Serving
+from keepfast.web.one_app import Serving
 from tests.scenarios.inside import Inside
 
 OPEN_METRICS = {"Accept": "application/openmetrics-text;version=1.0.0"}
@@ -75,7 +75,7 @@ class Web:
 def web_of(running: Inside, *, token: str = "") -> Iterator[Web]:
     """Serve an app that runs inside the test, on any free port."""
     settings = running.app.settings(
-        environ={"HEALTH_CHECK_PORT": "0", **({"HOLDFAST_CONTROL_TOKEN": token} if token else {})},
+        environ={"HEALTH_CHECK_PORT": "0", **({"KEEPFAST_CONTROL_TOKEN": token} if token else {})},
         cwd=Path("/nonexistent"),
     )
     with Serving(settings) as serving:

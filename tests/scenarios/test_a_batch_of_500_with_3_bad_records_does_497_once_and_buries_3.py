@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from holdfast import App, BatchContext, BatchPolicy, Reject
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App, BatchContext, BatchPolicy, Reject
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.classification import postgres
 from tests.scenarios.inside import Client, Inside, app_for, until
 

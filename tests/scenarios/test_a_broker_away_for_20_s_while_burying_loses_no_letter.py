@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from holdfast.testing import KafkaBroker
+from keepfast.testing import KafkaBroker
 from tests.scenarios.graveyard import copies, letters
 from tests.scenarios.member import Member, wait_until
 from tests.scenarios.scene import Scene, Work

@@ -15,9 +15,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # both of them
     ResourceType,
 )
 
-from holdfast import Context, Reject, RetryPolicy
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context, Reject, RetryPolicy
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 PARTITIONS = 3
@@ -92,7 +92,7 @@ def test_key_value_and_headers_are_exact(kafka: TopicAdmin, topic: TopicFactory)
         assert original(fields) == record.value
         assert letter.key() == record.key
         identity = f"scenario.work/{name}/{place[0]}/{place[1]}".encode()
-        ours = [("holdfast-letter-id", identity), ("holdfast-error-code", b"NOT_TODAY")]
+        ours = [("keepfast-letter-id", identity), ("keepfast-error-code", b"NOT_TODAY")]
         assert letter.headers() == [*record.headers, *ours]
         assert (fields["error_code"], fields["reason"], fields["retry_count"]) == ("NOT_TODAY", "not today", 0)
         assert (fields["original_topic"], fields["consumer_group"]) == (name, "scenario.work")

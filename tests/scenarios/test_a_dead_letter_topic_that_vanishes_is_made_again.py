@@ -4,9 +4,9 @@ buried from then on is lost: the topic is made again as it was made at the start
 
 from __future__ import annotations
 
-from holdfast import Context, Reject
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context, Reject
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import letters
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 

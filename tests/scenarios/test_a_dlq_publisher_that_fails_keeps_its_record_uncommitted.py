@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Sent, until
 from tests.scenarios.runners import KINDS, Kind, Running
 

@@ -7,11 +7,11 @@ from typing import Literal
 
 import pytest
 
-from holdfast import Context
-from holdfast.core import sizing
-from holdfast.core.policies import CommitPolicy
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context
+from keepfast.core import sizing
+from keepfast.core.policies import CommitPolicy
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations, until
 
 RECORDS = 3_000

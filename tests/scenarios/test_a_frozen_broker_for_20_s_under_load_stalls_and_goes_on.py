@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import time
 
-from holdfast import Context
-from holdfast.testing import KafkaBroker
+from keepfast import Context
+from keepfast.testing import KafkaBroker
 from tests.scenarios.inside import POLL_S, Client, Inside, Sent, app_for, order_violations, until
 
 FROZEN_S = 20.0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import App, Context, Reject
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App, Context, Reject
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import NOTHING, PLENTY, copies, letters, limit, small_disk
 from tests.scenarios.inside import Client, Inside, Sent, until
 

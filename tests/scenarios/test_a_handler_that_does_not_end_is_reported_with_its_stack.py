@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import App
-from holdfast.core import sizing
-from holdfast.runtime import vitals
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App
+from keepfast.core import sizing
+from keepfast.runtime import vitals
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 from tests.scenarios.served import web_of
 from tests.scenarios.test_health_changes_when_something_is_wrong_and_not_otherwise import DEAD, WELL, becomes, statuses

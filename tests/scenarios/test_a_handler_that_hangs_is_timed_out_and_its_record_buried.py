@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, RetryPolicy
-from holdfast.core.errors import Abandoned
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context, RetryPolicy
+from keepfast.core.errors import Abandoned
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 from tests.scenarios.member import wait_until

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import Context, Reject
-from holdfast.core.policies import DeadLetterPolicy
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context, Reject
+from keepfast.core.policies import DeadLetterPolicy
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import NOTHING, PLENTY, limit
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 

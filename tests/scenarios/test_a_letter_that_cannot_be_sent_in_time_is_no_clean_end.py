@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from holdfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.pytest_plugin import TopicFactory
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.scene import Work
 

@@ -4,8 +4,8 @@ while nobody is there is not skipped by the next start.
 
 from __future__ import annotations
 
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered, until
 
 

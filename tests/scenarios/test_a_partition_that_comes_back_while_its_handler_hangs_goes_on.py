@@ -10,10 +10,10 @@ from typing import Any, Literal
 import pytest
 from confluent_kafka import Consumer
 
-from holdfast import Context
-from holdfast.runtime import vitals
-from holdfast.testing import KafkaBroker
-from holdfast.testing.pytest_plugin import TopicFactory
+from keepfast import Context
+from keepfast.runtime import vitals
+from keepfast.testing import KafkaBroker
+from keepfast.testing.pytest_plugin import TopicFactory
 from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for, until
 from tests.scenarios.served import web_of
 

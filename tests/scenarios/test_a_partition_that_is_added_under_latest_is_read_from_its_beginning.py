@@ -4,10 +4,10 @@ later is processed, also what came before the group heard of the partition.
 
 from __future__ import annotations
 
-from holdfast import App
-from holdfast.core.completion import origin_of
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App
+from keepfast.core.completion import origin_of
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered, until
 
 GROUP = "scenario.work"

@@ -7,11 +7,11 @@ from __future__ import annotations
 from queue import SimpleQueue
 from typing import Any
 
-from holdfast import Context
-from holdfast.observe.shapes import Done
-from holdfast.runtime.operator import Answer, Order, Verb
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context
+from keepfast.observe.shapes import Done
+from keepfast.runtime.operator import Answer, Order, Verb
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, app_for, numbered, until
 
 

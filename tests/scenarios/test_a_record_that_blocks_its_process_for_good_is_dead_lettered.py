@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.graveyard import letters
 from tests.scenarios.member import Member, wait_until

@@ -13,9 +13,9 @@ from random import Random
 
 import pytest
 
-from holdfast.core import completion
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core import completion
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.inside import Client, Inside, app_for, until
 from tests.scenarios.journal import Id, Journal

@@ -10,11 +10,11 @@ from dataclasses import fields
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli import main
-from holdfast.core.policies import LETTER_FORMATS
-from holdfast.core.records import Record
-from holdfast.deadletter.letter import Letter
-from holdfast.deadletter.reading import read
+from keepfast.cli import main
+from keepfast.core.policies import LETTER_FORMATS
+from keepfast.core.records import Record
+from keepfast.deadletter.letter import Letter
+from keepfast.deadletter.reading import read
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.inside import Client
 from tests.scenarios.scene import Scene, Work
@@ -110,7 +110,7 @@ def test_with_the_detector_no_copy_of_the_record_is_anywhere(make_scene: MakeSce
     events = member.events("sensitive_data_discarded")
     assert [event["offset"] for event in events] == list(range(10))
     assert {(event["logger"], event["level"], event["code"]) for event in events} == {
-        ("holdfast.security", "error", "PAN_DETECTED")
+        ("keepfast.security", "error", "PAN_DETECTED")
     }
     [letter] = Client(scene.broker).read(f"{scene.topic}.dlq", 1)
     assert json.loads(letter.value())["original_offset"] == 10

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.runner.assembly import FLOOR
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.runner.assembly import FLOOR
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import Running
 

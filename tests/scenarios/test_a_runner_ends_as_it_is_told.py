@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Sent, until
 from tests.scenarios.member import APPS, ROOT
 from tests.scenarios.runners import KINDS, Kind
@@ -33,7 +33,7 @@ class Process:
         self.gate = folder / "gate"
         self.output = folder / "output"
         environ = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "KAFKA_"))},
+            **{name: value for name, value in os.environ.items() if not name.startswith(("KEEPFAST_", "KAFKA_"))},
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
             "RUNNER_JOURNAL": str(self.journal),
             "RUNNER_GATE": str(self.gate),

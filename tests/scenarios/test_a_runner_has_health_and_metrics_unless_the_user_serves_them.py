@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Sent, until
 from tests.scenarios.runners import Kind, Running
 from tests.scenarios.served import Web

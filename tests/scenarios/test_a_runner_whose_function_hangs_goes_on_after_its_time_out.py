@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import threading
 
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Sent, until
 from tests.scenarios.runners import Running
 

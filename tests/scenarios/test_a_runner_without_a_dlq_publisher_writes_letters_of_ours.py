@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
-from holdfast.core.errors import StartError
-from holdfast.runner import KafkaConsumerRunner
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.errors import StartError
+from keepfast.runner import KafkaConsumerRunner
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Sent, until
 from tests.scenarios.runners import KINDS, Kind, Running, factory_of
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import App, Context, Reject
-from holdfast.core.policies import DeadLetterPolicy
-from holdfast.deadletter.spool.service import SpoolService
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App, Context, Reject
+from keepfast.core.policies import DeadLetterPolicy
+from keepfast.deadletter.spool.service import SpoolService
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import NOTHING, PLENTY, letters, limit
 from tests.scenarios.inside import Client, Inside, Sent, until, wait_a_moment
 from tests.spool.places import S3

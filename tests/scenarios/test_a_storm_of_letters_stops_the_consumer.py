@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import threading
 
-from holdfast import App, Context, Reject, StormPolicy
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App, Context, Reject, StormPolicy
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 PARTITIONS, RECORDS = 4, 200

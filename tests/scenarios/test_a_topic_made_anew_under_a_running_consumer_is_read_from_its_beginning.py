@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
-from holdfast import App
-from holdfast.kafka import admin
-from holdfast.runtime import identities
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App
+from keepfast.kafka import admin
+from keepfast.runtime import identities
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, app_for, until, wait_a_moment
 from tests.scenarios.runners import Running
 

@@ -8,9 +8,9 @@ import asyncio
 
 import pytest
 
-from holdfast import RetryPolicy
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import RetryPolicy
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, app_for, until
 
 GROUP = "scenario.work"

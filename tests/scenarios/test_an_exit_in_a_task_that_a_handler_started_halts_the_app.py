@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 GROUP = "scenario.work"

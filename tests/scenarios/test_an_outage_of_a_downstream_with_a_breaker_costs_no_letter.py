@@ -9,10 +9,10 @@ from collections import Counter
 
 import pytest
 
-from holdfast import App, BreakerPolicy, Context, RetryPolicy
-from holdfast.core.breaker import BreakerState
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App, BreakerPolicy, Context, RetryPolicy
+from keepfast.core.breaker import BreakerState
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.downstream import Downstream
 from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations, until
 

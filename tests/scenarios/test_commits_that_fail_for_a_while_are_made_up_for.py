@@ -20,8 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
     ResourceType,
 )
 
-from holdfast import CommitPolicy, Context
-from holdfast.testing import KafkaBroker
+from keepfast import CommitPolicy, Context
+from keepfast.testing import KafkaBroker
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 PARTITIONS = 3

@@ -24,9 +24,9 @@ import psycopg
 import pytest
 from pydantic import BaseModel
 
-from holdfast import CardNumbers, Context, DeadLetterPolicy, RetryPolicy
-from holdfast.testing.loopback import free_ports
-from holdfast.testing.topics import TopicAdmin
+from keepfast import CardNumbers, Context, DeadLetterPolicy, RetryPolicy
+from keepfast.testing.loopback import free_ports
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Said, app_for, until
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Reject, RetryPolicy
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context, Reject, RetryPolicy
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import limit
 from tests.scenarios.history import read_history
 from tests.scenarios.inside import Client, Inside, app_for, numbered, until

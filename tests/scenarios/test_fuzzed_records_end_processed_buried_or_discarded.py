@@ -11,19 +11,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from holdfast import CardNumbers, Context, Discard, RetryPolicy
-from holdfast.core.records import Record, read_headers
-from holdfast.deadletter.reading import read
-from holdfast.deadletter.writing import write
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import CardNumbers, Context, Discard, RetryPolicy
+from keepfast.core.records import Record, read_headers
+from keepfast.deadletter.reading import read
+from keepfast.deadletter.writing import write
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.deadletter.letters import letter
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 COUNT, PARTITIONS = 3_000, 3
 LETTERS = [write(letter(headers=(("mine", b"1"),)), form) for form in ("envelope", "nested", "headers")]
 NAMES = [name for _, headers in LETTERS for name, _ in headers]
-NAMES += ["holdfast-replay-count", "holdfast-retry-step", "holdfast-retry-headers", "traceparent", "", "\u2603"]
+NAMES += ["keepfast-replay-count", "keepfast-retry-step", "keepfast-retry-headers", "traceparent", "", "\u2603"]
 ODD = [
     None,
     b"",
@@ -104,7 +104,7 @@ def test_each_ends_once(kafka: TopicAdmin, topic: TopicFactory) -> None:
 
     records = [fuzzed(random) for _ in range(COUNT)]
     places = client.produce(name, records)
-    for number, metadata in enumerate(["hf1;0;;;;////;00000000", "x" * 4000, "hf1;0;\u2603;3;g;AA;ffffffff"]):
+    for number, metadata in enumerate(["kf1;0;;;;////;00000000", "x" * 4000, "kf1;0;\u2603;3;g;AA;ffffffff"]):
         client.commit("scenario.work", name, 0, partition=number, metadata=metadata)
     ends = [sum(1 for partition, _ in places if partition == one) for one in range(PARTITIONS)]
     with Inside(app) as running:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from holdfast import App, Context
-from holdfast.core.records import UNREADABLE_NAME, read_headers
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App, Context
+from keepfast.core.records import UNREADABLE_NAME, read_headers
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 from tests.wire import produce_raw
 
@@ -57,7 +57,7 @@ HEADERS: list[list[tuple[str, bytes | None]]] = [
     [],
     [("", b"")],
     [("trace", b"\xff\xfe"), ("trace", None), ("trace", b"")],
-    [("nämé \u2603", os.urandom(50)), ("holdfast", b"not ours")],
+    [("nämé \u2603", os.urandom(50)), ("keepfast", b"not ours")],
 ]
 RECORDS = [Sent(value, KEYS[n % len(KEYS)], HEADERS[n % len(HEADERS)]) for n, value in enumerate(VALUES)]
 

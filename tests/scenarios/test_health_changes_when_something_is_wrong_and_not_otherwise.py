@@ -10,12 +10,12 @@ import time
 import pytest
 from confluent_kafka import Consumer
 
-from holdfast import BreakerPolicy, Context, Reject, RetryPolicy
-from holdfast.core.policies import DeadLetterPolicy
-from holdfast.runtime import letter_depths, vitals
-from holdfast.testing import KafkaBroker
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import BreakerPolicy, Context, Reject, RetryPolicy
+from keepfast.core.policies import DeadLetterPolicy
+from keepfast.runtime import letter_depths, vitals
+from keepfast.testing import KafkaBroker
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for, until
 from tests.scenarios.served import Web, web_of
 from tests.wire import evict
@@ -117,7 +117,7 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         becomes(web, RED, {"dead_letters_refused"})
         [reason] = web.get("/health/ready").json["reasons"]
         assert (reason["consumer"], letters in reason["text"]) == (CONSUMER, True)
-        assert web.samples()["holdfast_refused_records"].popitem()[1].value == 1
+        assert web.samples()["keepfast_refused_records"].popitem()[1].value == 1
         kafka.create_topic(letters)
         becomes(web, WELL, set(), 40)
         until(lambda: held_letters(web) == {letters: 1}, 10, "the letter is there, and counted")
@@ -128,7 +128,7 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         running._assembled.lifecycle.stop()  # type: ignore[union-attr]
         until(lambda: "draining" in web.get("/health").codes(), 10, "it drains")
         assert statuses(web)[:2] == (200, 503)
-        assert next(iter(web.samples()["holdfast_shutdown_duration_seconds"].values())).value > 0
+        assert next(iter(web.samples()["keepfast_shutdown_duration_seconds"].values())).value > 0
         gate.set()
         until(lambda: running.ended, 20, "it ends")
 
@@ -204,8 +204,8 @@ def test_a_member_that_is_put_out_of_its_group_is_not_ready_until_it_is_back(
         [reason] = web.get("/health/ready").json["reasons"]
         assert (reason["consumer"], reason["level"]) == (CONSUMER, "failing")
         samples = web.samples()
-        assert next(iter(samples["holdfast_group_member"].values())).value == 0
-        assert samples["holdfast_rebalances_total"][frozenset({("event", "lost"), ("group", group)})].value == 1
+        assert next(iter(samples["keepfast_group_member"].values())).value == 0
+        assert samples["keepfast_rebalances_total"][frozenset({("event", "lost"), ("group", group)})].value == 1
 
         other.close()
         becomes(web, WELL, set())

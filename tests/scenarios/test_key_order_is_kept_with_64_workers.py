@@ -10,9 +10,9 @@ from collections import defaultdict
 
 import pytest
 
-from holdfast import Context
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations, until
 
 RECORDS, KEYS = 5_000, 200

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from holdfast.core.policies import BufferPolicy
-from holdfast.runtime import vitals
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.core.policies import BufferPolicy
+from keepfast.runtime import vitals
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, app_for, until
 from tests.scenarios.served import web_of
 
@@ -40,7 +40,7 @@ def test_the_ends_of_paused_partitions_are_asked_for(
         until(lambda: web.get("/health").codes() == {"stuck_partitions"}, 15, "nothing finishes and the lag grows")
         assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 503)
         [oldest] = web.samples()["kafka_consumer_lag_seconds"].values()
-        in_hand_s = next(iter(web.samples()["holdfast_oldest_in_flight_seconds"].values())).value
+        in_hand_s = next(iter(web.samples()["keepfast_oldest_in_flight_seconds"].values())).value
         assert in_hand_s - 1 <= oldest.value <= time.monotonic() - begun + 1, "as old as the first, which hangs"
         assert web.get("/health").json["consumers"]["work"]["lag_s"] >= 4.0
         gate.set()

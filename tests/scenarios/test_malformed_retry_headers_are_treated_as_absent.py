@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import random
 
-from holdfast import Context, RetryPolicy, RetryTopics
-from holdfast.core import retry_headers as codec
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context, RetryPolicy, RetryTopics
+from keepfast.core import retry_headers as codec
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 GROUP = "scenario.work"

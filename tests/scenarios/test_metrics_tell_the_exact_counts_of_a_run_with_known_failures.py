@@ -7,9 +7,9 @@ from typing import Any
 
 from prometheus_client import parser
 
-from holdfast import Discard, RetryPolicy
-from holdfast.testing import KafkaBroker
-from holdfast.testing.pytest_plugin import TopicFactory
+from keepfast import Discard, RetryPolicy
+from keepfast.testing import KafkaBroker
+from keepfast.testing.pytest_plugin import TopicFactory
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 from tests.scenarios.served import OPEN_METRICS, Labels, Web, web_of
 
@@ -74,11 +74,11 @@ def test_the_counts_names_and_labels_are_exact(kafka: KafkaBroker, topic: TopicF
         assert series("kafka_consumer_records_consumed_total") == 9
         group = frozenset({("group", "scenario.charge")})
         assert found["kafka_consumer_records_lag_max"] == {group: 0}
-        assert found["holdfast_group_member"] == {group: 1}
-        assert found["holdfast_assigned_partitions"] == {own: 1}
-        assert found["holdfast_rebalances_total"][group | {("event", "assigned")}] == 1
-        assert found["holdfast_commit_failures_total"] == {group: 0}
-        assert found["holdfast_commits_total"][group] >= 9
+        assert found["keepfast_group_member"] == {group: 1}
+        assert found["keepfast_assigned_partitions"] == {own: 1}
+        assert found["keepfast_rebalances_total"][group | {("event", "assigned")}] == 1
+        assert found["keepfast_commit_failures_total"] == {group: 0}
+        assert found["keepfast_commits_total"][group] >= 9
 
         examples = web.samples()
         [bad] = [

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import threading
 
-from holdfast import Context
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered, until
 
 AT_ONCE = 24

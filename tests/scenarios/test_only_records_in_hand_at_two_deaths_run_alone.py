@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from holdfast.core import completion, crash_guard
+from keepfast.core import completion, crash_guard
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.graveyard import letters
 from tests.scenarios.member import Member, wait_until

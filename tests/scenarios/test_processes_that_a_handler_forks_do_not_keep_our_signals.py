@@ -1,4 +1,4 @@
-"""A child that a handler forks gets the signals as if holdfast were not there: it ends by the first one, and the parent
+"""A child that a handler forks gets the signals as if keepfast were not there: it ends by the first one, and the parent
 goes on.
 """
 

@@ -8,12 +8,12 @@ import json
 from pathlib import Path
 from random import Random
 
-from holdfast import Context, DeadLetterPolicy, Reject
-from holdfast.core.policies import LETTER_FORMATS
-from holdfast.core.records import read_headers
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
-from tests.cli.command import holdfast
+from keepfast import Context, DeadLetterPolicy, Reject
+from keepfast.core.policies import LETTER_FORMATS
+from keepfast.core.records import read_headers
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
+from tests.cli.command import keepfast
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 COUNT, PARTITIONS = 300, 3
@@ -77,7 +77,7 @@ def test_what_is_replayed_is_what_was_sent(kafka: TopicAdmin, topic: TopicFactor
                 until(done, 60, f"{group} has buried everything")
     for form in LETTER_FORMATS:
         again = topic(partitions=PARTITIONS)
-        answer = holdfast(
+        answer = keepfast(
             "dlq", "replay", f"{name}.{form}", "--all", "--yes", "--topic", again, cwd=tmp_path,
             KAFKA_BROKERS=kafka.bootstrap,
         )  # fmt: skip
@@ -85,7 +85,7 @@ def test_what_is_replayed_is_what_was_sent(kafka: TopicAdmin, topic: TopicFactor
         found = {}
         for message in client.read(again, COUNT, partitions=PARTITIONS):
             told = list(read_headers(message))
-            identity = dict(told[-2:])["holdfast-letter-id"] or b""
+            identity = dict(told[-2:])["keepfast-letter-id"] or b""
             partition, offset = identity.decode().split("/")[-2:]
             found[int(partition), int(offset)] = message.key(), message.value(), told[:-2]
         assert len(found) == COUNT

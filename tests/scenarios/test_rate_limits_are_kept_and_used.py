@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from holdfast import CommitPolicy, Context, RatePolicy, RetryPolicy
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import CommitPolicy, Context, RatePolicy, RetryPolicy
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 PARTITIONS = 4

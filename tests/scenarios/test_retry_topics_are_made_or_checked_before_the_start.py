@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import App, Context, RetryPolicy, RetryTopics, StartError
-from holdfast.app.assembly import assemble
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App, Context, RetryPolicy, RetryTopics, StartError
+from keepfast.app.assembly import assemble
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 from tests.scenarios.test_a_buried_record_keeps_its_bytes_in_the_letter import config_of
 

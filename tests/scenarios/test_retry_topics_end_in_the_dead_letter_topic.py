@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from holdfast import Context, RetryLater, RetryPolicy, RetryTopics
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context, RetryLater, RetryPolicy, RetryTopics
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import limit
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 from tests.scenarios.test_a_buried_record_keeps_its_bytes_in_the_letter import HEADERS, config_of, original
@@ -68,8 +68,8 @@ def test_the_letter_is_about_the_original_record(kafka: TopicAdmin, topic: Topic
     letter_id = f"{GROUP}/{name}/2/{offset}".encode()
     assert letter.headers() == [
         *HEADERS,
-        ("holdfast-letter-id", letter_id),
-        ("holdfast-error-code", b"UNHANDLED_EXCEPTION"),
+        ("keepfast-letter-id", letter_id),
+        ("keepfast-error-code", b"UNHANDLED_EXCEPTION"),
     ]
     assert (fields["original_topic"], fields["original_partition"], fields["original_offset"]) == (name, 2, offset)
     (first,) = client.read(name, 1, partitions=3)

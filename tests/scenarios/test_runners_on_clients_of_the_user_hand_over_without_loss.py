@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Sent, order_violations, until
 from tests.scenarios.runners import Kind, Running, factory_of
 

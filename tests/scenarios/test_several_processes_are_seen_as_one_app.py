@@ -10,16 +10,16 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from holdfast.cli import main
-from holdfast.runtime.flight_recorder import default_directory
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.cli import main
+from keepfast.runtime.flight_recorder import default_directory
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.cli.command import running, until
 from tests.scenarios.inside import Client, Sent
 from tests.scenarios.served import Web
 
 APP = """
-from holdfast import App
+from keepfast import App
 
 app = App("shop")
 
@@ -53,7 +53,7 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
         "KAFKA_BROKERS": kafka.bootstrap,
         "HEALTH_CHECK_ENABLED": "true",
         "HEALTH_CHECK_PORT": str(port),
-        "HOLDFAST_CONTROL_TOKEN": "t",
+        "KEEPFAST_CONTROL_TOKEN": "t",
         "TMPDIR": str(tmp_path),
     }
     web, said = Web(f"http://127.0.0.1:{port}", "t"), tmp_path / "said"
@@ -61,7 +61,7 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
         until(lambda: is_up(web), "both children are ready")
         Client(kafka).produce(name, [Sent(b"v", partition=number % 2) for number in range(10)])
         until(lambda: sum(_success(web).values()) == 10, "all ten are counted")
-        assert series(web, "holdfast_process_up", "process") == {"0": 1, "1": 1}
+        assert series(web, "keepfast_process_up", "process") == {"0": 1, "1": 1}
         assert set(series(web, "process_resident_memory_bytes", "process")) == {"0", "1", "supervisor"}
         assert set(web.get("/health").json["consumers"]) == {"charge@0", "charge@1"}
         state = web.get("/api/state").json
@@ -92,7 +92,7 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
         assert web.get("/health/live").status == 200
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(40) == 0
-    left = {path.name for path in tmp_path.glob("holdfast-*")}
+    left = {path.name for path in tmp_path.glob("keepfast-*")}
     assert left <= {default_directory().name}, "only the state directory outlives the processes"
 
 

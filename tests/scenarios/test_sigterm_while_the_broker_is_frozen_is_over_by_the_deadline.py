@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import KafkaBroker
+from keepfast.testing import KafkaBroker
 from tests.scenarios.member import Member, wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Work

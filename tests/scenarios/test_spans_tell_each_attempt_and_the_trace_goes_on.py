@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast import App, Context, Reject, RetryPolicy, RetryTopics
-from holdfast.testing import KafkaBroker
-from holdfast.testing.pytest_plugin import TopicFactory
+from keepfast import App, Context, Reject, RetryPolicy, RetryTopics
+from keepfast.testing import KafkaBroker
+from keepfast.testing.pytest_plugin import TopicFactory
 from tests.scenarios.inside import Client, Inside, Sent, until
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -79,7 +79,7 @@ def test_attempts_verdicts_and_what_is_passed_on(
     assert {one.name for one in found} == {f"process {name}"}
     assert [events_of(one) for one in by_offset[0]] == [[]]
     assert [events_of(one)[-1] for one in by_offset[1]] == ["retry", "move", "bury"]
-    assert [attribute(one, "holdfast.attempt") for one in by_offset[1]] == [1, 2, 3]
+    assert [attribute(one, "keepfast.attempt") for one in by_offset[1]] == [1, 2, 3]
     assert [events_of(one) for one in by_offset[2]] == [["exception", "bury"]]
     assert SECRET not in "".join(one.to_json() for one in found)
     for one in found:

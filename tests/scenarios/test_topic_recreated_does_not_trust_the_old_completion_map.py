@@ -4,9 +4,9 @@ old ones (the completion map in the commit's metadata) must not make any of the 
 
 from __future__ import annotations
 
-from holdfast import Context, RetryLater
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context, RetryLater
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 RECORDS = 20

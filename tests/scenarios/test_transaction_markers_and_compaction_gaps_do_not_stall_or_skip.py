@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from holdfast import Context, RetryLater
-from holdfast.core.completion import decode
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast import Context, RetryLater
+from keepfast.core.completion import decode
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for, until
 
 

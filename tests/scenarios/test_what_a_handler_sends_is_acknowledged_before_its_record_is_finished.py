@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from keepfast import (
     App,
     BatchContext,
     BatchPolicy,
@@ -25,9 +25,9 @@ from holdfast import (
     RetryTopics,
     Rule,
 )
-from holdfast.testing.broker import KafkaBroker
-from holdfast.testing.pytest_plugin import TopicFactory
-from holdfast.testing.topics import TopicAdmin
+from keepfast.testing.broker import KafkaBroker
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 from tests.scenarios.member import wait_until

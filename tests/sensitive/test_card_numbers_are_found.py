@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import ConfigError, Discard
-from holdfast.core.records import Headers
-from holdfast.core.sensitive import PAN_DETECTED, TEST_NUMBERS, CardNumbers, Finding, SensitiveData
+from keepfast.core.errors import ConfigError, Discard
+from keepfast.core.records import Headers
+from keepfast.core.sensitive import PAN_DETECTED, TEST_NUMBERS, CardNumbers, Finding, SensitiveData
 
 VISA = "4111111111111111"
 AMEX = "378282246310005"

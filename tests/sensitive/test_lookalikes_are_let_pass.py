@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from holdfast.core.sensitive import CardNumbers
+from keepfast.core.sensitive import CardNumbers
 
 VISA = "4111111111111111"
 

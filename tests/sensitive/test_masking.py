@@ -12,12 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.card_corpus import samples
-from holdfast.core.card_fold import fold
-from holdfast.core.card_mask import CARD, mask_cards
-from holdfast.core.card_ranges import luhn
-from holdfast.core.errors import ConfigError
-from holdfast.core.masking import MASKED, MaskingRules, mask
-from holdfast.core.sensitive import CardNumbers
+from keepfast.core.card_fold import fold
+from keepfast.core.card_mask import CARD, mask_cards
+from keepfast.core.card_ranges import luhn
+from keepfast.core.errors import ConfigError
+from keepfast.core.masking import MASKED, MaskingRules, mask
+from keepfast.core.sensitive import CardNumbers
 from tests.thorough import examples
 
 VISA = "4111111111111111"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bench.card_corpus import KINDS, samples, with_check
 from bench.cards import MISSED_BY_DESIGN, RANDOM, measure
-from holdfast.core.card_ranges import luhn
-from holdfast.core.json_places import places
-from holdfast.core.sensitive import LOOKALIKE_FIELDS, CardNumbers
+from keepfast.core.card_ranges import luhn
+from keepfast.core.json_places import places
+from keepfast.core.sensitive import LOOKALIKE_FIELDS, CardNumbers
 from tests.thorough import examples
 
 digit_soup = st.text(alphabet='0123456789 -.\\u{}[]:,"abF+４\u200b', max_size=200).map(

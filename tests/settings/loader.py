@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import ConfigError
-from holdfast.settings import AppSpec, ConsumerSettings, Settings, load
+from keepfast.core.errors import ConfigError
+from keepfast.settings import AppSpec, ConsumerSettings, Settings, load
 
 
 class Loader:
@@ -28,7 +28,7 @@ class Loader:
         consumers: Mapping[str, Mapping[str, object]] | None = None,
         **charge: Any,
     ) -> Settings:
-        for name, text in ((".env", dotenv), ("holdfast.toml", toml)):
+        for name, text in ((".env", dotenv), ("keepfast.toml", toml)):
             if text is not None:
                 (self.cwd / name).write_text(text, encoding="utf-8")
         own = consumers if consumers is not None else {"charge": {"topics": "orders.payment.v1", **charge}}

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.settings.passthrough import FORBIDDEN, OWN_SETTING
+from keepfast.settings.passthrough import FORBIDDEN, OWN_SETTING
 from tests.settings.loader import Loader
 
 
 def test_other_properties_come_from_every_source_each_by_itself(loader: Loader) -> None:
     settings = loader.load(
-        {"HOLDFAST_KAFKA_LIBRDKAFKA_SOCKET_KEEPALIVE_ENABLE": "true"},
+        {"KEEPFAST_KAFKA_LIBRDKAFKA_SOCKET_KEEPALIVE_ENABLE": "true"},
         toml="[kafka.librdkafka]\nsocket.keepalive.enable = false\n'linger.ms' = 7\n",
         settings={"kafka": {"librdkafka": {"linger.ms": 9, "debug": "cgrp", "oauth_cb": print}}},
     )
@@ -18,7 +18,7 @@ def test_other_properties_come_from_every_source_each_by_itself(loader: Loader) 
         "debug": "cgrp",
         "oauth_cb": print,
     }
-    assert settings.origins["kafka.librdkafka.linger.ms"] == "holdfast.toml [kafka.librdkafka] linger.ms"
+    assert settings.origins["kafka.librdkafka.linger.ms"] == "keepfast.toml [kafka.librdkafka] linger.ms"
 
 
 PROMISED = {"enable.auto.commit", "enable.auto.offset.store", "auto.commit.interval.ms", "acks", "enable.idempotence"}
@@ -33,7 +33,7 @@ def test_properties_that_would_break_a_promise_are_refused_with_the_reason(loade
 
 @pytest.mark.parametrize("name", OWN_SETTING)
 def test_properties_with_a_setting_of_their_own_are_sent_there(loader: Loader, name: str) -> None:
-    problem = loader.problem({f"HOLDFAST_KAFKA_LIBRDKAFKA_{name.upper().replace('.', '_')}": "x"})
+    problem = loader.problem({f"KEEPFAST_KAFKA_LIBRDKAFKA_{name.upper().replace('.', '_')}": "x"})
     assert f"use {OWN_SETTING[name]}, which is checked" in problem
 
 
@@ -46,4 +46,4 @@ def test_a_property_must_be_a_plain_value(loader: Loader) -> None:
 
 
 def test_the_table_cannot_be_one_variable(loader: Loader) -> None:
-    assert "give one variable per property" in loader.problem({"HOLDFAST_KAFKA_LIBRDKAFKA": "linger.ms=5"})
+    assert "give one variable per property" in loader.problem({"KEEPFAST_KAFKA_LIBRDKAFKA": "linger.ms=5"})

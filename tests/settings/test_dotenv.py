@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.settings.dotenv import parse
+from keepfast.settings.dotenv import parse
 
 
 def read(text: str) -> dict[str, str]:

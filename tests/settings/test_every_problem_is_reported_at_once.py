@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from holdfast.core.errors import ConfigError
-from holdfast.core.policies import CommitPolicy
-from holdfast.settings import AppSpec, Settings, catalogue, load
-from holdfast.settings.variables import targets
+from keepfast.core.errors import ConfigError
+from keepfast.core.policies import CommitPolicy
+from keepfast.settings import AppSpec, Settings, catalogue, load
+from keepfast.settings.variables import targets
 from tests.settings.loader import Loader
 from tests.thorough import examples
 
@@ -19,7 +19,7 @@ VARIABLES = sorted({name for target in targets(["charge"]) for name in target.na
 
 def test_problems_of_all_sources_come_together_each_with_its_place(loader: Loader) -> None:
     found = loader.problems(
-        {"HOLDFAST_RETRY_MAX_RETRIES": "abc", "HOLDFAST_KAFKA_BROKER": "x"},
+        {"KEEPFAST_RETRY_MAX_RETRIES": "abc", "KEEPFAST_KAFKA_BROKER": "x"},
         dotenv="nonsense\nHEALTH_CHECK_PORT=99999\n",
         toml="[retry]\norder = 'key'\n[log]\nlevel = 3\n[consumers.chrage]\norder = 'key'\n",
         order="sideways",
@@ -27,34 +27,34 @@ def test_problems_of_all_sources_come_together_each_with_its_place(loader: Loade
     )
     begun = [problem.split(": ")[0] for problem in found]
     assert begun == [
-        "environment variable HOLDFAST_RETRY_MAX_RETRIES",
-        "environment variable HOLDFAST_KAFKA_BROKER",
+        "environment variable KEEPFAST_RETRY_MAX_RETRIES",
+        "environment variable KEEPFAST_KAFKA_BROKER",
         ".env line 1 is not NAME=value; write it so, or begin it with #.",
         "HEALTH_CHECK_PORT in .env line 2",
-        "holdfast.toml [retry] order",
-        "holdfast.toml [log] level",
-        "holdfast.toml [consumers] chrage",
+        "keepfast.toml [retry] order",
+        "keepfast.toml [log] level",
+        "keepfast.toml [consumers] chrage",
         "code, consumer charge",
         "consumer charge",
     ]
     assert found[0].endswith("got 'abc'. Put it right or remove it; the default is 3.")
-    assert found[1].endswith("Did you mean HOLDFAST_KAFKA_BROKERS?")
+    assert found[1].endswith("Did you mean KEEPFAST_KAFKA_BROKERS?")
     assert found[4].endswith("It belongs in [consumer].")
     assert found[6].endswith("Did you mean charge?")
 
 
 def test_the_error_is_all_of_them_one_a_line(loader: Loader) -> None:
     with pytest.raises(ConfigError) as caught:
-        loader.load({"HOLDFAST_A": "1", "HOLDFAST_B": "2"})
+        loader.load({"KEEPFAST_A": "1", "KEEPFAST_B": "2"})
     assert str(caught.value).splitlines() == list(caught.value.problems)
 
 
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [
-        ("HOLDFAST_KAFKA_BROKER", "HOLDFAST_KAFKA_BROKERS"),
-        ("HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRY", "HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES"),
-        ("HOLDFAST_CONSUMERS_CHRAGE_RETRY_MAX_RETRIES", "HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES"),
+        ("KEEPFAST_KAFKA_BROKER", "KEEPFAST_KAFKA_BROKERS"),
+        ("KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRY", "KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES"),
+        ("KEEPFAST_CONSUMERS_CHRAGE_RETRY_MAX_RETRIES", "KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES"),
     ],
 )
 def test_an_unknown_variable_of_ours_is_answered_with_the_nearest(loader: Loader, wrong: str, meant: str) -> None:
@@ -64,17 +64,17 @@ def test_an_unknown_variable_of_ours_is_answered_with_the_nearest(loader: Loader
 
 
 def test_an_unknown_consumer_is_answered_with_those_there_are(loader: Loader) -> None:
-    assert loader.problem({"HOLDFAST_CONSUMERS_XYZ": "1"}).endswith("The consumers of this app are: charge.")
+    assert loader.problem({"KEEPFAST_CONSUMERS_XYZ": "1"}).endswith("The consumers of this app are: charge.")
     assert loader.problem(toml="[consumers.zzz]\n").endswith("The consumers of this app are: charge.")
 
 
 @pytest.mark.parametrize(
     ("toml", "place"),
     [
-        ("kafka = 3", "holdfast.toml kafka: must be a table"),
-        ("consumers = []", "holdfast.toml consumers: must be a table"),
-        ("[consumers]\ncharge = 1", "holdfast.toml [consumers] charge: must be a table"),
-        ("[nope]", "holdfast.toml nope: there is no section"),
+        ("kafka = 3", "keepfast.toml kafka: must be a table"),
+        ("consumers = []", "keepfast.toml consumers: must be a table"),
+        ("[consumers]\ncharge = 1", "keepfast.toml [consumers] charge: must be a table"),
+        ("[nope]", "keepfast.toml nope: there is no section"),
         ("[consumers.charge.kafka]\nbrokers = 'x'", "is for the whole app; set it in [kafka]"),
         ("[consumers.charge.kafke]", "there is no setting or section of a consumer"),
         ("[consumers.charge.retry]\nmax_retries = '3'", "[consumers.charge.retry] max_retries: must be a whole number"),
@@ -82,7 +82,7 @@ def test_an_unknown_consumer_is_answered_with_those_there_are(loader: Loader) ->
         ("[retry]\njitter = 1", "[retry] jitter: must be true or false; got 1"),
         ("[commit]\nevery_s = nan", "[commit] every_s: must be a number above 0, at most 3,600; got nan"),
         ("[app]\nenv = 'a b'", "[app] env: becomes part of topic names"),
-        ("[kafka\n", "holdfast.toml: is not TOML"),
+        ("[kafka\n", "keepfast.toml: is not TOML"),
         ("[consumer]\ntopics = ['a', 3]", "[consumer] topics: must be a name, or several; got 3 among them"),
     ],
 )
@@ -118,7 +118,7 @@ def test_wrong_values_of_the_code_are_answered_too(loader: Loader, options: dict
 
 def test_a_consumer_without_a_topic_is_a_problem(loader: Loader) -> None:
     assert loader.problem(consumers={"charge": {}}) == (
-        "consumer charge: there is no topic to consume. Name one in code, or set HOLDFAST_CONSUMERS_CHARGE_TOPICS."
+        "consumer charge: there is no topic to consume. Name one in code, or set KEEPFAST_CONSUMERS_CHARGE_TOPICS."
     )
 
 
@@ -134,23 +134,23 @@ def test_two_consumers_cannot_share_a_group(loader: Loader) -> None:
 
 def test_what_is_wrong_for_all_consumers_is_said_once(loader: Loader) -> None:
     consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}
-    problem = loader.problem({"HOLDFAST_CONSUMER_SESSION_TIMEOUT_MS": "20000"}, consumers=consumers)
+    problem = loader.problem({"KEEPFAST_CONSUMER_SESSION_TIMEOUT_MS": "20000"}, consumers=consumers)
     assert problem.startswith("consumers charge, refund: timings: session_timeout_ms")
-    assert "from environment variable HOLDFAST_CONSUMER_SESSION_TIMEOUT_MS" in problem
+    assert "from environment variable KEEPFAST_CONSUMER_SESSION_TIMEOUT_MS" in problem
 
 
 def test_a_variable_that_could_mean_two_consumers_is_a_problem(loader: Loader) -> None:
     consumers = {"a-b": {"topics": "x.y"}, "a_b": {"topics": "x.y"}}
     loader.load(consumers=consumers)
     assert "could mean consumer.order of a-b or consumer.order of a_b" in loader.problem(
-        {"HOLDFAST_CONSUMERS_A_B_ORDER": "key"}, consumers=consumers
+        {"KEEPFAST_CONSUMERS_A_B_ORDER": "key"}, consumers=consumers
     )
 
 
 def test_files_that_cannot_be_read_are_problems(loader: Loader) -> None:
     (loader.cwd / ".env").mkdir()
-    (loader.cwd / "holdfast.toml").write_bytes(b"\xff\xfe")
-    assert [problem.split(":")[0] for problem in loader.problems()] == [".env", "holdfast.toml"]
+    (loader.cwd / "keepfast.toml").write_bytes(b"\xff\xfe")
+    assert [problem.split(":")[0] for problem in loader.problems()] == [".env", "keepfast.toml"]
 
 
 def test_an_app_needs_a_name_that_fits_into_names(loader: Loader) -> None:
@@ -160,7 +160,7 @@ def test_an_app_needs_a_name_that_fits_into_names(loader: Loader) -> None:
 
 @pytest.mark.parametrize("around", [" {}", "{}\n", "{}\x1f", "\u2003{}"])
 def test_every_kind_of_space_around_a_number_is_left_out(loader: Loader, around: str) -> None:
-    environ = {"HEALTH_CHECK_PORT": around.format("99"), "HOLDFAST_SHUTDOWN_TIMEOUT_S": around.format("1.5")}
+    environ = {"HEALTH_CHECK_PORT": around.format("99"), "KEEPFAST_SHUTDOWN_TIMEOUT_S": around.format("1.5")}
     settings = loader.load(environ)
     assert (settings.health.port, settings.shutdown.timeout_s) == (99, 1.5)
 

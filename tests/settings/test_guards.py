@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.breaker import BreakerPolicy
-from holdfast.core.pace import RatePolicy
-from holdfast.core.storm import StormPolicy
+from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.pace import RatePolicy
+from keepfast.core.storm import StormPolicy
 from tests.settings.loader import Loader
 
 
@@ -30,30 +30,30 @@ def test_a_policy_in_code_switches_its_guard_on(loader: Loader) -> None:
 
 def test_settings_switch_guards_on_and_say_single_numbers(loader: Loader) -> None:
     environ = {
-        "HOLDFAST_BREAKER_ENABLED": "true",
-        "HOLDFAST_CONSUMERS_CHARGE_BREAKER_OPEN_S": "3",
-        "HOLDFAST_RATE_PER_S": "2.5",
+        "KEEPFAST_BREAKER_ENABLED": "true",
+        "KEEPFAST_CONSUMERS_CHARGE_BREAKER_OPEN_S": "3",
+        "KEEPFAST_RATE_PER_S": "2.5",
     }
     charge = loader.charge(environ, toml="[consumers.charge]\nstorm_guard = true")
     assert charge.breaker == BreakerPolicy(open_s=3)
     assert charge.storm_guard == StormPolicy()
     assert charge.rate == RatePolicy(per_s=2.5)
-    assert loader.charge({"HOLDFAST_BREAKER_ENABLED": "no"}, breaker=BreakerPolicy(failures=2)).breaker is None
-    assert loader.charge({"HOLDFAST_RATE_PER_S": "none"}, rate=RatePolicy(per_s=2)).rate is None
+    assert loader.charge({"KEEPFAST_BREAKER_ENABLED": "no"}, breaker=BreakerPolicy(failures=2)).breaker is None
+    assert loader.charge({"KEEPFAST_RATE_PER_S": "none"}, rate=RatePolicy(per_s=2)).rate is None
 
 
 def test_numbers_of_a_guard_that_is_off_are_a_warning(loader: Loader) -> None:
-    (warning,) = loader.load({"HOLDFAST_BREAKER_FAILURES": "3"}).warnings
-    assert "breaker is not switched on, so failures (environment variable HOLDFAST_BREAKER_FAILURES)" in warning
+    (warning,) = loader.load({"KEEPFAST_BREAKER_FAILURES": "3"}).warnings
+    assert "breaker is not switched on, so failures (environment variable KEEPFAST_BREAKER_FAILURES)" in warning
     assert "set breaker.enabled" in warning
-    off = {"HOLDFAST_BREAKER_FAILURES": "3", "HOLDFAST_BREAKER_ENABLED": "false"}
+    off = {"KEEPFAST_BREAKER_FAILURES": "3", "KEEPFAST_BREAKER_ENABLED": "false"}
     assert loader.load(off).warnings == ()
 
 
 def test_all_that_is_wrong_is_said_at_once(loader: Loader) -> None:
-    environ = {"HOLDFAST_BREAKER_OPEN_S": "90", "HOLDFAST_STORM_GUARD_BURIED": "500", "HOLDFAST_RATE_PER_S": "0"}
+    environ = {"KEEPFAST_BREAKER_OPEN_S": "90", "KEEPFAST_STORM_GUARD_BURIED": "500", "KEEPFAST_RATE_PER_S": "0"}
     problems = " ".join(loader.problems(environ, breaker=True, storm_guard=True))
-    for said in ("breaker: longest_open_s", "storm_guard: buried", "HOLDFAST_RATE_PER_S"):
+    for said in ("breaker: longest_open_s", "storm_guard: buried", "KEEPFAST_RATE_PER_S"):
         assert said in problems
 
 

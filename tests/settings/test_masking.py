@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast.core.masking import MASKED
+from keepfast.core.masking import MASKED
 from tests.settings.loader import Loader
 
 
@@ -10,7 +10,7 @@ def test_more_names_and_patterns_are_masked_beside_the_usual_ones(loader: Loader
     assert rules.text("customer_name=Ada password=hunter2 ACME-77 xxx") == " ".join(
         [f"customer_name={MASKED}", f"password={MASKED}", MASKED, MASKED]
     )
-    environ = {"HOLDFAST_MASKING_FIELDS": "shoe_size, hat", "HOLDFAST_MASKING_PATTERNS": "a,b\nACME-\\d+\n"}
+    environ = {"KEEPFAST_MASKING_FIELDS": "shoe_size, hat", "KEEPFAST_MASKING_PATTERNS": "a,b\nACME-\\d+\n"}
     told = loader.load(environ, toml=toml).masking
     assert (told.fields, told.patterns) == (("shoe_size", "hat"), ("a,b", r"ACME-\d+"))
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.retry_topics import RetryTopics
+from keepfast.core.retry_topics import RetryTopics
 from tests.settings.loader import Loader
 
 POLICY = RetryTopics(delays=("5s", "1m", "10m"), allow_reorder=True)
@@ -15,8 +15,8 @@ def test_there_are_none_unless_told(loader: Loader) -> None:
 def test_every_way_to_say_it(loader: Loader) -> None:
     table = {"delays": ["5s", "60s", "10m"], "allow_reorder": True}
     environ = {
-        "HOLDFAST_CONSUMERS_CHARGE_RETRY_TOPICS_DELAYS": "5s, 1m,10m",
-        "HOLDFAST_RETRY_TOPICS_ALLOW_REORDER": "yes",
+        "KEEPFAST_CONSUMERS_CHARGE_RETRY_TOPICS_DELAYS": "5s, 1m,10m",
+        "KEEPFAST_RETRY_TOPICS_ALLOW_REORDER": "yes",
     }
     assert loader.charge(retry_topics=POLICY).retry_topics == POLICY
     assert loader.charge(retry_topics=table).retry_topics == POLICY
@@ -27,13 +27,13 @@ def test_every_way_to_say_it(loader: Loader) -> None:
 
 
 def test_what_the_code_says_can_be_switched_off(loader: Loader) -> None:
-    assert loader.charge({"HOLDFAST_RETRY_TOPICS_DELAYS": "off"}, retry_topics=POLICY).retry_topics.delays == ()
+    assert loader.charge({"KEEPFAST_RETRY_TOPICS_DELAYS": "off"}, retry_topics=POLICY).retry_topics.delays == ()
 
 
 @pytest.mark.parametrize("told", ["soon", "5", "5s,", "0s", "2d", "off,5s"])
 def test_a_delay_that_is_none_is_refused_with_what_would_do(loader: Loader, told: str) -> None:
-    problem = loader.problem({"HOLDFAST_RETRY_TOPICS_DELAYS": told})
-    assert problem.startswith("environment variable HOLDFAST_RETRY_TOPICS_DELAYS: must be delays from 1s to 1d")
+    problem = loader.problem({"KEEPFAST_RETRY_TOPICS_DELAYS": told})
+    assert problem.startswith("environment variable KEEPFAST_RETRY_TOPICS_DELAYS: must be delays from 1s to 1d")
 
 
 @pytest.mark.parametrize("order", ["partition", "key"])

@@ -1,13 +1,13 @@
-"""Rules, and retry policies of single errors, in holdfast.toml, variables and code."""
+"""Rules, and retry policies of single errors, in keepfast.toml, variables and code."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.core.classification import Rule, RuleBook, classify_key
-from holdfast.core.policies import RetryPolicy
-from holdfast.core.retries import RetryPolicies
-from holdfast.settings import ConsumerSettings
+from keepfast.core.classification import Rule, RuleBook, classify_key
+from keepfast.core.policies import RetryPolicy
+from keepfast.core.retries import RetryPolicies
+from keepfast.settings import ConsumerSettings
 from tests.settings.loader import Loader
 
 FINANCIAL = RetryPolicy(max_retries=5, initial_delay_ms=5000, max_delay_ms=60_000)
@@ -42,26 +42,26 @@ def test_rules_in_the_file_for_all_and_for_one_consumer(loader: Loader) -> None:
 
 def test_rules_in_variables(loader: Loader) -> None:
     environ = {
-        "HOLDFAST_CONSUMER_RULES": "http:409=retryable code=BUSY; mylib.errors.Busy=discard;",
-        "HOLDFAST_CONSUMERS_CHARGE_RULES": "sqlstate:23=halt\nmylib.errors.Busy = retryable outage",
+        "KEEPFAST_CONSUMER_RULES": "http:409=retryable code=BUSY; mylib.errors.Busy=discard;",
+        "KEEPFAST_CONSUMERS_CHARGE_RULES": "sqlstate:23=halt\nmylib.errors.Busy = retryable outage",
     }
     charge = loader.charge(environ)
     assert kinds(charge, "http:409", "mylib.errors.Busy", "sqlstate:23505") == ["retryable", "retryable", "halt"]
-    assert kinds(loader.charge(dotenv="HOLDFAST_CONSUMER_RULES=http:409=halt\n"), "http:409") == ["halt"]
+    assert kinds(loader.charge(dotenv="KEEPFAST_CONSUMER_RULES=http:409=halt\n"), "http:409") == ["halt"]
 
 
 def test_all_sources_hold_together_and_the_nearest_is_asked_first(loader: Loader) -> None:
     toml = '[consumer.rules]\n"http:409" = "discard"\n"http:410" = "discard"\n"http:411" = "discard"'
-    environ = {"HOLDFAST_CONSUMER_RULES": "http:409=halt"}
+    environ = {"KEEPFAST_CONSUMER_RULES": "http:409=halt"}
     code = [Rule("http:409", "retryable"), Rule("http:410", "retryable"), Rule("http:412", "retryable")]
     settings = loader.load(environ, toml=toml, rules=code)
     keys = "http:409", "http:410", "http:411", "http:412"
     assert kinds(settings.consumers["charge"], *keys) == ["halt", "discard", "discard", "retryable"]
     origins = [settings.origins[f"consumers.charge.consumer.rules.{key}"] for key in keys]
     assert origins == [
-        "environment variable HOLDFAST_CONSUMER_RULES",
-        "holdfast.toml [consumer] rules",
-        "holdfast.toml [consumer] rules",
+        "environment variable KEEPFAST_CONSUMER_RULES",
+        "keepfast.toml [consumer] rules",
+        "keepfast.toml [consumer] rules",
         "code, consumer charge: rules",
     ]
 
@@ -88,16 +88,16 @@ def test_every_problem_of_every_source_is_said_at_once(loader: Loader) -> None:
     "http:505" = 5
     Busy = "none"
     """
-    environ = {"HOLDFAST_CONSUMER_RULES": "http:409", "HOLDFAST_CONSUMER_RETRIES": "http=none; x.Y=none"}
+    environ = {"KEEPFAST_CONSUMER_RULES": "http:409", "KEEPFAST_CONSUMER_RETRIES": "http=none; x.Y=none"}
     problems = loader.problems(environ, toml=toml, rules=["http:409"])
     wanted = [
-        ("environment variable HOLDFAST_CONSUMER_RULES", "'http:409' is no entry"),
-        ("environment variable HOLDFAST_CONSUMER_RETRIES", "'http' is no key"),
-        ("holdfast.toml [consumer] rules", "write it like http:409"),
-        ("holdfast.toml [consumer] rules", "does not understand 'retry'"),
-        ("holdfast.toml [consumer] rules", "must be a text such as 'retryable'; got 3"),
-        ("holdfast.toml [consumer] retries", "the retry policy for 'http:505' must be the name of a profile"),
-        ("holdfast.toml [consumer] retries", "write the exception with its module"),
+        ("environment variable KEEPFAST_CONSUMER_RULES", "'http:409' is no entry"),
+        ("environment variable KEEPFAST_CONSUMER_RETRIES", "'http' is no key"),
+        ("keepfast.toml [consumer] rules", "write it like http:409"),
+        ("keepfast.toml [consumer] rules", "does not understand 'retry'"),
+        ("keepfast.toml [consumer] rules", "must be a text such as 'retryable'; got 3"),
+        ("keepfast.toml [consumer] retries", "the retry policy for 'http:505' must be the name of a profile"),
+        ("keepfast.toml [consumer] retries", "write the exception with its module"),
         ("code, consumer charge: rules", "a list of rules is made of Rule(…); got 'http:409'"),
     ]
     for origin, part in wanted:
@@ -135,7 +135,7 @@ def test_retry_policies_of_single_errors_come_from_every_source(loader: Loader) 
     [consumers.charge.retries]
     "http:503" = "none"
     """
-    environ = {"HOLDFAST_CONSUMER_RETRIES": "http:503=financial; TimeoutError=none"}
+    environ = {"KEEPFAST_CONSUMER_RETRIES": "http:503=financial; TimeoutError=none"}
     charge = loader.charge(environ, toml=toml, retries={Busy: RetryPolicy(max_retries=1), "TimeoutError": "patient"})
     policies = RetryPolicies(charge.retry, charge.retries).by_error
     assert dict(policies) == {

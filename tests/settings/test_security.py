@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import ConfigError
-from holdfast.settings import Secret
+from keepfast.core.errors import ConfigError
+from keepfast.settings import Secret
 from tests.settings.loader import Loader
 
 PASSWORD = "correct horse battery"
 LOGIN = {
-    "HOLDFAST_KAFKA_SECURITY_PROTOCOL": "sasl_ssl",
-    "HOLDFAST_KAFKA_SASL_MECHANISM": "scram-sha-512",
-    "HOLDFAST_KAFKA_SASL_USERNAME": "shop",
-    "HOLDFAST_KAFKA_SASL_PASSWORD": PASSWORD,
-    "HOLDFAST_KAFKA_SSL_KEY_PASSWORD": PASSWORD,
-    "HOLDFAST_KAFKA_LIBRDKAFKA_SASL_OAUTHBEARER_CLIENT_SECRET": PASSWORD,
+    "KEEPFAST_KAFKA_SECURITY_PROTOCOL": "sasl_ssl",
+    "KEEPFAST_KAFKA_SASL_MECHANISM": "scram-sha-512",
+    "KEEPFAST_KAFKA_SASL_USERNAME": "shop",
+    "KEEPFAST_KAFKA_SASL_PASSWORD": PASSWORD,
+    "KEEPFAST_KAFKA_SSL_KEY_PASSWORD": PASSWORD,
+    "KEEPFAST_KAFKA_LIBRDKAFKA_SASL_OAUTHBEARER_CLIENT_SECRET": PASSWORD,
 }
 
 
@@ -43,10 +43,10 @@ def test_no_secret_is_seen_in_the_settings(loader: Loader) -> None:
 @pytest.mark.parametrize(
     "sources",
     [
-        {"environ": LOGIN | {"HOLDFAST_KAFKA_SASL_MECHANISM": "", "HOLDFAST_NOPE": PASSWORD}},
-        {"dotenv": f"HOLDFAST_KAFKA_SASL_PASSWORD='{PASSWORD}\n"},
-        {"dotenv": f"HOLDFAST_KAFKA_SASL_PASSWORD {PASSWORD}\n"},
-        {"dotenv": f"HOLDFAST_KAFKA_SASL_PASWORD={PASSWORD}\n"},
+        {"environ": LOGIN | {"KEEPFAST_KAFKA_SASL_MECHANISM": "", "KEEPFAST_NOPE": PASSWORD}},
+        {"dotenv": f"KEEPFAST_KAFKA_SASL_PASSWORD='{PASSWORD}\n"},
+        {"dotenv": f"KEEPFAST_KAFKA_SASL_PASSWORD {PASSWORD}\n"},
+        {"dotenv": f"KEEPFAST_KAFKA_SASL_PASWORD={PASSWORD}\n"},
         {"toml": f"[kafka]\nsasl_password = ['{PASSWORD}']\n"},
         {"toml": f"kafka = '{PASSWORD}'\n"},
         {"toml": f"[kafka]\nlibrdkafka = '{PASSWORD}'\n"},

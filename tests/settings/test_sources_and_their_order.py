@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.policies import CommitPolicy, DeadLetterPolicy, RetryPolicy
-from holdfast.settings import AppSpec, load
+from keepfast.core.policies import CommitPolicy, DeadLetterPolicy, RetryPolicy
+from keepfast.settings import AppSpec, load
 from tests.settings.loader import Loader
 
 TOML = """
@@ -49,8 +49,8 @@ def test_one_topic_is_all_that_a_consumer_needs(loader: Loader) -> None:
 
 def test_environment_wins_over_dotenv_over_file_over_code_over_defaults(loader: Loader) -> None:
     code: dict[str, Any] = {"retry": {"max_retries": 41}}
-    environ = {"HOLDFAST_RETRY_MAX_RETRIES": "1"}
-    dotenv = "HOLDFAST_RETRY_MAX_RETRIES=2"
+    environ = {"KEEPFAST_RETRY_MAX_RETRIES": "1"}
+    dotenv = "KEEPFAST_RETRY_MAX_RETRIES=2"
     assert loader.charge().retry.max_retries == 3
     assert loader.charge(**code).retry.max_retries == 41
     assert loader.charge(toml=TOML, **code).retry.max_retries == 22
@@ -59,13 +59,13 @@ def test_environment_wins_over_dotenv_over_file_over_code_over_defaults(loader: 
 
 
 def test_what_is_handed_over_wins_over_every_source_and_says_so(loader: Loader) -> None:
-    (loader.cwd / "holdfast.toml").write_text(TOML)
+    (loader.cwd / "keepfast.toml").write_text(TOML)
     spec = AppSpec(
         name="shop",
         consumers={"charge": {"topics": "a.b", "retry": {"max_retries": 41}}},
         handed_over={"kafka": {"brokers": "here:1"}, "consumers": {"charge": {"retry": RetryPolicy(max_retries=9)}}},
     )
-    environ = {"HOLDFAST_RETRY_MAX_RETRIES": "1", "KAFKA_BROKERS": "there:2", "KAFKA_INPUT_TOPIC": "c.d"}
+    environ = {"KEEPFAST_RETRY_MAX_RETRIES": "1", "KAFKA_BROKERS": "there:2", "KAFKA_INPUT_TOPIC": "c.d"}
     settings = load(spec, environ=environ, cwd=loader.cwd)
     assert settings.consumers["charge"].retry.max_retries == 9
     assert settings.kafka.brokers == ("here:1",)
@@ -73,7 +73,7 @@ def test_what_is_handed_over_wins_over_every_source_and_says_so(loader: Loader) 
 
 
 def test_within_one_source_the_consumers_own_value_wins(loader: Loader) -> None:
-    environ = {"HOLDFAST_RETRY_MAX_RETRIES": "1", "HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES": "7"}
+    environ = {"KEEPFAST_RETRY_MAX_RETRIES": "1", "KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES": "7"}
     consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}
     settings = loader.load(environ, toml=TOML, consumers=consumers)
     assert settings.consumers["charge"].retry.max_retries == 7
@@ -83,20 +83,20 @@ def test_within_one_source_the_consumers_own_value_wins(loader: Loader) -> None:
 def test_every_value_knows_where_it_came_from(loader: Loader) -> None:
     settings = loader.load(
         {"KAFKA_BROKERS": "k:1"},
-        dotenv="# first\nHOLDFAST_LOG_LEVEL=debug\n",
+        dotenv="# first\nKEEPFAST_LOG_LEVEL=debug\n",
         toml="[consumers.charge]\norder = 'key'\n",
         settings={"shutdown": {"timeout_s": 5}},
         concurrency=4,
     )
     assert settings.origins["kafka.brokers"] == "environment variable KAFKA_BROKERS"
-    assert settings.origins["log.level"] == "HOLDFAST_LOG_LEVEL in .env line 2"
-    assert settings.origins["consumers.charge.consumer.order"] == "holdfast.toml [consumers.charge] order"
+    assert settings.origins["log.level"] == "KEEPFAST_LOG_LEVEL in .env line 2"
+    assert settings.origins["consumers.charge.consumer.order"] == "keepfast.toml [consumers.charge] order"
     assert settings.origins["consumers.charge.consumer.concurrency"] == "code, consumer charge: concurrency"
     assert settings.origins["shutdown.timeout_s"] == "code: shutdown.timeout_s"
 
 
 def test_a_variable_without_text_counts_as_not_set(loader: Loader) -> None:
-    assert loader.charge({"RETRY_MAX_RETRIES": "", "HOLDFAST_CONSUMER_GROUP": "  "}).retry.max_retries == 3
+    assert loader.charge({"RETRY_MAX_RETRIES": "", "KEEPFAST_CONSUMER_GROUP": "  "}).retry.max_retries == 3
 
 
 def test_an_option_that_is_none_counts_as_left_out(loader: Loader) -> None:
@@ -134,20 +134,20 @@ def test_the_file_is_the_same_tree_as_the_variables(loader: Loader) -> None:
         format = "nested"
         """
     )
-    (loader.cwd / "holdfast.toml").unlink()
+    (loader.cwd / "keepfast.toml").unlink()
     by_environment = loader.charge(
         {
-            "HOLDFAST_CONSUMER_ORDER": "KEY",
-            "HOLDFAST_CONSUMERS_CHARGE_CONCURRENCY": "8",
-            "HOLDFAST_CONSUMERS_CHARGE_CONSUMER_FETCH_MIN_BYTES": "10",
-            "HOLDFAST_CONSUMERS_CHARGE_DEAD_LETTER_FORMAT": "nested",
+            "KEEPFAST_CONSUMER_ORDER": "KEY",
+            "KEEPFAST_CONSUMERS_CHARGE_CONCURRENCY": "8",
+            "KEEPFAST_CONSUMERS_CHARGE_CONSUMER_FETCH_MIN_BYTES": "10",
+            "KEEPFAST_CONSUMERS_CHARGE_DEAD_LETTER_FORMAT": "nested",
         }
     )
     assert by_file == by_environment
 
 
 def test_topics_may_be_several(loader: Loader) -> None:
-    charge = loader.charge({"HOLDFAST_CONSUMERS_CHARGE_TOPICS": "a.b.v1, c ,a.b.v1"})
+    charge = loader.charge({"KEEPFAST_CONSUMERS_CHARGE_TOPICS": "a.b.v1, c ,a.b.v1"})
     assert charge.topics == ("a.b.v1", "c")
     assert charge.dead_letter_topics == {"a.b.v1": "a.b.dlq", "c": "shop.c.dlq"}
 
@@ -157,7 +157,7 @@ def test_env_is_filled_into_topics_groups_and_dead_letter_topics(loader: Loader)
     charge = loader.charge({"APP_ENV": "prod"}, **options)
     assert (charge.topics, charge.group) == (("fraud.prod.v1",), "manager.prod")
     assert charge.dead_letter_topics == {"fraud.prod.v1": "fraud.prod.v1.dlq.prod"}
-    assert loader.load({"APP_ENV": "prod", "HOLDFAST_ENV": "dev"}).app.env == "dev"
+    assert loader.load({"APP_ENV": "prod", "KEEPFAST_ENV": "dev"}).app.env == "dev"
     assert loader.charge(**options).group == "manager.local"
 
 
@@ -173,5 +173,5 @@ def test_an_app_without_consumers_has_settings_too(loader: Loader) -> None:
 
 
 def test_nothing_is_read_from_the_process_itself(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_RETRY_MAX_RETRIES", "99")
+    monkeypatch.setenv("KEEPFAST_RETRY_MAX_RETRIES", "99")
     assert loader.charge().retry.max_retries == 3

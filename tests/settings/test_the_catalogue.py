@@ -5,13 +5,13 @@ from dataclasses import fields
 
 import pytest
 
-from holdfast.core.alerts import AlertPolicy
-from holdfast.core.breaker import BreakerPolicy
-from holdfast.core.pace import RatePolicy
-from holdfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
-from holdfast.core.retry_topics import RetryTopics
-from holdfast.core.storm import StormPolicy
-from holdfast.settings import (
+from keepfast.core.alerts import AlertPolicy
+from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.pace import RatePolicy
+from keepfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
+from keepfast.core.retry_topics import RetryTopics
+from keepfast.core.storm import StormPolicy
+from keepfast.settings import (
     AppSettings,
     ControlSettings,
     HealthSettings,
@@ -25,9 +25,9 @@ from holdfast.settings import (
     TracingSettings,
     catalogue,
 )
-from holdfast.settings.kinds import Hidden, Kind
-from holdfast.settings.shape import Section, Setting
-from holdfast.settings.variables import targets
+from keepfast.settings.kinds import Hidden, Kind
+from keepfast.settings.shape import Section, Setting
+from keepfast.settings.variables import targets
 
 ALL = [(section, setting) for section in catalogue.SECTIONS for setting in section.settings]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import ConfigError
+from keepfast.core.errors import ConfigError
 from tests.settings.loader import Loader
 
 
 def test_one_consumer_may_have_its_own(loader: Loader) -> None:
-    environ = {"HOLDFAST_CONSUMER_MAX_DELIVERIES": "5", "HOLDFAST_CONSUMERS_CHARGE_MAX_DELIVERIES": "2"}
+    environ = {"KEEPFAST_CONSUMER_MAX_DELIVERIES": "5", "KEEPFAST_CONSUMERS_CHARGE_MAX_DELIVERIES": "2"}
     consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}
     settings = loader.load(environ, consumers=consumers)
     assert {name: one.max_deliveries for name, one in settings.consumers.items()} == {"charge": 2, "refund": 5}
@@ -24,10 +24,10 @@ def test_code_switches_it_off(loader: Loader, code: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("word", ["off", "OFF", "0"])
 def test_the_environment_switches_it_off(loader: Loader, word: str) -> None:
-    assert not loader.charge({"HOLDFAST_CONSUMER_MAX_DELIVERIES": word}).max_deliveries
+    assert not loader.charge({"KEEPFAST_CONSUMER_MAX_DELIVERIES": word}).max_deliveries
 
 
 @pytest.mark.parametrize("word", ["-1", "1001", "three", "1.5"])
 def test_nonsense_is_refused_with_what_would_fit(loader: Loader, word: str) -> None:
     with pytest.raises(ConfigError, match='MAX_DELIVERIES: must be a whole number from 0 to 1,000, or "off"'):
-        loader.charge({"HOLDFAST_CONSUMER_MAX_DELIVERIES": word})
+        loader.charge({"KEEPFAST_CONSUMER_MAX_DELIVERIES": word})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.settings import Settings
+from keepfast.settings import Settings
 from tests.settings.loader import Loader
 
 TEXTS: dict[str, tuple[str, Callable[[Settings], object], object]] = {
@@ -24,7 +24,7 @@ TEXTS: dict[str, tuple[str, Callable[[Settings], object], object]] = {
     "HEALTH_CHECK_PORT": ("9999", lambda s: s.health.port, 9999),
     "HEALTH_CHECK_ENABLED": ("false", lambda s: s.health.enabled, False),
     "APP_ENV": ("prod", lambda s: s.app.env, "prod"),
-    "HOLDFAST_ENV": ("dev", lambda s: s.app.env, "dev"),
+    "KEEPFAST_ENV": ("dev", lambda s: s.app.env, "dev"),
 }
 
 
@@ -41,27 +41,27 @@ def test_it_works_in_dotenv_too(loader: Loader, name: str) -> None:
 
 
 def test_our_own_name_wins_over_theirs_with_a_warning_if_they_differ(loader: Loader) -> None:
-    environ = {"HOLDFAST_RETRY_MAX_RETRIES": "1", "RETRY_MAX_RETRIES": "2", "MAX_RETRIES": "1"}
+    environ = {"KEEPFAST_RETRY_MAX_RETRIES": "1", "RETRY_MAX_RETRIES": "2", "MAX_RETRIES": "1"}
     settings = loader.load(environ)
     assert settings.consumers["charge"].retry.max_retries == 1
     (warning,) = settings.warnings
-    assert "HOLDFAST_RETRY_MAX_RETRIES wins over RETRY_MAX_RETRIES," in warning
+    assert "KEEPFAST_RETRY_MAX_RETRIES wins over RETRY_MAX_RETRIES," in warning
 
 
 def test_other_peoples_variables_are_none_of_our_business(loader: Loader) -> None:
-    loader.load({"POSTGRES_HOST": "db", "KAFKA_HEAP_OPTS": "-Xmx1g", "PATH": "/bin", "HOLDFAST_CACHE_DIR": "/c"})
+    loader.load({"POSTGRES_HOST": "db", "KAFKA_HEAP_OPTS": "-Xmx1g", "PATH": "/bin", "KEEPFAST_CACHE_DIR": "/c"})
 
 
 def test_a_name_of_theirs_with_a_slip_of_the_pen_is_pointed_out(loader: Loader) -> None:
     settings = loader.load({"RETRY_MAX_RETRYS": "7", "KAFKA_HOME": "opt"})
     (warning,) = settings.warnings
-    assert "RETRY_MAX_RETRYS is no setting of holdfast. Did you mean RETRY_MAX_RETRIES?" in warning
+    assert "RETRY_MAX_RETRYS is no setting of keepfast. Did you mean RETRY_MAX_RETRIES?" in warning
 
 
-@pytest.mark.parametrize("name", ["KAFKA_INPUT_TOPIC", "KAFKA_CONSUMER_GROUP", "HOLDFAST_CONSUMER_GROUP"])
+@pytest.mark.parametrize("name", ["KAFKA_INPUT_TOPIC", "KAFKA_CONSUMER_GROUP", "KEEPFAST_CONSUMER_GROUP"])
 def test_one_topic_or_group_for_several_consumers_is_an_error(loader: Loader, name: str) -> None:
     consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}
     problem = loader.problem({name: "x"}, consumers=consumers)
     assert problem.startswith(f"environment variable {name}: sets ")
     assert "charge, refund" in problem
-    assert "HOLDFAST_CONSUMERS_CHARGE_CONSUMER_" in problem
+    assert "KEEPFAST_CONSUMERS_CHARGE_CONSUMER_" in problem

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.settings import Secret
+from keepfast.settings import Secret
 from tests.settings.loader import Loader
 
-URL = "postgresql://holdfast:hunter2@db/spool"
+URL = "postgresql://keepfast:hunter2@db/spool"
 
 
 def test_there_is_no_spool_unless_a_place_is_told(loader: Loader) -> None:
@@ -18,12 +18,12 @@ def test_a_place_is_told_in_code_in_the_file_or_by_a_variable(loader: Loader) ->
         assert loader.load(settings=told).spool.url == Secret("file:///var/spool")
     assert loader.load(settings=told).spool.max_bytes == 10
     assert loader.load(toml='spool = "s3://bucket/letters"').spool.url == Secret("s3://bucket/letters")
-    for name in ("HOLDFAST_SPOOL", "HOLDFAST_SPOOL_URL"):
+    for name in ("KEEPFAST_SPOOL", "KEEPFAST_SPOOL_URL"):
         assert loader.load({name: URL}, settings=told).spool.url == Secret(URL)
 
 
 def test_the_place_is_not_shown(loader: Loader) -> None:
-    settings = loader.load({"HOLDFAST_SPOOL": URL})
+    settings = loader.load({"KEEPFAST_SPOOL": URL})
     assert "hunter2" not in f"{settings!r} {settings.spool} {dict(settings.origins)}"
 
 
@@ -39,7 +39,7 @@ def test_the_place_is_not_shown(loader: Loader) -> None:
     ],
 )
 def test_a_wrong_place_is_described_and_not_repeated(loader: Loader, wrong: str, because: str) -> None:
-    problem = loader.problem({"HOLDFAST_SPOOL_URL": wrong})
+    problem = loader.problem({"KEEPFAST_SPOOL_URL": wrong})
     assert because in problem
     assert "hunter2" not in problem
 

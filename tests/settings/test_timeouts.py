@@ -11,17 +11,17 @@ def test_there_is_no_time_limit_unless_told(loader: Loader) -> None:
 def test_it_is_told_in_code_and_in_the_environment(loader: Loader) -> None:
     assert loader.charge(timeout_s=2.5, on_timeout="hold").timeout.timeout_s == 2.5
     louder = loader.charge(
-        {"HOLDFAST_CONSUMERS_CHARGE_TIMEOUT_S": "1", "HOLDFAST_CONSUMER_TIMEOUT_S": "7"}, timeout_s=2
+        {"KEEPFAST_CONSUMERS_CHARGE_TIMEOUT_S": "1", "KEEPFAST_CONSUMER_TIMEOUT_S": "7"}, timeout_s=2
     )
     assert louder.timeout.timeout_s == 1
-    assert loader.charge({"HOLDFAST_CONSUMER_TIMEOUT_S": "none"}, timeout_s=2).timeout.timeout_s is None
+    assert loader.charge({"KEEPFAST_CONSUMER_TIMEOUT_S": "none"}, timeout_s=2).timeout.timeout_s is None
     assert loader.charge(timeout_s=None).timeout.timeout_s is None
 
 
 def test_everything_that_is_wrong_is_said_with_where_it_came_from(loader: Loader) -> None:
-    found = loader.problems({"HOLDFAST_CONSUMER_TIMEOUT_S": "0"}, on_timeout="wait", max_abandoned=0)
+    found = loader.problems({"KEEPFAST_CONSUMER_TIMEOUT_S": "0"}, on_timeout="wait", max_abandoned=0)
     assert len(found) == 3
-    assert any("HOLDFAST_CONSUMER_TIMEOUT_S" in problem for problem in found)
+    assert any("KEEPFAST_CONSUMER_TIMEOUT_S" in problem for problem in found)
 
 
 def test_what_has_no_effect_is_a_warning(loader: Loader) -> None:
@@ -35,7 +35,7 @@ def test_what_has_no_effect_is_a_warning(loader: Loader) -> None:
 
 def test_a_handler_is_stuck_after_30_s_unless_told_otherwise(loader: Loader) -> None:
     assert loader.charge().timeout.stuck_after_s == 30.0
-    assert loader.charge({"HOLDFAST_CONSUMER_STUCK_AFTER_S": "none"}).timeout.stuck_after_s is None
-    assert loader.charge({"HOLDFAST_CONSUMERS_CHARGE_STUCK_AFTER_S": "5"}, stuck_after_s=7).timeout.stuck_after_s == 5
-    [problem] = loader.problems({"HOLDFAST_CONSUMER_STUCK_AFTER_S": "0"})
-    assert "HOLDFAST_CONSUMER_STUCK_AFTER_S" in problem
+    assert loader.charge({"KEEPFAST_CONSUMER_STUCK_AFTER_S": "none"}).timeout.stuck_after_s is None
+    assert loader.charge({"KEEPFAST_CONSUMERS_CHARGE_STUCK_AFTER_S": "5"}, stuck_after_s=7).timeout.stuck_after_s == 5
+    [problem] = loader.problems({"KEEPFAST_CONSUMER_STUCK_AFTER_S": "0"})
+    assert "KEEPFAST_CONSUMER_STUCK_AFTER_S" in problem

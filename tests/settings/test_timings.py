@@ -9,12 +9,12 @@ from tests.settings.loader import Loader
 
 def test_short_timings_are_refused_with_where_they_came_from(loader: Loader) -> None:
     found = loader.problems(
-        {"HOLDFAST_CONSUMER_MAX_POLL_INTERVAL_MS": "10000"}, session_timeout_ms=6000, heartbeat_interval_ms=100
+        {"KEEPFAST_CONSUMER_MAX_POLL_INTERVAL_MS": "10000"}, session_timeout_ms=6000, heartbeat_interval_ms=100
     )
     assert len(found) == 3
     for problem in found:
         assert "session_timeout_ms from code, consumer charge" in problem
-        assert "from environment variable HOLDFAST_CONSUMER_MAX_POLL_INTERVAL_MS" in problem
+        assert "from environment variable KEEPFAST_CONSUMER_MAX_POLL_INTERVAL_MS" in problem
 
 
 def test_unsafe_timings_lift_the_floors_and_bend_the_defaults(loader: Loader) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.batches import Batch
-from holdfast.runtime import batch_walk
-from holdfast.runtime.batch_lanes import BatchLanes
-from holdfast.runtime.batches import Batches
+from keepfast.core.batches import Batch
+from keepfast.runtime import batch_walk
+from keepfast.runtime.batch_lanes import BatchLanes
+from keepfast.runtime.batches import Batches
 from tests.simulator.plants import Patch, plant
 
 

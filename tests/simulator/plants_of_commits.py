@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core import completion
-from holdfast.core.completion import CompletionMap
-from holdfast.core.errors import Fault, SourceError
-from holdfast.core.ledger import Ledger
-from holdfast.core.partitions import Partition
-from holdfast.core.ports import Position
-from holdfast.runtime import committer
-from holdfast.runtime.assignment import Assignment
-from holdfast.runtime.burying import Burying
-from holdfast.runtime.committer import Committer
-from holdfast.runtime.refusals import Refusals
+from keepfast.core import completion
+from keepfast.core.completion import CompletionMap
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ledger import Ledger
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import Position
+from keepfast.runtime import committer
+from keepfast.runtime.assignment import Assignment
+from keepfast.runtime.burying import Burying
+from keepfast.runtime.committer import Committer
+from keepfast.runtime.refusals import Refusals
 from tests.simulator.plants import Patch, plant
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core import crash_guard
-from holdfast.core.crash_guard import UNKNOWN, Fate, Guard, Watch
-from holdfast.core.partitions import NO_LEASE_NEEDED, Partition
-from holdfast.core.runs import Run
-from holdfast.runtime import probation
-from holdfast.runtime.committer import Committer
-from holdfast.runtime.flight_recorder import FlightRecorder, Slot
-from holdfast.runtime.probation import Probation
+from keepfast.core import crash_guard
+from keepfast.core.crash_guard import UNKNOWN, Fate, Guard, Watch
+from keepfast.core.partitions import NO_LEASE_NEEDED, Partition
+from keepfast.core.runs import Run
+from keepfast.runtime import probation
+from keepfast.runtime.committer import Committer
+from keepfast.runtime.flight_recorder import FlightRecorder, Slot
+from keepfast.runtime.probation import Probation
 from tests.simulator.plants import Patch, plant
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core import verdicts
-from holdfast.core.breaker import Breaker, BreakerState
-from holdfast.core.pace import Pace
-from holdfast.core.runs import Case, Run
-from holdfast.core.storm import StormGuard
-from holdfast.runtime.cases import Cases
-from holdfast.runtime.guards import BREAKER, STORM, Guards
-from holdfast.runtime.loop import Loop
+from keepfast.core import verdicts
+from keepfast.core.breaker import Breaker, BreakerState
+from keepfast.core.pace import Pace
+from keepfast.core.runs import Case, Run
+from keepfast.core.storm import StormGuard
+from keepfast.runtime.cases import Cases
+from keepfast.runtime.guards import BREAKER, STORM, Guards
+from keepfast.runtime.loop import Loop
 from tests.simulator.plants import Patch, plant
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.errors import Fault, SinkError
-from holdfast.core.ports import Outgoing, Receipt
-from holdfast.core.runs import Case
-from holdfast.deadletter.publisher import Publisher
-from holdfast.runtime.burying import Burying
+from keepfast.core.errors import Fault, SinkError
+from keepfast.core.ports import Outgoing, Receipt
+from keepfast.core.runs import Case
+from keepfast.deadletter.publisher import Publisher
+from keepfast.runtime.burying import Burying
 from tests.simulator.plants import Patch, plant
 
 QUEUE = 2

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core import partition_lanes
-from holdfast.core.errors import SinkError
-from holdfast.core.held_bytes import HeldBytes
-from holdfast.core.key_lanes import KeyLanes
-from holdfast.core.partition_lanes import PartitionLanes
-from holdfast.core.records import Message
-from holdfast.core.runs import Run
-from holdfast.runtime.burying import Burying
-from holdfast.runtime.cases import Cases
-from holdfast.runtime.draining import Draining
-from holdfast.runtime.intake import Intake
-from holdfast.runtime.loop import Loop
+from keepfast.core import partition_lanes
+from keepfast.core.errors import SinkError
+from keepfast.core.held_bytes import HeldBytes
+from keepfast.core.key_lanes import KeyLanes
+from keepfast.core.partition_lanes import PartitionLanes
+from keepfast.core.records import Message
+from keepfast.core.runs import Run
+from keepfast.runtime.burying import Burying
+from keepfast.runtime.cases import Cases
+from keepfast.runtime.draining import Draining
+from keepfast.runtime.intake import Intake
+from keepfast.runtime.loop import Loop
 from tests.simulator.plants import Patch, plant
 
 

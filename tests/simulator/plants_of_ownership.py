@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core.errors import SourceError
-from holdfast.core.partitions import Partition
-from holdfast.core.ports import BEGINNING
-from holdfast.core.records import TopicPartition
-from holdfast.runtime.assignment import Assignment, _Start
-from holdfast.runtime.cases import Cases
-from holdfast.runtime.committer import Committer
-from holdfast.runtime.handover import Handover
-from holdfast.runtime.identities import Identities, TopicsTold
-from holdfast.runtime.intake import Intake
-from holdfast.runtime.loop import Loop
-from holdfast.runtime.ownership import Ownership
+from keepfast.core.errors import SourceError
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import BEGINNING
+from keepfast.core.records import TopicPartition
+from keepfast.runtime.assignment import Assignment, _Start
+from keepfast.runtime.cases import Cases
+from keepfast.runtime.committer import Committer
+from keepfast.runtime.handover import Handover
+from keepfast.runtime.identities import Identities, TopicsTold
+from keepfast.runtime.intake import Intake
+from keepfast.runtime.loop import Loop
+from keepfast.runtime.ownership import Ownership
 from tests.simulator.plants import Patch, plant
 
 

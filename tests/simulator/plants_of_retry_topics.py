@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core import retry_headers, runs
-from holdfast.core.retry_headers import Past
-from holdfast.core.retry_topics import Tier, Tiers
-from holdfast.deadletter import publisher
-from holdfast.runtime import waiting
-from holdfast.runtime.moving import Moving
-from holdfast.runtime.plan import Plan
-from holdfast.runtime.waiting import WaitingRoom
+from keepfast.core import retry_headers, runs
+from keepfast.core.retry_headers import Past
+from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.deadletter import publisher
+from keepfast.runtime import waiting
+from keepfast.runtime.moving import Moving
+from keepfast.runtime.plan import Plan
+from keepfast.runtime.waiting import WaitingRoom
 from tests.simulator.plants import Patch, plant
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from holdfast.core.errors import SinkError, SpoolError
-from holdfast.core.ports import Kept
-from holdfast.deadletter.spool import frames, keeper, part
-from holdfast.deadletter.spool.keeper import Keeper
-from holdfast.deadletter.spool.letters import Spooled
-from holdfast.deadletter.spool.part import Part
-from holdfast.runtime.burying import Burying
+from keepfast.core.errors import SinkError, SpoolError
+from keepfast.core.ports import Kept
+from keepfast.deadletter.spool import frames, keeper, part
+from keepfast.deadletter.spool.keeper import Keeper
+from keepfast.deadletter.spool.letters import Spooled
+from keepfast.deadletter.spool.part import Part
+from keepfast.runtime.burying import Burying
 from tests.simulator.plants import Patch, plant
 
 

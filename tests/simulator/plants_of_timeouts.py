@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core import timeouts
-from holdfast.core.key_lanes import KeyLanes
-from holdfast.core.runs import Run
-from holdfast.runtime.overdue import Overdue
+from keepfast.core import timeouts
+from keepfast.core.key_lanes import KeyLanes
+from keepfast.core.runs import Run
+from keepfast.runtime.overdue import Overdue
 from tests.simulator.plants import Patch, plant
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.errors import Discard, Reject
-from holdfast.core.runs import Run
-from holdfast.runtime import handler
-from holdfast.runtime.cases import Cases
-from holdfast.runtime.context import Sends
-from holdfast.runtime.executors import CoroutineExecutor
-from holdfast.runtime.starter import Starter
+from keepfast.core.errors import Discard, Reject
+from keepfast.core.runs import Run
+from keepfast.runtime import handler
+from keepfast.runtime.cases import Cases
+from keepfast.runtime.context import Sends
+from keepfast.runtime.executors import CoroutineExecutor
+from keepfast.runtime.starter import Starter
 from tests.simulator.plants import Patch, plant
 
 

@@ -132,7 +132,7 @@ SEEN_AT: Final = {
 def _look() -> None:
     from time import process_time
 
-    from holdfast.testing.simulator.scenario import run_seed
+    from keepfast.testing.simulator.scenario import run_seed
     from tests.simulator.plants import PLANTS, planted
 
     for name in PLANTS:

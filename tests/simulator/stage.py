@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.core.policies import BufferPolicy, CommitPolicy, RetryPolicy
-from holdfast.core.records import TopicPartition
-from holdfast.testing.simulator import acts
-from holdfast.testing.simulator.member import Member
-from holdfast.testing.simulator.scenario import Scenario, _quiet, _tuned
-from holdfast.testing.simulator.settings import WorldSettings
-from holdfast.testing.simulator.setup import setup_for
+from keepfast.core.policies import BufferPolicy, CommitPolicy, RetryPolicy
+from keepfast.core.records import TopicPartition
+from keepfast.testing.simulator import acts
+from keepfast.testing.simulator.member import Member
+from keepfast.testing.simulator.scenario import Scenario, _quiet, _tuned
+from keepfast.testing.simulator.settings import WorldSettings
+from keepfast.testing.simulator.setup import setup_for
 
 
 class Stage:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core.errors import Fault, SourceError
-from holdfast.core.policies import BufferPolicy, CommitPolicy
-from holdfast.core.records import TopicPartition
-from holdfast.testing.simulator.acts import OutOfRange
-from holdfast.testing.simulator.operations import ErrorOp
-from holdfast.testing.simulator.scenario import Scenario
-from holdfast.testing.simulator.setup import setup_for
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.policies import BufferPolicy, CommitPolicy
+from keepfast.core.records import TopicPartition
+from keepfast.testing.simulator.acts import OutOfRange
+from keepfast.testing.simulator.operations import ErrorOp
+from keepfast.testing.simulator.scenario import Scenario
+from keepfast.testing.simulator.setup import setup_for
 
 PLACE = TopicPartition("orders", 0)
 

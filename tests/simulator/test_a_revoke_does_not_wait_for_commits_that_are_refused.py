@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.core.policies import CommitPolicy
-from holdfast.core.records import TopicPartition
-from holdfast.runtime.handover import ABSENT_S
-from holdfast.testing.simulator import trace
+from keepfast.core.policies import CommitPolicy
+from keepfast.core.records import TopicPartition
+from keepfast.runtime.handover import ABSENT_S
+from keepfast.testing.simulator import trace
 from tests.simulator.stage import Stage
 
 LATE = CommitPolicy(mode="interval", every_s=1000.0)

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.testing.simulator.scenario import digest_of
+from keepfast.testing.simulator.scenario import digest_of
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (13, 17, 35, 42, 131)
 """Quick ones, with spools, batches and retry topics among them."""
 SCRIPT = f"""
-from holdfast.testing.simulator.scenario import digest_of
+from keepfast.testing.simulator.scenario import digest_of
 digests = {{seed: digest_of(seed) for seed in reversed({SEEDS})}}
 print(*(digests[seed] for seed in {SEEDS}))
 """

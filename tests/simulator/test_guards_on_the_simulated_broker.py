@@ -9,13 +9,13 @@ from urllib.error import HTTPError
 
 import pytest
 
-from holdfast.core.breaker import BreakerPolicy, BreakerState
-from holdfast.core.errors import Reject, RetryLater
-from holdfast.core.pace import RatePolicy
-from holdfast.core.policies import CommitPolicy, RetryPolicy
-from holdfast.core.storm import StormPolicy
-from holdfast.testing.simulator import executor
-from holdfast.testing.simulator.oracle import guards as oracle_guards
+from keepfast.core.breaker import BreakerPolicy, BreakerState
+from keepfast.core.errors import Reject, RetryLater
+from keepfast.core.pace import RatePolicy
+from keepfast.core.policies import CommitPolicy, RetryPolicy
+from keepfast.core.storm import StormPolicy
+from keepfast.testing.simulator import executor
+from keepfast.testing.simulator.oracle import guards as oracle_guards
 from tests.simulator.stage import Stage
 
 BREAKER = BreakerPolicy(failures=3, window_s=5, open_s=2, longest_open_s=8)

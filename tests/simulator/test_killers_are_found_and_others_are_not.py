@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import completion
-from holdfast.core.completion import CompletionMap
-from holdfast.core.crash_guard import read
-from holdfast.core.policies import CommitPolicy, Order, RetryPolicy
-from holdfast.core.records import TopicPartition
-from holdfast.core.timeouts import TimeoutPolicy
-from holdfast.runtime import probation
-from holdfast.testing.simulator import acts, trace
-from holdfast.testing.simulator.member import Member
-from holdfast.testing.simulator.oracle.cover import Cover
-from holdfast.testing.simulator.oracle.letters import original
-from holdfast.testing.simulator.scenario import Scenario, _quiet
-from holdfast.testing.simulator.setup import setup_for
-from holdfast.testing.simulator.workload import Entry
+from keepfast.core import completion
+from keepfast.core.completion import CompletionMap
+from keepfast.core.crash_guard import read
+from keepfast.core.policies import CommitPolicy, Order, RetryPolicy
+from keepfast.core.records import TopicPartition
+from keepfast.core.timeouts import TimeoutPolicy
+from keepfast.runtime import probation
+from keepfast.testing.simulator import acts, trace
+from keepfast.testing.simulator.member import Member
+from keepfast.testing.simulator.oracle.cover import Cover
+from keepfast.testing.simulator.oracle.letters import original
+from keepfast.testing.simulator.scenario import Scenario, _quiet
+from keepfast.testing.simulator.setup import setup_for
+from keepfast.testing.simulator.workload import Entry
 
 MOST = 3
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from holdfast.testing.simulator.report import account
-from holdfast.testing.simulator.scenario import LEAST_EVENTS, Outcome, run_seed
+from keepfast.testing.simulator.report import account
+from keepfast.testing.simulator.scenario import LEAST_EVENTS, Outcome, run_seed
 
 SEEDS = (*range(60), 78, 131, 144, 334, 792, 864, 1335, 1403, 1420, 700575)
 """The last ones have what is rare: batches and retry topics without an order, partitions that are added to a topic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.simulator.scenario import run_seed
+from keepfast.testing.simulator.scenario import run_seed
 from tests.simulator.plants import PLANTS, planted
 from tests.simulator.seen_at import SEEN_AT
 from tests.simulator.test_the_engine_keeps_its_promises_in_simulation import SEEDS

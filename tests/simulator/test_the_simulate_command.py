@@ -1,4 +1,4 @@
-"""`python -m holdfast.testing.simulate`: what it prints, and how it ends."""
+"""`python -m keepfast.testing.simulate`: what it prints, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 from click.testing import CliRunner
 
-from holdfast.testing.simulate import simulate
+from keepfast.testing.simulate import simulate
 
 
 def test_it_prints_faults_seeds_events_steps_and_violations_and_ends_with_0() -> None:

@@ -11,12 +11,12 @@ import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 
-from holdfast.core.ports import Outgoing
-from holdfast.core.records import Record
-from holdfast.deadletter.letter import Letter
-from holdfast.deadletter.reading import read
-from holdfast.deadletter.spool.letters import Spooled, spooled
-from holdfast.deadletter.writing import write
+from keepfast.core.ports import Outgoing
+from keepfast.core.records import Record
+from keepfast.deadletter.letter import Letter
+from keepfast.deadletter.reading import read
+from keepfast.deadletter.spool.letters import Spooled, spooled
+from keepfast.deadletter.writing import write
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import SpoolError
-from holdfast.deadletter.spool.places import store_at
-from holdfast.deadletter.spool.store import Head, Store
+from keepfast.core.errors import SpoolError
+from keepfast.deadletter.spool.places import store_at
+from keepfast.deadletter.spool.store import Head, Store
 from tests.spool.places import S3, letter
 
 MakeStore = Callable[..., Store]

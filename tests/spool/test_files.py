@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import SpoolError
-from holdfast.deadletter.spool.disk import Pen, RealDisk, RealPen, file_system_of
-from holdfast.deadletter.spool.files import FileStore
-from holdfast.deadletter.spool.frames import HEAD_BYTES
-from holdfast.deadletter.spool.store import Head
+from keepfast.core.errors import SpoolError
+from keepfast.deadletter.spool.disk import Pen, RealDisk, RealPen, file_system_of
+from keepfast.deadletter.spool.files import FileStore
+from keepfast.deadletter.spool.frames import HEAD_BYTES
+from keepfast.deadletter.spool.store import Head
 from tests.spool.places import letter
 
 
@@ -281,7 +281,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -
 
 WRITER = """
 import sys
-from holdfast.deadletter.spool.files import FileStore
+from keepfast.deadletter.spool.files import FileStore
 from tests.spool.places import letter
 store = FileStore(sys.argv[1], max_bytes=10**9, segment_bytes=20_000)
 store.open()

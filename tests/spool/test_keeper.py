@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.core.errors import Fault, SinkError, SpoolError
-from holdfast.core.ports import Delivery, Kept, Outgoing, Receipt
-from holdfast.deadletter.spool.keeper import WINDOW, Answer, Keep, Keeper, Nudge
-from holdfast.deadletter.spool.letters import Spooled
-from holdfast.deadletter.spool.memory import MemoryStore
-from holdfast.deadletter.spool.store import Head
+from keepfast.core.errors import Fault, SinkError, SpoolError
+from keepfast.core.ports import Delivery, Kept, Outgoing, Receipt
+from keepfast.deadletter.spool.keeper import WINDOW, Answer, Keep, Keeper, Nudge
+from keepfast.deadletter.spool.letters import Spooled
+from keepfast.deadletter.spool.memory import MemoryStore
+from keepfast.deadletter.spool.store import Head
 from tests.spool.places import letter, numbers, outgoing
 
 Told = Kept | SpoolError

@@ -12,12 +12,12 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import _registry
 
-from holdfast.core.errors import Fault, SinkError, SpoolError
-from holdfast.core.ports import Delivery, Kept, Outgoing
-from holdfast.deadletter.spool.keeper import Keep, Keeper
-from holdfast.deadletter.spool.objects import PARTIAL, PARTIAL_MS, RELIST_S, SUFFIX, ObjectStore
-from holdfast.deadletter.spool.store import Head
-from holdfast.runtime.clock import RealClock
+from keepfast.core.errors import Fault, SinkError, SpoolError
+from keepfast.core.ports import Delivery, Kept, Outgoing
+from keepfast.deadletter.spool.keeper import Keep, Keeper
+from keepfast.deadletter.spool.objects import PARTIAL, PARTIAL_MS, RELIST_S, SUFFIX, ObjectStore
+from keepfast.deadletter.spool.store import Head
+from keepfast.runtime.clock import RealClock
 from tests.spool.places import letter, outgoing
 
 

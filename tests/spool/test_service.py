@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import Fault, SinkError, SpoolError
-from holdfast.core.ports import Delivery, Kept, Outgoing, Receipt
-from holdfast.deadletter.spool.files import FileStore
-from holdfast.deadletter.spool.letters import Spooled
-from holdfast.deadletter.spool.memory import MemoryStore
-from holdfast.deadletter.spool.service import SpoolService
-from holdfast.deadletter.spool.store import Head
-from holdfast.runtime.clock import RealClock
+from keepfast.core.errors import Fault, SinkError, SpoolError
+from keepfast.core.ports import Delivery, Kept, Outgoing, Receipt
+from keepfast.deadletter.spool.files import FileStore
+from keepfast.deadletter.spool.letters import Spooled
+from keepfast.deadletter.spool.memory import MemoryStore
+from keepfast.deadletter.spool.service import SpoolService
+from keepfast.deadletter.spool.store import Head
+from keepfast.runtime.clock import RealClock
 from tests.spool.places import letter, numbers, outgoing
 
 

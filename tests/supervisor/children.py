@@ -23,8 +23,8 @@ DEADLINE_S = 30.0
 
 PARENT = """
 import json, signal, sys
-from holdfast.observe import logs
-from holdfast.supervisor import RestartPolicy, ShutdownPolicy, Supervisor
+from keepfast.observe import logs
+from keepfast.supervisor import RestartPolicy, ShutdownPolicy, Supervisor
 
 program, journal, processes, restart, shutdown = sys.argv[1:]
 logs.configure(format="json")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.settings import AppSpec, Settings, load
-from holdfast.supervisor import with_static_members
-from holdfast.supervisor.identity import instance_id
+from keepfast.settings import AppSpec, Settings, load
+from keepfast.supervisor import with_static_members
+from keepfast.supervisor.identity import instance_id
 
 
 def settings(cwd: Path, **charge: object) -> Settings:

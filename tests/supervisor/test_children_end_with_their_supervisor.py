@@ -11,7 +11,7 @@ import pytest
 from tests.supervisor.children import Children, alive, until
 
 BODY = """
-from holdfast.supervisor import Report, Tether
+from keepfast.supervisor import Report, Tether
 tether = Tether(fd)
 tether.hold()
 tether.report(Report(shutdown_timeout_s=5))

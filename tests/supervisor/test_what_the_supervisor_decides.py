@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
-from holdfast.core.errors import ConfigError
-from holdfast.supervisor import Report, RestartPolicy
-from holdfast.supervisor.policy import exit_code, is_final
-from holdfast.supervisor.process import ending
+from keepfast.core.errors import ConfigError
+from keepfast.supervisor import Report, RestartPolicy
+from keepfast.supervisor.policy import exit_code, is_final
+from keepfast.supervisor.process import ending
 
 
 def test_the_delay_doubles_up_to_thirty_seconds() -> None:

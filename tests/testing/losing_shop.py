@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.runs import Case
-from holdfast.runtime.burying import Burying
-from holdfast.testing.demo.shop import app
+from keepfast.core.runs import Case
+from keepfast.runtime.burying import Burying
+from keepfast.testing.demo.shop import app
 
 __all__ = ["app"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from holdfast.core.errors import ConfigError, StartError
-from holdfast.testing import ExistingBroker, KafkaBroker
-from holdfast.testing.java import find_java
+from keepfast.core.errors import ConfigError, StartError
+from keepfast.testing import ExistingBroker, KafkaBroker
+from keepfast.testing.java import find_java
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_three_nodes_survive_the_death_of_any_one() -> None:
 
 def test_the_broker_and_its_folder_go_when_its_owner_is_killed() -> None:
     code = (
-        "import sys; from holdfast.testing import KafkaBroker; b = KafkaBroker().start(); "
+        "import sys; from keepfast.testing import KafkaBroker; b = KafkaBroker().start(); "
         "print(b.node(1).pid, b.folder, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -233,9 +233,9 @@ def test_without_maven_and_cache_one_sentence_says_what_to_install(tmp_path: Pat
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "java").symlink_to(find_java().program)
-    environment = {**os.environ, "PATH": str(tools), "HOLDFAST_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**os.environ, "PATH": str(tools), "KEEPFAST_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.testing.broker", "--fetch"],
+        [sys.executable, "-m", "keepfast.testing.broker", "--fetch"],
         env=environment,
         capture_output=True,
         text=True,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from holdfast.core.errors import StartError
-from holdfast.testing import KafkaBroker
+from keepfast.core.errors import StartError
+from keepfast.testing import KafkaBroker
 
 
 @pytest.fixture(scope="module")

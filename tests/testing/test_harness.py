@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, CardNumbers, Context, Discard, Halt, Reject, RetryLater
-from holdfast.core.policies import RetryPolicy
-from holdfast.core.retry_topics import RetryTopics
-from holdfast.runner import KafkaConsumerRunner
-from holdfast.testing.harness import NotSettled, harness
-from holdfast.testing.topics import TopicAdmin
+from keepfast import App, CardNumbers, Context, Discard, Halt, Reject, RetryLater
+from keepfast.core.policies import RetryPolicy
+from keepfast.core.retry_topics import RetryTopics
+from keepfast.runner import KafkaConsumerRunner
+from keepfast.testing.harness import NotSettled, harness
+from keepfast.testing.topics import TopicAdmin
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -213,8 +213,8 @@ def test_a_handler_that_halts_ends_the_test() -> None:
 
 USERS_TEST = """
 import asyncio, os
-from holdfast import App
-from holdfast.testing.harness import harness
+from keepfast import App
+from keepfast.testing.harness import harness
 
 app = App("shop")
 
@@ -226,17 +226,17 @@ def test_it():
         async with harness(app) as h:
             await h.send("users.own.v1", b"x")
             assert [record.value for record in h.processed] == [b"x"]
-            print("REAL" if "HOLDFAST_TEST_KAFKA" in os.environ else "MEMORY", type(h._backend).__name__)
+            print("REAL" if "KEEPFAST_TEST_KAFKA" in os.environ else "MEMORY", type(h._backend).__name__)
     asyncio.run(story())
 """
 
 
-@pytest.mark.parametrize(("flags", "said"), [((), "MEMORY Memory"), (("--holdfast-kafka",), "REAL Real")])
+@pytest.mark.parametrize(("flags", "said"), [((), "MEMORY Memory"), (("--keepfast-kafka",), "REAL Real")])
 def test_a_flag_of_pytest_takes_the_same_test_to_a_broker(
     kafka: TopicAdmin, tmp_path: Path, flags: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "test_mine.py").write_text(USERS_TEST)
-    monkeypatch.setenv("HOLDFAST_TEST_BOOTSTRAP", kafka.bootstrap)
+    monkeypatch.setenv("KEEPFAST_TEST_BOOTSTRAP", kafka.bootstrap)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *flags]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, said in done.stdout) == (0, True), done.stdout + done.stderr

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.records import Record
-from holdfast.deadletter import ours
-from holdfast.testing.demo.books import PARTITIONS_LOST, PROCESS_DIED, UNEXPLAINED, Account, reconcile
-from holdfast.testing.demo.orders import Plan
-from holdfast.testing.demo.shop import ORDERS
+from keepfast.core.records import Record
+from keepfast.deadletter import ours
+from keepfast.testing.demo.books import PARTITIONS_LOST, PROCESS_DIED, UNEXPLAINED, Account, reconcile
+from keepfast.testing.demo.orders import Plan
+from keepfast.testing.demo.shop import ORDERS
 
 DEATH = json.dumps({"event": "child_ended"})
 LOST = json.dumps({"event": "lost"})

@@ -1,4 +1,4 @@
-"""`holdfast broker`, as a process of its own."""
+"""`keepfast broker`, as a process of its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.broker import broker
-from holdfast.testing import ExistingBroker
+from keepfast.cli.broker import broker
+from keepfast.testing import ExistingBroker
 
-COMMAND = [sys.executable, "-c", "from holdfast.cli.broker import broker; broker()"]
+COMMAND = [sys.executable, "-c", "from keepfast.cli.broker import broker; broker()"]
 
 
 def run_until_signal(number: signal.Signals, *options: str) -> tuple[str, set[str], str, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import KafkaBroker
+from keepfast.testing import KafkaBroker
 
 THEIR_TESTS = """
 def test_a_topic_is_there(kafka, topic):
@@ -20,14 +20,14 @@ def test_a_topic_is_there(kafka, topic):
 """
 CHEAP = """
 import sys
-import holdfast.testing.pytest_plugin, holdfast.testing
+import keepfast.testing.pytest_plugin, keepfast.testing
 sys.exit("confluent_kafka" in sys.modules)
 """
 
 
 def run_pytest(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_theirs.py").write_text(THEIR_TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "holdfast.testing.pytest_plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "keepfast.testing.pytest_plugin", "-p", "no:cacheprovider"]
     # The plugin is named above; with its entry point too it would be registered twice.
     alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "", **environment}
     return subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, timeout=100, check=False)
@@ -35,13 +35,13 @@ def run_pytest(folder: Path, **environment: str) -> subprocess.CompletedProcess[
 
 @pytest.mark.long
 def test_the_fixtures_start_a_broker_when_asked(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, HOLDFAST_TEST_BOOTSTRAP="")
+    done = run_pytest(tmp_path, KEEPFAST_TEST_BOOTSTRAP="")
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_fixtures_take_an_existing_broker_and_leave_it_clean(tmp_path: Path) -> None:
     with KafkaBroker() as broker:
-        done = run_pytest(tmp_path, HOLDFAST_TEST_BOOTSTRAP=broker.bootstrap)
+        done = run_pytest(tmp_path, KEEPFAST_TEST_BOOTSTRAP=broker.bootstrap)
         assert "1 passed" in done.stdout, done.stdout + done.stderr
         assert broker.admin.list_topics(timeout=10).topics == {}
 

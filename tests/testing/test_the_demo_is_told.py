@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from holdfast.cli.demo import wants_screen
-from holdfast.desk.causes import Cause
-from holdfast.testing.demo.books import Account
-from holdfast.testing.demo.picture import Note, Picture, View
-from holdfast.testing.demo.plain import PlainView
-from holdfast.testing.demo.screen import ScreenView
+from keepfast.cli.demo import wants_screen
+from keepfast.desk.causes import Cause
+from keepfast.testing.demo.books import Account
+from keepfast.testing.demo.picture import Note, Picture, View
+from keepfast.testing.demo.plain import PlainView
+from keepfast.testing.demo.screen import ScreenView
 
 LOG: list[dict[str, Any]] = [
     {"event": "assigned", "partitions": ["shop.order.v1[0]"]},

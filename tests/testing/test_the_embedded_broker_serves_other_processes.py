@@ -9,9 +9,9 @@ import time
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from holdfast.core.errors import StartError
-from holdfast.testing import EmbeddedBroker
-from holdfast.testing.embedded import LIMITS, PARTITIONS
+from keepfast.core.errors import StartError
+from keepfast.testing import EmbeddedBroker
+from keepfast.testing.embedded import LIMITS, PARTITIONS
 
 PRODUCE = """
 import sys

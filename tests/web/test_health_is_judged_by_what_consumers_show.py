@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.observe.shapes import (
+from keepfast.observe.shapes import (
     ConsumerState,
     GuardState,
     Hold,
@@ -16,7 +16,7 @@ from holdfast.observe.shapes import (
     SpoolState,
     StuckHandler,
 )
-from holdfast.web.health import Seen, health_of
+from keepfast.web.health import Seen, health_of
 
 WELL = ConsumerState(
     name="charge",

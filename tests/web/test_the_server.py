@@ -13,17 +13,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast import App
-from holdfast.core.errors import ConfigError
-from holdfast.core.masking import mask
-from holdfast.settings import Settings
-from holdfast.web import http as web_http
-from holdfast.web.asking import ask
-from holdfast.web.http import Request, Server
-from holdfast.web.one_app import OneApp, Serving
-from holdfast.web.pages import Pages
-from holdfast.web.running import Running
-from holdfast.web.serving import served
+from keepfast import App
+from keepfast.core.errors import ConfigError
+from keepfast.core.masking import mask
+from keepfast.settings import Settings
+from keepfast.web import http as web_http
+from keepfast.web.asking import ask
+from keepfast.web.http import Request, Server
+from keepfast.web.one_app import OneApp, Serving
+from keepfast.web.pages import Pages
+from keepfast.web.running import Running
+from keepfast.web.serving import served
 from tests.scenarios.served import Web
 
 HERE = {"host": "localhost:8080"}
@@ -36,9 +36,9 @@ def pages() -> Pages:
 
 @pytest.fixture(autouse=True)
 def level() -> Iterator[None]:
-    before = logging.getLogger("holdfast").level
+    before = logging.getLogger("keepfast").level
     yield
-    logging.getLogger("holdfast").setLevel(before)
+    logging.getLogger("keepfast").setLevel(before)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_change_needs_the_token(pages: Pages, authorization: str, status: int)
     refused = without(Request("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1"))
     assert refused.status == 403
     told = refused.body.decode()
-    assert "HOLDFAST_CONTROL_TOKEN" in told
+    assert "KEEPFAST_CONTROL_TOKEN" in told
     assert mask(told) == told, "what to do is not taken for a secret"
 
 
@@ -210,7 +210,7 @@ def test_a_body_that_is_not_read_changes_nothing() -> None:
 
 
 def test_the_log_names_the_address_that_it_is_bound_to(pages: Pages, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "holdfast")
+    caplog.set_level(logging.INFO, "keepfast")
     health = replace(settings_of({}).health, host="0.0.0.0", port=0)
     server = served(pages, health, required=True)
     assert server is not None
@@ -266,9 +266,9 @@ def settings_of(environ: dict[str, str]) -> Settings:
 def test_a_taken_port_is_an_error_if_somebody_asked_for_it(told: bool, required: str | None, starts: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        environ = {"HOLDFAST_HEALTH_HOST": "127.0.0.1"}
+        environ = {"KEEPFAST_HEALTH_HOST": "127.0.0.1"}
         environ |= {"HEALTH_CHECK_PORT": str(port)} if told else {}
-        environ |= {"HOLDFAST_HEALTH_REQUIRED": required} if required else {}
+        environ |= {"KEEPFAST_HEALTH_REQUIRED": required} if required else {}
         settings = settings_of(environ)
         settings = replace(settings, health=replace(settings.health, port=port))  # as if it were the default
         if starts:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from types import FunctionType, ModuleType, UnionType
 from typing import Any
 
-from holdfast.app.options import ConsumerOptions
-from holdfast.settings import catalogue
+from keepfast.app.options import ConsumerOptions
+from keepfast.settings import catalogue
 from tools.reference.markdown import MADE, code, docstring, escaped, fence, table
 
 INTRODUCTION = """# API
@@ -21,7 +21,7 @@ INTRODUCTION = """# API
 What you may import. Everything else is internal and may change with any version.
 """
 
-MODULES = ("holdfast", "holdfast.testing", "holdfast.testing.harness", "holdfast.runner")
+MODULES = ("keepfast", "keepfast.testing", "keepfast.testing.harness", "keepfast.runner")
 _FIRST = ("App", "Context", "BatchContext")
 _GIVEN = frozenset({"BatchContext", "Context", "Harness"})
 """Handed to users, never made by them: how they are made is ours to change."""
@@ -34,10 +34,10 @@ def page() -> str:
     told: set[object] = set()
     for name in MODULES:
         module = importlib.import_module(name)
-        parts.append(f"## {name}\n\n{docstring(module) if module.__doc__ and name != 'holdfast' else ''}\n")
+        parts.append(f"## {name}\n\n{docstring(module) if module.__doc__ and name != 'keepfast' else ''}\n")
         for public, thing in names_of(module):
             if id(thing) in told:
-                parts.append(f"### {public} {{ #{anchor(name, public)} }}\n\nThe same as `holdfast.{public}`.\n")
+                parts.append(f"### {public} {{ #{anchor(name, public)} }}\n\nThe same as `keepfast.{public}`.\n")
                 continue
             told.add(id(thing))
             parts.append(_entry(name, public, thing))
@@ -81,7 +81,7 @@ def members(cls: type) -> Iterator[tuple[str, object]]:
     """Public methods and properties, of its bases of ours too. What has no docstring is for our own use, or plain."""
     seen: set[str] = set()
     for base in cls.__mro__:
-        if not base.__module__.startswith("holdfast"):
+        if not base.__module__.startswith("keepfast"):
             continue
         for name, found in vars(base).items():
             plain = found.__func__ if isinstance(found, classmethod | staticmethod) else found

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from holdfast.cli import main
-from holdfast.core.exit_codes import EXIT_CODES, NOT_RESTARTED
+from keepfast.cli import main
+from keepfast.core.exit_codes import EXIT_CODES, NOT_RESTARTED
 from tools.reference.markdown import MADE, code, fence, table
 
 WIDTH = 100
@@ -33,9 +33,9 @@ def page() -> str:
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command that is not hidden, groups before what is in them: `("holdfast", "dlq", "list")`."""
-    yield ("holdfast",), main
-    yield from _inside(main, ("holdfast",))
+    """Every command that is not hidden, groups before what is in them: `("keepfast", "dlq", "list")`."""
+    yield ("keepfast",), main
+    yield from _inside(main, ("keepfast",))
 
 
 def _inside(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -64,7 +64,7 @@ def exit_codes() -> str:
         (code(str(number)), says, "no" if number in NOT_RESTARTED else "yes") for number, says in EXIT_CODES.items()
     ]
     return (
-        "## Exit codes\n\nOf `holdfast run`; the other commands use 0, 1, 2, 3 and 130 in the same sense. The last"
+        "## Exit codes\n\nOf `keepfast run`; the other commands use 0, 1, 2, 3 and 130 in the same sense. The last"
         " column is what `--processes` does,\nand what a restart policy of yours should: where it says no, starting"
         " again meets the same wall.\n\n" + table(("code", "says", "start again?"), rows)
     )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.explained import View, answer, as_text
-from holdfast.core.classification import RULES, Rule
-from holdfast.core.rules.codes import CODES
-from holdfast.core.rules.databases import DATABASE_RULES
-from holdfast.core.rules.http import HTTP_RULES
-from holdfast.core.rules.language import LANGUAGE_RULES
-from holdfast.core.rules.services import SERVICE_RULES
+from keepfast.cli.explained import View, answer, as_text
+from keepfast.core.classification import RULES, Rule
+from keepfast.core.rules.codes import CODES
+from keepfast.core.rules.databases import DATABASE_RULES
+from keepfast.core.rules.http import HTTP_RULES
+from keepfast.core.rules.language import LANGUAGE_RULES
+from keepfast.core.rules.services import SERVICE_RULES
 from tools.reference.markdown import MADE, code, codes, fence, table
 
 INTRODUCTION = """# Errors: codes and rules
 
 Every exception of a handler is looked up in a table of rules. The rule says what becomes of the record (**kind**),
 the code that stands in the dead letter, and whether it means that a downstream is away (**outage**, for the
-[breaker](../concepts/guards.md)). `holdfast explain` answers for one error, with the rules of your app if you name
+[breaker](../concepts/guards.md)). `keepfast explain` answers for one error, with the rules of your app if you name
 it:
 
 {explained}
@@ -45,7 +45,7 @@ def page() -> str:
     if known != list(RULES):
         raise ValueError("tools/reference/errors.py: the groups are not all rules; add the new one to GROUPS.")
     example = fence(
-        f"$ holdfast explain {EXAMPLE}\n{click.unstyle(as_text(answer(EXAMPLE, View()), View()))}", "console"
+        f"$ keepfast explain {EXAMPLE}\n{click.unstyle(as_text(answer(EXAMPLE, View()), View()))}", "console"
     )
     parts = [
         MADE + INTRODUCTION.replace("{explained}", example),

@@ -8,8 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-import holdfast
-from holdfast.observe.logs import LEVELS
+import keepfast
+from keepfast.observe.logs import LEVELS
 from tools.reference.markdown import MADE, code, codes, escaped, table
 
 INTRODUCTION = """# Events of the log
@@ -23,7 +23,7 @@ The fields below are those that the call itself names; lines about a record also
 `partition`, `offset`, `retry_count`, `error_type`, `error_classification`, `code` and `rule`. What to do about
 them: the [runbook](../runbook.md).
 """
-ROOT = Path(holdfast.__file__).parent
+ROOT = Path(keepfast.__file__).parent
 LOGS = ("log", "security")
 _NOT_OURS = ("testing",)
 """What logs for tests and the demo."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from holdfast.core.policies import LETTER_FORMATS, LetterFormat
-from holdfast.deadletter import ours
-from holdfast.deadletter.letter import (
+from keepfast.core.policies import LETTER_FORMATS, LetterFormat
+from keepfast.deadletter import ours
+from keepfast.deadletter.letter import (
     LONGEST_MESSAGE,
     LONGEST_REASON,
     LONGEST_STACK,
@@ -14,7 +14,7 @@ from holdfast.deadletter.letter import (
     Attempted,
     Letter,
 )
-from holdfast.deadletter.writing import write
+from keepfast.deadletter.writing import write
 from tools.reference.markdown import MADE, code, fence, table
 
 INTRODUCTION = f"""# Dead letters
@@ -22,7 +22,7 @@ INTRODUCTION = f"""# Dead letters
 A letter holds the original key, value and headers byte for byte, and why the record could not be processed. Its Kafka
 key is the original key, its headers are the original ones in their order, then ours, which all begin with
 `{ours.PREFIX}`. It goes to the partition with the number of the original's. The format is the setting
-`dead_letter.format`; `holdfast dlq` reads all of them.
+`dead_letter.format`; `keepfast dlq` reads all of them.
 
 Diagnostics are cut, the original bytes never: a message after {LONGEST_MESSAGE:,} characters, a reason after
 {LONGEST_REASON:,}, of a stack trace the last {LONGEST_STACK:,} characters stay, of attempts the first few and the
@@ -49,13 +49,13 @@ LETTER = Letter(
     value=VALUE,
     headers=(("trace", b"t-81"),),
     error_type="Reject",
-    error_class="holdfast.core.errors.Reject",
+    error_class="keepfast.core.errors.Reject",
     error_message="negative amount",
     error_code="SCHEMA_INVALID",
     classification="non-retryable",
     reason="negative amount",
     fingerprint="5f2a90c1d3e47b60",
-    stack_trace='Traceback (most recent call last):\n  File "app.py", line 17, in charge\nholdfast.core.errors.Reject',
+    stack_trace='Traceback (most recent call last):\n  File "app.py", line 17, in charge\nkeepfast.core.errors.Reject',
     failed_at_ms=1_767_225_601_250,
     attempts=(Attempted(1_767_225_601_250, "Reject"),),
     group="payments.charge",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.observe.catalogue import CATALOGUE, TOPIC_METRICS
-from holdfast.observe.families import Metric
+from keepfast.observe.catalogue import CATALOGUE, TOPIC_METRICS
+from keepfast.observe.families import Metric
 from tools.reference.markdown import MADE, code, codes, table
 
 INTRODUCTION = """# Metrics
@@ -29,9 +29,9 @@ def page() -> str:
             "`{domain}` and `{entity}` are those of the topic: of `orders.payment.v1`, `orders` and `payment`.\n",
             _table(TOPIC_METRICS),
             "## Of lag and letters, under names that other dashboards have\n",
-            _table(metric for metric in others if not metric.name.startswith(("holdfast.", "process.", "python."))),
+            _table(metric for metric in others if not metric.name.startswith(("keepfast.", "process.", "python."))),
             "## Of the engine\n",
-            _table(metric for metric in others if metric.name.startswith("holdfast.")),
+            _table(metric for metric in others if metric.name.startswith("keepfast.")),
             "## Of the process\n",
             _table(metric for metric in others if metric.name.startswith(("process.", "python."))),
         ]

@@ -1,16 +1,16 @@
-"""What `holdfast new` writes, from its templates."""
+"""What `keepfast new` writes, from its templates."""
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from holdfast.scaffold import Names, planned
+from keepfast.scaffold import Names, planned
 from tools.reference.markdown import MADE, fence
 
 INTRODUCTION = """# A new project
 
-What `holdfast new payments --topic orders.payment.v1` writes. Its tests pass and its types are checked as it stands.
-Every file is yours to change; nothing of holdfast depends on the layout.
+What `keepfast new payments --topic orders.payment.v1` writes. Its tests pass and its types are checked as it stands.
+Every file is yours to change; nothing of keepfast depends on the layout.
 """
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".sql": "sql", ".md": "markdown", ".service": "ini"}
 

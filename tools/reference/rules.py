@@ -1,21 +1,21 @@
-"""The rules that `holdfast check` knows: which code and which tests keep each."""
+"""The rules that `keepfast check` knows: which code and which tests keep each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.audit import CLAUSES, Clause
-from holdfast.audit.clause import DOCUMENTS
+from keepfast.audit import CLAUSES, Clause
+from keepfast.audit.clause import DOCUMENTS
 from tools.reference.markdown import MADE, code, table
 
 INTRODUCTION = """# Rules
 
-Every rule of [the documents that holdfast began from](../decisions/README.md#the-documents-they-speak-of), in our
-words, with the file of `src/holdfast` that keeps it and the tests below `tests/` that fail if it does not: the code was
+Every rule of [the documents that keepfast began from](../decisions/README.md#the-documents-they-speak-of), in our
+words, with the file of `src/keepfast` that keeps it and the tests below `tests/` that fail if it does not: the code was
 broken to see that they do (`tests/audit/breaks.py`).
 
 - **kept**: by the engine, whatever an app says.
-- **looked at**: `holdfast check app:app` says whether an app keeps it, and what to do
+- **looked at**: `keepfast check app:app` says whether an app keeps it, and what to do
   ([how](../decisions/0030-what-check-holds-an-app-to.md)). `tests/audit` has an app that breaks it, or one that chooses
   otherwise and is overruled.
 """

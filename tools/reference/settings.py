@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.settings import catalogue, passthrough
-from holdfast.settings.secret import Secret
-from holdfast.settings.shape import Section, Setting, variable
+from keepfast.settings import catalogue, passthrough
+from keepfast.settings.secret import Secret
+from keepfast.settings.shape import Section, Setting, variable
 from tools.reference.markdown import MADE, code, codes, escaped, table
 
 INTRODUCTION = """# Settings
@@ -15,24 +15,24 @@ Every setting has one name and may be said in five places. The first that says i
 
 1. environment variables
 2. `.env` in the working folder
-3. `holdfast.toml` in the working folder
+3. `keepfast.toml` in the working folder
 4. code: arguments of `App(…)` and `@app.consumer(…)`
 5. the default
 
-All of them are read once, at the start, and checked whole: `holdfast run` lists every problem, with what to do, and
+All of them are read once, at the start, and checked whole: `keepfast run` lists every problem, with what to do, and
 starts nothing (exit code 2). A name that no setting has is a problem, too, with the nearest one that exists.
 
 A section marked **per consumer** may be set for all consumers or for one of them. Of one consumer, here `charge`:
 
 | where | for all | for `charge` |
 |---|---|---|
-| environment | `HOLDFAST_RETRY_MAX_RETRIES=5` | `HOLDFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES=5` |
-| `holdfast.toml` | `[retry]` `max_retries = 5` | `[consumers.charge.retry]` `max_retries = 5` |
+| environment | `KEEPFAST_RETRY_MAX_RETRIES=5` | `KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES=5` |
+| `keepfast.toml` | `[retry]` `max_retries = 5` | `[consumers.charge.retry]` `max_retries = 5` |
 | code | – | `@app.consumer(…, retry=RetryPolicy(max_retries=5))` |
 
 What stands in the section `consumer` is, in code and in `[consumers.charge]`, an option of its own: `order = "key"`.
 What is said for one consumer goes before what the same place says for all (and the environment for all before
-`holdfast.toml` for one). App-wide sections are arguments of the app in code: `App("payments", kafka={"brokers":
+`keepfast.toml` for one). App-wide sections are arguments of the app in code: `App("payments", kafka={"brokers":
 "kafka-1:9092"})`.
 
 In variables, lists are separated by commas, and true and false may be written as `true`, `1`, `yes`, `on` and
@@ -96,7 +96,7 @@ def profiles() -> str:
             for name, said in catalogue.PROFILES.items()]  # fmt: skip
     return (
         '## Retry profiles\n\nNamed sets of retry settings: `retry = "financial"`. Tables `[retry.profiles.<name>]` in'
-        " `holdfast.toml`\nadd more, or change these.\n\n" + table(("profile", "says"), rows)
+        " `keepfast.toml`\nadd more, or change these.\n\n" + table(("profile", "says"), rows)
     )
 
 
@@ -105,7 +105,7 @@ def client_properties() -> str:
     forbidden = [(code(name), why) for name, why in passthrough.FORBIDDEN.items()]
     return (
         "## Properties of the client\n\nAny other property of librdkafka goes into `[kafka.librdkafka]` by its own name"
-        ' (`"socket.keepalive.enable" = true`), or into\na variable `HOLDFAST_KAFKA_LIBRDKAFKA_<NAME>`.'
+        ' (`"socket.keepalive.enable" = true`), or into\na variable `KEEPFAST_KAFKA_LIBRDKAFKA_<NAME>`.'
         " These are refused:\n\n" + table(("property", "why"), [*own, *forbidden])
     )
 
@@ -113,6 +113,6 @@ def client_properties() -> str:
 def others() -> str:
     return (
         "## Variables that are no settings\n\n"
-        f"{codes(sorted(catalogue.OTHER_VARIABLES))}: the folder for what `holdfast broker` and the test fixtures"
+        f"{codes(sorted(catalogue.OTHER_VARIABLES))}: the folder for what `keepfast broker` and the test fixtures"
         f" download. Those that begin with {codes(catalogue.OTHER_PREFIXES)} are for tests.\n"
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from holdfast import App, BatchContext
-from holdfast.core.policies import BatchPolicy
+from keepfast import App, BatchContext
+from keepfast.core.policies import BatchPolicy
 from tests.scenarios.apps.journalled import speak, work_of, write_down
 
 app = App("scenario")

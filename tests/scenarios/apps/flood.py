@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-from holdfast import App, Context
+from keepfast import App, Context
 
 PARTITIONS = 4
 GATE, TALLY = Path(os.environ["SCENARIO_GATE"]), Path(os.environ["SCENARIO_TALLY"])

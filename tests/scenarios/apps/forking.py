@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from holdfast import App
+from keepfast import App
 
 JOURNAL = Path(os.environ["SCENARIO_JOURNAL"])
 processes = multiprocessing.get_context("fork")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from holdfast import App, CardNumbers, Context, DeadLetterPolicy, Discard, Reject, RetryPolicy
+from keepfast import App, CardNumbers, Context, DeadLetterPolicy, Discard, Reject, RetryPolicy
 
 app = App("scenario", masking={"fields": ["shoe_size"], "patterns": [r"ACME-\d+"]})
 
@@ -24,7 +24,7 @@ class Payment(BaseModel):
 
 def blurt(text: str, ctx: Context) -> None:
     ctx.logger.warning("got %s", text)
-    logging.getLogger("holdfast.handler.other").error("had %s", text, exc_info=ValueError(text))
+    logging.getLogger("keepfast.handler.other").error("had %s", text, exc_info=ValueError(text))
     match ctx.offset % 6:
         case 0:
             raise ValueError(f"cannot use {text}")

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast import App, Context, Discard, Halt, Reject, RetryLater
+from keepfast import App, Context, Discard, Halt, Reject, RetryLater
 
 GATE_POLL_S = 0.005
 JOURNAL = os.open(os.environ["SCENARIO_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import App, Context
+from keepfast import App, Context
 from tests.scenarios.apps.journalled import handle_as
 
 app = App("pair")

@@ -14,7 +14,7 @@ import os
 import time
 from pathlib import Path
 
-from holdfast import App, Context, RetryLater, RetryPolicy
+from keepfast import App, Context, RetryLater, RetryPolicy
 
 PARTITIONS = 8
 TALLY, RECORDS = Path(os.environ["SCENARIO_TALLY"]), int(os.environ["SCENARIO_RECORDS"])
@@ -27,7 +27,7 @@ all_wait = False
 begun = time.monotonic()
 
 # Each retry is a line of the log, and here there are too many of them to look at.
-logging.getLogger("holdfast.consumer").setLevel(logging.ERROR)
+logging.getLogger("keepfast.consumer").setLevel(logging.ERROR)
 app = App("scenario")
 
 

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast import Reject
-from holdfast.runner import KafkaConsumerRunner, RetryConfig
-from holdfast.testing.topics import ExistingBroker
+from keepfast import Reject
+from keepfast.runner import KafkaConsumerRunner, RetryConfig
+from keepfast.testing.topics import ExistingBroker
 from tests.scenarios.runners import Kind, factory_of
 
 JOURNAL = Path(os.environ["RUNNER_JOURNAL"])

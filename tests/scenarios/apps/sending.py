@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from holdfast import App, Context
+from keepfast import App, Context
 
 app = App("scenario")
 

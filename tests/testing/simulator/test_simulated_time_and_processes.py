@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.simulator.clock import SimClock
-from holdfast.testing.simulator.mailbox import SimMailbox
-from holdfast.testing.simulator.process import Process, ProcessDied
-from holdfast.testing.simulator.trace import Trace
-from holdfast.testing.simulator.world import FINISHED, Seat, Step, World
+from keepfast.testing.simulator.clock import SimClock
+from keepfast.testing.simulator.mailbox import SimMailbox
+from keepfast.testing.simulator.process import Process, ProcessDied
+from keepfast.testing.simulator.trace import Trace
+from keepfast.testing.simulator.world import FINISHED, Seat, Step, World
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from holdfast.core.errors import Fault, SinkError, SourceError
-from holdfast.core.ports import CommitOutcome, Outgoing, Position, Receipt
-from holdfast.core.records import TopicPartition
-from holdfast.testing.simulator.faults import CommitFault, ReadFault, SendFault
-from holdfast.testing.simulator.process import SimulationError
-from holdfast.testing.simulator.trace import Evicted
-from holdfast.testing.simulator.world import Seat, World
+from keepfast.core.errors import Fault, SinkError, SourceError
+from keepfast.core.ports import CommitOutcome, Outgoing, Position, Receipt
+from keepfast.core.records import TopicPartition
+from keepfast.testing.simulator.faults import CommitFault, ReadFault, SendFault
+from keepfast.testing.simulator.process import SimulationError
+from keepfast.testing.simulator.trace import Evicted
+from keepfast.testing.simulator.world import Seat, World
 
 TOPIC = "orders"
 FIRST = TopicPartition(TOPIC, 0)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.records import TopicPartition
-from holdfast.testing.simulator.trace import (
+from keepfast.core.records import TopicPartition
+from keepfast.testing.simulator.trace import (
     Assigned,
     CommitAnswered,
     CommitSent,
@@ -26,7 +26,7 @@ from holdfast.testing.simulator.trace import (
     RevokedEnd,
     Started,
 )
-from holdfast.testing.simulator.world import World
+from keepfast.testing.simulator.world import World
 from tests.testing.simulator.toy import GROUP, PARTITIONS, TOPIC, chaotic_world
 
 SEEDS = range(40)

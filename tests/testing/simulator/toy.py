@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from holdfast.core.errors import Fault, SourceError
-from holdfast.core.ports import CommitOutcome, Position
-from holdfast.core.records import Message, TopicPartition
-from holdfast.testing.simulator.faults import CommitFault, ReadFault, SendFault
-from holdfast.testing.simulator.world import Seat, Step, World
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import CommitOutcome, Position
+from keepfast.core.records import Message, TopicPartition
+from keepfast.testing.simulator.faults import CommitFault, ReadFault, SendFault
+from keepfast.testing.simulator.world import Seat, Step, World
 
 
 class Toy:

@@ -1,1 +1,1 @@
-"""The import paths of the consumer pattern; what they lead to is holdfast's."""
+"""The import paths of the consumer pattern; what they lead to is keepfast's."""

@@ -1,5 +1,5 @@
-"""`KafkaConsumerRunner`, which holdfast provides."""
+"""`KafkaConsumerRunner`, which keepfast provides."""
 
-from holdfast.runner import KafkaConsumerRunner, ProcessingFailed
+from keepfast.runner import KafkaConsumerRunner, ProcessingFailed
 
 __all__ = ["KafkaConsumerRunner", "ProcessingFailed"]

@@ -1,5 +1,5 @@
 """`calculate_backoff` and `RetryConfig`, by the formula of the consumer standard."""
 
-from holdfast.runner import RetryConfig, calculate_backoff
+from keepfast.runner import RetryConfig, calculate_backoff
 
 __all__ = ["RetryConfig", "calculate_backoff"]

@@ -1,1 +1,0 @@
-"""What holdfast shows of itself: logs, metrics, lag, traces."""

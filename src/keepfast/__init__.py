@@ -1,0 +1,86 @@
+"""keepfast: a Kafka consumer runtime. Write one function; it fetches, orders, runs, retries, dead-letters and commits
+around it.
+
+Names are loaded when they are first used, so that `import keepfast` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from keepfast.app import App as App
+    from keepfast.core.alerts import AlertPolicy as AlertPolicy
+    from keepfast.core.breaker import BreakerPolicy as BreakerPolicy
+    from keepfast.core.classification import Rule as Rule
+    from keepfast.core.errors import BatchError as BatchError
+    from keepfast.core.errors import ConfigError as ConfigError
+    from keepfast.core.errors import Discard as Discard
+    from keepfast.core.errors import Halt as Halt
+    from keepfast.core.errors import KeepfastError as KeepfastError
+    from keepfast.core.errors import Reject as Reject
+    from keepfast.core.errors import RetryLater as RetryLater
+    from keepfast.core.errors import StartError as StartError
+    from keepfast.core.pace import RatePolicy as RatePolicy
+    from keepfast.core.policies import BatchPolicy as BatchPolicy
+    from keepfast.core.policies import BufferPolicy as BufferPolicy
+    from keepfast.core.policies import CommitPolicy as CommitPolicy
+    from keepfast.core.policies import DeadLetterPolicy as DeadLetterPolicy
+    from keepfast.core.policies import RetryPolicy as RetryPolicy
+    from keepfast.core.records import Record as Record
+    from keepfast.core.retry_topics import RetryTopics as RetryTopics
+    from keepfast.core.sensitive import CardNumbers as CardNumbers
+    from keepfast.core.sensitive import SensitiveData as SensitiveData
+    from keepfast.core.storm import StormPolicy as StormPolicy
+    from keepfast.runner.retry import RetryConfig as RetryConfig
+    from keepfast.runner.runner import KafkaConsumerRunner as KafkaConsumerRunner
+    from keepfast.runtime.batch_handler import BatchContext as BatchContext
+    from keepfast.runtime.context import Context as Context
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AlertPolicy": "keepfast.core.alerts",
+    "App": "keepfast.app",
+    "BatchContext": "keepfast.runtime.batch_handler",
+    "BatchError": "keepfast.core.errors",
+    "BatchPolicy": "keepfast.core.policies",
+    "BreakerPolicy": "keepfast.core.breaker",
+    "BufferPolicy": "keepfast.core.policies",
+    "CardNumbers": "keepfast.core.sensitive",
+    "CommitPolicy": "keepfast.core.policies",
+    "ConfigError": "keepfast.core.errors",
+    "Context": "keepfast.runtime.context",
+    "DeadLetterPolicy": "keepfast.core.policies",
+    "Discard": "keepfast.core.errors",
+    "Halt": "keepfast.core.errors",
+    "KeepfastError": "keepfast.core.errors",
+    "RatePolicy": "keepfast.core.pace",
+    "KafkaConsumerRunner": "keepfast.runner.runner",
+    "Record": "keepfast.core.records",
+    "Reject": "keepfast.core.errors",
+    "RetryConfig": "keepfast.runner.retry",
+    "RetryLater": "keepfast.core.errors",
+    "RetryPolicy": "keepfast.core.policies",
+    "RetryTopics": "keepfast.core.retry_topics",
+    "Rule": "keepfast.core.classification",
+    "SensitiveData": "keepfast.core.sensitive",
+    "StartError": "keepfast.core.errors",
+    "StormPolicy": "keepfast.core.storm",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - the same names as above, once
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'keepfast' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,9 @@
+"""`App` and `@app.consumer`: where a user's functions and everything around them are put together."""
+
+from __future__ import annotations
+
+from keepfast.app.application import App as App
+from keepfast.app.application import Consumer as Consumer
+from keepfast.app.options import ConsumerOptions as ConsumerOptions
+
+__all__ = ["App", "Consumer", "ConsumerOptions"]

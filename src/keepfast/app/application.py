@@ -1,0 +1,124 @@
+"""The app: a name and its consumers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from keepfast.app.options import ConsumerOptions
+from keepfast.core.errors import ConfigError
+from keepfast.core.sensitive import CardNumbers
+from keepfast.decode.signature import HandlerShape, inspect_handler
+from keepfast.runtime.batch_handler import BatchContext
+from keepfast.runtime.context import Context
+
+if TYPE_CHECKING:
+    from keepfast.settings import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One function and what was said about it in code."""
+
+    name: str
+    function: Callable[..., Any]
+    shape: HandlerShape
+    topics: tuple[str, ...]
+    options: ConsumerOptions
+    sensitive: CardNumbers | None = None
+
+
+class App:
+    """A set of consumers that start, run and stop together.
+
+    `settings` are app-wide sections in code, such as `kafka={"brokers": "…"}` or, where a section has one main setting,
+    that alone: `spool="file:///var/spool/payments"`. Environment and files go before them. Nothing happens until `run`.
+    """
+
+    def __init__(self, name: str, **settings: Mapping[str, Any] | str) -> None:
+        self.name = name
+        self.consumers: dict[str, Consumer] = {}
+        self._settings = settings
+
+    def consumer(
+        self,
+        *topics: str,
+        name: str | None = None,
+        sensitive: CardNumbers | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Callable[[F], F]:
+        """Make the function below consume these topics. It stays an ordinary function that you can call and test.
+
+        Its group is `<app>.<name>`, its name the function's unless told. `rules` say what errors mean before the
+        built-in ones do (`{TimeoutError: "discard", "http:409": "retryable"}`, or a list of `Rule`), `retries` how
+        often and when single errors are tried again (`{"http:429": RetryPolicy(…), MyError: "financial"}`). A record in
+        which `sensitive` finds something is discarded before the handler sees it. Raises ConfigError for a function
+        that cannot be a handler.
+        """
+
+        if not all(isinstance(topic, str) for topic in topics):
+            raise ConfigError(
+                "@app.consumer takes the names of topics, one by one, in brackets of its own:"
+                ' @app.consumer("orders.payment.v1"), or @app.consumer("a", "b").'
+            )
+
+        def register(function: F) -> F:
+            shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
+            own = name or shape.name
+            if own in self.consumers:
+                raise ConfigError(f"App {self.name!r} has two consumers named {own!r}; give one of them name=….")
+            self.consumers[own] = Consumer(own, function, shape, topics, options, sensitive)
+            return function
+
+        return register
+
+    def settings(self, *, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Settings:
+        """The settings that hold for this app here and now. Raises ConfigError with every problem."""
+        from keepfast.settings import AppSpec, load  # a third of what importing App would cost
+
+        consumers = {
+            consumer.name: {**consumer.options, **({"topics": list(consumer.topics)} if consumer.topics else {})}
+            for consumer in self.chosen()
+        }
+        batches = [consumer.name for consumer in self.chosen() if consumer.shape.batch]
+        spec = AppSpec(name=self.name, settings=self._settings, consumers=consumers, batches=batches)
+        return load(spec, environ=os.environ if environ is None else environ, cwd=cwd or Path.cwd())
+
+    def chosen(self, only: Sequence[str] = ()) -> list[Consumer]:
+        """All consumers, or those named. Raises ConfigError for unknown names, or if there are none at all."""
+        if not self.consumers:
+            raise ConfigError(f'App {self.name!r} has no consumers; decorate a function with @app.consumer("topic").')
+        unknown = [name for name in only if name not in self.consumers]
+        if unknown:
+            names, known = ", ".join(map(repr, unknown)), ", ".join(self.consumers)
+            raise ConfigError(f"App {self.name!r} has no consumer named {names}; it has {known}.")
+        return [consumer for name, consumer in self.consumers.items() if not only or name in only]
+
+    def run(
+        self,
+        *,
+        only: Sequence[str] = (),
+        settings: Settings | None = None,
+        wait: bool = False,
+        supervisor_stops: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """Run until a signal, a verdict or a failure ends it; returns the exit code.
+
+        Raises ConfigError or StartError before anything has started. `wait`: for ever, not 30 s, for a broker that is
+        away. `supervisor_stops`: whether a signal came because the whole of `--processes` is stopped.
+        """
+        from keepfast.app.assembly import assemble, handlers_of
+        from keepfast.web.one_app import Serving
+
+        settings = settings or self.settings()
+        consumers = self.chosen(only)
+        handlers_of(consumers, settings)  # what is wrong in the code is said before anything is served
+        with Serving(settings) as serving:
+            assembled = assemble(consumers, settings, wait=wait, supervisor_stops=supervisor_stops)
+            serving.show(assembled.parts)
+            return assembled.run()

@@ -1,0 +1,71 @@
+"""What a user may say about a consumer in code. Environment, `.env` and `keepfast.toml` say it louder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict
+
+from keepfast.core.alerts import AlertPolicy, TopicKind
+from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.classification import Rule
+from keepfast.core.pace import RatePolicy
+from keepfast.core.policies import (
+    BatchPolicy,
+    BufferPolicy,
+    CommitMode,
+    CommitPolicy,
+    DeadLetterPolicy,
+    Order,
+    RetryPolicy,
+)
+from keepfast.core.retry_topics import RetryTopics
+from keepfast.core.storm import StormPolicy
+from keepfast.core.timeouts import OnTimeout
+
+ErrorKey = type[BaseException] | str
+"""An exception class, its `module.Class`, or what errors say about themselves: `http:429`, `sqlstate:40P01`."""
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Options of `@app.consumer`; the settings reference describes each of them."""
+
+    group: str
+    domain: str
+    entity: str
+    order: Order
+    concurrency: int
+    idempotent: bool
+    atomic: bool
+    tombstones: Literal["bury", "discard"]
+    unknown_errors: Literal["retry", "dead-letter"]
+    not_found: Literal["final", "retry"]
+    rules: Sequence[Rule] | Mapping[ErrorKey, str]
+    retries: Mapping[ErrorKey, RetryPolicy | str]
+    timeout_s: float | None
+    on_timeout: OnTimeout
+    max_abandoned: int
+    stuck_after_s: float | None
+    auto_offset_reset: Literal["earliest", "latest", "error"]
+    isolation_level: Literal["read_committed", "read_uncommitted"]
+    max_deliveries: int | None
+    max_poll_records: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    revoke_timeout_s: float
+    unsafe_timings: bool
+    group_instance_id: str
+    assignor: Literal["cooperative-sticky", "range", "roundrobin"]
+    group_protocol: Literal["auto", "classic", "consumer"]
+    commit: CommitPolicy | CommitMode
+    retry: RetryPolicy | str
+    retry_topics: RetryTopics | str
+    batch: BatchPolicy
+    buffer: BufferPolicy
+    dead_letter: DeadLetterPolicy | str
+    breaker: BreakerPolicy | bool
+    storm_guard: StormPolicy | bool
+    rate: RatePolicy
+    alerts: AlertPolicy | TopicKind

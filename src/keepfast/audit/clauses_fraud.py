@@ -1,0 +1,76 @@
+"""The fraud service's decision: a consumer with a dead-letter topic, idempotent, and blind to card numbers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from keepfast.audit import evidence as e
+from keepfast.audit import evidence_around as a
+from keepfast.audit import look_alerts as alerts
+from keepfast.audit import look_errors as errors
+from keepfast.audit import look_groups as groups
+from keepfast.audit import look_letters as letters
+from keepfast.audit import look_settings as settings
+from keepfast.audit.clause import Clause, must, should
+from keepfast.core.errors import Reject
+
+FRAUD: Final[tuple[Clause, ...]] = (
+    must("fraud:context.1", "No valid event is lost.", e.NOT_LOST),
+    must("fraud:context.2", "An event that comes twice makes no duplicate.", e.DECLARED, groups.idempotent),
+    must("fraud:context.3", "An invalid event does not hold up the others.", e.GARBAGE),
+    must("fraud:context.4", "Failed events can be inspected.", e.CAUSES),
+    must("fraud:decision.1", "Events come by a topic whose name ends with a version.", e.TOPIC_NAMES, groups.versioned),
+    must(
+        "fraud:decision.2",
+        "The dead-letter topic is named <topic>.dlq.<env>.",
+        e.LETTER_NAMES,
+        letters.letter_topics_as("fraud"),
+    ),
+    must("fraud:decision.3", "The group is named <service>.<env>.", e.ENV_NAMES, groups.group_with_env),
+    must("fraud:decision.4", "An offset is committed after the database was written.", e.COMMITTED_AFTER),
+    must("fraud:consumer.1", "An event is parsed and validated before anything else.", e.DECODED, groups.validated),
+    must("fraud:consumer.2", "After a letter the offset is committed: the event is passed.", e.CONFIRMED),
+    must("fraud:consumer.3", "Errors of the database are retried with a back-off.", e.FRAUD_TABLE),
+    must(
+        "fraud:envelope",
+        "A letter groups the original message, the error (type, message, time) and where it came from (topic,"
+        " partition, offset, group).",
+        e.NESTED,
+        letters.letters_as("nested", "the fraud service"),
+    ),
+    should("fraud:consequences.1", "It recovers from passing errors by itself.", e.RETRIED),
+    should("fraud:consequences.2", "Patterns of failures can be seen.", a.COUNTED),
+    should("fraud:consequences.3", "A replay is safe, and what fails again is buried again.", e.BURIED_AGAIN),
+    should(
+        "fraud:consequences.4",
+        "The dead-letter topic is watched, lest it grows unseen.",
+        a.LETTER_ALERTS,
+        alerts.raised("KeepfastDeadLetters"),
+    ),
+    should("fraud:consequences.5", "There is a runbook for triage and replay.", a.RUNBOOK),
+    must("fraud:errors.1", "Validation errors: no retry, a letter.", e.FRAUD_TABLE, errors.final(ValueError)),
+    must(
+        "fraud:errors.2",
+        "A database that is unavailable: retried, no letter.",
+        e.FRAUD_TABLE,
+        errors.retried("sqlstate:08006"),
+    ),
+    must("fraud:errors.3", "A card number: no retry, no letter, a security event.", e.SUNK, groups.cards_are_sunk),
+    must("fraud:errors.4", "Errors of business logic: no retry, a letter.", e.FRAUD_TABLE, errors.final(Reject)),
+    must("fraud:errors.5", "Unexpected errors: no retry, a letter.", e.UNKNOWN, errors.unknown_errors),
+    must(
+        "fraud:idempotency",
+        "A replay changes no business field: an upsert on the event's identity.",
+        e.DECLARED,
+        groups.idempotent,
+    ),
+    should("fraud:monitoring.1", "kafka.consumer.lag is tracked.", a.METRIC_NAMES),
+    should("fraud:monitoring.2", "kafka.dlq.messages is tracked.", a.METRIC_NAMES),
+    should("fraud:monitoring.3", "kafka.dlq.errors_by_type is tracked.", a.METRIC_NAMES),
+    should("fraud:monitoring.4", "ingestion.events_processed is tracked.", a.METRIC_NAMES),
+    should("fraud:monitoring.5", "ingestion.events_failed is tracked.", a.METRIC_NAMES),
+    should("fraud:alternatives.1", "One bad message does not stop the consumer.", e.ROUTED),
+    should("fraud:alternatives.2", "Nothing is skipped without a letter.", e.ROUTED, errors.nothing_is_dropped),
+    should("fraud:alternatives.3", "Nothing is retried for ever.", e.RETRIED, settings.retries_end),
+    should("fraud:alternatives.4", "One consumer deals with every kind of error.", e.FRAUD_TABLE),
+)

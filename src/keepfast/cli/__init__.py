@@ -1,0 +1,89 @@
+"""The command `keepfast`: one file a sub-command, each loaded only when it is the one to run."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import signal
+from typing import Final
+
+import click
+
+from keepfast import __version__
+
+COMMANDS: Final = {
+    "run": "Run the consumers of an app until a signal ends them.",
+    "dev": "Run your app on a broker of its own, started anew when the code changes.",
+    "new": "Make a package for a consumer of your own, with tests and an image.",
+    "doctor": "Check the environment, the brokers, the topics and the rights of an app.",
+    "check": "Check an app against the rules of the consumer standard.",
+    "top": "A live view of a running app.",
+    "ctl": "Look at a running app, and tell it something: pause, resume, release, log level.",
+    "lag": "How far behind groups are, in records and seconds, and whether they move.",
+    "dlq": "Look at dead letters, and replay them.",
+    "spool": "Look at letters that Kafka did not take, and send them on.",
+    "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",
+    "send": "Produce records, to feed a consumer.",
+    "broker": "Run a Kafka broker for development.",
+    "demo": "See it work, without anything to install.",
+    "explain": "Say how an exception is classified, and by which rule.",
+}
+"""Name → what it does. The command stands in the module of that name, under that name."""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; `--help` loads none of them, so that it answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        command = getattr(importlib.import_module(f"keepfast.cli.{cmd_name}"), cmd_name)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"keepfast.cli.{cmd_name}:{cmd_name} must be a click command; it is {command!r}")
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # before the command listens to signals itself; click would call it aborted, code 1
+            click.echo("Stopped.", err=True)
+            raise click.exceptions.Exit(128 + signal.SIGINT) from None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if not near or "Did you mean" in error.message:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's shape
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="`keepfast COMMAND --help` tells more about each.",
+)
+@click.version_option(__version__, prog_name="keepfast", message="%(prog)s %(version)s")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """A Kafka consumer runtime: write one function, lose no record.
+
+    \b
+    Begin with:
+      keepfast demo          see what it does
+      keepfast dev app:app   your own app, without a broker to install
+      keepfast run app:app   the same app on your brokers
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False

@@ -1,0 +1,173 @@
+"""`keepfast demo`: see it work, without anything to install."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from keepfast.cli.errors import said_plainly
+from keepfast.cli.where import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from keepfast.testing.demo.books import Account
+    from keepfast.testing.demo.picture import View
+
+EXIT_NOT_RIGHT = 1
+
+
+@click.command(short_help="See it work, without anything to install.")
+@click.option("--records", type=click.IntRange(100, 50_000), default=4_000, show_default=True, help="Orders to send.")
+@click.option("--seed", type=int, default=7, show_default=True, help="The same orders for the same seed.")
+@click.option("--kafka", is_flag=True, help="On a real Kafka (needs Java and Maven) instead of the embedded broker.")
+@click.option("--stay", is_flag=True, help="Keep broker and consumer up at the end, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="The account as JSON on standard output, all else on the other.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.option("--svg", type=click.Path(dir_okay=False), hidden=True, help="Save what is on the screen as a picture.")
+@click.option("--shop", metavar="MODULE:APP", hidden=True, help="Another shop, for tests of the demo.")
+@click.option("--calm", is_flag=True, hidden=True, help="No outage and no killer, for tests of the demo.")
+def demo(*, debug: bool, **options: Any) -> None:
+    """A small shop's orders through a real consumer, and everything that goes wrong on the way.
+
+    Some orders fail for a while, some can never be shipped, the carrier has an outage, and one order kills the process
+    that handles it. Then it shows why orders were dead-lettered, deploys a fix and replays them. At the end, another
+    process reads the topics and accounts for every order by its identity.
+
+    \b
+      keepfast demo
+      keepfast demo --kafka --records 20000
+      keepfast demo --stay     then, elsewhere: keepfast dlq list shop.order.dlq --brokers …
+
+    \b
+    Exit codes: 0 every order is accounted for and none is lost, 1 not so, 3 the broker did not start,
+    130 Ctrl-C.
+    """
+    with said_plainly(debug=debug), _ended_by_signals():
+        account = _play(options)
+        if options["as_json"]:
+            click.echo(json.dumps(asdict(account), indent=2))
+    sys.exit(0 if account.is_right else EXIT_NOT_RIGHT)
+
+
+def _play(options: dict[str, Any]) -> Account:
+    from keepfast.testing.demo.orders import Plan
+    from keepfast.testing.demo.story import SHOP, Stage, play
+
+    begun_at = time.monotonic()
+    view = _view(options)
+    temporary = tempfile.TemporaryDirectory(prefix="keepfast-demo-")
+    with temporary as folder, view, _broker(kafka=options["kafka"]) as (brokers, kind, settings):
+        stage = Stage(
+            brokers=brokers,
+            kind=kind,
+            plan=Plan(options["records"], options["seed"], calm=options["calm"]),
+            view=view,
+            folder=Path(folder),
+            begun_at=begun_at,
+            settings=settings,
+            target=options["shop"] or SHOP,
+        )
+
+        def then(account: Account) -> None:
+            view.account(account)
+            if options["stay"]:
+                _stay(brokers, as_json=options["as_json"])
+
+        return play(stage, then)
+
+
+@contextmanager
+def _broker(*, kafka: bool) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """Its address, what it is, and what the consumer has to be told there. Raises StartError."""
+    from keepfast.testing import EmbeddedBroker, KafkaBroker
+    from keepfast.testing.demo.story import EMBEDDED, topics
+    from keepfast.testing.embedded import PARTITIONS
+    from keepfast.testing.jars import KAFKA_VERSION
+
+    if kafka:
+        with KafkaBroker() as broker:
+            for topic in topics():
+                broker.create_topic(topic, partitions=PARTITIONS)
+            yield broker.bootstrap, f"a real Apache Kafka {KAFKA_VERSION}", {}
+        return
+    with EmbeddedBroker() as embedded:
+        for topic in topics():
+            embedded.create_topic(topic)
+        yield embedded.bootstrap, "embedded in this process: no Java, no Docker", EMBEDDED
+
+
+def _view(options: dict[str, Any]) -> View:
+    from keepfast.testing.demo.plain import PlainView
+
+    stream = sys.stderr if options["as_json"] else sys.stdout
+    live = wants_screen(os.environ, terminal=stream.isatty()) and find_spec("rich") is not None
+    if options["svg"] is None and not live:
+        return PlainView(partial(click.echo, err=options["as_json"]))
+    from rich.console import Console
+
+    from keepfast.testing.demo.screen import WIDTH, ScreenView
+
+    # A picture has its width, whatever the terminal's is.
+    return ScreenView(Console(file=stream, width=WIDTH if options["svg"] else None), picture=options["svg"])
+
+
+def wants_screen(environ: Mapping[str, str], *, terminal: bool) -> bool:
+    """Whether it may be told with colours and cursor movements, or has to be told in lines."""
+    return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def _stay(brokers: str, *, as_json: bool) -> None:
+    """Until Ctrl-C or SIGTERM; that is the end that was asked for."""
+    say = partial(click.echo, err=as_json)
+    say(f"\nBroker and consumer stay up at {brokers} until Ctrl-C. Elsewhere:")
+    say(f"  keepfast dlq list shop.order.dlq --brokers {brokers}")
+    order = '{"id": "mine", "name": "Ada", "city": "Oslo"}'
+    say(f"  keepfast send shop.order.v1 '{order}' --key me --brokers {brokers}")
+    try:
+        while True:
+            signal.pause()
+    except _Ended:
+        say("Stopping.")
+
+
+class _Ended(BaseException):
+    """A signal says stop. No Exception, so that nobody takes it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.code = EXIT_INTERRUPTED if number == signal.SIGINT else 128 + number
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """The first SIGINT or SIGTERM unwinds everything, so that nothing is left behind; more of them change nothing."""
+
+    def came(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's shape
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)
+        raise _Ended(number)
+
+    before = {number: signal.signal(number, came) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except _Ended as ended:
+        click.echo("Stopped.", err=True)
+        sys.exit(ended.code)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,212 @@
+"""How letters look on a terminal: tables and single letters, nothing unescaped, no payload unless it was asked for."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections import Counter
+from typing import Any
+
+import click
+
+from keepfast.deadletter.checked import iso
+from keepfast.desk.causes import Cause
+from keepfast.desk.masking import field_name, frames, masked_text, shape
+from keepfast.desk.selection import Filed
+from keepfast.observe.clean import clean_text, escaped, masked_tree
+
+LONGEST_REVEALED = 100_000
+
+CAUSE_COLUMNS = ("COUNT", "CAUSE", "TYPE", "CODE", "FIRST SEEN", "LAST SEEN", "MESSAGE")
+LETTER_COLUMNS = ("LETTER", "FAILED AT", "CAUSE", "TYPE", "CODE", "FROM", "GROUP", "RETRIES", "REPLAYS")
+
+
+def cause_row(cause: Cause) -> tuple[str, ...]:
+    return (
+        f"{cause.count:,}",
+        cause.fingerprint or "-",
+        cause.error_type,
+        _most(cause.codes),
+        _at(cause.first_ms),
+        _at(cause.last_ms),
+        cause.message or "-",
+    )
+
+
+def cause_fields(cause: Cause) -> dict[str, Any]:
+    """For --json."""
+    return {
+        "fingerprint": cause.fingerprint,
+        "count": cause.count,
+        "error_type": cause.error_type,
+        "codes": dict(cause.codes.most_common()),
+        "first_seen": _iso(cause.first_ms),
+        "last_seen": _iso(cause.last_ms),
+        "message": cause.message,
+        "groups": dict(cause.groups.most_common()),
+        "original_topics": dict(cause.topics.most_common()),
+        "replayed_before": cause.replayed,
+        "sample": cause.sample,
+    }
+
+
+def letter_row(filed: Filed) -> tuple[str, ...]:
+    letter = filed.letter
+    return (
+        filed.name,
+        _at(filed.at_ms),
+        letter.fingerprint or "-",
+        letter.error_type or "-",
+        letter.error_code or "-",
+        _origin(filed),
+        letter.group or "-",
+        str(letter.retry_count),
+        str(letter.replay_count),
+    )
+
+
+def letter_fields(filed: Filed, *, reveal: bool = False) -> dict[str, Any]:
+    """For --json. Bytes are base64, and only there if revealed."""
+    letter = filed.letter
+    fields: dict[str, Any] = {
+        "topic": filed.place.topic,
+        "partition": filed.place.partition,
+        "offset": filed.offset,
+        "filed_at": _iso(filed.filed_at_ms),
+        "id": letter.id,
+        "format": letter.format,
+        "exact": letter.exact,
+        "original_topic": letter.topic,
+        "original_partition": letter.partition,
+        "original_offset": letter.offset,
+        "original_timestamp": letter.timestamp_ms,
+        "error_type": letter.error_type,
+        "error_class": letter.error_class,
+        "error_cause": letter.error_cause,
+        "error_message": letter.error_message if reveal else masked_text(letter.error_message),
+        "error_code": letter.error_code,
+        "error_classification": letter.classification,
+        "reason": letter.reason if reveal else masked_text(letter.reason),
+        "fingerprint": letter.fingerprint,
+        "failed_at": _iso(letter.failed_at_ms),
+        "retry_count": letter.retry_count,
+        "attempts": [{"at": iso(one.at_ms), "error_type": one.error_type} for one in letter.attempts],
+        "consumer_group": letter.group,
+        "handler": letter.handler,
+        "app_version": letter.app_version,
+        "trace_id": letter.trace_id,
+        "replay_count": letter.replay_count,
+        "replayed_from": letter.replayed_from,
+        "stack_trace": letter.stack_trace.splitlines() if reveal else frames(letter.stack_trace),
+    }
+    if reveal:
+        fields["key"] = _base64(letter.key)
+        fields["value"] = _base64(letter.value)
+        fields["headers"] = [[name, _base64(value)] for name, value in letter.headers]
+    else:
+        fields["key_bytes"] = None if letter.key is None else len(letter.key)
+        fields["value_bytes"] = None if letter.value is None else len(letter.value)
+        fields["value_shape"] = shape(letter.value)
+        fields["header_names"] = [field_name(name) for name, _ in letter.headers]
+        fields = masked_tree(fields)
+    return fields
+
+
+def letter_text(filed: Filed, *, reveal: bool) -> str:
+    """One letter, for a reader."""
+    letter = filed.letter
+    message = letter.error_message if reveal else masked_text(letter.error_message)
+    reason = letter.reason if reveal else masked_text(letter.reason)
+    told = {
+        "Letter": f"{filed.place.topic} {filed.name}, format {letter.format}, filed {_at(filed.filed_at_ms)}",
+        "Record": f"{_origin(filed)}, sent {_at(letter.timestamp_ms)}",
+        "Error": letter.error_class or letter.error_type,
+        "Raised from": letter.error_cause,
+        "Message": message,
+        "Code": letter.error_code,
+        "Kind": letter.classification,
+        "Reason": reason,
+        "Cause": letter.fingerprint,
+        "Failed": f"{_at(letter.failed_at_ms)}, after {_retries(letter.retry_count)}",
+        "Group": letter.group,
+        "Handler": letter.handler,
+        "App version": letter.app_version,
+        "Trace": letter.trace_id,
+        "Replayed": f"{letter.replay_count} times, last from {letter.replayed_from}" if letter.replay_count else "",
+    }
+    limit, safe = (LONGEST_REVEALED, escaped) if reveal else (500, clean_text)
+    lines = [f"{click.style(name.ljust(12), bold=True)} {safe(text, limit)}" for name, text in told.items() if text]
+    lines += [f"  {_at(one.at_ms)}  {safe(one.error_type, 100)}" for one in letter.attempts]
+    stack = letter.stack_trace.splitlines() if reveal else frames(letter.stack_trace)
+    if stack:
+        lines += [click.style("Stack", bold=True), *(f"  {safe(line, 500)}" for line in stack)]
+    return "\n".join(lines + (_revealed(filed) if reveal else _masked(filed)))
+
+
+def _masked(filed: Filed) -> list[str]:
+    letter = filed.letter
+    names = ", ".join(f"{field_name(name)} {_size(value)}" for name, value in letter.headers)
+    body = json.dumps(shape(letter.value), indent=2, ensure_ascii=False)
+    return [
+        f"{click.style('Key', bold=True)} {_size(letter.key)}",
+        f"{click.style('Headers', bold=True)} {clean_text(names, 2000) or 'none'}",
+        f"{click.style('Value', bold=True)} {_size(letter.value)}" + ("" if letter.exact else ", not known exactly"),
+        *(f"  {clean_text(line, 200)}" for line in body.splitlines()),
+        "--reveal shows key, headers and value, and texts as they are.",
+    ]
+
+
+def _revealed(filed: Filed) -> list[str]:
+    letter = filed.letter
+    return [
+        f"{click.style('Key', bold=True)} {_text(letter.key)}",
+        click.style("Headers", bold=True),
+        *(f"  {escaped(name, 500)}: {_text(value)}" for name, value in letter.headers),
+        f"{click.style('Value', bold=True)} {_size(letter.value)}" + ("" if letter.exact else ", not known exactly"),
+        f"  {_text(letter.value)}",
+    ]
+
+
+def _text(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    try:
+        return escaped(value.decode("utf-8"), LONGEST_REVEALED)
+    except UnicodeDecodeError:
+        return f"base64 {b64encode(value[:LONGEST_REVEALED]).decode()}"
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode()
+
+
+def _size(value: bytes | None) -> str:
+    return "null" if value is None else f"({len(value):,} bytes)"
+
+
+def _origin(filed: Filed) -> str:
+    letter = filed.letter
+    if letter.topic is None:
+        return "unknown"
+    partition = "?" if letter.partition is None else letter.partition
+    return f"{letter.topic} {partition}:{'?' if letter.offset is None else letter.offset}"
+
+
+def _most(counter: Counter[str]) -> str:
+    if not counter:
+        return "-"
+    [(name, _), *more] = counter.most_common()
+    return f"{name} +{len(more)}" if more else name
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return None if at_ms is None else iso(at_ms)
+
+
+def _at(at_ms: int | None) -> str:
+    """To the second, in UTC."""
+    return "-" if at_ms is None else iso(at_ms)[:19] + "Z"
+
+
+def _retries(count: int) -> str:
+    return "1 retry" if count == 1 else f"{count} retries"

@@ -1,0 +1,59 @@
+"""`keepfast monitoring`: rules for Prometheus and a dashboard for Grafana, made for an app."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from keepfast.cli.errors import said_plainly
+
+
+@click.command(short_help="Write alerts for Prometheus and a dashboard for Grafana.")
+@click.argument("target", metavar="MODULE:APP")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("monitoring"),
+    show_default=True,
+    help="The folder to write into.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+def monitoring(target: str, folder: Path, *, dry_run: bool, debug: bool) -> None:
+    """Write alerts for Prometheus and a dashboard for Grafana, made for this app: for its topics, its groups and its
+    thresholds. Older files of the same names are replaced.
+
+    What is too much is a setting, of the app or of one consumer; each alert links to the runbook:
+
+    \b
+      [alerts]
+      runbook_url = "https://wiki.example/runbook"
+      [consumers.charge.alerts]
+      kind = "financial"      # or notification, other: how much lag is too much
+      error_share = 0.02
+
+    \b
+    Examples:
+      keepfast monitoring app:app -o monitoring
+      promtool check rules monitoring/*.rules.yml
+    """
+    with said_plainly(debug=debug):
+        from keepfast.cli.loading import load_app_or_runner
+        from keepfast.monitoring import planned
+        from keepfast.monitoring.files import write
+
+        settings = load_app_or_runner(target, cwd=Path.cwd()).settings()
+        files = planned(settings, made_from=target)
+        if not dry_run:
+            write(files, folder)
+    for name in files:
+        click.echo(folder / name)
+    if dry_run:
+        click.echo(f"{len(files)} files; nothing was written.", err=True)
+    elif any("://" not in consumer.alerts.runbook_url for consumer in settings.consumers.values()):
+        click.echo(
+            "The links to the runbook are relative. Say where your people find it: [alerts] runbook_url.", err=True
+        )

@@ -1,0 +1,203 @@
+"""Every exception that keepfast raises at a user, or that a user raises at keepfast.
+
+KeepfastError
+├── ConfigError            settings are wrong; all problems at once            exit 2
+├── StartError             the broker, a topic or a right is missing at start  exit 3
+├── Fenced                 another member took this static member's identity   exit 6
+├── PortError              a client call failed (see `Fault`)
+│   ├── SourceError        consuming side
+│   └── SinkError          producing side
+├── SpoolError             the spool did not take a letter, or does not give one back
+├── DecodeError            the bytes of a record do not fit the annotation     buried
+├── HandlerTimeout         the handler did not end within timeout_s            buried
+├── Abandoned              a handler that timed out still wanted to act
+├── Crashed                the process died whenever a record was started      buried
+└── Signal                 raised by a handler to speak its mind
+    ├── RetryLater         try this record again after a while
+    ├── Reject             bury this record now
+    ├── Discard            drop this record on purpose, counted and logged
+    ├── BatchError         these records of the batch failed, each with its own error
+    └── Halt               stop the whole app; the record stays unfinished     exit 4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+
+class KeepfastError(Exception):
+    """The root of every error of ours; the message says what happened and what to do."""
+
+
+class ConfigError(KeepfastError):
+    """The configuration is wrong. `problems` lists every one, each with its remedy."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class StartError(KeepfastError):
+    """Something outside that a consumer needs is missing: the broker, a topic, a right."""
+
+
+class Fenced(KeepfastError):
+    """A newer member uses the same static identity; this one must end and stay down."""
+
+
+class Fault(StrEnum):
+    """What kind of trouble a client reported, as far as keepfast acts on it."""
+
+    RETRY = "retry"
+    """Passing: a time-out, a broker away, a coordinator moving. Do it again later."""
+    REBALANCING = "rebalancing"
+    """Membership is in motion; ownership ends only by a callback. Wait for it, then do it again."""
+    FENCED = "fenced"
+    """Another member took over the static identity."""
+    REFUSED = "refused"
+    """Authentication or authorisation said no."""
+    MISSING = "missing"
+    """The topic or partition does not exist."""
+    TOO_LARGE = "too_large"
+    """The record or the metadata is larger than the broker takes."""
+    OUT_OF_RANGE = "out_of_range"
+    """The position lies outside the log."""
+    FATAL = "fatal"
+    """The client cannot go on."""
+
+
+class PortError(KeepfastError):
+    """A client call failed. `fault` says what to do about it, `code` is the client's own name for it."""
+
+    def __init__(self, message: str, *, fault: Fault, code: str = "") -> None:
+        self.fault = fault
+        self.code = code
+        super().__init__(message)
+
+
+class SourceError(PortError):
+    """The consuming client failed."""
+
+
+class SinkError(PortError):
+    """The producing client failed, or a record was not acknowledged.
+
+    `raised` is what the handler raised in the attempt that sent the record, if anything: the failed send replaces it.
+    """
+
+    raised: BaseException | None = None
+
+
+class SpoolError(KeepfastError):
+    """The spool did not take a letter, or cannot give it back. `full`: there is no room for it. `damaged`: what it
+    holds is no letter any more, and will not become one.
+    """
+
+    def __init__(self, message: str, *, full: bool = False, damaged: bool = False) -> None:
+        self.full = full
+        self.damaged = damaged
+        super().__init__(message)
+
+
+class DecodeError(KeepfastError):
+    """The bytes of a record do not fit what the handler asked for."""
+
+    def __init__(self, message: str, *, code: str = "DECODE_FAILED") -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class HandlerTimeout(KeepfastError):
+    """The handler did not end within its `timeout_s`. Final, and not to be taken for a TimeoutError of the handler's
+    own, which is classified like any other error.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        super().__init__(f"the handler did not end within {timeout_s:g} s")
+
+
+class Abandoned(KeepfastError):
+    """Raised in a handler whose record has timed out, when it still wants to do something in that record's name."""
+
+
+class Crashed(KeepfastError):
+    """Stands in a dead letter for what killed the process, which left no exception behind."""
+
+    def __init__(self, starts: int) -> None:
+        self.starts = starts
+        super().__init__(f"the process died {starts} times after it had started this record, with nothing beside it")
+
+
+class Signal(KeepfastError):
+    """What a handler raises to decide about its record.
+
+    In a batch handler it is about all records of the call, or about those at `index` in the list that it was given: one
+    position, or several. Those leave the batch, and the others run again without them.
+    """
+
+    indices: tuple[int, ...] = ()
+
+
+class RetryLater(Signal):
+    """Try this record again after `after_s` seconds; counts as an attempt."""
+
+    def __init__(self, message: str = "", *, after_s: float, index: int | Iterable[int] | None = None) -> None:
+        if not 0 <= after_s < float("inf"):
+            raise ValueError(f"RetryLater(after_s=…) must be 0 or more seconds, and finite; got {after_s}")
+        self.after_s = after_s
+        self.indices = _positions(index)
+        super().__init__(message or f"retry after {after_s:g} s")
+
+
+class Reject(Signal):
+    """Bury this record now, without retries."""
+
+    def __init__(self, reason: str, *, code: str = "REJECTED", index: int | Iterable[int] | None = None) -> None:
+        self.reason = reason
+        self.code = code
+        self.indices = _positions(index)
+        super().__init__(reason)
+
+
+class Discard(Signal):
+    """Drop this record on purpose: no letter; it is counted and logged."""
+
+    def __init__(self, reason: str, *, index: int | Iterable[int] | None = None) -> None:
+        self.reason = reason
+        self.indices = _positions(index)
+        super().__init__(reason)
+
+
+class BatchError(Signal):
+    """These records of the batch failed, each with its own error; the others run again without them.
+
+    `errors` are by position in the list that the handler was given. Each record is judged by its own error, as if the
+    handler had been called with it alone: tried again, buried, dropped.
+    """
+
+    def __init__(self, errors: Mapping[int, BaseException]) -> None:
+        self.errors = dict(errors)
+        self.indices = _positions(errors)
+        if not self.indices:
+            raise ValueError("BatchError names no record; if none is to blame, raise the error itself")
+        kinds = ", ".join(sorted({type(error).__name__ for error in self.errors.values()}))
+        super().__init__(f"{len(self.errors)} of the batch failed: {kinds}")
+
+
+class Halt(Signal):
+    """Stop the app; this record stays unfinished and comes again after the restart."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+def _positions(index: int | Iterable[int] | None) -> tuple[int, ...]:
+    if index is None:
+        return ()
+    found = (index,) if isinstance(index, int) else tuple(index)
+    if not all(type(position) is int and position >= 0 for position in found):
+        raise ValueError(f"index must be positions in the list of records, counted from 0; got {index!r}")
+    return tuple(sorted(set(found)))

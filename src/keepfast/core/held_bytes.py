@@ -1,0 +1,87 @@
+"""How many bytes of one partition are in memory: of the records that were received and are not finished.
+
+Values and keys are counted exactly. Headers are estimated by one record of each chunk that was received in one go: to
+read those of every record would cost more than everything else that is done with a record here. Owner: the loop thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from keepfast.core.records import Message, read_headers
+
+
+def header_bytes(message: Message) -> int:
+    """Of the names and values of its headers."""
+    return sum(len(name) + len(value or b"") for name, value in read_headers(message))
+
+
+def size_of(message: Message) -> int:
+    """Of its value, key and headers, exactly. Not for every record: see the module."""
+    return len(message) + len(message.key() or b"") + header_bytes(message)
+
+
+def _plain_bytes(messages: Sequence[Message]) -> int:
+    """Of their values and keys."""
+    return sum(map(len, messages)) + sum(map(len, filter(None, map(type(messages[0]).key, messages))))
+
+
+class _Chunk:
+    """Records that were received in one go: how many are unfinished, the bytes of their values and keys, and those of
+    the headers of each.
+    """
+
+    __slots__ = ("headers_each", "left", "plain")
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.left = len(messages)
+        self.plain = _plain_bytes(messages)
+        self.headers_each = header_bytes(messages[len(messages) // 2])
+
+
+class HeldBytes:
+    """`total` is what is held. Records are known by their sequence numbers, which have no gaps."""
+
+    __slots__ = ("_chunks", "_firsts", "total")
+
+    def __init__(self) -> None:
+        self._chunks: list[_Chunk] = []
+        self._firsts: list[int] = []  # parallel to _chunks: the first sequence number of each
+        self.total = 0
+
+    def receive(self, first: int, messages: Sequence[Message]) -> None:
+        """These records came, at least one; the first of them has this sequence number."""
+        chunk = _Chunk(messages)
+        self._chunks.append(chunk)
+        self._firsts.append(first)
+        self.total += chunk.plain + chunk.left * chunk.headers_each
+
+    def finish(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
+        """These records are finished: their sequence numbers, and as many messages."""
+        firsts, chunks = self._firsts, self._chunks
+        count = len(seqs)
+        if count > 1 and isinstance(seqs, range):
+            at, begun = bisect_right(firsts, seqs[0]) - 1, 0
+            while begun < count:
+                end = count if at + 1 >= len(firsts) else min(count, firsts[at + 1] - seqs[0])
+                if at >= 0:
+                    chunk = chunks[at]
+                    # A chunk usually ends as a whole, and then nothing has to be counted again.
+                    whole = end - begun == chunk.left
+                    self._take_off(chunk, end - begun, chunk.plain if whole else _plain_bytes(messages[begun:end]))
+                at, begun = at + 1, end
+        else:
+            for index, seq in enumerate(seqs):
+                at = bisect_right(firsts, seq) - 1
+                if at >= 0:
+                    key = messages[index].key()
+                    self._take_off(chunks[at], 1, len(messages[index]) + (len(key) if key else 0))
+        if chunks and not chunks[0].left:
+            over = next((at for at, chunk in enumerate(chunks) if chunk.left), len(chunks))
+            del chunks[:over], firsts[:over]
+
+    def _take_off(self, chunk: _Chunk, count: int, plain: int) -> None:
+        chunk.left -= count
+        chunk.plain -= plain
+        self.total -= plain + count * chunk.headers_each

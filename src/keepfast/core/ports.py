@@ -1,0 +1,251 @@
+"""The edges of the engine: what it needs from a client, an executor, a mailbox and a clock.
+
+Each protocol has one conformance suite (`tests/conformance`), run against the real thing and the simulator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from keepfast.core.errors import SinkError, SourceError, SpoolError
+from keepfast.core.records import Headers, Message, TopicPartition
+
+if TYPE_CHECKING:
+    from keepfast.core.runs import Run
+
+BEGINNING = -2
+"""As the offset of a position to start from: the first record there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where to commit or to start: the next offset to read, and the text that travels with the commit."""
+
+    place: TopicPartition
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the group has committed for a partition; `offset` is None when there is no commit."""
+
+    place: TopicPartition
+    offset: int | None
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOutcome:
+    """The broker's answer to one commit request: partitions it took, and those it did not, each with its error."""
+
+    confirmed: tuple[Position, ...]
+    failed: tuple[tuple[Position, SourceError], ...] = ()
+
+
+class Listener(Protocol):
+    """What a source tells its loop, always from inside `poll`, `sweep` or `close`, on the thread that called it.
+
+    The adapter guards every call: an exception that leaves a listener never reaches the client (which would destroy
+    records it has already handed out); it is kept and raised by the next `poll` or `sweep` before that touches the
+    client.
+    """
+
+    def on_assigned(self, places: Sequence[TopicPartition]) -> None:
+        """New partitions. Call `Source.start` for each of them before returning. May get an empty sequence."""
+
+    def on_revoked(self, places: Sequence[TopicPartition]) -> None:
+        """Still ours until this returns: drain and commit inside. The adapter lets go (unassigns) afterwards."""
+
+    def on_lost(self, places: Sequence[TopicPartition]) -> None:
+        """Already somebody else's: commit nothing. The adapter unassigns afterwards."""
+
+    def on_committed(self, outcome: CommitOutcome) -> None:
+        """The answer to the one commit request under way."""
+
+    def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
+        """Something went wrong that is not a record: out of range, unknown topic, refused, fenced, brokers away."""
+
+
+class Source(Protocol):
+    """The consuming client. One owner thread: the loop's. Nothing here raises the client library's own exceptions."""
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        """Join the group. Raises SourceError."""
+
+    def poll(self, timeout_s: float) -> Message | None:
+        """Wait for one record or the answer to a commit, at most timeout_s; serves callbacks. 0 never waits."""
+
+    def sweep(self, limit: int) -> list[Message]:
+        """Take what is already fetched, at most `limit`; never waits; serves callbacks.
+
+        Only good records come back, and only of partitions that were started and not yet stopped.
+        """
+
+    def serve(self, timeout_s: float) -> float:
+        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way.
+
+        Calls `on_committed` if the broker is known to hold what was sent. If not, the answer comes from a later `poll`
+        or `sweep`, perhaps for partitions that are no longer ours. Returns for how many seconds the broker has held
+        nothing of it whenever it was asked, and answered; 0 where that is not known, or of no interest any more.
+        """
+
+    def start(self, positions: Sequence[Position]) -> None:
+        """Begin fetching these partitions at these offsets (inside on_assigned). Clears any earlier pause of them."""
+
+    def reset(self, position: Position) -> None:
+        """Drop what was fetched of a started partition and go on from another offset; keeps it paused if it was."""
+
+    def pause(self, places: Sequence[TopicPartition]) -> None: ...
+    def resume(self, places: Sequence[TopicPartition]) -> None: ...
+
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+        """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
+
+    def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+        """The first offset of the log and the next one to be written. Raises SourceError."""
+
+    def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
+
+    def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        """The first offset of each log, in one question. Raises SourceError, also if it is about one alone."""
+
+    def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The ends as the client knows them from its last fetches: asks nobody and never waits, also in callbacks.
+        Those it knows nothing of are left out. Raises SourceError.
+        """
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call.
+
+        At most one may be under way. If even sending fails, the outcome still comes through `on_committed`.
+        """
+
+    def close(self, *, leave: bool = True) -> None:
+        """Leave the group. Final: callbacks may come during it. May block for a while when the broker is away.
+
+        Without `leave`, a static member (one with a `group_instance_id`) keeps its place until its session ends: it
+        gets its partitions back if it returns under its name by then. Others leave in any case.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to be produced. `partition` None leaves the choice to the client's partitioner (murmur2, as Java's)."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """All in-sync replicas have it."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+Delivery = Callable[[Receipt | SinkError], None]
+
+
+class Sends(Protocol):
+    """What one attempt has sent with `ctx.send`."""
+
+    def close(self, answered: Callable[[SinkError | None], None]) -> None:
+        """Refuse further sends, and call `answered` exactly once, when all are answered: with the first failure, or
+        None. Never blocks; `answered` is called from any thread, perhaps before this returns.
+        """
+
+
+class Sink(Protocol):
+    """The producing client: idempotent, acks=all. Any thread may call it."""
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        """Never blocks, never raises: calls `delivered` exactly once, from any thread, perhaps before this returns."""
+
+    def close(self, timeout_s: float) -> None:
+        """Flush what is under way for at most timeout_s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The spool has it, and will have it after a crash."""
+
+
+Keeping = Callable[[Kept | SpoolError], None]
+
+
+class Spool(Protocol):
+    """Where letters wait that Kafka does not take; whatever is behind it sends them on when it can. Any thread."""
+
+    def keep(self, outgoing: Outgoing, told: Keeping) -> None:
+        """Never blocks, never raises: calls `told` exactly once, from any thread, perhaps before this returns."""
+
+    def has(self, outgoing: Outgoing) -> bool:
+        """Whether this letter (or a copy of it) is kept, or was sent on not long ago. Never blocks."""
+
+
+class TopicIds(Protocol):
+    """Says which topic a name stands for: one that is deleted and made anew has another id."""
+
+    def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
+        """Never blocks, never raises. Calls `told` at most once, from any thread, with the ids that could be had: a
+        topic that is not there, or whose id nobody knows, is left out.
+        """
+
+
+class Mailbox(Protocol):
+    """Where workers and sinks leave word for the loop."""
+
+    def post(self, item: Any) -> None:
+        """Any thread; never blocks. A list counts as its items, in order."""
+
+    def collect(self, timeout_s: float) -> list[Any]:
+        """Loop thread: wait for the first item, at most timeout_s (0: not at all), and take all that are there, in
+        order.
+        """
+
+
+class Executor(Protocol):
+    """Runs the user's code somewhere else; each run comes back through the mailbox. The loop thread calls it, and
+    nothing of it blocks.
+    """
+
+    grace_s: float
+    """How long a worker may take to come back from a run that was given up, before it counts as lost."""
+
+    def submit(self, runs: list[Run], out: int) -> None:
+        """`out` is how many runs are out now, these included; runs that were given up are not."""
+
+    def lively(self) -> bool:
+        """Whether workers could work since this was last asked. False while something keeps all of them from it."""
+
+    def where(self, run: Run) -> TracebackType | None:
+        """Where in the code the run is now, the innermost place last; None if it cannot be told."""
+
+    def blocker(self) -> tuple[TracebackType | None, list[Run]]:
+        """While not `lively`: where in the code the thread is that keeps all workers from working, and the runs whose
+        handlers stand on its stack; they may be another consumer's. None and empty if it cannot be told.
+        """
+
+    def give_up(self, run: Run) -> None:
+        """The record in hand took too long: end it if that is possible. Either way the worker does not count any more,
+        so another may be started in its place; and the run still comes back, whenever its record ends.
+        """
+
+    def regain(self, run: Run) -> None:
+        """A run that was given up has come back: its worker counts again."""
+
+
+class Clock(Protocol):
+    def monotonic(self) -> float: ...
+    def wall(self) -> float: ...

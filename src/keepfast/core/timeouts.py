@@ -1,0 +1,98 @@
+"""How long a handler may take for one record, and what happens then; and after how long it counts as stuck."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from keepfast.core import checks
+from keepfast.core.errors import ConfigError
+
+OnTimeout = Literal["bury", "hold"]
+ON_TIMEOUT: Final[tuple[OnTimeout, ...]] = ("bury", "hold")
+
+LONGEST_S: Final = 7 * 24 * 3600.0
+
+LOOK_EVERY_S, LOOKS = 0.05, 10
+"""A record in hand is looked at this often, and at least so many times before its time is over."""
+
+LOOK_FOR_STUCK_S = 1.0
+"""How often, where nothing times out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeoutPolicy:
+    """`timeout_s` None: as long as it likes.
+
+    `bury`: the record is dead-lettered, whatever retries are left; a coroutine is cancelled, a thread is abandoned,
+    which can be done to at most `max_abandoned` at a time. `hold`: the record keeps its lane until the handler ends,
+    and what it says then counts.
+
+    `stuck_after_s`: a handler that takes longer, and longer than `timeout_s`, is reported with its stack, and so is a
+    blocked event loop. A new epoch of a partition waits that long for a run of an earlier one. None: no report, and it
+    waits until the run ends.
+    """
+
+    timeout_s: float | None = None
+    on_timeout: OnTimeout = "bury"
+    max_abandoned: int = 10
+    stuck_after_s: float | None = 30.0
+
+    def __post_init__(self) -> None:
+        unlimited = self.timeout_s is None
+        found = {
+            "timeout_s": None if unlimited else checks.number(self.timeout_s, 0, LONGEST_S, above=True),
+            "on_timeout": checks.one_of(self.on_timeout, ON_TIMEOUT),
+            "max_abandoned": checks.whole(self.max_abandoned, 1, 10_000),
+            "stuck_after_s": None
+            if self.stuck_after_s is None
+            else checks.number(self.stuck_after_s, 0, LONGEST_S, above=True),
+        }
+        problems = [f"timeout: {name} {problem}." for name, problem in found.items() if problem]
+        if problems:
+            raise ConfigError(*problems)
+
+    @property
+    def look_every_s(self) -> float:
+        """How often to look; a record is found overdue or stuck at most twice this late, and never early."""
+        every_s = LOOK_FOR_STUCK_S if self.stuck_s is None else min(LOOK_FOR_STUCK_S, self.stuck_s / LOOKS)
+        return every_s if self.timeout_s is None else min(every_s, LOOK_EVERY_S, self.timeout_s / LOOKS)
+
+    @property
+    def stuck_s(self) -> float | None:
+        """After so long a handler is stuck: the larger of `stuck_after_s` and `timeout_s`."""
+        return None if self.stuck_after_s is None else max(self.stuck_after_s, self.timeout_s or 0.0)
+
+    @property
+    def stale_s(self) -> float | None:
+        """So long a new epoch of a partition waits for a run of an earlier one. None: until the run ends, because
+        nothing is abandoned (`hold`), or because `stuck_after_s` is switched off.
+        """
+        return None if self.timeout_s is not None and self.on_timeout == "hold" else self.stuck_s
+
+    @property
+    def blocked_s(self) -> float | None:
+        """An event loop that has not turned for so long is blocked."""
+        return self.stuck_s if self.timeout_s is None else self.timeout_s
+
+
+class Watch:
+    """How long one run has been at the record it is at. Owner: the loop thread.
+
+    Time counts only as far as it was watched: a process that stood still for a minute has not worked for a minute.
+    """
+
+    __slots__ = ("at", "begun_at", "spent_s")
+
+    def __init__(self) -> None:
+        self.begun_at = 0.0
+        self.at = -1
+        self.spent_s = 0.0
+
+    def look(self, begun_at: float, at: int, passed_s: float) -> float:
+        """The run is at record `at` now; `passed_s` have been watched since the last look. Seconds spent on it."""
+        if at == self.at and begun_at == self.begun_at:
+            self.spent_s += passed_s
+        else:
+            self.begun_at, self.at, self.spent_s = begun_at, at, 0.0
+        return self.spent_s

@@ -1,0 +1,147 @@
+"""What a dead letter holds, whatever it looks like on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Final, Literal
+
+from keepfast.core.policies import LetterFormat
+
+ForeignFormat = Literal["spring", "connect", "streams", "share", "unknown"]
+AnyFormat = LetterFormat | ForeignFormat
+TimestampType = Literal["NoTimestampType", "CreateTime", "LogAppendTime"]
+TIMESTAMP_TYPES: Final[tuple[TimestampType, ...]] = ("NoTimestampType", "CreateTime", "LogAppendTime")
+"""By the number that the client gives them; named as Java names them."""
+
+LONGEST_MESSAGE = 4_000
+LONGEST_STACK = 16_000
+LONGEST_REASON = 1_000
+LONGEST_NAME = 300
+"""Of types, codes, handlers."""
+LONGEST_GROUP = 1_000
+LONGEST_ID = 2_000
+MOST_ATTEMPTS = 50
+"""Attempts told one by one: the first few and the last ones. `retry_count` counts all of them."""
+FIRST_ATTEMPTS = 5
+LARGEST_REPLAY_COUNT = 1_000_000
+
+Bytes = bytes | None
+Headers = tuple[tuple[str, Bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """One failed attempt: when (wall clock) and with what."""
+
+    at_ms: int
+    error_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A record that could not be processed, and why. Text that nobody told is empty, other things are None.
+
+    `key`, `value` and `headers` are the original's, byte for byte; `exact` is False only for a foreign JSON letter that
+    does not say how its value was encoded. Topic, partition and offset are None where a foreign letter does not tell
+    them, or tells nonsense.
+    """
+
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    timestamp_ms: int | None = None
+    timestamp_type: TimestampType = "CreateTime"
+    key: Bytes
+    value: Bytes
+    headers: Headers
+    exact: bool = True
+
+    error_type: str = ""
+    error_class: str = ""
+    """With its module, as a traceback names it."""
+    error_cause: str = ""
+    """The class of the error that it was raised from."""
+    error_message: str = ""
+    error_code: str = ""
+    classification: str = ""
+    reason: str = ""
+    fingerprint: str = ""
+    stack_trace: str = ""
+
+    failed_at_ms: int | None = None
+    retry_count: int = 0
+    attempts: tuple[Attempted, ...] = ()
+
+    group: str = ""
+    handler: str = ""
+    app_version: str = ""
+    trace_id: str = ""
+    replay_count: int = 0
+    """How often the record had been replayed before it died."""
+    replayed_from: str = ""
+    """The id of the letter that it was replayed from the last time."""
+    format: AnyFormat = "unknown"
+
+    @property
+    def id(self) -> str:
+        """One record of one group has one letter, however often it is published. Empty if its origin is unknown."""
+        if self.topic is None or self.partition is None or self.offset is None:
+            return ""
+        return letter_id(self.group, self.topic, self.partition, self.offset)
+
+    @property
+    def identity(self) -> bytes:
+        """Equal for copies of the same letter, and for these alone.
+
+        The id is not enough: a topic that was deleted and made again gives the same offsets to other records, and a
+        record that was replayed for its group alone fails again at the same place.
+        """
+        parts: list[Bytes] = [self.id.encode("utf-8", "replace"), str(self.timestamp_ms).encode(), self.key, self.value]
+        for name, value in self.headers:
+            parts += [name.encode("utf-8", "replace"), value]
+        return _digest([*parts, str(self.replay_count).encode()] if self.replay_count else parts)
+
+    @property
+    def record_identity(self) -> bytes | None:
+        """Equal for all letters of one record, whichever group wrote them and however often; None if its origin is
+        unknown. Key, value and timestamp count as well as the place: see `identity`.
+        """
+        if self.topic is None or self.partition is None or self.offset is None:
+            return None
+        place = letter_id("", self.topic, self.partition, self.offset)
+        return _digest([place.encode("utf-8", "replace"), str(self.timestamp_ms).encode(), self.key, self.value])
+
+
+def _digest(parts: Iterable[Bytes]) -> bytes:
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(b"-" if part is None else b"%d:" % len(part) + part)
+    return digest.digest()
+
+
+def letter_id(group: str, topic: str, partition: int, offset: int) -> str:
+    return f"{group}/{topic}/{partition}/{offset}"
+
+
+def within_limits(letter: Letter) -> Letter:
+    """Texts cut to their limits: of a stack the end is kept, of everything else the beginning."""
+    attempts = letter.attempts
+    if len(attempts) > MOST_ATTEMPTS:
+        attempts = attempts[:FIRST_ATTEMPTS] + attempts[FIRST_ATTEMPTS - MOST_ATTEMPTS :]
+    return replace(
+        letter,
+        error_type=letter.error_type[:LONGEST_NAME],
+        error_class=letter.error_class[:LONGEST_NAME],
+        error_cause=letter.error_cause[:LONGEST_NAME],
+        error_message=letter.error_message[:LONGEST_MESSAGE],
+        error_code=letter.error_code[:LONGEST_NAME],
+        classification=letter.classification[:LONGEST_NAME],
+        reason=letter.reason[:LONGEST_REASON],
+        stack_trace=letter.stack_trace[-LONGEST_STACK:],
+        attempts=tuple(Attempted(one.at_ms, one.error_type[:LONGEST_NAME]) for one in attempts),
+        handler=letter.handler[:LONGEST_NAME],
+        app_version=letter.app_version[:LONGEST_NAME],
+        replayed_from=letter.replayed_from[:LONGEST_ID],
+    )

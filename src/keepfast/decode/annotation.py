@@ -1,0 +1,223 @@
+"""Choose a decoder by annotation, once, so that decoding a record is one call.
+
+    bytes          the value as it is
+    str            UTF-8 text
+    dict[str, …]   a JSON object
+    int float bool a JSON number or literal
+    dataclass, TypedDict, msgspec.Struct   JSON, checked by msgspec (no coercion)
+    pydantic model or dataclass            JSON, checked by pydantic
+    A | B          one of several Structs or pydantic models
+    … | None       any of these, and None for a null value (a tombstone)
+
+Only a null value is a tombstone; the JSON text `null` is a value that does not fit. Of duplicate JSON keys the last
+wins (the first in old versions of pydantic).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import operator
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NewType, TypeAlias, Union, get_args, get_origin, is_typeddict
+
+import msgspec
+
+from keepfast.core.errors import ConfigError, Discard, Signal
+from keepfast.decode.failures import Names, describe, tombstone
+from keepfast.decode.fields import holds_pydantic, is_pydantic_model, msgspec_types, pydantic_names
+
+Decoder: TypeAlias = Callable[[bytes | None], Any]
+"""Any thread may call it. Raises DecodeError for a value that does not fit, Discard for an unwanted tombstone that is
+to be dropped, and lets through what is not about the value: a Signal of the user's own validator, MemoryError."""
+
+Tombstones: TypeAlias = Literal["bury", "discard"]
+
+_ACCEPTED = (
+    "bytes, str, dict[str, Any], int, float, bool, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model, "
+    "each also with `| None` to receive tombstones"
+)
+_SCALARS = (int, float, bool)
+_UNIONS = (Union, types.UnionType)
+
+
+def decoder_for(annotation: Any, *, tombstones: Tombstones = "bury", where: str = "") -> Decoder:
+    """The decoder for a resolved annotation (not a string; see `inspect_handler`).
+
+    `where` names the parameter in errors. Raises ConfigError, saying what is accepted, for anything else.
+    """
+    if tombstones not in ("bury", "discard"):
+        raise ConfigError(f"tombstones must be 'bury' or 'discard'; got {tombstones!r}")
+    prefix = f"{where}: " if where else ""
+    inner, optional = _split_none(annotation)
+    wanted = _name(inner)
+    on_null = _accept_null if optional else _refuse_null(wanted, tombstones)
+    if inner is bytes:
+        return _same if optional else _bytes_decoder(on_null)
+    parse, names = _parser(inner, prefix)
+    return _decoder(parse, on_null, wanted, names)
+
+
+def element_of(annotation: Any, *, where: str = "") -> Any:
+    """What one record of a batch becomes: `X` of `list[X]`. Raises ConfigError for a bare `list`."""
+    elements = get_args(_bare(annotation))
+    if not elements:
+        raise ConfigError(f"{where}: `list` does not say of what; write `list[bytes]`, or one of: {_ACCEPTED}")
+    return elements[0]
+
+
+def takes_bytes(annotation: Any) -> bool:
+    """Whether values that are not null reach the handler as they are, so that nothing has to be called for them."""
+    return _split_none(annotation)[0] is bytes
+
+
+def _same(value: bytes | None) -> bytes | None:
+    return value
+
+
+def _bytes_decoder(on_null: Callable[[], Any]) -> Decoder:
+    def decode(value: bytes | None) -> bytes | None:
+        return on_null() if value is None else value
+
+    return decode
+
+
+def _decoder(parse: Callable[[bytes], Any], on_null: Callable[[], Any], wanted: str, names: Names) -> Decoder:
+    def decode(value: bytes | None) -> Any:
+        if value is None:
+            return on_null()
+        try:
+            return parse(value)
+        except (Signal, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  whatever the bytes provoke becomes an outcome
+            failure = describe(error, wanted=wanted, names=names)
+        # Raised outside the except block: the library's error quotes the payload and must not travel as __context__.
+        raise failure
+
+    return decode
+
+
+def _accept_null() -> None:
+    return None
+
+
+def _refuse_null(wanted: str, tombstones: Tombstones) -> Callable[[], None]:
+    def refuse() -> None:
+        raise tombstone(wanted)
+
+    def discard() -> None:
+        raise Discard("the value is null (a tombstone)")
+
+    return refuse if tombstones == "bury" else discard
+
+
+def _parser(inner: Any, prefix: str) -> tuple[Callable[[bytes], Any], Names]:
+    if inner is str:
+        return bytes.decode, frozenset
+    _refuse_unusable(inner, prefix)
+    if holds_pydantic(inner):
+        return _pydantic_parser(inner, prefix)
+    return _msgspec_parser(inner, prefix)
+
+
+def _refuse_unusable(inner: Any, prefix: str) -> None:
+    if inner is inspect.Parameter.empty:
+        raise ConfigError(f"{prefix}has no annotation; write `bytes` for the raw value, or one of: {_ACCEPTED}")
+    if isinstance(inner, str):
+        raise ConfigError(f"{prefix}the annotation {inner!r} was not resolved; make its name importable at run time")
+    bare = _bare(inner)
+    if (get_origin(bare) or bare) in (list, Sequence):
+        raise ConfigError(f"{prefix}{_name(inner)} is no value; a handler that takes a batch says list[…], and no more")
+    members = get_args(bare) if get_origin(bare) in _UNIONS else (bare,)
+    for member in members:
+        if not _is_usable(_bare(member), alone=len(members) == 1):
+            raise ConfigError(f"{prefix}cannot decode a record into {_name(inner)}; accepted are: {_ACCEPTED}")
+
+
+def _is_usable(member: Any, *, alone: bool) -> bool:
+    origin = get_origin(member) or member
+    if origin in (dict, Mapping, *_SCALARS):
+        return alone  # beside others they would leave it to chance which one a value becomes
+    if not isinstance(origin, type) or origin is msgspec.Struct:
+        return False
+    if is_pydantic_model(origin):
+        return origin is not sys.modules["pydantic"].BaseModel
+    return dataclasses.is_dataclass(origin) or is_typeddict(origin) or issubclass(origin, msgspec.Struct)
+
+
+def _msgspec_parser(inner: Any, prefix: str) -> tuple[Callable[[bytes], Any], Names]:
+    try:
+        names, foreign = msgspec_types(inner)
+        parse: Callable[[bytes], Any] = msgspec.json.Decoder(inner).decode
+    except Exception as error:
+        raise ConfigError(f"{prefix}cannot decode JSON into {_name(inner)}: {error}") from error
+    if foreign:
+        listed = ", ".join(sorted({_name(kind) for kind in foreign}))
+        raise ConfigError(f"{prefix}{_name(inner)} holds types that JSON cannot be decoded into: {listed}")
+    return parse, lambda: names
+
+
+def _pydantic_parser(inner: Any, prefix: str) -> tuple[Callable[[bytes], Any], Names]:
+    try:
+        if is_pydantic_model(inner) and hasattr(inner, "model_validate_json"):
+            inner.model_rebuild()  # resolves forward references now, so that they fail at start and not on a record
+            parse = _model_parser(inner)
+        else:
+            parse = sys.modules["pydantic"].TypeAdapter(inner).validate_json
+    except Exception as error:
+        first = str(error).split("\n", 1)[0]
+        raise ConfigError(f"{prefix}cannot decode JSON into {_name(inner)}: {first}") from error
+    found: list[frozenset[str]] = []
+
+    def names() -> frozenset[str]:
+        if not found:
+            found.append(pydantic_names(inner))
+        return found[0]
+
+    return parse, names
+
+
+def _model_parser(model: Any) -> Callable[[bytes], Any]:
+    """`model_validate_json`, or what it calls if the model does not override it: a quarter faster on small values."""
+    inherited = sys.modules["pydantic"].BaseModel.model_validate_json.__func__
+    if getattr(model.model_validate_json, "__func__", None) is inherited:
+        parse: Callable[[bytes], Any] = model.__pydantic_validator__.validate_json
+    else:
+        parse = model.model_validate_json
+    return parse
+
+
+def _bare(annotation: Any) -> Any:
+    """Without `NewType` and `Annotated`."""
+    while True:
+        if isinstance(annotation, NewType):
+            annotation = annotation.__supertype__
+        elif get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        else:
+            return annotation
+
+
+def _split_none(annotation: Any) -> tuple[Any, bool]:
+    """(`X`, whether it was `X | None`); what `Annotated` says about X stays with it, for the library that reads it."""
+    bare = _bare(annotation)
+    if bare is bytes or bare is str:
+        return bare, False
+    if get_origin(bare) not in _UNIONS or types.NoneType not in get_args(bare):
+        return annotation, False
+    inner = functools.reduce(operator.or_, (member for member in get_args(bare) if member is not types.NoneType))
+    inner = _split_none(inner)[0]
+    remarks = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
+    for remark in remarks:
+        inner = Annotated[inner, remark]
+    return inner, True
+
+
+def _name(annotation: Any) -> str:
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "")

@@ -1,0 +1,184 @@
+"""A failed decode told without the payload: which field, what kind of mistake, never the value.
+
+The libraries' own messages are not passed on: pydantic quotes the input, msgspec quotes enum values, tags and unknown
+field names, and a validator of the user's may quote anything. Only words that come from the annotation itself get
+through: declared field names, array positions, and the libraries' own names for kinds of mistakes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, get_args
+
+import msgspec
+
+from keepfast.core.errors import DecodeError
+
+DECODE_FAILED = "DECODE_FAILED"
+"""Not even JSON, or not UTF-8."""
+SCHEMA_INVALID = "SCHEMA_INVALID"
+"""JSON, but not the shape that was asked for."""
+MISSING_REQUIRED_FIELD = "MISSING_REQUIRED_FIELD"
+ENUM_INVALID = "ENUM_INVALID"
+TOMBSTONE = "TOMBSTONE"
+"""A null value where the annotation does not say `| None`."""
+
+MAX_PROBLEMS = 5
+"""How many problems of one record a message names; a bad record of a million items must not make a bad log."""
+
+Names = Callable[[], frozenset[str]]
+"""The field names that the annotation declares; asked for only when a decode has failed."""
+
+_MISSING_TYPES = frozenset({"missing", "missing_argument", "missing_keyword_only_argument", "union_tag_not_found"})
+_ENUM_TYPES = frozenset({"enum", "literal_error", "union_tag_invalid"})
+_NOT_JSON_TYPES = frozenset({"json_invalid", "json_type", "string_unicode", "bytes_invalid_encoding"})
+
+_MSGSPEC_PATH = re.compile(r" - at (?:`key` in )?`(?P<path>\$[^`]*)`\Z")
+_MSGSPEC_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
+_MSGSPEC_KINDS: tuple[tuple[str, str, str], ...] = (
+    # (how msgspec's message begins, our code, what we say instead)
+    ("Invalid enum value", ENUM_INVALID, "is none of the allowed values"),
+    ("Invalid value", ENUM_INVALID, "is none of the allowed tags"),
+    ("Object contains unknown field", SCHEMA_INVALID, "has a field that is not declared"),
+    ("Integer value out of range", SCHEMA_INVALID, "is a number out of range"),
+    ("Number out of range", SCHEMA_INVALID, "is a number out of range"),
+    ("Invalid", SCHEMA_INVALID, "has the wrong format"),
+)
+_MSGSPEC_EXPECTED = re.compile(r"Expected `(?P<want>[^`]*)`(?:, got `(?P<got>[a-z]+)`)?")
+_BYTE = re.compile(r"\(byte (\d+)\)\Z")
+_PATH_PART = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\.\.\.|\d+)\]")
+
+
+def describe(error: Exception, *, wanted: str, names: Names) -> DecodeError:
+    """Say what is wrong with a value, in words that hold nothing of it. Never raises."""
+    try:
+        code, problems = _problems(error, names)
+    except Exception:  # noqa: BLE001  an error that cannot even be read still only means that the value does not fit
+        code, problems = DECODE_FAILED, [f"cannot be decoded ({_type_name(error)})"]
+    shown = "; ".join(problems[:MAX_PROBLEMS])
+    more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
+    return DecodeError(f"the value does not fit {wanted}: {shown}{more}", code=code)
+
+
+def tombstone(wanted: str) -> DecodeError:
+    """A null value that the handler did not ask for."""
+    return DecodeError(
+        f"the value is null (a tombstone), but the handler wants {wanted}; "
+        f"annotate `{wanted} | None` to receive tombstones, or set tombstones to discard",
+        code=TOMBSTONE,
+    )
+
+
+def _problems(error: Exception, names: Names) -> tuple[str, list[str]]:
+    if isinstance(error, msgspec.ValidationError):
+        return _from_msgspec(error, names)
+    if isinstance(error, msgspec.DecodeError):
+        return DECODE_FAILED, [_malformed(str(error))]
+    if isinstance(error, UnicodeDecodeError):
+        return DECODE_FAILED, [f"is not UTF-8 (byte {error.start})"]
+    if isinstance(error, RecursionError):
+        return DECODE_FAILED, ["is nested too deeply"]
+    core = sys.modules.get("pydantic_core")
+    if core is not None and isinstance(error, core.ValidationError):
+        return _from_pydantic(error, names)
+    return DECODE_FAILED, [f"cannot be decoded ({_type_name(error)})"]
+
+
+def _malformed(message: str) -> str:
+    if message.startswith("Input data was truncated"):
+        return "is JSON cut short"
+    at = _BYTE.search(message)
+    return f"is not JSON (byte {at[1]})" if at else "is not JSON"
+
+
+def _from_msgspec(error: msgspec.ValidationError, names: Names) -> tuple[str, list[str]]:
+    if error.__cause__ is not None:  # raised by the user's __post_init__: its text may quote anything
+        return SCHEMA_INVALID, [f"is refused by its own check ({_type_name(error.__cause__)})"]
+    message, declared = str(error), names()
+    found = _MSGSPEC_PATH.search(message)
+    path = _msgspec_path(found["path"], declared) if found else ""
+    missing = _MSGSPEC_MISSING.match(message)
+    if missing:
+        name = missing["name"]
+        return MISSING_REQUIRED_FIELD, [f"{_at(path)}lacks field `{name if name in declared else '?'}`"]
+    expected = _MSGSPEC_EXPECTED.match(message)
+    if expected:
+        got = f", not {expected['got']}" if expected["got"] else " within its limits"
+        return SCHEMA_INVALID, [f"{_at(path)}must be {expected['want']}{got}"]
+    for beginning, code, says in _MSGSPEC_KINDS:
+        if message.startswith(beginning):
+            return code, [f"{_at(path)}{says}"]
+    return SCHEMA_INVALID, [f"{_at(path)}is not as declared"]
+
+
+def _msgspec_path(path: str, declared: frozenset[str]) -> str:
+    """The path without its `$`, as far as every step of it is ours to show.
+
+    An unknown field's name is quoted by msgspec in the same message and may look like a path.
+    """
+    parts: list[str] = []
+    end = 1
+    for part in _PATH_PART.finditer(path, 1):
+        if part.start() != end:
+            return ""
+        end = part.end()
+        name = part["name"]
+        if name is not None and name not in declared:
+            return ""
+        parts.append(part[0])
+    return "".join(parts).lstrip(".") if end == len(path) else ""
+
+
+def _from_pydantic(error: Any, names: Names) -> tuple[str, list[str]]:
+    mistakes = error.errors(include_url=False, include_context=False, include_input=False)
+    known, declared = _pydantic_types(), names()
+    problems = []
+    for mistake in mistakes[:MAX_PROBLEMS]:
+        kind = mistake["type"] if mistake["type"] in known else "custom_error"
+        problems.append(f"{_at(_pydantic_path(mistake['loc'], declared))}{kind}")
+    problems.extend("" for _ in range(len(mistakes) - MAX_PROBLEMS))  # counted, not told
+    return _pydantic_code(mistake["type"] for mistake in mistakes), problems
+
+
+def _pydantic_code(kinds: Iterable[str]) -> str:
+    """The narrow code when all mistakes are of that kind, else the broad one."""
+    codes = set()
+    for kind in kinds:
+        if kind in _NOT_JSON_TYPES:
+            return DECODE_FAILED
+        if kind in _MISSING_TYPES:
+            codes.add(MISSING_REQUIRED_FIELD)
+        elif kind in _ENUM_TYPES:
+            codes.add(ENUM_INVALID)
+        else:
+            codes.add(SCHEMA_INVALID)
+    return codes.pop() if len(codes) == 1 else SCHEMA_INVALID
+
+
+def _pydantic_path(place: Sequence[str | int], declared: frozenset[str]) -> str:
+    """Keys of a dict and names of forbidden extras are payload: only declared names and positions are shown."""
+    steps = []
+    for step in place:
+        if isinstance(step, int):
+            steps.append(f"[{step}]")
+        else:
+            steps.append(f".{step}" if step in declared else "[...]")
+    return "".join(steps).lstrip(".")
+
+
+@lru_cache(maxsize=1)
+def _pydantic_types() -> frozenset[str]:
+    from pydantic_core import core_schema
+
+    return frozenset(get_args(core_schema.ErrorType))
+
+
+def _at(path: str) -> str:
+    return f"`{path}` " if path else "it "
+
+
+def _type_name(error: BaseException) -> str:
+    return type(error).__name__

@@ -1,0 +1,22 @@
+"""The adapter for confluent-kafka: the only place where its objects and errors are known.
+
+Everything here speaks the language of `core.ports`; a `KafkaError` never leaves this package.
+"""
+
+from keepfast.kafka.admin import KafkaAdmin, TopicFacts
+from keepfast.kafka.config import Connection, Consuming, Producing, admin_properties, sink_properties, source_properties
+from keepfast.kafka.sink import KafkaSink
+from keepfast.kafka.source import KafkaSource
+
+__all__ = [
+    "Connection",
+    "Consuming",
+    "KafkaAdmin",
+    "KafkaSink",
+    "KafkaSource",
+    "Producing",
+    "TopicFacts",
+    "admin_properties",
+    "sink_properties",
+    "source_properties",
+]

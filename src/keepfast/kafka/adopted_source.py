@@ -1,0 +1,200 @@
+"""A consumer of confluent-kafka that somebody else has made, behind the port.
+
+What it was made with cannot be read and its callbacks cannot be set any more, so it is less than our own:
+
+- Commits are confirmed by reading them back, a question of about a millisecond each time. That they were refused is
+  not told; it is concluded from their not being there after a while, or after a rebalance.
+- Brokers that cannot be reached are not reported (`error_cb`).
+- Its own `auto.offset.reset` decides, silently, when the log is cut away under a running consumer. Where a partition
+  starts is looked at before, so what happened while nobody read is reported as always.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from keepfast.core.errors import ConfigError, Fault, SourceError
+from keepfast.core.ports import Listener, Position
+from keepfast.core.records import TopicPartition
+from keepfast.kafka.faults import error_in
+from keepfast.kafka.places import ClientPlace, names_of, translated
+from keepfast.kafka.source import KafkaSource
+
+_log = logging.getLogger("keepfast.kafka.source")
+
+READ_S = 0.02
+"""How long one reading back may hold up the loop."""
+CONFIRMED_WITHIN_S = 5.0
+"""A commit that is not found after this time counts as failed, and is sent again."""
+EDGES_S = 2.0
+LAST_WORDS_S = 1.0
+
+_PROBE = ClientPlace("keepfast.probe", 0, 0)
+_MAGIC = b"CGMDv2:"
+
+
+class AdoptedSource(KafkaSource):
+    """See the module. Raises ConfigError for a client that stores offsets by itself, or is no plain Consumer."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__({})
+        self._wake = None  # it has no callback for commits
+        _refuse_unfit(client)
+        self._given: Consumer = client
+        self._sent_at = 0.0
+        self._protocol_known = False
+        self._outside: set[TopicPartition] = set()
+
+    @property
+    def group(self) -> str | None:
+        """The group it was made for, if that can be told."""
+        told = bytes(self._given.consumer_group_metadata())
+        if not told.startswith(_MAGIC):
+            return None
+        return told[len(_MAGIC) + 4 :].partition(b"\0")[0].decode(errors="replace") or None
+
+    def partition_count(self, topic: str, timeout_s: float) -> int:
+        """0: there is no such topic, or it may not be seen. Before `subscribe`, from any thread. Raises SourceError."""
+        with translated(f"look up topic {topic}"):
+            found = self._given.list_topics(topic, timeout=timeout_s).topics[topic]
+        return 0 if found.error is not None else len(found.partitions)
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        self._client = self._given
+        self._join(topics, listener)
+
+    def _outlived(self, error: KafkaError) -> bool:  # noqa: ARG002 - whatever it is
+        """The client is the user's, and so is the decision to make another one."""
+        return False
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        self._requests.forget_answered()  # no answer of the client will come late: it has nobody to tell
+        self._sent_at = time.monotonic()
+        self._read_back_at = 0.0
+        super().commit(positions)
+
+    def _before(self) -> bool:
+        request = self._requests.under_way()
+        if request is not None:
+            self._confirm()
+        return super()._before() or (request is not None and request.answered)
+
+    def _confirm(self) -> None:
+        """Look whether the commit under way is there; give it up if it should long have been."""
+        if time.monotonic() < self._read_back_at:
+            return
+        self.serve(READ_S)
+        if time.monotonic() - self._sent_at >= CONFIRMED_WITHIN_S:
+            self._give_up(Fault.RETRY)
+
+    def _give_up(self, fault: Fault) -> None:
+        request = self._requests.under_way()
+        if request is not None:
+            self._requests.drop(request)
+            text = f"Could not commit {names_of(request.places())}: the group does not hold it."
+            self._unsent = request.all_failed(SourceError(text, fault=fault, code="UNCONFIRMED"))
+
+    @property
+    def _is_static(self) -> bool:
+        told = bytes(self._given.consumer_group_metadata())
+        if not told.startswith(_MAGIC):
+            return False
+        _, _, name = told[len(_MAGIC) + 4 :].split(b"\0", 2)
+        return name.startswith(b"\0")  # else there is none
+
+    def _last_words(self) -> None:
+        self.serve(LAST_WORDS_S)
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def _on_assign(self, client: Consumer, partitions: list[ClientPlace]) -> None:
+        if not self._protocol_known:
+            self._tell(self._learn_protocol)
+        super()._on_assign(client, partitions)
+        self._tell(self._settle)
+
+    def _on_lost(self, client: Consumer, partitions: list[ClientPlace]) -> None:
+        super()._on_lost(client, partitions)
+        self._tell(self._settle)
+
+    def _settle(self) -> None:
+        """Membership has changed: what was sent before and is not there was refused because of it."""
+        self.serve(READ_S)
+        self._give_up(Fault.REBALANCING)
+
+    def _learn_protocol(self) -> None:
+        try:
+            self._open.incremental_assign([])
+            self._incremental = True
+        except KafkaException as error:
+            inner = error_in(error)
+            if inner is None or inner.name() != "_STATE":
+                raise
+            self._incremental = False
+        self._protocol_known = True
+
+    def start(self, positions: Sequence[Position]) -> None:
+        outside = [position.place for position in positions if self._is_outside(position)]
+        super().start(positions)
+        if not outside:
+            return
+        self._outside.update(outside)
+        with translated(f"pause {names_of(outside)}"):
+            self._open.pause([ClientPlace(*place) for place in outside])
+        for place in outside:
+            text = f"Could not read {place}: its position lies outside the log."
+            self._ear.on_error(SourceError(text, fault=Fault.OUT_OF_RANGE, code="OFFSET_OUT_OF_RANGE"), place)
+
+    def _is_outside(self, position: Position) -> bool:
+        if position.offset < 0:
+            return False
+        try:
+            low, high = self.edges(position.place, EDGES_S)
+        except SourceError:
+            _log.warning("start_not_checked %s", position.place)
+            return False
+        return not low <= position.offset <= high
+
+    def reset(self, position: Position) -> None:
+        super().reset(position)
+        if position.place in self._outside:
+            self._outside.discard(position.place)
+            if position.place not in self._paused:
+                with translated(f"resume {position.place}"):
+                    self._open.resume([ClientPlace(*position.place)])
+
+    def _let_go(self, places: Sequence[TopicPartition]) -> None:
+        outside = [place for place in places if place in self._outside and place not in self._paused]
+        if outside:
+            self._outside.difference_update(places)
+            with translated(f"resume {names_of(outside)}"):
+                self._open.resume([ClientPlace(*place) for place in outside])
+        super()._let_go(places)
+
+
+def _refuse_unfit(client: Any) -> None:
+    """Raises ConfigError with what to do about it."""
+    if type(client).poll is not Consumer.poll:
+        raise ConfigError(
+            f"consumer_factory: a {type(client).__name__} deserialises by itself, so that the bytes a letter needs are"
+            " gone; return a plain confluent_kafka.Consumer and decode in message_factory."
+        )
+    try:
+        client.store_offsets(offsets=[_PROBE])
+    except KafkaException as error:
+        inner = error_in(error)
+        if inner is not None and inner.name() == "_INVALID_ARG":
+            raise ConfigError(
+                "consumer_factory: the Consumer stores offsets by itself, so that records count as done before they"
+                ' are; make it with "enable.auto.offset.store": False (and "enable.auto.commit": False), or return'
+                " the dict of its configuration."
+            ) from error
+    except RuntimeError as error:
+        raise ConfigError(f"consumer_factory: the Consumer cannot be used: {error}") from error

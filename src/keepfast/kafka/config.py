@@ -1,0 +1,152 @@
+"""From plain values to the client's properties.
+
+Three layers, the last wins: our defaults, the user's own properties, and what a promise depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Properties = dict[str, Any]
+
+EAGER_ASSIGNORS: Final = ("range", "roundrobin")
+_MIB: Final = 1024 * 1024
+LARGEST_RECORD_BYTES: Final = 100 * _MIB
+"""What the sink lets through; the topic's own limit decides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """How to reach the brokers. `properties` are the client's own names, for what has no name here."""
+
+    brokers: Sequence[str]
+    client_id: str = "keepfast"
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str | None = None
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    ssl_ca_location: str | None = None
+    ssl_certificate_location: str | None = None
+    ssl_key_location: str | None = None
+    ssl_key_password: str | None = field(default=None, repr=False)
+    ssl_endpoint_identification_algorithm: str | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consuming:
+    """How a group member behaves."""
+
+    group: str
+    group_instance_id: str | None = None
+    group_protocol: str = "classic"
+    assignor: str = "cooperative-sticky"
+    session_timeout_ms: int = 60_000
+    heartbeat_interval_ms: int = 10_000
+    max_poll_interval_ms: int = 600_000
+    isolation_level: str = "read_committed"
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    client_queue_bytes: int = 64 * _MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producing:
+    """How the sink behaves. A record that is not acknowledged within delivery_timeout_ms is reported as failed."""
+
+    delivery_timeout_ms: int = 30_000
+    linger_ms: float = 0
+    queue_bytes: int = 64 * _MIB
+
+
+def source_properties(connection: Connection, consuming: Consuming) -> Properties:
+    """For `KafkaSource`."""
+    queue_kib = max(1, consuming.client_queue_bytes // 1024)
+    # One answer must leave room for others in the queue; the broker always sends at least one batch, however large.
+    fetch_bytes = max(_MIB, min(50 * _MIB, consuming.client_queue_bytes // 4))
+    defaults: Properties = {
+        # The default of 1000 lets the fetcher sleep a second whenever the queue was full.
+        "fetch.queue.backoff.ms": 2,
+        # A broker that comes back is noticed within seconds, not after the default's long pauses.
+        "reconnect.backoff.max.ms": 2_000,
+        "socket.keepalive.enable": True,
+    }
+    fixed: Properties = {
+        "group.id": consuming.group,
+        "group.protocol": consuming.group_protocol,
+        "max.poll.interval.ms": consuming.max_poll_interval_ms,
+        "isolation.level": consuming.isolation_level,
+        "fetch.min.bytes": consuming.fetch_min_bytes,
+        "fetch.wait.max.ms": consuming.fetch_max_wait_ms,
+        "fetch.max.bytes": fetch_bytes,
+        "max.partition.fetch.bytes": min(_MIB, fetch_bytes),
+        "queued.max.messages.kbytes": queue_kib,
+        # Offsets move only by our own commits, and a lost position is our decision, never the client's.
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": False,
+        "allow.auto.create.topics": False,
+    }
+    if consuming.group_instance_id is not None:
+        fixed["group.instance.id"] = consuming.group_instance_id
+    if consuming.group_protocol == "classic":  # the consumer protocol leaves these to the broker and refuses them
+        fixed["session.timeout.ms"] = consuming.session_timeout_ms
+        fixed["heartbeat.interval.ms"] = consuming.heartbeat_interval_ms
+        fixed["partition.assignment.strategy"] = consuming.assignor
+    return _merged(defaults, connection, fixed)
+
+
+def sink_properties(connection: Connection, producing: Producing | None = None) -> Properties:
+    """For `KafkaSink`."""
+    producing = producing or Producing()
+    defaults: Properties = {
+        "linger.ms": producing.linger_ms,
+        # Small enough for topics with a low limit: the client does not split a batch that the broker refuses.
+        "batch.size": 65_536,
+        "reconnect.backoff.max.ms": 2_000,
+        "socket.keepalive.enable": True,
+        "delivery.timeout.ms": producing.delivery_timeout_ms,
+        # A missing topic is told as such before the record's time is up; a topic just made shows within this time.
+        "topic.metadata.propagation.max.ms": max(1_000, min(5_000, producing.delivery_timeout_ms // 2)),
+    }
+    fixed: Properties = {
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",
+        "message.max.bytes": LARGEST_RECORD_BYTES,
+        "queue.buffering.max.kbytes": max(producing.queue_bytes, 2 * LARGEST_RECORD_BYTES) // 1024,
+    }
+    return _merged(defaults, connection, fixed)
+
+
+def admin_properties(connection: Connection) -> Properties:
+    """For `KafkaAdmin`."""
+    return _merged({"reconnect.backoff.max.ms": 1_000}, connection, {})
+
+
+def is_incremental(properties: Mapping[str, Any]) -> bool:
+    """Whether partitions come and go one by one (cooperative, KIP-848) or all at once (eager)."""
+    if properties.get("group.protocol", "classic") == "consumer":
+        return True
+    return "cooperative-sticky" in str(properties.get("partition.assignment.strategy", EAGER_ASSIGNORS))
+
+
+def _merged(defaults: Properties, connection: Connection, fixed: Properties) -> Properties:
+    reach: Properties = {
+        "bootstrap.servers": ",".join(connection.brokers),
+        "client.id": connection.client_id,
+        "security.protocol": connection.security_protocol,
+        "sasl.mechanism": connection.sasl_mechanism,
+        "sasl.username": connection.sasl_username,
+        "sasl.password": connection.sasl_password,
+        "ssl.ca.location": connection.ssl_ca_location,
+        "ssl.certificate.location": connection.ssl_certificate_location,
+        "ssl.key.location": connection.ssl_key_location,
+        "ssl.key.password": connection.ssl_key_password,
+        "ssl.endpoint.identification.algorithm": connection.ssl_endpoint_identification_algorithm,
+    }
+    told = {name: value for name, value in reach.items() if value is not None}
+    return {**defaults, **connection.properties, **told, **fixed}

@@ -1,0 +1,119 @@
+"""What consumer groups read, how far they are, and who has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from keepfast.core.records import TopicPartition as Place
+from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
+
+MOST_GROUPS: Final = 500
+"""Groups that are asked for their offsets, one after another."""
+
+ONE_GROUP_S: Final = 2.0
+"""What one of them may take: one that may not be seen does not say so, it does not answer."""
+
+
+SETTLED: Final = ("STABLE", "EMPTY", "DEAD")
+"""States of a group in which its members have what they are said to have."""
+
+
+class KafkaGroups:
+    """One thread at a time. `properties`: see `config.admin_properties`."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties = dict(properties)
+        self._made: AdminClient | None = None
+
+    def reading(self, topics: set[str], timeout_s: float) -> dict[str, set[str]]:
+        """Each of these topics → the groups that have an offset committed for it. Raises SourceError.
+
+        A group whose offsets may not be seen is left out; of very many groups only the first are looked at, and no
+        longer than timeout_s.
+        """
+        deadline = time.monotonic() + timeout_s
+        readers: dict[str, set[str]] = {topic: set() for topic in topics}
+        names = self.names(timeout_s)
+        places = self._places(topics, timeout_s)
+        for name in names[:MOST_GROUPS] if places else ():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                break
+            found = self.committed(name, places, min(left_s, ONE_GROUP_S)) or {}
+            for place in (place for place, offset in found.items() if offset is not None):
+                readers[place.topic].add(name)
+        return readers
+
+    def names(self, timeout_s: float) -> list[str]:
+        """All groups, as far as this login may see them. Raises SourceError."""
+        try:
+            listed = self._client().list_consumer_groups(request_timeout=timeout_s).result(timeout_s + 1)
+        except (*CLIENT_ERRORS, TimeoutError) as error:
+            raise source_error("list the consumer groups", error) from error
+        return sorted(group.group_id for group in listed.valid)
+
+    def owned(self, group: str, timeout_s: float) -> set[Place] | None:
+        """The partitions that members of the group have; None if nobody can tell, as during
+        a rebalance.
+        """
+        try:
+            [future] = self._client().describe_consumer_groups([group], request_timeout=timeout_s).values()
+            described = future.result(timeout_s + 1)
+        except (*CLIENT_ERRORS, TimeoutError):
+            return None
+        if described.state.name not in SETTLED:
+            return None
+        return {
+            Place(str(one.topic), int(one.partition))
+            for member in described.members
+            for one in (member.assignment.topic_partitions if member.assignment else ())
+        }
+
+    def committed(self, group: str, places: Sequence[Place], timeout_s: float) -> dict[Place, int | None] | None:
+        """What the group has committed of each; None as a whole if it may not be seen, or nobody answers.
+
+        By a consumer that never joins: to the admin client's question for offsets librdkafka crashes the process if the
+        coordinator is just moving or loading (a NULL, its issue 5040).
+        """
+        consumer = Consumer({**self._properties, "group.id": group, "enable.auto.commit": False})
+        try:
+            found = consumer.committed([TopicPartition(*place) for place in places], timeout=timeout_s)
+        except CLIENT_ERRORS:
+            return None
+        finally:
+            consumer.close()
+        return {
+            Place(str(one.topic), int(one.partition)): one.offset if one.offset >= 0 else None
+            for one in found
+            if one.error is None
+        }
+
+    def read_by(self, group: str, timeout_s: float) -> set[str]:
+        """The topics for which a group has an offset committed, Kafka's own left out; none if that may not be seen.
+
+        Raises SourceError.
+        """
+        found = self.committed(group, self._places(None, timeout_s), timeout_s) or {}
+        return {place.topic for place, offset in found.items() if offset is not None}
+
+    def _places(self, topics: set[str] | None, timeout_s: float) -> list[Place]:
+        """All partitions of these topics, or of all."""
+        try:
+            known = self._client().list_topics(timeout=timeout_s).topics
+        except CLIENT_ERRORS as error:
+            raise source_error("list the topics", error) from error
+        wanted = (name for name in known if not name.startswith("__")) if topics is None else topics & known.keys()
+        return [Place(topic, one) for topic in wanted for one in known[topic].partitions]
+
+    def _client(self) -> AdminClient:
+        if self._made is None:
+            try:
+                self._made = AdminClient(self._properties)
+            except CLIENT_ERRORS as error:
+                raise config_error("admin client", error) from error
+        return self._made

@@ -1,0 +1,121 @@
+"""Questions that block: to a kafka-python consumer, each within a time, each with our errors."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kafka.structs import TopicPartition as ClientPlace
+
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import Committed
+from keepfast.core.records import TopicPartition
+from keepfast.kafka.kafka_python.faults import source_error
+from keepfast.kafka.places import names_of
+
+END_OF_TEXT = "\0"
+
+
+def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+    """What the group has committed, partition by partition. Raises SourceError."""
+    deadline = time.monotonic() + timeout_s
+    found = []
+    for place in places:
+        left_ms = max(1, int(1000 * (deadline - time.monotonic())))
+        try:
+            held = client.committed(ClientPlace(*place), metadata=True, timeout_ms=left_ms)
+        except Exception as error:
+            raise source_error(f"read the committed offset of {place}", error) from error
+        text = (held.metadata or "").removesuffix(END_OF_TEXT) if held is not None else ""
+        found.append(Committed(place, None) if held is None else Committed(place, held.offset, text))
+    return found
+
+
+def ended(metadata: str) -> str:
+    """A commit's text as confluent-kafka stores it, which can only read texts that end in this way."""
+    return metadata + END_OF_TEXT if metadata else ""
+
+
+def edges_of(client: Any, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+    """The first offset of the log and the next one to be written. Raises SourceError."""
+    asked, timeout_ms = ClientPlace(*place), max(1, int(timeout_s * 500))
+    if place.partition not in partitions_of(client, place.topic, timeout_s):
+        text = f"There is no {place}, or this login may not see it."
+        raise SourceError(text, fault=Fault.MISSING, code="UnknownTopicOrPartitionError")
+    try:
+        low = client.beginning_offsets([asked], timeout_ms=timeout_ms)[asked]
+        high = client.end_offsets([asked], timeout_ms=timeout_ms)[asked]
+    except Exception as error:
+        raise source_error(f"read the first and last offset of {place}", error) from error
+    return low, high
+
+
+def ends_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+    """The next offset to be written of each. Raises SourceError."""
+    asked = [ClientPlace(*place) for place in places]
+    try:
+        found = client.end_offsets(asked, timeout_ms=max(1, int(timeout_s * 1000))) if asked else {}
+        return {place: found[one] for place, one in zip(places, asked, strict=True)}
+    except Exception as error:
+        raise source_error(f"read the ends of {names_of(places)}", error) from error
+
+
+def beginnings_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+    """The first offset of each log. Raises SourceError."""
+    asked = [ClientPlace(*place) for place in places]
+    try:
+        found = client.beginning_offsets(asked, timeout_ms=max(1, int(timeout_s * 1000))) if asked else {}
+        return {place: found[one] for place, one in zip(places, asked, strict=True)}
+    except Exception as error:
+        raise source_error(f"read the beginnings of {names_of(places)}", error) from error
+
+
+def seen_ends_of(client: Any, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """As the last fetch of each told, without asking; those that are not known, or not assigned, are left out."""
+    ends = {}
+    for place in places:
+        with contextlib.suppress(Exception):  # what the library raises for a partition that has just gone
+            end = client.highwater(ClientPlace(*place))
+            if end is not None:
+                ends[place] = end
+    return ends
+
+
+def partitions_of(client: Any, topic: str, timeout_s: float) -> set[int]:
+    """The partitions of a topic; none if there is no such topic. Raises SourceError.
+
+    What is not known yet is asked for with a request for all topics; the library knows no time-out for it, so the
+    question has a thread of its own, which goes on when nobody waits any more.
+    """
+    answers: list[set[int] | BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.append(set(client.partitions_for_topic(topic)))
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: whoever asked hears of it
+            answers.append(error)
+
+    _run_within(ask, timeout_s)
+    if not answers:
+        raise SourceError(f"The broker gave no answer within {timeout_s:g} s.", fault=Fault.RETRY, code="TIMED_OUT")
+    [answer] = answers
+    if isinstance(answer, BaseException):
+        raise source_error(f"look up topic {topic}", answer) from answer
+    return answer
+
+
+def _run_within(call: Callable[[], None], timeout_s: float) -> None:
+    thread = threading.Thread(target=call, name="kafka-python-question", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+
+
+def outside_of(error: BaseException) -> list[TopicPartition]:
+    """The partitions whose position lies outside the log, by what `poll` raised; none if it is about something else."""
+    told = getattr(error, "divergent_offsets", None)
+    if told is None and type(error).__name__ == "OffsetOutOfRangeError" and error.args:
+        told = error.args[0]
+    return [TopicPartition(*place) for place in told] if isinstance(told, dict) else []

@@ -1,0 +1,142 @@
+"""A thread that polls a kafka-python consumer when it is asked to, and brings back what came of it.
+
+Why a thread: the library calls a rebalance listener on its own I/O thread while the caller of `poll` is blocked, and
+whoever blocks in that listener stops the heartbeats and every answer to a commit. So the listener here only leaves word
+and waits without blocking; the owner, who is not in `poll` but at this thread's inbox, does the work on its own thread
+and then says so.
+
+Also, the library cannot be polled without waiting: a join that is completed between two polls is not noticed but begun
+anew (measured; kafka-python 3.0.12), and short polls never see the end of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Literal
+
+from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
+from kafka.future import Future
+from kafka.structs import MemberState
+
+from keepfast.core.errors import SourceError
+from keepfast.kafka.commits import Request
+from keepfast.kafka.kafka_python.inside import sockets_of, wake
+
+POLL_S = 0.2
+"""How long a poll waits for records, at most: so long may a seek, or the end, have to wait for it."""
+
+Callback = Literal["assigned", "revoked", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A poll is over. `records` by the library's partitions; or `error`, what it raised."""
+
+    records: Mapping[Any, list[Any]]
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The group is rebalancing: it is the owner's turn to do what the listener was told. Then call `done`."""
+
+    what: Callback
+    places: tuple[Any, ...]
+    done: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a commit request; without an error it was stored."""
+
+    request: Request
+    error: SourceError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The consumer has left its group and let everything go, or tried to."""
+
+    error: BaseException | None = None
+
+
+Word = Fetched | Turn | Answered | Closed
+
+
+class ClientThread:
+    """Owner: who made it; one errand at a time. A daemon: a poll that hangs does not keep the process."""
+
+    def __init__(self, client: Any, *, name: str) -> None:
+        self.inbox: SimpleQueue[Word] = SimpleQueue()
+        self.listener = _Listener(self.inbox, lambda: wake(client))
+        self.idle = True
+        self._client = client
+        self._closing = False
+        self._errands: SimpleQueue[Callable[[], Word] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def poll(self, limit: int) -> None:
+        """Only when idle. Ends with `Fetched`, after POLL_S or when a join is over; turns may come before that."""
+        self.idle = False
+        self._errands.put(lambda: self._poll(limit))
+
+    def close(self, timeout_s: float) -> None:
+        """Close the consumer, after the poll that may be under way. Ends with `Closed`, and so does the thread."""
+        self._closing = True
+        self._errands.put(lambda: self._close(timeout_s))
+        self._errands.put(None)
+
+    def _run(self) -> None:
+        while (errand := self._errands.get()) is not None:
+            self.inbox.put(errand())
+
+    def _poll(self, limit: int) -> Word:
+        try:
+            while True:
+                records = self._client.poll(timeout_ms=int(POLL_S * 1000), max_records=limit)
+                joining = self._client.group_metadata().state == MemberState.REBALANCING
+                if records or not joining or self._closing:
+                    return Fetched(records)
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: the owner hears of it
+            return Fetched({}, error)
+
+    def _close(self, timeout_s: float) -> Word:
+        sockets = sockets_of(self._client)
+        try:
+            self._client.close(autocommit=False, timeout_ms=int(timeout_s * 1000))
+            for one in sockets:
+                one.close()  # the library forgets those that it was just writing to
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: the owner hears of it
+            return Closed(error)
+        return Closed()
+
+
+class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the library brings no types
+    """Runs on the library's I/O thread; never raises, never blocks."""
+
+    def __init__(self, inbox: SimpleQueue[Word], wake: Callable[[], None]) -> None:
+        self._inbox = inbox
+        self._wake = wake
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        await self._hand_over("assigned", assigned)
+
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        await self._hand_over("revoked", revoked)
+
+    async def on_partitions_lost(self, lost: Iterable[Any]) -> None:
+        await self._hand_over("lost", lost)
+
+    async def _hand_over(self, what: Callback, places: Iterable[Any]) -> None:
+        over = Future()
+
+        def done() -> None:
+            over.success(None)
+            self._wake()  # the I/O thread may be asleep: resolving the future does not wake it
+
+        self._inbox.put(Turn(what, tuple(sorted(places)), done))
+        await over

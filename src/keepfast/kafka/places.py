@@ -1,0 +1,64 @@
+"""Between our places and positions and the client's, and its exceptions and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import confluent_kafka
+
+from keepfast.core.ports import Committed, Position
+from keepfast.core.records import TopicPartition
+from keepfast.kafka.faults import CLIENT_ERRORS, source_error
+
+ClientPlace = confluent_kafka.TopicPartition
+
+
+class translated:  # noqa: N801 - reads as a word in `with`
+    """Raises the client's errors as SourceError; says which call it was."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, CLIENT_ERRORS):
+            raise source_error(self._what, error) from error
+
+
+def client_position(position: Position) -> ClientPlace:
+    return ClientPlace(*position.place, position.offset, metadata=position.metadata)
+
+
+def places_of(partitions: Sequence[ClientPlace]) -> list[TopicPartition]:
+    return [TopicPartition(one.topic, one.partition) for one in partitions]
+
+
+def names_of(places: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(map(str, places[:5]))
+    return f"{shown} and {len(places) - 5} more" if len(places) > 5 else shown or "nothing"
+
+
+def committed_of(found: Sequence[ClientPlace]) -> list[Committed]:
+    """Raises SourceError if any of them has an error: that is not the same as no commit."""
+    for one in found:
+        if one.error is not None:
+            raise source_error(f"read the committed offset of {one.topic}[{one.partition}]", one.error)
+    return [
+        Committed(TopicPartition(one.topic, one.partition), one.offset if one.offset >= 0 else None, _metadata_of(one))
+        for one in found
+    ]
+
+
+def _metadata_of(found: ClientPlace) -> str:
+    """The text of a commit. This client ends each text that it writes with a NUL, and reads up to the next NUL. A text
+    that another client wrote has none: whatever lies behind it in memory is read as well, and may not be UTF-8. Such a
+    text is not one of ours (`kafka_python.source` ends its texts in the same way).
+    """
+    try:
+        return found.metadata or ""
+    except UnicodeDecodeError:
+        return ""

@@ -1,0 +1,143 @@
+"""What a cluster is, and what this login may do there: questions of `keepfast doctor`. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them public, says its docstring
+    AdminClient,
+    OffsetSpec,
+)
+
+from keepfast.core.errors import SourceError
+from keepfast.kafka.client_log import LOGGER
+from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
+
+Operations = frozenset[str] | None
+"""What this login may do with a thing: READ, WRITE, … None: nobody can tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """`brokers` are the addresses that the cluster tells its clients. `led`: it has a controller, as all but the
+    embedded broker have.
+    """
+
+    cluster_id: str
+    brokers: tuple[str, ...]
+    led: bool
+    operations: Operations
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProbe:
+    """One topic; `replicas` of the partition that has fewest."""
+
+    name: str
+    partitions: int
+    replicas: int
+    operations: Operations
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """One consumer group; one that nobody has ever used is `dead`."""
+
+    state: str
+    members: int
+    operations: Operations
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a topic holds: how many offsets, and the newest timestamp, if it has one."""
+
+    offsets: int
+    newest_ms: int | None
+
+
+def client_versions() -> tuple[str, str]:
+    """Of confluent-kafka and of the librdkafka inside it."""
+    return version("confluent-kafka"), confluent_kafka.libversion()[0]
+
+
+class KafkaProbe:
+    """One thread at a time. Each call takes at most its timeout_s and a moment, and raises SourceError.
+
+    `properties`: see `config.admin_properties`.
+    """
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        try:
+            self._client = AdminClient(dict(properties) | {"logger": LOGGER})
+        except CLIENT_ERRORS as error:
+            raise config_error("admin client", error) from error
+
+    def cluster(self, timeout_s: float) -> ClusterFacts:
+        try:
+            listed = self._client.list_topics(timeout=timeout_s)
+        except CLIENT_ERRORS as error:
+            raise source_error("list the topics", error) from error
+        addresses = tuple(sorted(f"{one.host}:{one.port}" for one in listed.brokers.values()))
+        if listed.controller_id not in listed.brokers:
+            return ClusterFacts(str(getattr(listed, "cluster_id", None) or ""), addresses, led=False, operations=None)
+        told = self._ask("describe the cluster", self._client.describe_cluster, timeout_s)
+        return ClusterFacts(str(told.cluster_id), addresses, led=True, operations=_operations(told))
+
+    def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicProbe | SourceError]:
+        """Each topic, or why nothing can be said about it: MISSING, REFUSED."""
+        if not names:
+            return {}
+        found: dict[str, TopicProbe | SourceError] = {}
+        for name, future in self._client.describe_topics(
+            TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s
+        ).items():
+            try:
+                told = _wait(f"describe topic {name}", future, timeout_s)
+                replicas = min(len(one.replicas) for one in told.partitions)
+                found[name] = TopicProbe(name, len(told.partitions), replicas, _operations(told))
+            except SourceError as error:
+                found[name] = error
+        return found
+
+    def group(self, name: str, timeout_s: float) -> GroupFacts:
+        [future] = self._client.describe_consumer_groups(
+            [name], include_authorized_operations=True, request_timeout=timeout_s
+        ).values()
+        told = _wait(f"describe group {name}", future, timeout_s)
+        return GroupFacts(told.state.name.lower(), len(told.members), _operations(told))
+
+    def held(self, topic: str, partitions: int, timeout_s: float) -> Held:
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        kinds: Any = OffsetSpec  # brings no types
+        first, after, newest = (
+            self._offsets(topic, dict.fromkeys(places, spec), timeout_s)
+            for spec in (kinds.earliest(), kinds.latest(), kinds.max_timestamp())
+        )
+        count = sum(one.offset for one in after) - sum(one.offset for one in first)
+        return Held(count, max((one.timestamp for one in newest if one.timestamp >= 0), default=None))
+
+    def _offsets(self, topic: str, asked: Mapping[TopicPartition, OffsetSpec], timeout_s: float) -> list[Any]:
+        futures = self._client.list_offsets(dict(asked), request_timeout=timeout_s)
+        return [_wait(f"list the offsets of {topic}", future, timeout_s) for future in futures.values()]
+
+    def _ask(self, what: str, call: Callable[..., Future[Any]], timeout_s: float) -> Any:
+        return _wait(what, call(include_authorized_operations=True, request_timeout=timeout_s), timeout_s)
+
+
+def _wait(what: str, future: Future[Any], timeout_s: float) -> Any:
+    try:
+        return future.result(timeout_s + 1)  # the client's own timeout comes first and says more
+    except (*CLIENT_ERRORS, TimeoutError) as error:
+        raise source_error(what, error) from error
+
+
+def _operations(told: Any) -> Operations:
+    found = told.authorized_operations
+    return None if found is None else frozenset(one.name for one in found)

@@ -1,0 +1,470 @@
+"""The consuming client behind the port.
+
+What the client can and cannot do, as far as this file depends on it (measured; confluent-kafka 2.16.1):
+
+- Inside a rebalance callback `poll`, `consume`, `list_topics` and `close` end the process (a C assertion). Commits can
+  be sent there, but their answers are only served after the callback: `serve` reads the offsets back instead.
+- If a callback raises, the client destroys records that it has already taken from its queue: every callback is guarded.
+- `poll` waits on for a record although the answer to a commit has come, unless the callback calls the client's
+  `rd_kafka_yield`. In `consume` that would cost the next record: it is called in `poll` only.
+- A callback that neither assigns nor unassigns makes the binding do it, at the committed offset: we always do.
+- Bool of a message is False for an empty value: compare with None.
+- Under KIP-848 some errors end the client that it would outlive under the classic protocol: see `passing_end`.
+- A static member leaves the group when it unsubscribes, and not when it just closes. Under KIP-848 it never leaves.
+- After "offset out of range" only a new assignment gets the partition going again; `seek` does not.
+- Non-record messages have partition 0 where no partition is meant.
+- A partition that is resumed is fetched again when the thread of its leader wakes up, which it does once a second if it
+  has nothing else to do. `seek` wakes it: the first record is there after 2 ms instead of up to a second.
+"""
+
+# long: one client, whose callbacks, commits and end depend on each other
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, cimpl
+
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import CommitOutcome, Listener, Position
+from keepfast.core.records import Message, TopicPartition
+from keepfast.kafka.client_log import LOGGER
+from keepfast.kafka.commits import Request, Requests
+from keepfast.kafka.config import is_incremental
+from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, lacks_new_protocol, passing_end, source_error
+from keepfast.kafka.places import ClientPlace, client_position, names_of, places_of, translated
+from keepfast.kafka.questions import Questions
+
+_log = logging.getLogger("keepfast.kafka.source")
+_error_of = confluent_kafka.Message.error
+
+WAKEFUL_POLL_S, SHORT_POLL_S = 0.1, 0.001
+"""While a commit is under way: the longest wait in the client that its answer ends (above 200 ms the binding waits on),
+and the longest where nothing can end it.
+"""
+
+READ_BACK_PAUSE_S = 0.1
+"""After a read-back that timed out: requests must not pile up before a frozen coordinator."""
+GIVE_UP_S = 5.0
+"""How long `close` waits for the client to take the partitions back, which it does at once unless a rebalance is on."""
+READ_BACK_AGAIN_S = 0.005
+"""After a read-back that found something else than was sent."""
+CLOSED = SourceError("The consumer closed before the commit was answered.", fault=Fault.RETRY, code="CLOSED")
+REJOIN_S, LONGEST_REJOIN_S = 1.0, 30.0
+"""When a new client is made after one that ended for a passing reason; doubled until partitions are assigned."""
+
+
+def _wake_up() -> Callable[[None], None] | None:
+    """The client's function that ends the call which serves a callback, without an error; the binding lacks it."""
+    try:
+        function = ctypes.PyDLL(cimpl.__file__).rd_kafka_yield
+    except (OSError, AttributeError):
+        return None
+    function.argtypes, function.restype = [ctypes.c_void_p], None
+    return cast(Callable[[None], None], function)
+
+
+class KafkaSource(Questions):
+    """One member of a consumer group. Owner: the loop's thread, from `subscribe` to `close`.
+
+    `properties` are the client's (see `config.source_properties`). `classic`: those to go on with if the broker turns
+    out not to have KIP-848.
+
+    Which records come out of `poll` and `sweep`: the client itself drops what it fetched under an older assignment,
+    except, in a race of microseconds, for records that it had already put into the batch when a callback stopped their
+    partition *during that same call*. So it is enough to remember what was stopped within the call (`_stopped`) and to
+    look at the batch only if something was; otherwise no record is touched.
+    """
+
+    def __init__(self, properties: Mapping[str, Any], *, classic: Mapping[str, Any] | None = None) -> None:
+        self._properties = dict(properties)
+        self._classic = classic
+        self._topics: list[str] = []
+        self._renew_at: float | None = None
+        self._renew_after_s = REJOIN_S
+        self._closing = False
+        self._incremental = is_incremental(properties)
+        self._client: Consumer | None = None
+        self._listener: Listener | None = None
+        self._started: dict[TopicPartition, Position] = {}
+        self._paused: set[TopicPartition] = set()
+        self._stopped: set[TopicPartition] = set()
+        self._requests = Requests()
+        self._unsent: CommitOutcome | None = None
+        self._kept: BaseException | None = None
+        self._read_back_at = 0.0
+        self._wake = _wake_up()
+        self._waits = False  # in `poll`, for the answer to a commit
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        """Join the group. Raises ConfigError if the client does not take its properties, else SourceError."""
+        self._make()
+        self._join(topics, listener)
+
+    def _make(self) -> None:
+        callbacks = {"error_cb": self._on_error, "on_commit": self._on_commit}
+        try:
+            self._client = Consumer({**self._properties, **callbacks, "logger": LOGGER})
+        except CLIENT_ERRORS as error:
+            raise config_error("consumer", error) from error
+
+    def _join(self, topics: Sequence[str], listener: Listener) -> None:
+        self._listener = listener
+        self._topics = list(topics)
+        try:
+            self._open.subscribe(
+                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+        except CLIENT_ERRORS as error:
+            raise source_error(f"subscribe to {', '.join(topics)}", error) from error
+
+    def poll(self, timeout_s: float) -> Message | None:
+        """Wait for one record or the answer to a commit, at most timeout_s; serves callbacks. 0 never waits."""
+        if self._before():
+            timeout_s = 0  # whoever waits for the answer to a commit has it
+        if timeout_s > 0 and self._requests.under_way() is not None:
+            timeout_s = min(timeout_s, SHORT_POLL_S if self._wake is None else WAKEFUL_POLL_S)
+            self._waits = self._wake is not None
+        try:
+            message = self._open.poll(timeout_s)
+        except CLIENT_ERRORS as error:
+            raise source_error("poll", error) from error
+        finally:
+            self._waits = False
+        if message is None:
+            if timeout_s == 0:
+                os.sched_yield()  # whoever polls in a circle waits for others, who may need this very processor
+            return None
+        if message.error() is not None:
+            self._report(message)
+            return None
+        if self._stopped and not self._without_stopped([message]):
+            return None
+        return cast(Message, message)
+
+    def sweep(self, limit: int) -> list[Message]:
+        """Take what is already fetched, at most `limit`; never waits; serves callbacks."""
+        self._before()
+        try:
+            batch = self._open.consume(limit, 0)
+        except CLIENT_ERRORS as error:
+            raise source_error("consume", error) from error
+        if any(map(_error_of, batch)):
+            for message in batch:
+                if message.error() is not None:
+                    self._report(message)
+            batch = [message for message in batch if message.error() is None]
+        if self._stopped:
+            batch = self._without_stopped(batch)
+        return cast(list[Message], batch)
+
+    def _before(self) -> bool:
+        """What is due before the client is touched: an outcome that never left, an exception of the listener. Returns
+        whether there was an outcome.
+        """
+        answered = self._unsent is not None
+        if self._unsent is not None:
+            outcome, self._unsent = self._unsent, None
+            self._tell(self._ear.on_committed, outcome)
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            raise kept
+        if self._stopped:
+            self._stopped.clear()
+        if self._renew_at is not None and time.monotonic() >= self._renew_at:
+            self._renew()
+        return answered
+
+    # -- a client that has ended -------------------------------------------------------------------------------------
+
+    def _outlived(self, error: KafkaError) -> bool:
+        """The client has ended of this. Whether a new one can go on: then it is made, at once or after a while."""
+        if self._renew_at is not None:
+            return True
+        if self._classic is not None and lacks_new_protocol(error):
+            self._properties, self._classic = dict(self._classic), None
+            self._incremental = is_incremental(self._properties)
+            self._renew_at = 0.0
+            _log.info("group_protocol_classic: the broker does not have KIP-848")
+            return True
+        reason = passing_end(error)
+        if reason is None:
+            return False
+        self._renew_at = time.monotonic() + self._renew_after_s
+        self._renew_after_s = min(LONGEST_REJOIN_S, 2 * self._renew_after_s)
+        self._tell(self._ear.on_error, source_error("join the group", reason), None)
+        return True
+
+    def _renew(self) -> None:
+        """A new client in the place of one that has ended. What the old one had is lost."""
+        self._renew_at = None
+        places, old = list(self._started), self._open
+        if places:
+            self._tell(self._ear.on_lost, places)
+            self._tell(self._let_go, places)
+        self._closing = True
+        with contextlib.suppress(*CLIENT_ERRORS):
+            old.close()
+        self._closing = False
+        self._paused.clear()
+        self._drop_unanswered()
+        self._requests.forget_answered()  # their late answers have gone with the old client
+        self._make()
+        self._join(self._topics, self._ear)
+
+    def _drop_unanswered(self) -> None:
+        request = self._requests.under_way()
+        if request is not None:
+            self._requests.drop(request)
+            self._unsent = request.all_failed(CLOSED)
+
+    def _without_stopped(self, batch: list[confluent_kafka.Message]) -> list[confluent_kafka.Message]:
+        """Drop records of partitions that were stopped (revoked, lost, reset) during this very call.
+
+        One that was started again in the same call may have lost records of its new start this way, so it begins again
+        from there: rather fetched twice than skipped.
+        """
+        kept, dropped = [], set()
+        for message in batch:
+            place = TopicPartition(cast(str, message.topic()), cast(int, message.partition()))
+            if place in self._stopped:
+                dropped.add(place)
+            else:
+                kept.append(message)
+        for place in dropped:
+            if place in self._started:
+                self.reset(self._started[place])
+        return kept
+
+    def _report(self, message: confluent_kafka.Message) -> None:
+        error = cast(KafkaError, message.error())
+        if self._outlived(error):
+            return
+        topic = message.topic()
+        place = None if topic is None else TopicPartition(topic, cast(int, message.partition()))
+        if place is not None and place not in self._started:
+            place = None
+        self._tell(self._ear.on_error, source_error(f"read {place or topic or 'from the group'}", error), place)
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def start(self, positions: Sequence[Position]) -> None:
+        """Begin fetching these partitions at these offsets (inside on_assigned)."""
+        self._started.update({position.place: position for position in positions})
+        self._assign(positions, "start")
+
+    def reset(self, position: Position) -> None:
+        """Drop what was fetched of a started partition and go on from another offset; keeps it paused if it was."""
+        place = position.place
+        if place not in self._started:
+            raise SourceError(f"Could not reset {place}: it is not started.", fault=Fault.FATAL, code="NOT_STARTED")
+        self._started[place] = position
+        self._stopped.add(place)
+        if self._incremental:
+            with translated(f"reset {place}"):
+                self._open.incremental_unassign([ClientPlace(*place)])
+        self._assign([position], "reset")  # a pause survives it
+
+    def _assign(self, positions: Sequence[Position], verb: str) -> None:
+        with translated(f"{verb} {names_of([position.place for position in positions])}"):
+            if self._incremental:
+                self._open.incremental_assign([client_position(position) for position in positions])
+                return
+            # Eager: the whole list anew. The others go on from what they handed out last; pauses survive it.
+            given = {position.place for position in positions}
+            others = [place for place in self._started if place not in given]
+            self._open.assign(
+                [client_position(position) for position in positions] + [self._where(place) for place in others]
+            )
+
+    def _where(self, place: TopicPartition) -> ClientPlace:
+        [found] = self._open.position([ClientPlace(*place)])
+        offset = found.offset if found.offset >= 0 else self._started[place].offset
+        return ClientPlace(*place, offset)
+
+    def pause(self, places: Sequence[TopicPartition]) -> None:
+        """Stop handing out records of these; what was fetched ahead of them is dropped and fetched again later."""
+        with translated(f"pause {names_of(places)}"):
+            self._open.pause([ClientPlace(*place) for place in places])
+        self._paused.update(places)
+
+    def resume(self, places: Sequence[TopicPartition]) -> None:
+        """Go on with these. Those that were not paused are left alone: resuming them would move them back."""
+        for place in self._unpause(places):
+            self._fetch_now(place)
+
+    def _unpause(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Those that were paused."""
+        paused = [place for place in places if place in self._paused]
+        if paused:
+            with translated(f"resume {names_of(paused)}"):
+                self._open.resume([ClientPlace(*place) for place in paused])
+            self._paused.difference_update(paused)
+        return paused
+
+    def _fetch_now(self, place: TopicPartition) -> None:
+        """Have a resumed partition fetched from where it stands, without waiting for the client's next look."""
+        with contextlib.suppress(*CLIENT_ERRORS):  # then it is fetched at the next look
+            [found] = self._open.position([ClientPlace(*place)])
+            if found.offset >= 0:  # else it has handed out nothing yet, and begins where it was started
+                self._open.seek(ClientPlace(*place, found.offset))
+
+    def _let_go(self, places: Sequence[TopicPartition]) -> None:
+        self._stopped.update(places)
+        self._unpause(places)  # a pause outlives the assignment in the client, and would meet us again
+        for place in places:
+            self._started.pop(place, None)
+        with translated(f"let go of {names_of(places)}"):
+            if self._incremental:
+                self._open.incremental_unassign([ClientPlace(*place) for place in places])
+            else:
+                self._open.unassign()
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""
+        if self._requests.under_way() is not None or self._unsent is not None:
+            raise SourceError("A commit is under way already: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
+        try:
+            self._open.commit(offsets=[client_position(position) for position in positions], asynchronous=True)
+        except CLIENT_ERRORS as error:
+            self._not_sent(Request(tuple(positions)), error)
+        else:
+            self._requests.add(positions)  # while it is on its way: its answer is served by a later call
+
+    def _not_sent(self, request: Request, error: Exception) -> None:
+        inner = error_in(error)
+        outlived = inner is not None and self._outlived(inner)
+        told = CLOSED if outlived else source_error(f"commit {names_of(request.places())}", error)
+        self._unsent = request.all_failed(told)
+
+    def serve(self, timeout_s: float) -> float:
+        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way. Returns
+        for how long the group was seen to hold nothing of it.
+        """
+        if self._unsent is not None:
+            outcome, self._unsent = self._unsent, None
+            self._tell(self._ear.on_committed, outcome)
+            return 0.0
+        request = self._requests.under_way()
+        deadline = time.monotonic() + timeout_s
+        while request is not None and (left_s := deadline - time.monotonic()) > 0:
+            pause_s = self._read_back_at - time.monotonic()
+            if pause_s > 0:
+                time.sleep(min(pause_s, left_s))
+                continue
+            try:
+                held = self.committed(request.places(), left_s)
+            except SourceError:
+                self._read_back_at = time.monotonic() + READ_BACK_PAUSE_S
+                continue
+            seen = request.read_back(held, time.monotonic())
+            if seen is not None:
+                self._tell(self._ear.on_committed, seen)
+                return 0.0
+            self._read_back_at = time.monotonic() + READ_BACK_AGAIN_S
+        return 0.0 if request is None or request.absence is None else request.absence.seconds
+
+    def close(self, *, leave: bool = True) -> None:
+        """See `core.ports.Source`. Callbacks may come during it; may block while the broker is away.
+
+        A commit that is still unanswered afterwards is reported as failed: nobody will ever know. Never raises; what a
+        listener raises meanwhile is logged.
+        """
+        if (client := self._client) is None:
+            return
+        # Inside the client's close() offsets cannot be read back, so partitions are given up before it.
+        with contextlib.suppress(*CLIENT_ERRORS):  # a fenced client refuses, and has nothing to give up
+            if leave or not self._is_static:
+                client.unsubscribe()
+                deadline = time.monotonic() + GIVE_UP_S
+                while self._started and time.monotonic() < deadline:
+                    client.poll(0.05)  # a record that comes out is nobody's any more
+            elif self._started:
+                self._on_revoke(client, [ClientPlace(*place) for place in self._started])
+            self._last_words()
+        self._closing = True
+        with contextlib.suppress(*CLIENT_ERRORS):
+            client.close()
+        self._client = None
+        self._started.clear()
+        self._renew_at = None
+        self._drop_unanswered()
+        try:
+            self._before()
+        except BaseException:  # noqa: BLE001 - there is no later call that could raise it
+            _log.exception("source_listener_failed_while_closing")
+
+    @property
+    def _is_static(self) -> bool:
+        """Whether the member has a name that outlives it."""
+        return "group.instance.id" in self._properties
+
+    def _last_words(self) -> None:
+        """Partitions are given up, the group is not left yet."""
+
+    # -- callbacks: they run inside poll, sweep or close, and never raise --------------------------------------------
+
+    def _on_assign(self, _: Consumer, partitions: list[ClientPlace]) -> None:
+        places = places_of(partitions)
+        self._classic, self._renew_after_s = None, REJOIN_S
+        self._tell(self._ear.on_assigned, places)
+        forgotten = [place for place in places if place not in self._started]
+        if len(forgotten) == len(places):  # also for an empty list: the group waits for an answer
+            self._tell(self._assign, [], "start nothing")
+
+    def _on_revoke(self, _: Consumer, partitions: list[ClientPlace]) -> None:
+        places = places_of(partitions)
+        if self._closing and not any(place in self._started for place in places):
+            return  # they were given up before; the binding unassigns what the client still has
+        self._tell(self._ear.on_revoked, places)
+        self._tell(self._let_go, places)
+
+    def _on_lost(self, _: Consumer, partitions: list[ClientPlace]) -> None:
+        places = places_of(partitions)
+        if self._closing and not any(place in self._started for place in places):
+            return
+        self._tell(self._ear.on_lost, places)
+        self._tell(self._let_go, places)
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
+        request = self._requests.settle(partitions or [])
+        if request is None:
+            return
+        outlived = error is not None and self._outlived(error)
+        outcome = request.all_failed(CLOSED) if outlived else request.outcome(error, partitions or [])
+        self._tell(self._ear.on_committed, outcome)
+        if self._waits and self._wake is not None:
+            self._wake(None)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if self._outlived(error):
+            return
+        self._tell(self._ear.on_error, source_error("reach the brokers", error), None)
+
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            call(*arguments)
+        except BaseException as error:  # noqa: BLE001 - at the client's edge: kept, and raised by the next poll or sweep
+            self._kept = self._kept or error
+
+    @property
+    def _open(self) -> Consumer:
+        if self._client is None:
+            raise SourceError("The consumer is not open: subscribe first.", fault=Fault.FATAL, code="CLOSED")
+        return self._client
+
+    @property
+    def _ear(self) -> Listener:
+        assert self._listener is not None
+        return self._listener

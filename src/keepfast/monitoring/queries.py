@@ -1,0 +1,55 @@
+"""Pieces of PromQL: series of the catalogue's metrics, as Prometheus has them after a scrape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keepfast.observe.families import Metric
+from keepfast.settings import ConsumerSettings
+
+
+def quoted(text: str) -> str:
+    """A text as PromQL writes it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def series(metric: Metric, *, domain: str = "", entity: str = "", part: str = "", **labels: str) -> str:
+    """A selector. `part`: `bucket`, `count` or `sum` of a histogram."""
+    name = metric.family(domain=domain, entity=entity)
+    if metric.kind == "counter":
+        name += "_total"
+    elif part:
+        name += f"_{part}"
+    unknown = set(labels) - set(metric.labels)
+    if unknown:
+        raise ValueError(f"{metric.name} has no label {', '.join(sorted(unknown))}")
+    return name + ("{" + ",".join(f"{key}={quoted(value)}" for key, value in labels.items()) + "}" if labels else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSeries:
+    """The series of one topic of one consumer."""
+
+    consumer: ConsumerSettings
+    topic: str
+
+    @property
+    def dead_letter_topic(self) -> str:
+        return self.consumer.names[self.topic].dead_letter_topic
+
+    def of(self, metric: Metric, *, part: str = "", **labels: str) -> str:
+        names = self.consumer.names[self.topic]
+        return series(
+            metric,
+            domain=names.domain,
+            entity=names.entity,
+            part=part,
+            **labels,
+            group=self.consumer.group,
+            topic=self.topic,
+        )
+
+    def rate(self, metric: Metric, *, by: str = "group, topic", over: str = "5m", part: str = "") -> str:
+        """Per second, of all processes together."""
+        return f"sum by ({by}) (rate({self.of(metric, part=part)}[{over}]))"

@@ -1,0 +1,1 @@
+"""What keepfast shows of itself: logs, metrics, lag, traces."""

@@ -1,0 +1,7 @@
+"""`KafkaConsumerRunner`: the hooks of the consumer pattern on the same engine; see docs/runner.md."""
+
+from keepfast.runner.hooks import ProcessingFailed
+from keepfast.runner.retry import RetryConfig, calculate_backoff, is_retryable_error
+from keepfast.runner.runner import KafkaConsumerRunner
+
+__all__ = ["KafkaConsumerRunner", "ProcessingFailed", "RetryConfig", "calculate_backoff", "is_retryable_error"]

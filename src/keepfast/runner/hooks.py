@@ -1,0 +1,168 @@
+"""What a user hands to the runner, called as the runner promises. Workers call it; see `Hooks`."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from keepfast.core.classification import classify
+from keepfast.core.errors import DecodeError, Halt, KeepfastError, Signal
+from keepfast.core.records import Message, read_headers
+from keepfast.core.runs import Run
+from keepfast.decode.annotation import decoder_for
+from keepfast.decode.failures import DECODE_FAILED, SCHEMA_INVALID, tombstone
+from keepfast.observe.logs import Logger, get_logger, logger_for
+from keepfast.runner.checking import LoggerAdapter
+from keepfast.runner.turn import Anytime, Turn
+
+Deserialise = Callable[[str, Any, bytes | None], Any]
+OBJECT = "a JSON object"
+
+
+class ProcessingFailed(KeepfastError):
+    """`process_message` said that it did not succeed, in words; like every error that nobody knows, it is retried."""
+
+
+class MessageRefused(DecodeError):
+    """`message_factory` failed in a way that no rule knows. Whatever it was: the bytes will not become better."""
+
+
+class Hooks:
+    """The user's functions on the way of one record: bytes → `message_factory` → `process_message` → its result.
+
+    Any worker may call it. With `one_at_a_time`, no two functions of the user ever run at the same time, but for one
+    that was given up after its time-out.
+    """
+
+    def __init__(
+        self,
+        *,
+        process_message: Callable[[Any], Any],
+        message_factory: Callable[[Any], Any] | None,
+        message_context: Callable[[Any], object] | None,
+        rate_limit_min_delay_ms: Callable[[], float] | None,
+        logger: logging.Logger | LoggerAdapter | None,
+        one_at_a_time: bool,
+    ) -> None:
+        self.process = process_message
+        self._factory = message_factory
+        self._context = message_context
+        self._rate = rate_limit_min_delay_ms
+        self._decode = decoder_for(dict[str, Any])
+        self.deserialise: Deserialise | None = None
+        plain = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
+        self.log: Logger = get_logger("keepfast.runner") if plain is None else logger_for(plain)
+        self.turn = Turn() if one_at_a_time else Anytime()
+        self._floor_s = 0.0
+
+    def retry_floor_s(self) -> float:
+        """What `rate_limit_min_delay_ms` said after the last failure: it is asked where it may block, on a worker."""
+        return self._floor_s
+
+    def call(self, message: Message, run: Run) -> None:
+        """Handle one record; returns if it succeeded. Raises what the user's functions raise, or say; NotBegun if the
+        run is told to stop before its turn has come.
+        """
+        run.waits = True
+        try:
+            with self.turn.of(run):
+                run.waits = False  # from here on its time-out counts
+                self._call(message, run)
+        finally:
+            run.waits = False
+
+    def _call(self, message: Message, run: Run) -> None:
+        known: Any = None
+        try:
+            known = self.parse(message)
+            _judge(self.process(known))
+        except Signal:
+            raise
+        except Exception as error:
+            self._failed(known, error, message, run)
+            raise
+
+    def parse(self, message: Message) -> Any:
+        """The user's message. Raises DecodeError, or what `message_factory` raises."""
+        data = self.data(message)
+        if self._factory is None:
+            return data
+        try:
+            return self._factory(data)
+        except KeepfastError:
+            raise
+        except Exception as error:
+            if classify(error).kind != "retryable":
+                raise
+            text = f"message_factory failed with {type(error).__name__}"
+            raise MessageRefused(text, code=SCHEMA_INVALID) from error
+
+    def data(self, message: Message) -> Any:
+        """What the bytes say: a JSON object, or what the consumer's own deserialiser makes of them."""
+        value = message.value()
+        if self.deserialise is None:
+            return self._decode(value)
+        if value is None:
+            raise tombstone(OBJECT)
+        try:
+            return self.deserialise(message.topic(), list(read_headers(message)), value)
+        except Exception as error:  # noqa: BLE001 - whatever the bytes provoke becomes an outcome
+            kind = type(error).__name__
+        # Raised outside the except block: such an error may quote the payload and must not travel as __context__.
+        raise DecodeError(f"the consumer's value_deserializer failed ({kind})", code=DECODE_FAILED)
+
+    def as_far_as_known(self, message: Message) -> Any:
+        """The user's message; else what the bytes say; else the bytes."""
+        for read in (self.parse, self.data):
+            with suppress(Exception):  # it has failed before, or the record would not be here
+                return read(message)
+        return message.value()
+
+    def about(self, known: Any) -> dict[str, object]:
+        """What `message_context` says of a message, for a line of the log."""
+        if self._context is None or known is None or isinstance(known, bytes):
+            return {}
+        try:
+            return {"context": self._context(known)}
+        except Exception as error:  # noqa: BLE001 - it is only there to make the log better
+            return {"context": f"(message_context failed: {type(error).__name__})"}
+
+    def _failed(self, known: Any, error: Exception, message: Message, run: Run) -> None:
+        if self._rate is not None:
+            try:
+                self._floor_s = max(0.0, float(self._rate()) / 1000)
+            except Exception as trouble:  # noqa: BLE001 - the last floor stands
+                self.log.error("rate_limit_min_delay_ms_failed", exc=trouble)  # noqa: TRY400 - our logger shows where
+        self.log.warning(
+            "processing_failed",
+            **self.about(known),
+            attempt=run.attempt,
+            error_type=type(error).__name__,
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+        )
+
+
+def _judge(result: Any) -> None:
+    """Raises what a result says, if it does not say success."""
+    if result is None or result is True:
+        return
+    if result is False:
+        raise ProcessingFailed("process_message returned False")
+    if isinstance(result, Mapping) and isinstance(result.get("success"), bool):
+        if result["success"]:
+            return
+        error = result.get("error")
+        if isinstance(error, BaseException):
+            raise error
+        raise ProcessingFailed("success is False, and no error is told" if error is None else str(error))
+    if inspect.iscoroutine(result):
+        result.close()
+    raise Halt(
+        f"process_message returned something of type {type(result).__name__}, which says neither success nor failure;"
+        ' return None, True or {"success": …, "error": …}, or raise'
+    )

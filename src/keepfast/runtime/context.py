@@ -1,0 +1,197 @@
+"""What a handler may ask for beside the value: where the record comes from, which attempt it is, and a way to send."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from keepfast.core.errors import Abandoned, SinkError
+from keepfast.core.ports import Outgoing, Receipt, Sink
+from keepfast.core.records import Headers, Message, read_headers
+from keepfast.core.runs import Run
+
+_first_send = threading.Lock()
+"""Held while the first send of an attempt creates its `Sends`: a handler may send from several threads of its own."""
+
+
+class Sends:
+    """What one attempt has sent, and whether all of it was acknowledged. Any thread may send and answer.
+
+    Implements `core.ports.Sends`.
+    """
+
+    __slots__ = ("_closed", "_failure", "_lock", "_notify", "_pending")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._failure: SinkError | None = None
+        self._notify: Callable[[], object] | None = None
+        self._closed = False
+
+    @classmethod
+    def of(cls, run: Run) -> Sends:
+        """Those of the attempt in hand."""
+        with _first_send:
+            sends = run.sends
+            if not isinstance(sends, Sends):
+                sends = run.sends = cls()
+            return sends
+
+    def begin(self) -> bool:
+        """One more is about to be sent. False: it is too late for that."""
+        with self._lock:
+            if not self._closed:
+                self._pending += 1
+            return not self._closed
+
+    def delivered(self, outcome: Receipt | SinkError) -> None:
+        with self._lock:
+            self._pending -= 1
+            if isinstance(outcome, SinkError) and self._failure is None:
+                self._failure = outcome
+            notify = self._notify if self._pending == 0 else None
+        if notify is not None:
+            notify()
+
+    def wait(self) -> SinkError | None:
+        """Block until everything is answered, or closed. Returns the first failure."""
+        answered = threading.Event()
+        if self._when_answered(answered.set):
+            answered.wait()
+        return self._failure
+
+    async def wait_async(self) -> SinkError | None:
+        """Wait until everything is answered, or closed. Returns the first failure."""
+        loop = asyncio.get_running_loop()
+        answered = asyncio.Event()
+        if self._when_answered(lambda: loop.call_soon_threadsafe(answered.set)):
+            await answered.wait()
+        return self._failure
+
+    def close(self, answered: Callable[[SinkError | None], None]) -> None:
+        """See the port. Who waits for them does not any more."""
+        with self._lock:
+            self._closed = True
+            waiter, self._notify = self._notify, lambda: answered(self._failure)
+            pending = self._pending
+        if waiter is not None:
+            waiter()
+        if pending == 0:
+            answered(self._failure)
+
+    def _when_answered(self, notify: Callable[[], object]) -> bool:
+        with self._lock:
+            if self._pending == 0 or self._closed:
+                return False
+            self._notify = notify
+            return True
+
+
+class Context:
+    """One attempt at one record. Valid while the handler runs, and no longer than its `timeout_s`: after that, `send`
+    raises Abandoned.
+
+    A record that came back from a retry topic looks as it did in its own topic: `topic`, `partition`, `offset`,
+    `timestamp_ms` and `headers` are the original's, and `attempt` counts on.
+    """
+
+    __slots__ = ("_message", "_run", "_sink", "attempt", "group", "logger")
+
+    def __init__(self, message: Message, run: Run, *, group: str, logger: logging.Logger, sink: Sink) -> None:
+        self._message = message
+        self._run = run
+        self._sink = sink
+        self.attempt = run.attempt
+        self.group = group
+        self.logger = logger
+
+    @property
+    def topic(self) -> str:
+        return self._message.topic()
+
+    @property
+    def partition(self) -> int:
+        return self._message.partition()
+
+    @property
+    def offset(self) -> int:
+        return self._message.offset()
+
+    @property
+    def key(self) -> bytes | None:
+        return self._message.key()
+
+    @property
+    def raw(self) -> bytes | None:
+        """The value as it came, before decoding."""
+        return self._message.value()
+
+    @property
+    def headers(self) -> Headers:
+        """All headers in order; a name may occur more than once."""
+        return read_headers(self._message)
+
+    @property
+    def timestamp_ms(self) -> int | None:
+        kind, timestamp_ms = self._message.timestamp()
+        return timestamp_ms if kind else None
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the record has timed out. Then nothing that the handler still does for it counts, so it may stop."""
+        return self._run.abandoned
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of that name."""
+        return next((value for found, value in reversed(self.headers) if found == name), None)
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: bytes | str | None = None,
+        headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
+        """Produce a record. Returns at once; the record being handled counts as finished only when this one is
+        acknowledged by all in-sync replicas, whatever the handler returns or raises. If it is not, the attempt has
+        failed with the error of the send, whatever the handler raised (except for Halt), and the handler runs again.
+
+        `value` may be bytes, str, None, or anything that JSON can say (pydantic models, dataclasses and structs too).
+        Raises Abandoned, and sends nothing, if the record has timed out.
+        """
+        outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), _pairs(headers))
+        sends = Sends.of(self._run)
+        # The loop sets `abandoned` and then closes what it finds. So this is asked when it can find them.
+        if self._run.abandoned or not sends.begin():
+            raise Abandoned(
+                f"{self.topic}[{self.partition}] offset {self.offset} has timed out and is given up, so nothing more is"
+                " sent for it; end the handler, or raise its timeout_s."
+            )
+        self._sink.send(outgoing, sends.delivered)
+
+
+def to_bytes(value: Any) -> bytes | None:
+    """A value as it goes into Kafka: bytes and None as they are, text as UTF-8, everything else as JSON."""
+    match value:
+        case None | bytes():
+            return value
+        case bytearray() | memoryview():
+            return bytes(value)
+        case str():
+            return value.encode()
+        case _ if hasattr(value, "model_dump_json"):
+            return str(value.model_dump_json()).encode()
+        case _:
+            return msgspec.json.encode(value)
+
+
+def _pairs(headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]]) -> Headers:
+    if isinstance(headers, Mapping):
+        return tuple((name, to_bytes(value)) for name, value in headers.items())
+    return tuple(headers)

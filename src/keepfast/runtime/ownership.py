@@ -1,0 +1,66 @@
+"""Which partitions are ours right now. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from keepfast.core.completion import CompletionMap
+from keepfast.core.epochs import Epochs
+from keepfast.core.partitions import Partition
+from keepfast.core.records import TopicPartition
+
+
+class Ownership:
+    """Our own list of partitions: the client's can be empty inside its callbacks."""
+
+    def __init__(self) -> None:
+        self._epochs = Epochs()
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._lasting: dict[TopicPartition, set[str]] = {}  # holds that outlive an epoch
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._partitions.values()))
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def get(self, place: TopicPartition) -> Partition | None:
+        return self._partitions.get(place)
+
+    def begin(self, place: TopicPartition, *, start: int, resumed: CompletionMap | None = None) -> Partition:
+        """A new epoch of this partition; an earlier one must have been ended."""
+        partition = Partition(place, epoch=self._epochs.begin(place), start=start, resumed=resumed)
+        partition.holds |= self._lasting.get(place, set())
+        self._partitions[place] = partition
+        return partition
+
+    def end(self, partition: Partition) -> None:
+        """The epoch is over; results that still carry it are stale."""
+        partition.close()
+        self._epochs.end(partition.place)
+        if self._partitions.get(partition.place) is partition:
+            del self._partitions[partition.place]
+
+    def is_current(self, partition: Partition) -> bool:
+        return partition.live and self._epochs.is_current(partition.place, partition.epoch)
+
+    def hold(self, place: TopicPartition, name: str) -> None:
+        """Add this hold to the partition, in this epoch and in every later one, until it is released."""
+        self._lasting.setdefault(place, set()).add(name)
+        partition = self._partitions.get(place)
+        if partition is not None:
+            partition.holds.add(name)
+
+    def release(self, place: TopicPartition, name: str) -> None:
+        """Remove a hold that `hold` added; without effect if there is none."""
+        names = self._lasting.get(place, set())
+        names.discard(name)
+        if not names:
+            self._lasting.pop(place, None)
+        partition = self._partitions.get(place)
+        if partition is not None:
+            partition.holds.discard(name)
+
+    def held(self, name: str) -> list[TopicPartition]:
+        """The partitions that `hold` holds by this name, whether they are ours now or not."""
+        return [place for place, names in self._lasting.items() if name in names]

@@ -1,0 +1,97 @@
+"""The files of a new project: read from the templates, filled with names, and written all or none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from keepfast import __version__
+from keepfast.core.errors import ConfigError
+from keepfast.scaffold.naming import FUNCTION, Names
+
+KAFKA_VERSION: Final = "4.3.1"
+SUFFIX: Final = ".tmpl"
+"""So that nobody takes a template for code of ours."""
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+_PATH = re.compile(r"__(package|project)__")
+"""The same in the names of files and folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project that is not written yet: path in it → text."""
+
+    names: Names
+    files: Mapping[PurePosixPath, str]
+
+    def write(self, folder: Path) -> None:
+        """All files, or none. Raises ConfigError if there is something already, or if it cannot be written."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(
+                f"{folder} exists and is not an empty folder; nothing was written. Choose another name, or --into a"
+                " folder that does not exist."
+            )
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be made: {error.strerror}. Choose a place with --into.") from error
+        try:
+            for path, text in self.files.items():
+                target = draft / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8")
+            draft.chmod(0o777 & ~_umask())  # a temporary folder is for its owner alone
+            draft.rename(folder)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be written: {error.strerror}; nothing was left there.") from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def planned(names: Names) -> Project:
+    """Every file of the project, in order."""
+    values = {
+        "project": names.project,
+        "package": names.package,
+        "app": names.project,
+        "dns": names.project.replace("_", "-"),
+        "topic": names.topic,
+        "group": names.group,
+        "dead_letter_topic": names.dead_letter_topic,
+        "function": FUNCTION,
+        "keepfast": __version__,
+        "kafka": KAFKA_VERSION,
+    }
+    found = {
+        PurePosixPath(_PATH.sub(lambda part: values[part[1]], str(path))): _filled(text, values)
+        for path, text in _templates(files("keepfast.scaffold") / "template", PurePosixPath())
+    }
+    return Project(names, dict(sorted(found.items())))
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
+
+
+def _templates(folder: Traversable, at: PurePosixPath) -> Iterator[tuple[PurePosixPath, str]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _templates(entry, at / entry.name)
+        elif entry.name.endswith(SUFFIX):
+            yield at / entry.name.removesuffix(SUFFIX), entry.read_text(encoding="utf-8")
+
+
+def _umask() -> int:
+    """It can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

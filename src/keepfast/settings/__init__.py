@@ -1,0 +1,43 @@
+"""Settings: environment, `.env`, `keepfast.toml`, code, defaults → frozen values, read once and checked whole.
+
+Nothing is read when this is imported; `load` is the only door.
+"""
+
+from keepfast.settings.loading import AppSpec, load
+from keepfast.settings.model import (
+    AppSettings,
+    ConsumerSettings,
+    ControlSettings,
+    HealthSettings,
+    KafkaSettings,
+    LogSettings,
+    MaskingSettings,
+    MetricsSettings,
+    Settings,
+    ShutdownSettings,
+    SpoolSettings,
+    StateSettings,
+    TopicNames,
+    TracingSettings,
+)
+from keepfast.settings.secret import Secret
+
+__all__ = [
+    "AppSettings",
+    "AppSpec",
+    "ConsumerSettings",
+    "ControlSettings",
+    "HealthSettings",
+    "KafkaSettings",
+    "LogSettings",
+    "MaskingSettings",
+    "MetricsSettings",
+    "Secret",
+    "Settings",
+    "ShutdownSettings",
+    "SpoolSettings",
+    "StateSettings",
+    "TopicNames",
+    "TracingSettings",
+    "load",
+]

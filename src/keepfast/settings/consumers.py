@@ -1,0 +1,299 @@
+"""Makes the settings of one consumer out of what was told, and checks what belongs together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeVar
+
+from keepfast.core import names
+from keepfast.core.alerts import TOPIC_KINDS, AlertPolicy
+from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.errors import ConfigError
+from keepfast.core.pace import RatePolicy
+from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
+from keepfast.core.retry_topics import RetryTopics
+from keepfast.core.storm import StormPolicy
+from keepfast.core.timeouts import TimeoutPolicy
+from keepfast.settings import catalogue, guards
+from keepfast.settings.alerts import ALERTS
+from keepfast.settings.by_error import without_effect
+from keepfast.settings.gathered import Given
+from keepfast.settings.model import AppSettings, ConsumerSettings, TopicNames
+from keepfast.settings.resolver import DEFAULT, Resolver
+from keepfast.settings.shape import Section, variable
+
+# The standard's example adds 10 s of processing and 200 s of buffer to the longest wait.
+POLL_MARGIN_MS: Final = 210_000
+
+BROKERS_OWN: Final = ("session_timeout_ms", "heartbeat_interval_ms", "assignor")
+"""Under KIP-848 the broker decides these, and the client refuses them."""
+
+P = TypeVar("P")
+Told = Mapping[str, Given]
+
+
+class ConsumerBuilder:
+    """Builds one consumer. `problems` and `warnings` leave its name out, so that the same of several can be joined.
+
+    `batches`: its handler takes lists.
+    """
+
+    def __init__(self, name: str, app: AppSettings, resolver: Resolver, *, batches: bool = False) -> None:
+        self._batches = batches
+        self._name = name
+        self._app = app
+        self._resolver = resolver
+        self._told = resolver.section(catalogue.CONSUMER, name)
+        self.problems: list[str] = []
+        self.warnings: list[str] = []
+
+    def build(self) -> ConsumerSettings | None:
+        """None if anything is wrong."""
+        letter = self._policy(DeadLetterPolicy, self._resolver.section(catalogue.DEAD_LETTER, self._name))
+        retry = self._policy(RetryPolicy, self._resolver.retry(self._name))
+        retries = self._resolver.retries(self._name)
+        self.warnings.extend(without_effect(self._told, retries))
+        timings = self._timings()
+        timeout = self._timeout()
+        commit = self._commit()
+        batch = self._batch()
+        buffer = self._policy(BufferPolicy, self._resolver.section(catalogue.BUFFER, self._name))
+        breaker = self._switched(BreakerPolicy, guards.BREAKER)
+        storm_guard = self._switched(StormPolicy, guards.STORM_GUARD)
+        rate = self._policy(RatePolicy, self._resolver.section(guards.RATE, self._name))
+        alerts = self._alerts()
+        group = self._group()
+        topics = self._topics()
+        topic_names = {topic: self._names(topic, group, letter) for topic in topics}
+        retry_topics = self._retry_topics(topics, group, retry)
+        if retry and timings:
+            self._warn_of_retry_sum(retry, timings)
+        if self.problems or not (letter and retry and timings and timeout and commit and batch and buffer and rate):
+            return None
+        if retry_topics is None or alerts is None:
+            return None
+        return ConsumerSettings(
+            **self._plain(),
+            name=self._name,
+            topics=topics,
+            names=MappingProxyType(topic_names),
+            group=group,
+            assignor=None if self._new_protocol else self._value("assignor"),
+            group_protocol=self._protocol,
+            timings=timings,
+            timeout=timeout,
+            commit=commit,
+            retry=retry,
+            retries=retries,
+            retry_topics=retry_topics,
+            batch=batch if self._batches else None,
+            buffer=buffer,
+            dead_letter=letter,
+            breaker=breaker,
+            storm_guard=storm_guard,
+            rate=rate if rate.limits else None,
+            alerts=alerts,
+        )
+
+    def _plain(self) -> dict[str, Any]:
+        """The settings that are fields of the same name."""
+        worked_out = {"topics", "group", "assignor", "group_protocol", "retries"}
+        known = {field.name for field in fields(ConsumerSettings)} - worked_out
+        return {name: given.value for name, given in self._told.items() if name in known}
+
+    def _value(self, name: str) -> Any:
+        return self._told[name].value
+
+    @property
+    def _protocol(self) -> Literal["auto", "classic", "consumer"]:
+        """What `auto` comes to where the settings decide it: KIP-848 takes none of BROKERS_OWN, and its static members
+        wait for their old session after a kill.
+        """
+        told: Literal["auto", "classic", "consumer"] = self._value("group_protocol")
+        if told != "auto":
+            return told
+        chosen = any(self._told[name].origin != DEFAULT for name in BROKERS_OWN)
+        return "classic" if chosen or self._value("group_instance_id") else "auto"
+
+    @property
+    def _new_protocol(self) -> bool:
+        return self._protocol == "consumer"
+
+    def _policy(self, make: Callable[..., P], told: Told) -> P | None:
+        try:
+            return make(**{name: given.value for name, given in told.items()})
+        except ConfigError as error:
+            spoken = [f"{name} from {given.origin}" for name, given in told.items() if given.origin != DEFAULT]
+            source = f" ({'; '.join(spoken)})" if spoken else ""
+            self.problems.extend(f"{problem}{source}" for problem in error.problems)
+            return None
+
+    def _switched(self, make: Callable[..., P], section: Section) -> P | None:
+        """What a section says that has to be switched on; None if it is not, or wrong."""
+        told = self._resolver.section(section, self._name)
+        enabled = told.pop("enabled")
+        policy = self._policy(make, told)
+        if enabled.value:
+            return policy
+        idle = [f"{name} ({given.origin})" for name, given in told.items() if given.origin != DEFAULT]
+        if idle and enabled.origin == DEFAULT:
+            self.warnings.append(
+                f"{section.name} is not switched on, so {', '.join(idle)} has no effect; set {section.name}.enabled."
+            )
+        return None
+
+    def _alerts(self) -> AlertPolicy | None:
+        told = self._resolver.section(ALERTS, self._name)
+        profile = self._resolver.profile(self._name)
+        if told["kind"].value is None and profile in TOPIC_KINDS:
+            told["kind"] = Given(profile, f"the retry profile {profile}")
+        return self._policy(AlertPolicy, told)
+
+    def _commit(self) -> CommitPolicy | None:
+        told = self._resolver.section(catalogue.COMMIT, self._name)
+        if told["mode"].value == "interval" and not (self._value("idempotent") or self._value("inbox")):
+            self.problems.append(
+                f"commit.mode is interval ({told['mode'].origin}), so a crash repeats records that were finished. Say"
+                " idempotent=True in code if the handler can bear that, give it an inbox, or use commit.mode each."
+            )
+        return self._policy(CommitPolicy, told)
+
+    def _retry_topics(self, topics: tuple[str, ...], group: str, retry: RetryPolicy | None) -> RetryTopics | None:
+        told = self._resolver.section(catalogue.RETRY_TOPICS, self._name)
+        found = self._policy(RetryTopics, told)
+        if not found:
+            return found
+        origin, order = told["delays"].origin, self._value("order")
+        if order != "none" and not found.allow_reorder:
+            self.problems.append(
+                f"retry_topics ({origin}) let other records overtake one that failed, and order is {order}. Say"
+                " retry_topics.allow_reorder=true if the handler can bear that, or order none, or remove the delays."
+            )
+        if retry is not None and retry.max_retries is None and retry.max_elapsed_s is None:
+            self.problems.append(
+                f"retry_topics ({origin}) would never be used: retry.max_retries is forever. Give it a number (0: no"
+                " retries in place), or set retry.max_elapsed_s."
+            )
+        for topic in topics if group else ():
+            problem = found.name_problem(topic, group)
+            if problem:
+                self.problems.append(f"retry_topics.delays {problem} (from {origin}; the group is part of the name).")
+            own = [name for name in found.topics(topic, group) if name in topics]
+            if own:
+                self.problems.append(f"consumer.topics has {own[0]}, which is read anyway: it is a retry topic.")
+        return found
+
+    def _timeout(self) -> TimeoutPolicy | None:
+        told = {name: self._told[name] for name in ("timeout_s", "on_timeout", "max_abandoned", "stuck_after_s")}
+        if told["timeout_s"].value is None and told["on_timeout"].origin != DEFAULT:
+            self.warnings.append(f"on_timeout ({told['on_timeout'].origin}) has no effect without a timeout_s.")
+        if told["timeout_s"].value is None is told["stuck_after_s"].value and told["max_abandoned"].origin != DEFAULT:
+            origin = told["max_abandoned"].origin
+            self.warnings.append(f"max_abandoned ({origin}) has no effect without a timeout_s or stuck_after_s.")
+        return self._policy(TimeoutPolicy, told)
+
+    def _batch(self) -> BatchPolicy | None:
+        told = self._resolver.section(catalogue.BATCH, self._name)
+        if self._batches and not (self._value("idempotent") or self._value("inbox")):
+            self.problems.append(
+                "the handler takes a batch, and a failure or a crash repeats records of it that were finished. Say"
+                " idempotent=True in code if the handler can bear that, give it an inbox, or take one record."
+            )
+        if not self._batches:
+            own = [f"batch.{name}" for name, given in told.items() if given.origin.startswith("code, consumer")]
+            own += ["atomic"] if self._value("atomic") else []
+            if own:
+                self.problems.append(
+                    f"{', '.join(own)} is about batches, and the handler takes one record. Annotate its value with"
+                    " list[…], or leave that out."
+                )
+        return self._policy(BatchPolicy, told)
+
+    def _timings(self) -> TimingPolicy | None:
+        names_here = ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "revoke_timeout_s")
+        told = {name: self._told[name] for name in names_here}
+        unsafe = self._told["unsafe_timings"]
+        if unsafe.value:
+            self.warnings.append(
+                f"the floors of the timings are switched off ({unsafe.origin}); do this in tests only."
+            )
+            told = _fit_defaults(told)
+        if self._new_protocol:
+            for name in BROKERS_OWN:
+                if self._told[name].origin != DEFAULT:
+                    self.warnings.append(
+                        f"{name} ({self._told[name].origin}) has no effect: with group_protocol=consumer the"
+                        " broker decides."
+                    )
+            nothing = Given(None, DEFAULT)
+            told |= {"session_timeout_ms": nothing, "heartbeat_interval_ms": nothing}
+        return self._policy(TimingPolicy, {**told, "unsafe": unsafe})
+
+    def _group(self) -> str:
+        given = self._told["group"]
+        pattern = given.value or names.default_group(self._app.name, self._name)
+        return self._expand("consumer.group", str(pattern), given.origin, {"env": self._app.env})
+
+    def _topics(self) -> tuple[str, ...]:
+        given = self._told["topics"]
+        if not isinstance(given.value, tuple):
+            if self._resolver.refused("consumer.topics"):
+                return ()  # said already
+            own = variable("consumers", self._name, "topics")
+            self.problems.append(f"there is no topic to consume. Name one in code, or set {own}.")
+            return ()
+        found = []
+        for pattern in given.value:
+            topic = self._expand("consumer.topics", pattern, given.origin, {"env": self._app.env})
+            problem = topic and names.topic_problem(topic)
+            if problem:
+                self.problems.append(f"consumer.topics {problem} (from {given.origin}).")
+            elif topic:
+                found.append(topic)
+        return tuple(dict.fromkeys(found))
+
+    def _names(self, topic: str, group: str, letter: DeadLetterPolicy | None) -> TopicNames:
+        parts = names.topic_parts(topic, app=self._app.name)
+        domain, entity = self._value("domain") or parts.domain, self._value("entity") or parts.entity
+        values = {"domain": domain, "entity": entity, "topic": topic, "env": self._app.env, "group": group}
+        origin = self._resolver.origins.get(f"consumers.{self._name}.dead_letter.topic", DEFAULT)
+        target = self._expand("dead_letter.topic", letter.topic, origin, values) if letter else ""
+        if target:
+            problem = names.topic_problem(target)
+            if target == topic:
+                problem = f"is {topic!r} itself, so letters would be consumed again for ever; choose another"
+            if problem:
+                self.problems.append(f"dead_letter.topic {problem} (from {origin}).")
+        return TopicNames(topic=topic, domain=domain, entity=entity, dead_letter_topic=target)
+
+    def _expand(self, key: str, pattern: str, origin: str, values: Mapping[str, str]) -> str:
+        """The filled pattern; empty, with a problem noted, if it cannot be filled."""
+        try:
+            return names.expand(pattern, values)
+        except ValueError as error:
+            self.problems.append(f"{key} {error} (from {origin}).")
+            return ""
+
+    def _warn_of_retry_sum(self, retry: RetryPolicy, timings: TimingPolicy) -> None:
+        wait_ms = retry.longest_wait_ms
+        if wait_ms is None or timings.unsafe or timings.max_poll_interval_ms >= wait_ms + POLL_MARGIN_MS:
+            return
+        self.warnings.append(
+            f"max_poll_interval_ms ({timings.max_poll_interval_ms}) is below the standard's"
+            f" {wait_ms + POLL_MARGIN_MS:.0f} (all retry delays, 10 s of processing, 200 s of buffer). keepfast polls"
+            " while records wait, so this evicts nobody; raise it if other tools check the rule."
+        )
+
+
+def _fit_defaults(told: Told) -> dict[str, Given]:
+    """With short sessions, as in tests, defaults that nobody chose give way."""
+    found = dict(told)
+    session, poll = found["session_timeout_ms"].value, found["max_poll_interval_ms"].value
+    heartbeat, revoke = found["heartbeat_interval_ms"], found["revoke_timeout_s"]
+    if heartbeat.origin == DEFAULT and isinstance(session, int):
+        found["heartbeat_interval_ms"] = Given(max(1, min(10_000, session // 3)), DEFAULT)
+    if revoke.origin == DEFAULT and isinstance(poll, int):
+        found["revoke_timeout_s"] = Given(min(10.0, poll / 4000), DEFAULT)
+    return found

@@ -1,0 +1,198 @@
+"""Loads the settings of an app: reads every source once, checks everything, and says all that is wrong in one error."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from keepfast.core import names
+from keepfast.core.errors import ConfigError
+from keepfast.settings import catalogue, dotenv
+from keepfast.settings.consumers import ConsumerBuilder
+from keepfast.settings.gathered import Gathered, Given, Source
+from keepfast.settings.model import (
+    AppSettings,
+    ConsumerSettings,
+    ControlSettings,
+    HealthSettings,
+    KafkaSettings,
+    LogSettings,
+    MaskingSettings,
+    MetricsSettings,
+    Settings,
+    ShutdownSettings,
+    SpoolSettings,
+    StateSettings,
+    TracingSettings,
+)
+from keepfast.settings.resolver import Resolver
+from keepfast.settings.security import security_problems, security_warnings
+from keepfast.settings.trees import TreeReader
+from keepfast.settings.variables import read_variables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSpec:
+    """What the code says. `settings` and each consumer are trees as in keepfast.toml; None means left out.
+
+    `settings={"kafka": {"brokers": "…"}}`, `consumers={"charge": {"topics": "orders.v1", "retry": "financial"}}`.
+    `batches` names the consumers whose handlers take lists.
+    `handed_over` is such a tree, too, with `consumers` in it, and goes before every other source.
+    """
+
+    name: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    consumers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    batches: Collection[str] = ()
+    handed_over: Mapping[str, object] = field(default_factory=dict)
+
+
+def load(spec: AppSpec, *, environ: Mapping[str, str], cwd: Path) -> Settings:
+    """The settings of the app: environment, then `.env` and `keepfast.toml` in cwd, then code, then defaults.
+
+    Raises ConfigError with every problem: where the value came from, what is wrong, what to do.
+    """
+    gathered = Gathered()
+    consumers = tuple(spec.consumers)
+    read_variables(
+        gathered, Source.ENVIRONMENT, environ, consumers=consumers, origin=lambda name: f"environment variable {name}"
+    )
+    _read_dotenv(gathered, cwd / ".env", consumers)
+    _read_toml(gathered, cwd / "keepfast.toml", consumers)
+    TreeReader(gathered, Source.CODE, consumers).read({**spec.settings, "consumers": spec.consumers})
+    TreeReader(gathered, Source.HANDED_OVER, consumers).read(spec.handed_over)
+    return _resolve(spec, gathered, cwd)
+
+
+def _resolve(spec: AppSpec, gathered: Gathered, cwd: Path) -> Settings:
+    consumers = tuple(spec.consumers)
+    problem = names.segment_problem(str(spec.name))
+    if problem:
+        gathered.problems.append(f"code: the name of the app {problem}.")
+    resolver = Resolver(gathered, consumers)
+    sections = {section.name: resolver.section(section) for section in catalogue.SECTIONS if not section.per_consumer}
+    app = AppSettings(
+        name=str(spec.name), env=str(sections["app"]["env"].value), version=str(sections["app"]["version"].value or "")
+    )
+    kafka = sections["kafka"]
+    gathered.problems.extend(resolver.misplaced())
+    gathered.problems.extend(security_problems(kafka, cwd, refused=resolver.refused))
+    gathered.warnings.extend(security_warnings(kafka))
+    built = _build_consumers(spec, app, resolver, gathered)
+    properties = resolver.properties()
+    if gathered.problems:
+        raise ConfigError(*gathered.problems)
+    values = _values(kafka) | {"client_id": kafka["client_id"].value or app.name}
+    return Settings(
+        app=app,
+        kafka=KafkaSettings(**values | {"librdkafka": MappingProxyType(properties)}),
+        spool=SpoolSettings(**_values(sections["spool"])),
+        state=StateSettings(**_values(sections["state"])),
+        shutdown=ShutdownSettings(**_values(sections["shutdown"])),
+        health=HealthSettings(**_values(sections["health"])),
+        metrics=MetricsSettings(**_values(sections["metrics"])),
+        tracing=TracingSettings(**_values(sections["tracing"])),
+        control=ControlSettings(**_values(sections["control"])),
+        log=LogSettings(**_values(sections["log"])),
+        masking=MaskingSettings(**_values(sections["masking"])),
+        consumers=MappingProxyType(built),
+        warnings=tuple(gathered.warnings),
+        origins=MappingProxyType(resolver.origins),
+    )
+
+
+def _values(section: Mapping[str, Given]) -> dict[str, Any]:
+    return {name: given.value for name, given in section.items()}
+
+
+def _build_consumers(
+    spec: AppSpec, app: AppSettings, resolver: Resolver, gathered: Gathered
+) -> dict[str, ConsumerSettings]:
+    built: dict[str, ConsumerSettings] = {}
+    problems: dict[str, list[str]] = {}
+    warnings: dict[str, list[str]] = {}
+    for name in spec.consumers:
+        builder = ConsumerBuilder(name, app, resolver, batches=name in spec.batches)
+        settings = builder.build()
+        for said, where in ((builder.problems, problems), (builder.warnings, warnings)):
+            for one in said:
+                where.setdefault(one, []).append(name)
+        if settings is not None:
+            built[name] = settings
+    gathered.problems.extend(_of_consumers(problems))
+    gathered.warnings.extend(_of_consumers(warnings))
+    gathered.problems.extend(_shared_groups(built))
+    gathered.problems.extend(_shared_retry_topics(built))
+    return built
+
+
+def _of_consumers(said: Mapping[str, list[str]]) -> list[str]:
+    """What holds for several consumers, for example by one wrong variable, is said once."""
+    return [f"consumer{'s' if len(who) > 1 else ''} {', '.join(who)}: {what}" for what, who in said.items()]
+
+
+def _shared_groups(built: Mapping[str, ConsumerSettings]) -> list[str]:
+    members: dict[str, list[str]] = {}
+    for name, settings in built.items():
+        members.setdefault(settings.group, []).append(name)
+    return [
+        f"consumers {', '.join(who)}: all use the group {group!r}, so each would stop the others at every rebalance."
+        " Give each a group of its own."
+        for group, who in members.items()
+        if len(who) > 1
+    ]
+
+
+def _shared_retry_topics(built: Mapping[str, ConsumerSettings]) -> list[str]:
+    """Topic `a` with group `b.c` and topic `a.b` with group `c` have the same names."""
+    users: dict[str, list[str]] = {}
+    for name, settings in built.items():
+        for topic in settings.topics:
+            for retry_topic in settings.retry_topics.topics(topic, settings.group):
+                users.setdefault(retry_topic, []).append(name)
+    return [
+        f"consumers {', '.join(who)}: all use the retry topic {topic!r}, so each would get the others' retries."
+        " Give one of them another group."
+        for topic, who in users.items()
+        if len(who) > 1
+    ]
+
+
+def _read_dotenv(gathered: Gathered, path: Path, consumers: tuple[str, ...]) -> None:
+    text = _text_of(gathered, path)
+    if text is None:
+        return
+    lines, problems = dotenv.parse(text)
+    gathered.problems.extend(f".env {problem}." for problem in problems)
+    origin: Callable[[str], str] = lambda name: f"{name} in .env line {lines[name].number}"  # noqa: E731
+    variables = {name: line.value for name, line in lines.items()}
+    read_variables(gathered, Source.DOTENV, variables, consumers=consumers, origin=origin)
+
+
+def _read_toml(gathered: Gathered, path: Path, consumers: tuple[str, ...]) -> None:
+    text = _text_of(gathered, path)
+    if text is None:
+        return
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        gathered.problems.append(f"keepfast.toml: is not TOML: {error}. Put that place right.")
+        return
+    TreeReader(gathered, Source.FILE, consumers).read(tree)
+
+
+def _text_of(gathered: Gathered, path: Path) -> str | None:
+    """The file's text; None if there is no such file, or, with a problem noted, if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        gathered.problems.append(f"{path.name}: is not UTF-8 text. Save it as UTF-8.")
+    except OSError as error:
+        gathered.problems.append(f"{path.name}: cannot be read ({error.strerror}). Make it readable, or remove it.")
+    return None

@@ -1,0 +1,186 @@
+"""Keeps a number of child processes running until it is told to stop, or until one of them ends for good."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from keepfast.observe.logs import get_logger
+from keepfast.supervisor.policy import RestartPolicy, ShutdownPolicy, exit_code, is_final
+from keepfast.supervisor.process import ChildProcess, Command, ending
+from keepfast.supervisor.signals import Signals
+from keepfast.supervisor.tether import Report
+
+log = get_logger("keepfast.supervisor")
+
+_TICK_S = 1.0
+"""Looks at everything at least so often; signals and reports wake it up at once."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A place for one child, and what happened there."""
+
+    index: int
+    child: ChildProcess | None = None
+    due_at: float | None = None
+    """When the next child starts here; None: not planned."""
+    deaths: int = 0
+    """In a row, without a healthy life between them."""
+    started: bool = False
+
+
+@dataclass(slots=True)
+class _Stopping:
+    """How the end came about."""
+
+    kill_at: float
+    cause: int | None
+    """The final exit code of a child; None if a signal asked."""
+    codes: list[int] = field(default_factory=list)
+    killed: bool = False
+
+
+class Supervisor:
+    """Runs `processes` children of `command`. Owner: the main thread.
+
+    The first child starts alone, and the others when it has reported that its settings are right: what is wrong for all
+    is said once. The first SIGTERM or SIGINT is passed on and everything drains; a second one is passed on too and ends
+    everything now. Nothing outlives `run`.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        *,
+        processes: int,
+        restart: RestartPolicy | None = None,
+        shutdown: ShutdownPolicy | None = None,
+        on_report: Callable[[Report], None] = lambda _: None,
+    ) -> None:
+        self._command = command
+        self._slots = [_Slot(index) for index in range(processes)]
+        self._restart = restart or RestartPolicy()
+        self._shutdown = shutdown or ShutdownPolicy()
+        self._on_report = on_report
+        self._asked_by: list[int] = []
+        self._stopping: _Stopping | None = None
+
+    def run(self) -> int:
+        """Blocks until every child has ended; returns the exit code."""
+        with Signals() as signals:
+            try:
+                self._slots[0].due_at = time.monotonic()
+                while (code := self._step(time.monotonic())) is None:
+                    lines = [child.tether for child in self._living() if child.listening]
+                    for number in signals.wait(self._until_next(time.monotonic()), lines):
+                        self._signalled(number, time.monotonic())
+                return code
+            finally:
+                for child in self._living():
+                    child.kill_and_wait()
+
+    def _step(self, now: float) -> int | None:
+        """Look at every place; the exit code once all is over."""
+        for slot in self._slots:
+            self._look(slot, now)
+        if self._stopping is not None:
+            return self._wind_up(self._stopping, now)
+        for slot in self._slots:
+            if slot.due_at is not None and now >= slot.due_at:
+                self._start(slot, now)
+        return None
+
+    def _look(self, slot: _Slot, now: float) -> None:
+        child = slot.child
+        if child is None:
+            return
+        report = child.listen()
+        if report is not None:
+            self._on_report(report)
+            for other in self._slots:
+                if not other.started and self._stopping is None:
+                    other.due_at = now
+        code = child.ended()
+        if code is None:
+            return
+        slot.child = None
+        if self._stopping is not None:
+            self._stopping.codes.append(code)
+        elif is_final(code):
+            log.error("child_ended_for_good", process=slot.index, pid=child.pid, ending=ending(code))
+            self._stop(signal.SIGTERM, now, cause=code)
+        else:
+            self._plan_restart(slot, child, code, now)
+
+    def _plan_restart(self, slot: _Slot, child: ChildProcess, code: int, now: float) -> None:
+        lived_s = now - child.started_at
+        slot.deaths = 1 if lived_s >= self._restart.healthy_s else slot.deaths + 1
+        delay_s = self._restart.delay_s(slot.deaths)
+        slot.due_at = now + delay_s
+        log.warning(
+            "child_ended",
+            process=slot.index,
+            pid=child.pid,
+            ending=ending(code),
+            lived_s=round(lived_s, 1),
+            restart_in_s=delay_s,
+        )
+
+    def _start(self, slot: _Slot, now: float) -> None:
+        slot.due_at = None
+        try:
+            slot.child = ChildProcess.start(self._command, index=slot.index, now=now, again=slot.started)
+        except OSError as error:  # no memory, no process left: may pass
+            slot.deaths += 1
+            delay_s = self._restart.delay_s(slot.deaths)
+            slot.due_at = now + delay_s
+            log.error("child_not_started", process=slot.index, exc=error, restart_in_s=delay_s)  # noqa: TRY400 - it shows `exc`
+            return
+        log.info("child_started", process=slot.index, pid=slot.child.pid, again=slot.started)
+        slot.started = True
+
+    def _signalled(self, number: int, now: float) -> None:
+        self._asked_by.append(number)
+        if self._stopping is None:
+            self._stop(number, now, cause=None)
+        elif len(self._asked_by) > 1:  # the first one while the children drain by our own order asks for nothing new
+            log.warning("stopping_now", signal=signal.Signals(number).name)
+            self._send_all(number)
+            self._stopping.kill_at = min(self._stopping.kill_at, now + self._shutdown.hurry_s)
+
+    def _stop(self, number: int, now: float, *, cause: int | None) -> None:
+        told = [child.report.shutdown_timeout_s if child.report else None for child in self._living()]
+        timeout_s = max((self._shutdown.unknown_timeout_s if own is None else own for own in told), default=0.0)
+        self._stopping = _Stopping(now + timeout_s + self._shutdown.margin_s, cause)
+        for slot in self._slots:
+            slot.due_at = None
+        log.info("stopping", signal=signal.Signals(number).name, children=len(told), timeout_s=timeout_s)
+        self._send_all(number)
+
+    def _wind_up(self, stopping: _Stopping, now: float) -> int | None:
+        living = self._living()
+        if not living:
+            second = self._asked_by[1] if len(self._asked_by) > 1 else None
+            return exit_code(stopping.codes, second_signal=second, cause=stopping.cause, killed=stopping.killed)
+        if now >= stopping.kill_at and not stopping.killed:
+            stopping.killed = True
+            for child in living:
+                log.error("child_killed", pid=child.pid, why="it did not end in time")
+                child.kill()
+        return None
+
+    def _send_all(self, number: int) -> None:
+        for child in self._living():
+            child.end(number)
+
+    def _living(self) -> list[ChildProcess]:
+        return [slot.child for slot in self._slots if slot.child is not None]
+
+    def _until_next(self, now: float) -> float:
+        times = [slot.due_at for slot in self._slots if slot.due_at is not None]
+        if self._stopping is not None and not self._stopping.killed:
+            times.append(self._stopping.kill_at)
+        return min([_TICK_S, *(at - now for at in times)])

@@ -1,0 +1,307 @@
+"""A real Apache Kafka for tests and development: KRaft, one or three nodes, on loopback ports.
+
+`python -m keepfast.testing.broker --fetch` fetches what it needs ahead of time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from keepfast.core.errors import StartError
+from keepfast.testing.jars import KAFKA_VERSION, is_cached, kafka_files, random_id
+from keepfast.testing.java import find_java
+from keepfast.testing.kafka_node import KafkaNode
+from keepfast.testing.launch import archive_options, java_command
+from keepfast.testing.loopback import free_ports, is_free
+from keepfast.testing.plan import ClusterPlan, NodePorts, server_properties
+from keepfast.testing.ready import NodeDied, wait_until_ready
+from keepfast.testing.tls import make_certificate
+from keepfast.testing.topics import TopicAdmin
+from keepfast.testing.watcher import Watcher
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 10.0
+_PORT_TRIES = 3
+
+
+class KafkaBroker(TopicAdmin):
+    """A Kafka cluster of one node, or of three, that lives at most as long as this process.
+
+    Use it as a context manager, or call `start` and `close`. Nodes are counted from 1; methods that take `node` mean
+    all of them when it is None. Not thread-safe: one thread at a time. Every method blocks until it is done.
+
+    nodes           1 or 3 (then topics have 3 replicas, of which 2 must be in sync, unless told otherwise)
+    port            of the first node's plain listener (the next nodes follow); None chooses free ones
+    data_dir        keep the data here; None takes a temporary folder that is deleted at the end
+    keep            do not delete the temporary folder either
+    sasl_users      name -> password: adds a SASL/PLAIN listener (`bootstrap_sasl`)
+    authorize       rights are checked on the SASL listener; see `deny`. The plain listener may do everything
+    tls             adds a TLS listener (`bootstrap_tls`) with a new certificate (`tls_ca`)
+    config          more or other lines of server.properties
+    heap_mb         the JVM's heap, per node
+    jvm_options     more options for the JVM; `-XX:TieredStopAtLevel=4` serves benchmarks better than quick boots
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: int = 1,
+        port: int | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        keep: bool = False,
+        sasl_users: Mapping[str, str] | None = None,
+        authorize: bool = False,
+        tls: bool = False,
+        config: Mapping[str, str] | None = None,
+        heap_mb: int = 256,
+        jvm_options: Sequence[str] = (),
+    ) -> None:
+        self.plan = ClusterPlan(
+            nodes=nodes,
+            port=port,
+            sasl_users=dict(sasl_users or {}),
+            authorize=authorize,
+            tls=tls,
+            config=dict(config or {}),
+            heap_mb=heap_mb,
+            jvm_options=tuple(jvm_options),
+        )
+        self._wanted_dir = Path(data_dir).absolute() if data_dir is not None else None
+        self._keep = keep or data_dir is not None
+        self._home: _Home | None = None
+
+    # -- where it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """The plain listeners of all nodes, as clients want them."""
+        return ",".join(f"127.0.0.1:{ports.plain}" for ports in self._opened.ports.values())
+
+    @property
+    def bootstrap_sasl(self) -> str:
+        """The SASL/PLAIN listeners; needs `sasl_users`."""
+        if not self.plan.sasl_users:
+            raise StartError("This broker has no SASL listener: give it sasl_users={name: password}.")
+        return ",".join(f"127.0.0.1:{ports.sasl}" for ports in self._opened.ports.values())
+
+    @property
+    def bootstrap_tls(self) -> str:
+        """The TLS listeners; needs `tls=True`."""
+        if not self.plan.tls:
+            raise StartError("This broker has no TLS listener: give it tls=True.")
+        return ",".join(f"127.0.0.1:{ports.tls}" for ports in self._opened.ports.values())
+
+    @property
+    def tls_ca(self) -> Path:
+        """The certificate that clients of the TLS listener trust (`ssl.ca.location`)."""
+        return self._opened.folder / "tls" / "ca.pem"
+
+    @property
+    def folder(self) -> Path:
+        """Data, configuration and logs: `node-1/data`, `node-1/server.properties`, `node-1/kafka.log`."""
+        return self._opened.folder
+
+    @property
+    def nodes(self) -> Sequence[KafkaNode]:
+        return self._opened.nodes
+
+    def node(self, number: int) -> KafkaNode:
+        """One node: its `pid`, `running`, `paused`, `log`."""
+        return self._opened.pick(number)[0]
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start every node that does not run, and wait until the cluster is ready. Raises StartError."""
+        if self._home is not None:
+            self._launch(self._home.nodes)
+            self.wait_ready()
+            return self
+        for attempt in range(_PORT_TRIES):
+            try:
+                self._open()
+                self.wait_ready()
+                return self
+            except BaseException as error:
+                taken = isinstance(error, NodeDied) and "Address already in use" in str(error)
+                self.close()
+                if not taken or self.plan.port is not None or attempt == _PORT_TRIES - 1:
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def stop(self, node: int | None = None) -> None:
+        """End cleanly, by force after STOP_TIMEOUT_S. The data stays; `start` goes on with it at the same address."""
+        nodes = self._opened.pick(node)
+        for one in nodes:
+            one.terminate()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for one in nodes:
+            # Three nodes that end together lose their quorum, and the last ones would wait for it.
+            if not one.join(max(0.0, deadline - time.monotonic())):
+                one.kill()
+
+    def kill(self, node: int | None = None) -> None:
+        """SIGKILL: what a crash or a power cut of the process looks like. The data stays."""
+        for one in self._opened.pick(node):
+            one.kill()
+
+    def pause(self, node: int | None = None) -> None:
+        """SIGSTOP: connections stay open and nobody answers, as with a frozen machine."""
+        for one in self._opened.pick(node):
+            one.pause()
+
+    def resume(self, node: int | None = None) -> None:
+        """SIGCONT. Returns at once; `wait_ready` waits until it serves again."""
+        for one in self._opened.pick(node):
+            one.resume()
+
+    def restart(self, node: int | None = None) -> None:
+        """Stop what still runs, then start on the same data and the same address, and wait until it is ready."""
+        self.stop(node)
+        self._launch(self._opened.pick(node))
+        self.wait_ready()
+
+    def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until every running node is registered and (when all run) every partition has a leader."""
+        opened = self._opened
+        running = [node for node in opened.nodes if node.running and not node.paused]
+        wait_until_ready(
+            running or opened.nodes,
+            self.bootstrap,
+            opened.cluster_id,
+            timeout_s=timeout_s,
+            leaders=len(running) == len(opened.nodes),
+        )
+
+    def close(self) -> None:
+        """End every node and delete the temporary folder. Final, and harmless when repeated."""
+        home, self._home, self._client = self._home, None, None
+        if home is not None:
+            home.end()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _opened(self) -> _Home:
+        if self._home is None:
+            raise StartError("This broker has not been started: call start(), or use it in a `with` statement.")
+        return self._home
+
+    def _open(self) -> None:
+        java = find_java()
+        files = kafka_files(java)
+        command = java_command(java, files, self.plan, *archive_options(java, files))
+        ports = _choose_ports(self.plan)
+        folder = self._wanted_dir or Path(tempfile.mkdtemp(prefix="keepfast-kafka-"))
+        folder.mkdir(parents=True, exist_ok=True)
+        self._home = home = _Home(folder, ports, command, keep=self._keep)
+        if self.plan.tls:
+            make_certificate(java, folder / "tls")
+        for node in home.nodes:
+            node.prepare(files, home.cluster_id, server_properties(self.plan, node.number, ports, node.home))
+        self._launch(home.nodes)
+
+    def _launch(self, nodes: Sequence[KafkaNode]) -> None:
+        for node in nodes:
+            if not node.running:
+                node.launch(self._opened.command)
+
+
+class _Home:
+    """An opened cluster: its folder, its nodes, and whoever cleans up after it. Ends with the process at the latest."""
+
+    def __init__(self, folder: Path, ports: dict[int, NodePorts], command: list[str], *, keep: bool) -> None:
+        self.folder = folder
+        self.ports = ports
+        self.command = command
+        self.nodes = [KafkaNode(number, folder / f"node-{number}") for number in ports]
+        self.cluster_id = self.nodes[0].cluster_id() or random_id()
+        self._watcher = Watcher(folder, remove=not keep)
+        self._watcher.start()
+        self._finalizer = weakref.finalize(self, _end, os.getpid(), self.nodes, self._watcher, keep=keep)
+
+    def pick(self, node: int | None) -> list[KafkaNode]:
+        if node is None:
+            return self.nodes
+        found = [one for one in self.nodes if one.number == node]
+        if not found:
+            raise StartError(f"There is no node {node}: they are counted from 1 to {len(self.nodes)}.")
+        return found
+
+    def end(self) -> None:
+        self._finalizer()
+
+
+def _end(owner: int, nodes: Sequence[KafkaNode], watcher: Watcher, *, keep: bool) -> None:
+    if os.getpid() != owner:
+        return  # a forked child inherits the object, not the broker
+    if keep:
+        for node in nodes:
+            node.terminate()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for node in nodes:
+            node.join(max(0.0, deadline - time.monotonic()))
+    for node in nodes:
+        node.kill()
+    watcher.release()
+
+
+def _choose_ports(plan: ClusterPlan) -> dict[int, NodePorts]:
+    each = 2 + bool(plan.sasl_users) + plan.tls
+    free = iter(free_ports(each * plan.nodes))
+    chosen: dict[int, NodePorts] = {}
+    for number in range(1, plan.nodes + 1):
+        plain = next(free) if plan.port is None else plan.port + number - 1
+        if plan.port is not None and not is_free(plain):
+            raise StartError(f"Port {plain} on 127.0.0.1 is taken: end what listens there, or choose another port.")
+        chosen[number] = NodePorts(
+            plain=plain,
+            controller=next(free),
+            sasl=next(free) if plan.sasl_users else 0,
+            tls=next(free) if plan.tls else 0,
+        )
+    return chosen
+
+
+def fetch() -> str:
+    """Fetch and prepare everything a broker needs; returns a sentence about what was done. Raises StartError."""
+    began = time.monotonic()
+    java = find_java()
+    there = is_cached()
+    files = kafka_files(java)
+    archive_options(java, files)
+    what = f"Apache Kafka {KAFKA_VERSION} ({files.size_bytes / 1e6:.0f} MB) is in {files.folder}"
+    how = "it was there already" if there else f"ready after {time.monotonic() - began:.0f} s"
+    return f"{what}, {how}; Java {java.major} from {java.found_in}."
+
+
+def main(arguments: Sequence[str]) -> int:
+    if list(arguments) != ["--fetch"]:
+        sys.stderr.write("usage: python -m keepfast.testing.broker --fetch   (to run a broker: keepfast broker)\n")
+        return 2
+    try:
+        sys.stdout.write(fetch() + "\n")
+    except StartError as error:
+        sys.stderr.write(f"{error}\n")
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,265 @@
+# ruff: noqa: ARG002 - ports have arguments that nothing in memory needs
+"""An app, or a runner, in memory: the real loop, handlers and letters on the simulator's broker, with nothing going
+wrong by itself.
+
+Time is simulated: whoever waits lets it pass at once. Only while a coroutine of the user waits for something real does
+it go as fast as real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any
+from zlib import crc32
+
+from keepfast.core.errors import Halt
+from keepfast.core.ports import Delivery, Mailbox, Outgoing, Receipt
+from keepfast.core.records import Record, TopicPartition
+from keepfast.core.runs import Run
+from keepfast.kafka.admin import KafkaAdmin, TopicFacts
+from keepfast.observe.tally import Tally
+from keepfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
+from keepfast.runtime.loop import Loop
+from keepfast.runtime.preflight import preflight
+from keepfast.runtime.walk import walk, walk_async
+from keepfast.testing.harness.tested import Member, Tested
+from keepfast.testing.simulator.process import Process
+from keepfast.testing.simulator.settings import WorldSettings
+from keepfast.testing.simulator.world import FINISHED, Seat, Step, World
+
+LONG_S = 1e9
+CALM = WorldSettings(
+    latency_s=(0.0, 0.0),
+    fetch_delay_s=(0.0, 0.0),
+    edges_delay_s=(0.0, 0.0),
+    ack_delay_s=(0.0, 0.0),
+    session_s=LONG_S,
+    heartbeat_s=LONG_S / 10,
+    max_poll_interval_s=LONG_S,
+    max_message_bytes=100_000_000,
+)
+"""A broker that answers at once and never loses patience."""
+
+IDLE_S = 600.0
+"""A loop that waits for nothing else lets so much time pass at once."""
+
+EVENTS = 20
+"""Events of the simulated clock in one go."""
+
+REAL_S = 0.05
+"""How long a user's coroutine is waited for in one go."""
+
+
+class MemoryAdmin(KafkaAdmin):
+    """The same questions, answered by the simulated broker. Topics that are asked for are there."""
+
+    def __init__(self, world: World, partitions: int) -> None:
+        super().__init__({})
+        self._world = world
+        self._partitions = partitions
+
+    def check(self, timeout_s: float) -> None:
+        """It is always there."""
+
+    def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:
+        for name in names:
+            self.create_topic(name, partitions=self._partitions, timeout_s=timeout_s)
+        broker = self._world.broker
+        return {name: TopicFacts(name, broker.partitions(name) or 0, broker.topic_id(name)) for name in names}
+
+    def names(self, timeout_s: float) -> set[str]:
+        return set(self._world.broker.partition_counts())
+
+    def topic_config(self, name: str, timeout_s: float) -> dict[str, str]:
+        return {}
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        timeout_s: float,
+        replicas: int = -1,
+        config: Mapping[str, str] | None = None,
+    ) -> bool:
+        missing = self._world.broker.partitions(name) is None
+        if missing:
+            self._world.broker.create_topic(name, partitions)
+        return missing
+
+
+class TestSink:
+    """Implements `core.ports.Sink`: what is sent is there at once, in a topic that is made if it is missing."""
+
+    __test__ = False
+
+    def __init__(self, world: World, partitions: int) -> None:
+        self._world = world
+        self._partitions = partitions
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        delivered(self.write(outgoing))
+
+    def write(self, outgoing: Outgoing) -> Receipt:
+        broker = self._world.broker
+        count = broker.partitions(outgoing.topic)
+        if count is None:
+            count = len(broker.create_topic(outgoing.topic, self._partitions).logs)
+        partition = outgoing.partition if outgoing.partition is not None else crc32(outgoing.key or b"") % count
+        offset = broker.produce(
+            TopicPartition(outgoing.topic, partition),
+            value=outgoing.value,
+            key=outgoing.key,
+            headers=outgoing.headers,
+            timestamp_ms=outgoing.timestamp_ms,
+        )
+        return Receipt(outgoing.topic, partition, offset)
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing is under way."""
+
+
+class TestExecutor:
+    """Implements `core.ports.Executor`: functions run at once, coroutines as tasks of the test's own event loop."""
+
+    __test__ = False
+    grace_s = LONG_S
+
+    def __init__(self, call: Any, mailbox: Mailbox, process: Process, *, is_async: bool) -> None:
+        self._call = call
+        self._mailbox = mailbox
+        self._process = process
+        self._is_async = is_async
+        self._tally = Tally()
+        self.tasks: dict[Run, asyncio.Task[None]] = {}
+
+    def submit(self, runs: list[Run], out: int) -> None:
+        for run in runs:
+            if self._is_async:
+                self.tasks[run] = asyncio.get_running_loop().create_task(self._await(run))
+            else:
+                self._process.later(0.0, lambda run=run: self._walk(run))  # type: ignore[misc]
+
+    def lively(self) -> bool:
+        return True
+
+    def where(self, run: Run) -> TracebackType | None:
+        return None
+
+    def blocker(self) -> tuple[TracebackType | None, list[Run]]:
+        return None, []
+
+    def give_up(self, run: Run) -> None:
+        if run in self.tasks:
+            self.tasks[run].cancel()
+
+    def regain(self, run: Run) -> None:
+        """Nobody is counted here."""
+
+    def _walk(self, run: Run) -> None:
+        (walk_batch if isinstance(self._call, BatchCall) else walk)(run, self._call, self._tally, time.perf_counter)
+        self._mailbox.post(run)
+
+    async def _await(self, run: Run) -> None:
+        through: Callable[..., Coroutine[Any, Any, None]]
+        through = walk_batch_async if isinstance(self._call, AsyncBatchCall) else walk_async
+        try:
+            await through(run, self._call, self._tally, time.perf_counter)
+        finally:
+            del self.tasks[run]
+            self._mailbox.post(run)
+
+
+class Memory:
+    """Implements `backend.Backend`."""
+
+    def __init__(self, tested: Tested, *, partitions: int) -> None:
+        self._world = World(seed=0, settings=CALM)
+        self._partitions = partitions
+        self._admin = MemoryAdmin(self._world, partitions)
+        self._sink = TestSink(self._world, partitions)
+        ground = preflight(self._admin, tested.needs(), wait=False)
+        self._loops: list[Loop] = []
+        self._executors: list[TestExecutor] = []
+        self.groups: dict[str, tuple[str, ...]] = {}
+        for member in tested.members(ground, self._sink):
+            plan = member.plan
+            self.groups[plan.group] = self.groups.get(plan.group, ()) + plan.subscription
+            self._world.spawn(plan.name, self._main(member), group=plan.group)
+
+    def _main(self, member: Member) -> Callable[[Seat], Step]:
+        def main(seat: Seat) -> Step:
+            executor = TestExecutor(member.call, seat.mailbox, seat.process, is_async=member.is_async)
+            loop = Loop(
+                member.plan,
+                source=seat.source,
+                executor=executor,
+                mailbox=seat.mailbox,
+                publisher=member.publisher,
+                clock=self._world.clock,
+                random=Random(0),
+            )
+            if len(self.groups) == 1:  # with several, the wait of one would hold up the coroutines of another
+                loop.idle_s = IDLE_S
+            self._loops.append(loop)
+            self._executors.append(executor)
+            loop.start()
+
+            def step(now: float) -> object:
+                loop.step(now)
+                return FINISHED if loop.ending is not None else None
+
+            return step
+
+        return main
+
+    async def produce(self, outgoing: Outgoing) -> Receipt:
+        return self._sink.write(outgoing)
+
+    async def records(self, topic: str) -> list[Record]:
+        count = self._world.broker.partitions(topic) or 0
+        logs = [self._world.broker.existing(TopicPartition(topic, number)) for number in range(count)]
+        return [Record.of(message) for log in logs for message in log.read(log.start, log.end)]
+
+    def unfinished(self) -> dict[TopicPartition, int]:
+        left: dict[TopicPartition, int] = {}
+        broker = self._world.broker
+        for group, topics in self.groups.items():
+            for topic in topics:
+                for number in range(broker.partitions(topic) or 0):
+                    place = TopicPartition(topic, number)
+                    log, stored = broker.existing(place), broker.stored(group, place)
+                    count = log.end - (stored.offset if stored is not None else log.start)
+                    if count:
+                        left[place] = left.get(place, 0) + count
+        return left
+
+    async def go_on(self) -> float:
+        begun = self._world.clock.monotonic()
+        tasks = [task for executor in self._executors for task in executor.tasks.values()]
+        if tasks:
+            real = time.monotonic()
+            await asyncio.wait(tasks, timeout=REAL_S, return_when=asyncio.FIRST_COMPLETED)
+            self._world.clock.advance(time.monotonic() - real)
+        else:
+            for _ in range(EVENTS):
+                self._world.clock.run_next(begun + LONG_S)
+                if any(executor.tasks for executor in self._executors):
+                    break
+        for name, failure in self._world.failures:
+            raise RuntimeError(f"the consumer {name} failed") from failure
+        halted = next((loop.halted for loop in self._loops if loop.halted), None)
+        if halted:
+            raise Halt(halted)
+        return self._world.clock.monotonic() - begun
+
+    async def close(self) -> None:
+        """Cancel what is still at work: the test is over."""
+        tasks = [task for executor in self._executors for task in executor.tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,170 @@
+"""The same app on a real broker: its own group each time, reading what comes from now on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+import confluent_kafka
+
+from keepfast.core.errors import SinkError, StartError
+from keepfast.core.ports import Outgoing, Receipt
+from keepfast.core.records import Record, TopicPartition
+from keepfast.kafka.config import sink_properties
+from keepfast.kafka.sink import KafkaSink
+from keepfast.runtime.clients import connection_of
+from keepfast.runtime.lifecycle import LoopThread
+from keepfast.settings import Settings
+from keepfast.testing.harness.tested import Tested
+from keepfast.testing.topics import ExistingBroker
+
+PAUSE_S = 0.02
+JOIN_S = 60.0
+ANSWER_S = 30.0
+NOT_YET = (
+    confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+    confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
+)
+"""What a broker that is busy says of a partition that was made a moment ago."""
+
+
+class Real:
+    """Implements `backend.Backend`. The app runs in threads of this process, as `app.run` would."""
+
+    def __init__(self, tested: Tested, address: str, *, topics: Sequence[str], partitions: int) -> None:
+        self._broker = ExistingBroker(address)
+        self._settings = _of_its_own(tested.settings, address)
+        self._partitions = partitions
+        own = tested.needs()
+        known = {*topics, *(topic for one in own for topic in one.topics)}
+        for topic in known:
+            self._make(topic)
+        self._reader = confluent_kafka.Consumer(
+            {"bootstrap.servers": address, "group.id": "keepfast-harness", "log_level": 0}
+        )
+        self._begun: dict[TopicPartition, int] = {}
+        for topic in {*known, *(topic for one in own for topic in one.dead_letter_topics.values())}:
+            self._mark(topic)
+        self._sink = KafkaSink(sink_properties(connection_of(self._settings.kafka)))
+        self._assembled = tested.assembled(self._settings)
+        self._code: int | None = None
+        self._thread = threading.Thread(target=self._run, name="keepfast-harness", daemon=True)
+        self._thread.start()
+        self._join()
+        self.groups = {one.loop.plan.group: one.loop.plan.subscription for one in self._assembled.threads}
+
+    def _run(self) -> None:
+        self._code = self._assembled.run()
+
+    def _make(self, topic: str) -> None:
+        if topic not in self._broker.admin.list_topics(timeout=ANSWER_S).topics:
+            self._broker.create_topic(topic, partitions=self._partitions)
+
+    def _join(self) -> None:
+        """Until every partition is ours: what is sent before would be missed."""
+        deadline = time.monotonic() + JOIN_S
+        while not all(len(one.loop.ownership) == self._expected(one.loop.plan.subscription) for one in self._running()):
+            if time.monotonic() > deadline:
+                raise StartError(f"The app did not get its partitions within {JOIN_S:g} s.")
+            time.sleep(PAUSE_S)
+
+    def _running(self) -> list[LoopThread]:
+        if not self._thread.is_alive():
+            raise StartError(f"The app has ended with code {self._code}; its log says why.")
+        return self._assembled.threads
+
+    def _expected(self, topics: tuple[str, ...]) -> int:
+        return sum(len(self._places(topic)) for topic in topics)
+
+    def _places(self, topic: str) -> list[TopicPartition]:
+        found = self._broker.admin.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        return [TopicPartition(topic, number) for number in sorted(found.partitions)]
+
+    def _mark(self, topic: str) -> None:
+        """What is there already is not for this test."""
+        if topic in self._broker.admin.list_topics(timeout=ANSWER_S).topics:
+            for place in self._places(topic):
+                self._begun[place] = self._end(place)
+
+    def _end(self, place: TopicPartition) -> int:
+        asked = confluent_kafka.TopicPartition(*place)
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                _, high = self._reader.get_watermark_offsets(asked, timeout=ANSWER_S)
+                return int(high)
+            except confluent_kafka.KafkaException as error:
+                if error.args[0].code() not in NOT_YET or time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE_S)
+
+    async def produce(self, outgoing: Outgoing) -> Receipt:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Receipt | SinkError] = loop.create_future()
+
+        def delivered(outcome: Receipt | SinkError) -> None:
+            loop.call_soon_threadsafe(answer.set_result, outcome)
+
+        self._sink.send(outgoing, delivered)
+        outcome = await answer
+        if isinstance(outcome, SinkError):
+            raise outcome
+        return outcome
+
+    async def records(self, topic: str) -> list[Record]:
+        return await asyncio.to_thread(self._read, topic)
+
+    def _read(self, topic: str) -> list[Record]:
+        if topic not in self._broker.admin.list_topics(timeout=ANSWER_S).topics:
+            return []
+        records: list[Record] = []
+        for place in self._places(topic):
+            begin, end = self._begun.get(place, 0), self._end(place)
+            if begin < end:
+                records += self._between(place, begin, end)
+        return records
+
+    def _between(self, place: TopicPartition, begin: int, end: int) -> list[Record]:
+        self._reader.assign([confluent_kafka.TopicPartition(*place, begin)])
+        found: list[Record] = []
+        deadline = time.monotonic() + ANSWER_S
+        while (not found or found[-1].offset < end - 1) and time.monotonic() < deadline:
+            message = self._reader.poll(0.1)
+            if message is not None and message.error() is None:
+                found.append(Record.of(message))  # type: ignore[arg-type] # it is one
+        self._reader.unassign()
+        return found
+
+    def unfinished(self) -> dict[TopicPartition, int]:
+        left: dict[TopicPartition, int] = {}
+        for one in self._running():
+            for partition in list(one.loop.ownership):
+                count = self._end(partition.place) - max(0, partition.committed[0])
+                if count > 0:
+                    left[partition.place] = left.get(partition.place, 0) + count
+        return left
+
+    async def go_on(self) -> float:
+        begun = time.monotonic()
+        await asyncio.sleep(PAUSE_S)
+        self._running()
+        return time.monotonic() - begun
+
+    async def close(self) -> None:
+        self._assembled.lifecycle.stop()
+        await asyncio.to_thread(self._thread.join, JOIN_S)
+        self._sink.close(1.0)
+        self._reader.close()
+
+
+def _of_its_own(settings: Settings, address: str) -> Settings:
+    tag = uuid.uuid4().hex[:8]
+    consumers = {
+        name: replace(own, group=f"{own.group}.{tag}", auto_offset_reset="latest")
+        for name, own in settings.consumers.items()
+    }
+    return replace(settings, kafka=replace(settings.kafka, brokers=(address,)), consumers=consumers)

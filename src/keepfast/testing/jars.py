@@ -1,0 +1,188 @@
+"""Apache Kafka's jars, fetched once through Maven into a cache outside any repository.
+
+The cache folder is `$KEEPFAST_CACHE_DIR`, else `$XDG_CACHE_HOME/keepfast`, else `~/.cache/keepfast`. In it:
+
+    kafka-4.3.1/jars/*.jar               the runtime dependencies of org.apache.kafka:kafka_2.13
+    kafka-4.3.1/bootstrap.checkpoint     what Kafka's own format tool writes into an empty data folder
+    kafka-4.3.1/classes-<java>.jsa       preloaded classes for one Java; halves the boot time (see classes.py)
+
+The folder appears whole or not at all, and two processes that want it at once wait for each other.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from keepfast.core.errors import StartError
+from keepfast.testing.java import Java
+
+KAFKA_VERSION = "4.3.1"
+FETCH_TIMEOUT_S = 600
+
+# slf4j-simple: Kafka's own artifacts bring no logger, and without one a broker dies in silence.
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>keepfast</groupId>
+  <artifactId>test-broker</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+# Only what the format tool insists on; the checkpoint it writes depends on none of it.
+_FORMAT = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:1
+listeners=PLAINTEXT://127.0.0.1:2,CONTROLLER://127.0.0.1:1
+controller.listener.names=CONTROLLER
+log.dirs={data}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaFiles:
+    """A complete cache folder."""
+
+    folder: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "bootstrap.checkpoint"
+
+    @property
+    def classpath(self) -> str:
+        """Every jar by name, sorted: preloaded classes are only taken for exactly the same class path."""
+        return os.pathsep.join(str(jar) for jar in sorted((self.folder / "jars").glob("*.jar")))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(jar.stat().st_size for jar in (self.folder / "jars").glob("*.jar"))
+
+
+def cache_dir() -> Path:
+    """Where keepfast keeps what it fetched."""
+    own = os.environ.get("KEEPFAST_CACHE_DIR")
+    if own:
+        return Path(own).expanduser().absolute()
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    return (Path(xdg) if xdg else Path.home() / ".cache").expanduser().absolute() / "keepfast"
+
+
+def is_cached() -> bool:
+    """The jars are there; nothing has to be fetched."""
+    return _files().checkpoint.exists()
+
+
+def kafka_files(java: Java) -> KafkaFiles:
+    """The cached files, fetched first if they are not there. Blocks; raises StartError."""
+    files = _files()
+    if files.checkpoint.exists():
+        return files
+    with cache_lock():
+        if not files.checkpoint.exists():
+            _fetch(files, java)
+    return files
+
+
+@contextmanager
+def cache_lock() -> Iterator[None]:
+    """Held by one process at a time; the operating system lets go of it when that process dies."""
+    folder = cache_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = (folder / "lock").open("a")
+    except OSError as error:
+        raise StartError(
+            f"Cannot write to the cache {folder}: {error}. Set KEEPFAST_CACHE_DIR to a place that is writable."
+        ) from error
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def random_id() -> str:
+    """An id as Kafka writes them: 16 bytes in URL-safe base64. The fixed first byte keeps it from starting with '-'."""
+    return base64.urlsafe_b64encode(b"\x10" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+
+
+def _files() -> KafkaFiles:
+    return KafkaFiles(cache_dir() / f"kafka-{KAFKA_VERSION}")
+
+
+def _fetch(files: KafkaFiles, java: Java) -> None:
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        raise StartError(
+            f"Apache Kafka {KAFKA_VERSION} is not in the cache {files.folder}, and Maven, which fetches it, is "
+            "not installed: install Maven so that `mvn` is on the PATH (Debian: apt-get install maven; "
+            "macOS: brew install maven)."
+        )
+    work = Path(tempfile.mkdtemp(prefix="fetch-", dir=files.folder.parent))
+    try:
+        (work / "pom.xml").write_text(_POM)
+        whole = work / "whole"
+        _run_maven(mvn, work, whole / "jars", java)
+        _format(whole, java)
+        if files.folder.exists():
+            shutil.rmtree(files.folder)
+        whole.rename(files.folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _run_maven(mvn: str, work: Path, jars: Path, java: Java) -> None:
+    command = [
+        mvn, "--batch-mode", "--quiet", "--no-transfer-progress", "--strict-checksums", "--file", str(work / "pom.xml"),
+        "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}",
+    ]  # fmt: skip
+    environment = {**os.environ, "JAVA_HOME": str(java.home)}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StartError(
+            f"Maven could not fetch Apache Kafka {KAFKA_VERSION}: {error}. Try: {' '.join(command)}"
+        ) from error
+    if done.returncode != 0 or not list(jars.glob("kafka_2.13-*.jar")):
+        raise StartError(
+            f"Maven could not fetch Apache Kafka {KAFKA_VERSION} (is the network there, is a mirror needed in "
+            f"settings.xml?). It said:\n{_tail(done.stdout + done.stderr)}"
+        )
+
+
+def _format(whole: Path, java: Java) -> None:
+    """Let Kafka's own tool write the bootstrap checkpoint once; brokers then start from a copy, a second sooner."""
+    data = whole.parent / "data"
+    properties = whole.parent / "format.properties"
+    properties.write_text(_FORMAT.format(data=data))
+    command = [
+        str(java.program), "-cp", KafkaFiles(whole).classpath, "kafka.tools.StorageTool",
+        "format", "--cluster-id", random_id(), "--config", str(properties),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        raise StartError(f"Kafka's format tool failed on {java.program}:\n{_tail(done.stdout + done.stderr)}")
+    shutil.copyfile(data / "bootstrap.checkpoint", whole / "bootstrap.checkpoint")
+
+
+def _tail(text: str, lines: int = 20) -> str:
+    return "\n".join(text.strip().splitlines()[-lines:])

@@ -1,0 +1,150 @@
+"""What a test cluster looks like, and the server.properties that follow from it. Pure: starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from keepfast.core.errors import ConfigError
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+# The broker is tuned for tests: it boots fast, notices the dead soon, and compacts and deletes while one watches.
+_FOR_TESTS: dict[str, str] = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    # A member that dies should be missed within seconds, in either protocol.
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "1000",
+    # Records of 10 MB.
+    "message.max.bytes": str(MAX_MESSAGE_BYTES),
+    "replica.fetch.max.bytes": str(MAX_MESSAGE_BYTES),
+    "socket.request.max.bytes": str(4 * MAX_MESSAGE_BYTES),
+    # Retention and compaction at once; their defaults count in minutes.
+    "log.initial.task.delay.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "500",
+    "log.segment.delete.delay.ms": "1000",
+    # The cleaner's default buffer alone is half of the heap.
+    "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    # A broker that was killed may come back once its old registration has expired.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # By default it notes twice a second, in its own log, that nothing has happened.
+    "metadata.max.idle.interval.ms": "5000",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodePorts:
+    """The ports of one node; 0 means that it has no such listener."""
+
+    plain: int
+    controller: int
+    sasl: int = 0
+    tls: int = 0
+
+    def all(self) -> list[int]:
+        return [port for port in (self.plain, self.controller, self.sasl, self.tls) if port]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """The whole cluster. Validates itself; raises ConfigError with every problem."""
+
+    nodes: int = 1
+    port: int | None = None
+    sasl_users: Mapping[str, str] = field(default_factory=dict)
+    authorize: bool = False
+    tls: bool = False
+    config: Mapping[str, str] = field(default_factory=dict)
+    heap_mb: int = 256
+    jvm_options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        problems: list[str] = []
+        if self.nodes not in (1, 3):
+            problems.append(f"nodes must be 1 or 3; got {self.nodes}")
+        if self.port is not None and not 0 < self.port <= 65_535:
+            problems.append(f"port must lie between 1 and 65535, or be None for a free one; got {self.port}")
+        if self.heap_mb < 128:
+            problems.append(f"heap_mb must be 128 or more, or Kafka runs out of memory; got {self.heap_mb}")
+        if any('"' in text or ";" in text or "\\" in text for pair in self.sasl_users.items() for text in pair):
+            problems.append('sasl_users must not contain ", ; or \\ in names or passwords')
+        if problems:
+            raise ConfigError(*problems)
+
+
+def server_properties(plan: ClusterPlan, node: int, ports: Mapping[int, NodePorts], home: Path) -> str:
+    """The configuration of node `node` (counted from 1), which keeps its data below `home`."""
+    own = ports[node]
+    values = {
+        "process.roles": "broker,controller",
+        "node.id": str(node),
+        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{p.controller}" for n, p in sorted(ports.items())),
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL",
+        "listeners": _listeners(own, controller=True),
+        "advertised.listeners": _listeners(own, controller=False),
+        "log.dirs": str(home / "data"),
+        **_FOR_TESTS,
+        **_replication(plan.nodes),
+        **_security(plan, home),
+        **plan.config,
+    }
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def _listeners(ports: NodePorts, *, controller: bool) -> str:
+    named = {"PLAINTEXT": ports.plain, "SASL": ports.sasl, "TLS": ports.tls}
+    if controller:
+        named["CONTROLLER"] = ports.controller
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in named.items() if port)
+
+
+def _replication(nodes: int) -> dict[str, str]:
+    copies, in_sync = str(nodes), str(min(nodes, 2))
+    return {
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }
+
+
+def _security(plan: ClusterPlan, home: Path) -> dict[str, str]:
+    values: dict[str, str] = {}
+    if plan.sasl_users:
+        users = " ".join(f'user_{name}="{password}"' for name, password in plan.sasl_users.items())
+        values["listener.name.sasl.sasl.enabled.mechanisms"] = "PLAIN"
+        values["listener.name.sasl.plain.sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        )
+    if plan.authorize:
+        values["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+        # Whoever comes through the plain listener may do everything: the nodes themselves, and the test.
+        values["super.users"] = "User:ANONYMOUS"
+        values["allow.everyone.if.no.acl.found"] = "true"
+    if plan.tls:
+        values["listener.name.tls.ssl.keystore.type"] = "PKCS12"
+        values["listener.name.tls.ssl.keystore.location"] = str(home.parent / "tls" / "keystore.p12")
+        values["listener.name.tls.ssl.keystore.password"] = KEYSTORE_PASSWORD
+        values["listener.name.tls.ssl.key.password"] = KEYSTORE_PASSWORD
+    return values
+
+
+KEYSTORE_PASSWORD = "only-for-tests"  # noqa: S105 - protects a key that is made for one test run
