@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import re
@@ -60,7 +61,9 @@ def cached(folder: Path) -> list[str]:
 def test_its_own_tests_pass_its_types_hold_and_it_breaks_no_rule(project: Path, tmp_path: Path) -> None:
     tests = inside(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     types = inside(project, "-m", "mypy", "--strict", *cached(tmp_path))
-    shape = inside(project, "-m", "ruff", "check", "--isolated", "--no-cache", ".")
+    shape = inside(
+        project, "-m", "ruff", "check", "--isolated", "--no-cache", "--ignore", "RUF200", "."
+    )  # hatch fills {root:uri}
     check = ("-P", "-m", "keepfast", "check", "shop_payments.app:app", "--strict")
     rules = inside(project, *check, HEALTH_CHECK_ENABLED="true")  # these tests switch health off; nobody else does
     said = [process.communicate(timeout=100)[0] for process in (tests, types, shape, rules)]
@@ -196,3 +199,47 @@ def test_every_name_of_a_project_fits_and_every_template_is_filled() -> None:
     assert left == []
     with pytest.raises(ConfigError, match="--topic is 'a b'"):
         Names.of("shop", "a b")
+
+
+def packed(folder: Path) -> Path:
+    [wheel] = (folder / "wheels").glob("*.whl")
+    return wheel
+
+
+def test_it_installs_keepfast_from_its_own_wheel_and_never_from_an_index(project: Path, tmp_path: Path) -> None:
+    wheel = packed(project)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    target = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(tmp_path)]
+    done = inside(project, "-m", "pip", "install", *target, ".", PIP_CONFIG_FILE=os.devnull)
+    assert (done.communicate(timeout=60)[0], done.returncode) == ("", 0)
+    [metadata] = tmp_path.glob("shop_payments-*.dist-info/METADATA")
+    needed = [line for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist: keepfast")]
+    assert needed == [f"Requires-Dist: keepfast @ {wheel.as_uri()}#sha256={digest}"]
+    written = [project / path for path in planned(Names.of("shop-payments")).files]
+    asks = re.compile(r"pip install[^\n]*(keepfast|find-links)")
+    assert [path for path in written if asks.search(path.read_text())] == []
+
+
+def test_the_wheel_is_the_keepfast_that_made_it(project: Path, tmp_path: Path) -> None:
+    done = inside(tmp_path, "-P", "-m", "keepfast", "new", "again", PYTHONPATH=str(packed(project)))
+    said, _ = done.communicate(timeout=60)
+    assert done.returncode == 0, said
+    assert packed(tmp_path / "again").read_bytes() == packed(project).read_bytes()
+
+
+def test_a_wheel_can_be_given_and_must_be_one_of_keepfast(project: Path, tmp_path: Path) -> None:
+    own = tmp_path / "keepfast-9.9-py3-none-any.whl"
+    own.write_bytes(packed(project).read_bytes())
+    done = keepfast("new", "shop", "--wheel", str(own), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert packed(tmp_path / "shop").name == own.name
+    for name, content, said in [
+        ("other-9.9-py3-none-any.whl", own.read_bytes(), "not a wheel of keepfast"),
+        ("keepfast-9.8-py3-none-any.whl", b"torn", "is damaged"),
+        ("keepfast-9.7-py3-none-any.whl", None, "cannot be read: No such file or directory"),
+    ]:
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        done = keepfast("new", "never", "--wheel", str(tmp_path / name), cwd=tmp_path)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "never").exists()

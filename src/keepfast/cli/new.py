@@ -13,12 +13,18 @@ from keepfast.cli.errors import said_plainly
 @click.argument("name")
 @click.option("--topic", help="What it consumes.  [default: NAME.event.v1]")
 @click.option("--into", type=click.Path(path_type=Path), help="The folder to make.  [default: NAME, here]")
+@click.option(
+    "--wheel",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The wheel of keepfast that it installs.  [default: the keepfast that runs this command, packed as a wheel]",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be written.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
-def new(name: str, topic: str | None, into: Path | None, *, dry_run: bool, debug: bool) -> None:
+def new(name: str, topic: str | None, into: Path | None, wheel: Path | None, *, dry_run: bool, debug: bool) -> None:
     """Make a package for a consumer of your own: code, tests, settings, a Dockerfile, a compose file and a README.
 
-    Nothing that exists is overwritten.
+    Nothing that exists is overwritten. The project installs keepfast from a wheel in its own folder wheels/,
+    checked by its hash, and never from a package index.
 
     \b
       keepfast new payments --topic orders.payment.v1
@@ -27,20 +33,20 @@ def new(name: str, topic: str | None, into: Path | None, *, dry_run: bool, debug
       keepfast dev payments.app:app
     """
     with said_plainly(debug=debug):
-        from keepfast.scaffold import Names, planned
+        from keepfast.scaffold import Names, planned, wheel_at
 
-        project = planned(Names.of(name, topic))
+        project = planned(Names.of(name, topic), wheel_at(wheel) if wheel else None)
         folder = into or Path(name)
         if not dry_run:
             project.write(folder)
-    for path in project.files:
+    for path in project.paths:
         click.echo(folder / path)
     if dry_run:
-        click.echo(f"{len(project.files)} files; nothing was written.", err=True)
+        click.echo(f"{len(project.paths)} files; nothing was written.", err=True)
         return
     names = project.names
     click.echo(
-        f"\nMade {folder} with {len(project.files)} files. Next:\n"
+        f"\nMade {folder} with {len(project.paths)} files. Next:\n"
         f"  cd {folder}\n"
         "  python -m pip install -e '.[dev]'\n"
         "  python -m pytest\n"

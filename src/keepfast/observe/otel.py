@@ -92,7 +92,7 @@ def exporter_from(environ: dict[str, str]) -> Exporter:
         import opentelemetry.sdk.metrics.export as _sdk  # noqa: F401 - only whether it is there
     except ImportError as error:
         raise ConfigError(
-            "metrics: otel needs OpenTelemetry: install keepfast[tracing], and an exporter such as"
+            "metrics: otel needs OpenTelemetry: install opentelemetry-sdk, and an exporter such as"
             " opentelemetry-exporter-otlp-proto-http."
         ) from error
     name = environ.get("OTEL_METRICS_EXPORTER", "otlp").split(",")[0].strip() or "otlp"

@@ -310,7 +310,7 @@ def tracing_from(settings: Settings) -> Tracing | None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise ConfigError(
-            "tracing needs OpenTelemetry: install keepfast[tracing], and an exporter such as"
+            "tracing needs OpenTelemetry: install opentelemetry-sdk, and an exporter such as"
             " opentelemetry-exporter-otlp-proto-http."
         ) from error
     relation, version = settings.tracing.relation, settings.app.version

@@ -13,9 +13,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from keepfast import __version__
 from keepfast.core.errors import ConfigError
 from keepfast.scaffold.naming import FUNCTION, Names
+from keepfast.scaffold.wheel import Wheel, installed_wheel
 
 KAFKA_VERSION: Final = "4.3.1"
 SUFFIX: Final = ".tmpl"
@@ -31,6 +31,16 @@ class Project:
 
     names: Names
     files: Mapping[PurePosixPath, str]
+    wheel: Wheel
+    """Keepfast itself, in `wheels/`."""
+
+    @property
+    def paths(self) -> list[PurePosixPath]:
+        return sorted([*self.files, self.wheel_path])
+
+    @property
+    def wheel_path(self) -> PurePosixPath:
+        return PurePosixPath("wheels") / self.wheel.name
 
     def write(self, folder: Path) -> None:
         """All files, or none. Raises ConfigError if there is something already, or if it cannot be written."""
@@ -49,6 +59,9 @@ class Project:
                 target = draft / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text, encoding="utf-8")
+            wheel = draft / self.wheel_path
+            wheel.parent.mkdir(exist_ok=True)
+            wheel.write_bytes(self.wheel.content)
             draft.chmod(0o777 & ~_umask())  # a temporary folder is for its owner alone
             draft.rename(folder)
         except OSError as error:
@@ -57,8 +70,9 @@ class Project:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def planned(names: Names) -> Project:
-    """Every file of the project, in order."""
+def planned(names: Names, wheel: Wheel | None = None) -> Project:
+    """Every file of the project, in order. It installs that wheel of keepfast; None: the package that is running."""
+    wheel = wheel or installed_wheel()
     values = {
         "project": names.project,
         "package": names.package,
@@ -68,14 +82,15 @@ def planned(names: Names) -> Project:
         "group": names.group,
         "dead_letter_topic": names.dead_letter_topic,
         "function": FUNCTION,
-        "keepfast": __version__,
+        "wheel": wheel.name,
+        "wheel_sha256": wheel.sha256,
         "kafka": KAFKA_VERSION,
     }
     found = {
         PurePosixPath(_PATH.sub(lambda part: values[part[1]], str(path))): _filled(text, values)
         for path, text in _templates(files("keepfast.scaffold") / "template", PurePosixPath())
     }
-    return Project(names, dict(sorted(found.items())))
+    return Project(names, dict(sorted(found.items())), wheel)
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

