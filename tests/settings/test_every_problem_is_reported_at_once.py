@@ -122,9 +122,12 @@ def test_a_consumer_without_a_topic_is_a_problem(loader: Loader) -> None:
     )
 
 
-def test_interval_commits_are_fine_for_an_idempotent_handler_or_an_inbox(loader: Loader) -> None:
+def test_interval_commits_are_fine_for_an_idempotent_handler(loader: Loader) -> None:
     assert loader.charge(commit="interval", idempotent=True).commit.mode == "interval"
-    assert loader.charge(commit="interval", inbox=True).commit.mode == "interval"
+
+
+def test_there_is_no_inbox(loader: Loader) -> None:
+    assert "inbox" in loader.problem(consumers={"charge": {"topics": "a.b", "inbox": True}})
 
 
 def test_two_consumers_cannot_share_a_group(loader: Loader) -> None:

@@ -23,7 +23,7 @@ _UNCHECKED: Final = (dict, Any, inspect.Parameter.empty, None)
 def commits_each(one: Asked) -> Finding:
     if one.own.commit.mode == "each":
         return passed("Each record is committed by itself before its lane goes on.")
-    return passed("Commits are batched, and the handler is declared idempotent or has an inbox.")
+    return passed("Commits are batched, and the handler is declared idempotent.")
 
 
 @each
@@ -102,10 +102,8 @@ def sequential(one: Asked) -> Finding:
 
 @each
 def idempotent(one: Asked) -> Finding:
-    if one.own.idempotent or one.own.inbox:
-        return passed(
-            "The handler is declared idempotent." if one.own.idempotent else "An inbox remembers what is done."
-        )
+    if one.own.idempotent:
+        return passed("The handler is declared idempotent.")
     return failed(
         "Nothing says that a record may come twice, and after a crash it does.",
         "Make the handler bear it (an upsert, a key of its own) and say idempotent=True.",

@@ -55,7 +55,6 @@ CONSUMER: Final = Section(
         ),
         Setting("idempotent", Flag(), False, "The handler may see a record twice without harm.", code_only=True),
         Setting("atomic", Flag(), False, "A call of a batch handler that fails has changed nothing.", code_only=True),
-        Setting("inbox", Flag(), False, "An inbox remembers which records are done.", code_only=True),
         Setting(
             "tombstones", Choice(("bury", "discard")), "bury", "What becomes of null values the handler does not take."
         ),
@@ -186,7 +185,7 @@ COMMIT: Final = Section(
             "mode",
             Choice(policies.COMMIT_MODES),
             _COMMIT.mode,
-            "`each`: after each record. `interval`: now and then; needs idempotent=True or an inbox.",
+            "`each`: after each record. `interval`: now and then; needs idempotent=True.",
         ),
         Setting("every_s", Number(0, 3600, above=True), _COMMIT.every_s, "Interval: at the latest after this time."),
         Setting("every_records", Whole(1), _COMMIT.every_records, "Interval: at the latest after so many records."),

@@ -153,10 +153,10 @@ class ConsumerBuilder:
 
     def _commit(self) -> CommitPolicy | None:
         told = self._resolver.section(catalogue.COMMIT, self._name)
-        if told["mode"].value == "interval" and not (self._value("idempotent") or self._value("inbox")):
+        if told["mode"].value == "interval" and not self._value("idempotent"):
             self.problems.append(
                 f"commit.mode is interval ({told['mode'].origin}), so a crash repeats records that were finished. Say"
-                " idempotent=True in code if the handler can bear that, give it an inbox, or use commit.mode each."
+                " idempotent=True in code if the handler can bear that, or use commit.mode each."
             )
         return self._policy(CommitPolicy, told)
 
@@ -196,10 +196,10 @@ class ConsumerBuilder:
 
     def _batch(self) -> BatchPolicy | None:
         told = self._resolver.section(catalogue.BATCH, self._name)
-        if self._batches and not (self._value("idempotent") or self._value("inbox")):
+        if self._batches and not self._value("idempotent"):
             self.problems.append(
                 "the handler takes a batch, and a failure or a crash repeats records of it that were finished. Say"
-                " idempotent=True in code if the handler can bear that, give it an inbox, or take one record."
+                " idempotent=True in code if the handler can bear that, or take one record."
             )
         if not self._batches:
             own = [f"batch.{name}" for name, given in told.items() if given.origin.startswith("code, consumer")]

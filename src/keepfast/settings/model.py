@@ -71,7 +71,6 @@ class ConsumerSettings:
     concurrency: int | None
     idempotent: bool
     atomic: bool
-    inbox: bool
     tombstones: Literal["bury", "discard"]
     unknown_errors: Literal["retry", "dead-letter"]
     not_found: Literal["final", "retry"]
