@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepfast.core import errors, verdicts
+from keepfast.core.classification import classify
 from keepfast.core.judge import judge
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.verdicts import Verdict
@@ -28,14 +29,16 @@ class OurReject(errors.Reject):
 
 
 def verdict_on(
-    error: BaseException | None,
+    error: BaseException,
     *,
     attempt: int = 1,
     elapsed_s: float = 0.0,
     policy: RetryPolicy | None = None,
     jitter: float = 0.0,
 ) -> Verdict:
-    return judge(error, attempt=attempt, elapsed_s=elapsed_s, policy=policy or RetryPolicy(), jitter=jitter)
+    return judge(
+        error, classify(error), attempt=attempt, elapsed_s=elapsed_s, policy=policy or RetryPolicy(), jitter=jitter
+    )
 
 
 @pytest.mark.parametrize("policy", [EVER, NEVER, RetryPolicy()], ids=["for ever", "never", "default"])
@@ -43,7 +46,6 @@ def verdict_on(
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (None, verdicts.Done()),
         (errors.Reject("no account", code="NO_ACCOUNT"), verdicts.Bury("no account", "NO_ACCOUNT")),
         (errors.Reject("no account"), verdicts.Bury("no account", "REJECTED")),
         (OurReject("no account", code=Code.NO_ACCOUNT), verdicts.Bury("no account", "NO_ACCOUNT")),
@@ -57,7 +59,7 @@ def verdict_on(
     ],
 )
 def test_some_words_are_final_whatever_the_policy_says(
-    error: BaseException | None, expected: Verdict, attempt: int, policy: RetryPolicy
+    error: BaseException, expected: Verdict, attempt: int, policy: RetryPolicy
 ) -> None:
     assert verdict_on(error, attempt=attempt, elapsed_s=1e6, policy=policy, jitter=0.5) == expected
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepfast.core import errors, verdicts
-from keepfast.core.classification import Classification
+from keepfast.core.classification import Classification, classify
 from keepfast.core.judge import judge
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.verdicts import Verdict
@@ -28,13 +28,13 @@ def verdict_on(
     policy = policy or RetryPolicy(jitter=False)
     return judge(
         error,
+        found or classify(error),
         attempt=attempt,
         elapsed_s=elapsed_s,
         policy=policy,
         jitter=0.0,
         tiers_s=tiers_s,
         moved=moved,
-        found=found,
     )
 
 

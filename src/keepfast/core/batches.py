@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from keepfast.core.classification import Classification
 from keepfast.core.errors import BatchError, Signal
 from keepfast.core.policies import Order
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
+from keepfast.core.verdicts import Classification
 
 LaneOf = Callable[[Message], Hashable]
 """What the record must be in order with; None where it is free."""

@@ -18,15 +18,15 @@ from keepfast.core.errors import HandlerTimeout
 from keepfast.core.rules.book import (
     UNKNOWN_RULE,
     Case,
-    Classification,
     NotFound,
     RuleBook,
     Unknown,
     unknown_error,
 )
-from keepfast.core.rules.rule import Kind, Rule, normal_key, parse_rule
+from keepfast.core.rules.rule import Rule, normal_key, parse_rule
 from keepfast.core.rules.seeking import is_error
 from keepfast.core.rules.table import RULES
+from keepfast.core.verdicts import Classification, Kind
 
 __all__ = [
     "BUILT_IN",

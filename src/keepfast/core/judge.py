@@ -1,45 +1,40 @@
-"""The one place that decides what becomes of a record after an attempt."""
+"""The one place that decides what becomes of a record whose attempt failed."""
 
 from __future__ import annotations
 
 from typing import assert_never
 
 from keepfast.core import verdicts
-from keepfast.core.classification import Classification, classify
 from keepfast.core.errors import DecodeError, HandlerTimeout, Signal
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.retry_topics import next_step
-from keepfast.core.verdicts import Verdict
+from keepfast.core.verdicts import Classification, Verdict
 
 RETRY_LATER = "retry-later"
 """The rule by which a handler says itself when to come back."""
 
 
 def judge(
-    error: BaseException | None,
+    error: BaseException,
+    found: Classification,
     *,
     attempt: int,
     elapsed_s: float,
     policy: RetryPolicy,
     jitter: float,
-    found: Classification | None = None,
     tiers_s: tuple[int, ...] = (),
     moved: int | None = None,
     floor_s: float = 0.0,
 ) -> Verdict:
     """Decide after attempt number `attempt` (1 is the first), `elapsed_s` after the first one began.
 
-    `found` is what the rules say of the error (the built-in ones, if nothing is given); `jitter` is a random number in
-    [0, 1). A delay that the downstream asked for, and `floor_s` (a rate limit's), are floors under the policy's; the
-    handler's own is taken as it is.
+    `found` is what the rules say of the error; `jitter` is a random number in [0, 1). A delay that the downstream asked
+    for, and `floor_s` (a rate limit's), are floors under the policy's; the handler's own is taken as it is.
 
     `tiers_s` are the delays of the consumer's retry topics, `moved` how many of them the record has behind it; None: it
     is still where it came from. There it is tried again in place first, unless somebody asked for a longer delay than
     any lane should wait; in a retry topic there is one attempt each.
     """
-    if error is None:
-        return verdicts.Done()
-    found = found or classify(error)
     match found.kind:
         case "halt":
             return verdicts.Halt(_reason(error) or f"the handler raised {type(error).__name__}")

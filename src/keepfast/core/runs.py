@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from keepfast.core.classification import Classification
 from keepfast.core.ports import Outgoing, Sends
 from keepfast.core.records import Message
 from keepfast.core.returned import Returned
-from keepfast.core.verdicts import Verdict
+from keepfast.core.verdicts import Classification, Verdict
 
 if TYPE_CHECKING:
     from keepfast.core.batches import Batch

@@ -1,8 +1,33 @@
-"""What may become of a record after an attempt: a closed set, decided by the judge and carried out by the loop."""
+"""What an error means by the rules, and what may become of a record after an attempt.
+
+Verdicts are a closed set: the judge decides, the loop carries it out.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["retryable", "non-retryable", "discard", "halt"]
+"""What becomes of the record: tried again, buried, dropped on purpose, or left as it is while the app stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classification:
+    """What one failure means, and who says so."""
+
+    kind: Kind
+    code: str
+    rule: str
+    """The name of the rule that decided; `unknown` if none did."""
+    outage: bool = False
+    """It says that a downstream is away. Always False unless retryable."""
+    retry_after_s: float | None = None
+    """How long the downstream, or the handler by RetryLater, asks to wait. None unless retryable."""
+    standard: str = ""
+    """The part of the consumer standard that asks for it, as in "§1.1.1 Network Errors"."""
+    matched: str = ""
+    """The key by which the rule was found: "http:503", "builtins.ConnectionError"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ class Cases:
         plan, found = self._plan, self._classify(error)
         verdict = judge(
             error,
-            found=found,
+            found,
             attempt=attempt,
             elapsed_s=elapsed_s,
             policy=self._policies.of(error),

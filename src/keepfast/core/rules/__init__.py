@@ -5,7 +5,7 @@ A rule names what it matches by *keys*, and so do users, in code and in settings
 """
 
 from keepfast.core.rules.codes import CODES
-from keepfast.core.rules.rule import Kind, Rule, Says, normal_key, parse_rule
+from keepfast.core.rules.rule import Rule, Says, normal_key, parse_rule
 from keepfast.core.rules.table import RULES
 
-__all__ = ["CODES", "RULES", "Kind", "Rule", "Says", "normal_key", "parse_rule"]
+__all__ = ["CODES", "RULES", "Rule", "Says", "normal_key", "parse_rule"]

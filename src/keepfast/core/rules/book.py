@@ -8,9 +8,10 @@ from typing import Final, Literal, assert_never
 
 from keepfast.core.rules.codes import UNHANDLED_EXCEPTION
 from keepfast.core.rules.reading import READERS, attribute, wait_of
-from keepfast.core.rules.rule import Kind, Predicate, Rule, made_code
+from keepfast.core.rules.rule import Predicate, Rule, made_code
 from keepfast.core.rules.seeking import Seeker, is_error, wider
 from keepfast.core.rules.table import RULES
+from keepfast.core.verdicts import Classification, Kind
 
 Unknown = Literal["retry", "dead-letter"]
 NotFound = Literal["final", "retry"]
@@ -22,24 +23,6 @@ MOST_ERRORS: Final = 256
 """So many errors of one group or chain are looked at, at most; a group may hold millions."""
 _LONGEST_CODE = 100
 _WORST_FIRST: Final[tuple[Kind, ...]] = ("halt", "discard", "non-retryable", "retryable")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Classification:
-    """What one failure means, and who says so."""
-
-    kind: Kind
-    code: str
-    rule: str
-    """The name of the rule that decided; UNKNOWN_RULE if none did."""
-    outage: bool = False
-    """It says that a downstream is away. Always False unless retryable."""
-    retry_after_s: float | None = None
-    """How long the downstream, or the handler by RetryLater, asks to wait. None unless retryable."""
-    standard: str = ""
-    """The part of the consumer standard that asks for it, as in "§1.1.1 Network Errors"."""
-    matched: str = ""
-    """The key by which the rule was found: "http:503", "builtins.ConnectionError"."""
 
 
 @dataclass(slots=True)

@@ -10,9 +10,7 @@ from typing import Final, Literal, get_args
 
 from keepfast.core.checks import shown
 from keepfast.core.errors import ConfigError
-
-Kind = Literal["retryable", "non-retryable", "discard", "halt"]
-"""What becomes of the record: tried again, buried, dropped on purpose, or left as it is while the app stops."""
+from keepfast.core.verdicts import Kind
 
 Says = Literal[Kind, "unknown", "not-found"]
 """What a rule says: a kind, or that the setting for unknown errors, or the one for missing things, decides."""
