@@ -64,3 +64,9 @@ def test_decision_records_are_numbered_without_holes_and_listed() -> None:
 def test_files_that_are_begun_first_exist() -> None:
     assert [name for name in LONG_FIRST if not (ROOT / name).is_file()] == []
     assert len(set(LONG_FIRST)) == len(LONG_FIRST)
+
+
+def test_the_former_name_stands_nowhere_but_where_it_is_explained() -> None:
+    former = "hold" + "fast"
+    found = {name for name, text in project_texts() if former in text.lower() or former in name.lower()}
+    assert found <= {"CHANGELOG.md", "docs/decisions/0034-the-name.md"}
