@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bench.card_corpus import KINDS, Sample, samples
-from keepfast.core.sensitive import LOOKALIKE_FIELDS, CardNumbers
+from keepfast.redact.sensitive import LOOKALIKE_FIELDS, CardNumbers
 
 COUNT: Final = 1_000_000
 MISSED_BY_DESIGN: Final = "card, rare length, no sign"

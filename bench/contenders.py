@@ -19,9 +19,9 @@ from bench.measure import Measured, OrderCheck, Stopwatch
 from keepfast import App, Context
 from keepfast.app.assembly import Assembled, assemble
 from keepfast.core.policies import CommitPolicy
-from keepfast.observe import logs
-from keepfast.web.asking import ask
-from keepfast.web.one_app import Serving
+from keepfast.http.asking import ask
+from keepfast.http.one_app import Serving
+from keepfast.telemetry import logs
 
 HANDLER_S = 0.005
 LOOK_S = 0.005

@@ -13,8 +13,8 @@ import confluent_kafka
 from examples.stage.postgres import Postgres
 from examples.stage.process import Process, run, until
 from keepfast.core.records import Record
-from keepfast.deadletter.letter import Letter
-from keepfast.deadletter.reading import read
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.reading import read
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import Connection
 from keepfast.testing import KafkaBroker

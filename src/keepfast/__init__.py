@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from keepfast.app import App as App
+    from keepfast.classify.classification import Rule as Rule
     from keepfast.core.alerts import AlertPolicy as AlertPolicy
     from keepfast.core.breaker import BreakerPolicy as BreakerPolicy
-    from keepfast.core.classification import Rule as Rule
     from keepfast.core.errors import BatchError as BatchError
     from keepfast.core.errors import ConfigError as ConfigError
     from keepfast.core.errors import Discard as Discard
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from keepfast.core.policies import RetryPolicy as RetryPolicy
     from keepfast.core.records import Record as Record
     from keepfast.core.retry_topics import RetryTopics as RetryTopics
-    from keepfast.core.sensitive import CardNumbers as CardNumbers
-    from keepfast.core.sensitive import SensitiveData as SensitiveData
     from keepfast.core.storm import StormPolicy as StormPolicy
+    from keepfast.engine.batch_handler import BatchContext as BatchContext
+    from keepfast.engine.context import Context as Context
+    from keepfast.redact.sensitive import CardNumbers as CardNumbers
+    from keepfast.redact.sensitive import SensitiveData as SensitiveData
     from keepfast.runner.retry import RetryConfig as RetryConfig
     from keepfast.runner.runner import KafkaConsumerRunner as KafkaConsumerRunner
-    from keepfast.runtime.batch_handler import BatchContext as BatchContext
-    from keepfast.runtime.context import Context as Context
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AlertPolicy": "keepfast.core.alerts",
     "App": "keepfast.app",
-    "BatchContext": "keepfast.runtime.batch_handler",
+    "BatchContext": "keepfast.engine.batch_handler",
     "BatchError": "keepfast.core.errors",
     "BatchPolicy": "keepfast.core.policies",
     "BreakerPolicy": "keepfast.core.breaker",
     "BufferPolicy": "keepfast.core.policies",
-    "CardNumbers": "keepfast.core.sensitive",
+    "CardNumbers": "keepfast.redact.sensitive",
     "CommitPolicy": "keepfast.core.policies",
     "ConfigError": "keepfast.core.errors",
-    "Context": "keepfast.runtime.context",
+    "Context": "keepfast.engine.context",
     "DeadLetterPolicy": "keepfast.core.policies",
     "Discard": "keepfast.core.errors",
     "Halt": "keepfast.core.errors",
@@ -64,8 +64,8 @@ _HOMES = {
     "RetryLater": "keepfast.core.errors",
     "RetryPolicy": "keepfast.core.policies",
     "RetryTopics": "keepfast.core.retry_topics",
-    "Rule": "keepfast.core.classification",
-    "SensitiveData": "keepfast.core.sensitive",
+    "Rule": "keepfast.classify.classification",
+    "SensitiveData": "keepfast.redact.sensitive",
     "StartError": "keepfast.core.errors",
     "StormPolicy": "keepfast.core.storm",
 }

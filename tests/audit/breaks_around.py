@@ -80,7 +80,7 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
             '"consumer_group": group',
             '"partition": record',
             '"offset": record',
-            file="runtime/burying.py",
+            file="engine/burying.py",
         ),
         Break("retry_count=case.failures, backoff_delay_ms=delay_ms, **at", "retry_count=case.failures, **at"),
     ),
@@ -202,11 +202,11 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
         ),
     ),
     "SHARED_RULES": (
-        judged("http-unavailable", "retryable", "non-retryable", file="core/rules/http.py"),
+        judged("http-unavailable", "retryable", "non-retryable", file="classify/rules/http.py"),
         Break(
             'return not is_error(error) or classify(error).kind == "retryable"',
             'return is_error(error) and classify(error).kind == "retryable"',
-            "core/classification.py",
+            "classify/classification.py",
         ),
     ),
     "BACKOFF": (

@@ -15,7 +15,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
         Break(
             "rules.classify(error, case) or unknown_error(case)",
             "rules.classify(error, case)",
-            "core/classification.py",
+            "classify/classification.py",
         ),
     ),
     "PYTHON_ERRORS": (
@@ -53,12 +53,14 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "GARBAGE": (judged("decode", FINAL, AGAIN),),
     "FRAUD_TABLE": (
         judged("decode", FINAL, AGAIN),
-        judged("sqlstate-conflict", AGAIN, FINAL, "core/rules/databases.py"),
+        judged("sqlstate-conflict", AGAIN, FINAL, "classify/rules/databases.py"),
         judged("value", FINAL, AGAIN),
     ),
     "SUNK": (
         Break(
-            '"discard",\n        name="discard"', '"non-retryable",\n        name="discard"', "core/rules/language.py"
+            '"discard",\n        name="discard"',
+            '"non-retryable",\n        name="discard"',
+            "classify/rules/language.py",
         ),
     ),
     # -- retries
@@ -178,7 +180,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
             "routed = self._router.route(filed)\n        if isinstance(routed, str):",
             "routed = self._router.route(filed)\n        if True:",
         ),
-        Break("(*letter.headers, *encoded(told.items()))", "encoded(told.items())", "deadletter/ours.py"),
+        Break("(*letter.headers, *encoded(told.items()))", "encoded(told.items())", "deadletters/ours.py"),
     ),
     "BURIED_AGAIN": (Break("replay_count=ours.replays(record.headers)", "replay_count=0"),),
     "CAUSES": (Break("(-cause.count, cause.fingerprint)", "(cause.count, cause.fingerprint)"),),
@@ -228,7 +230,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "DECODED": (Break("return _decoder(parse, on_null, wanted, names)", "return _bytes_decoder(on_null)"),),
     "BATCHED": (
         Break("if count > 1 else None", "if count > 2 else None"),
-        Break("(1 if self.singly else self._policy.size) - sum(", "1 - sum(", "runtime/batch_lanes.py"),
+        Break("(1 if self.singly else self._policy.size) - sum(", "1 - sum(", "engine/batch_lanes.py"),
     ),
     "SIDE_BY_SIDE": (
         Break("elif len(self._workers) - len(self._cancelled) < self._capacity:", "elif not self._workers:"),

@@ -14,7 +14,7 @@ from keepfast.audit.clause import DOCUMENTS
 from keepfast.audit.decisions import CHOSEN_BY_NAME, OVERRULING
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import DeadLetterPolicy
-from keepfast.core.sensitive import CardNumbers
+from keepfast.redact.sensitive import CardNumbers
 from tests.audit.stage import DOCKERFILE, raw, subject
 from tests.audit.test_every_rule_can_be_broken import NEVER_BROKEN
 from tests.project.files import ROOT

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from keepfast.core.policies import LetterFormat
-from keepfast.deadletter.letter import Letter
-from keepfast.deadletter.writing import write
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.writing import write
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Sent
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from keepfast.cli import main
 from keepfast.cli.live_view import view_lines
-from keepfast.observe.shapes import (
+from keepfast.telemetry.shapes import (
     AppState,
     ConsumerCounts,
     ConsumerState,

@@ -18,7 +18,7 @@ from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.cli.command import KEEPFAST, environment, keepfast, running, until
 from tests.cli.letters_filed import file_letters
-from tests.deadletter.letters import letter
+from tests.deadletters.letters import letter
 from tests.scenarios.inside import Client, Inside, app_for
 from tests.scenarios.inside import until as until_in
 

@@ -10,7 +10,7 @@ import pytest
 from keepfast.testing.broker import KafkaBroker
 from tests.cli.command import keepfast, running, until
 from tests.cli.letters_filed import file_letters
-from tests.deadletter.letters import letter
+from tests.deadletters.letters import letter
 from tests.scenarios.inside import Client
 
 

@@ -20,7 +20,7 @@ import pytest
 from keepfast.core.errors import ConfigError
 from keepfast.scaffold import Names, planned
 from keepfast.testing.jars import KAFKA_VERSION
-from tests.classification.postgres import running as running_postgres
+from tests.classify.postgres import running as running_postgres
 from tests.cli.command import environment, keepfast, running, until
 
 ROOT = Path(__file__).parents[2]

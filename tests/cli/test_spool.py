@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from keepfast.core.ports import Outgoing
-from keepfast.deadletter.spool.files import FileStore
-from keepfast.deadletter.spool.letters import spooled
+from keepfast.deadletters.spool.files import FileStore
+from keepfast.deadletters.spool.letters import spooled
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.cli.command import keepfast

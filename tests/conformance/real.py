@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from keepfast.core.errors import KeepfastError
 from keepfast.core.ports import Mailbox, Sink, Source
 from keepfast.core.records import Headers, TopicPartition
+from keepfast.engine.mailbox import QueueMailbox
 from keepfast.kafka import Connection, Consuming, KafkaSink, KafkaSource, sink_properties, source_properties
-from keepfast.runtime.mailbox import QueueMailbox
 from keepfast.testing.topics import TopicAdmin
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from keepfast.core.ports import Mailbox, Sink, Source
 from keepfast.core.records import Headers, TopicPartition
-from keepfast.testing.simulator.world import World
+from keepfast.testing.fakes.world import World
 
 
 class SimulatedBackend:

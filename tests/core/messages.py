@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keepfast.core.records import Headers, Message, TopicPartition
-from keepfast.testing.simulator.log import FakeMessage
+from keepfast.testing.fakes.log import FakeMessage
 
 PLACE = TopicPartition("orders", 0)
 

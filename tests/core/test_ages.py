@@ -9,7 +9,7 @@ from keepfast.core.ages import GRAIN_MS, MANY, Ages
 from keepfast.core.partitions import Partition
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
-from keepfast.testing.simulator.log import FakeMessage
+from keepfast.testing.fakes.log import FakeMessage
 from tests.core.messages import PLACE, message
 
 DAY_MS = 86_400_000

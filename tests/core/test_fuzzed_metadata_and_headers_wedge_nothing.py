@@ -1,5 +1,5 @@
 """100,000 random texts as commit metadata, and 100,000 random headers of retry topics: near to what we write and far
-from it. Each is read, none raises, none is slow. (Letters: `tests/deadletter/test_fuzzed_letters_wedge_nothing.py`.)
+from it. Each is read, none raises, none is slow. (Letters: `tests/deadletters/test_fuzzed_letters_wedge_nothing.py`.)
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keepfast.classify.classification import classify
 from keepfast.core import errors, verdicts
-from keepfast.core.classification import classify
 from keepfast.core.judge import judge
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.verdicts import Verdict

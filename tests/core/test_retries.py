@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import requests
 
+from keepfast.classify.retries import RetryPolicies
 from keepfast.core.policies import RetryPolicy
-from keepfast.core.retries import RetryPolicies
-from tests.classification.test_python_errors import http_error
+from tests.classify.test_python_errors import http_error
 
 USUAL = RetryPolicy()
 ONE, TWO, THREE = (RetryPolicy(max_retries=number) for number in (11, 12, 13))

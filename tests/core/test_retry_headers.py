@@ -15,7 +15,7 @@ from keepfast.core.records import Headers, Message, TopicPartition
 from keepfast.core.retry_headers import LAST_MS, MOST_ATTEMPTS, MOST_FAILURES, Past, remaining_s, shortened
 from keepfast.core.retry_topics import Tier, Tiers, topic_name
 from keepfast.core.returned import Returned, moved, original, source_of
-from keepfast.testing.simulator.log import FakeMessage
+from keepfast.testing.fakes.log import FakeMessage
 
 SOURCE, GROUP = "orders.payment.v1", "shop.charge"
 DELAYS = (5, 60, 5, 600)

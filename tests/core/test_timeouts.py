@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keepfast.core.classification import Rule, RuleBook, classify
+from keepfast.classify.classification import Rule, RuleBook, classify
 from keepfast.core.errors import ConfigError, HandlerTimeout
 from keepfast.core.timeouts import LOOK_EVERY_S, LOOK_FOR_STUCK_S, TimeoutPolicy, Watch
 

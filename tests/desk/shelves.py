@@ -10,13 +10,13 @@ from keepfast.core.errors import SinkError
 from keepfast.core.policies import LetterFormat
 from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.core.records import Record
-from keepfast.deadletter.letter import Letter
-from keepfast.deadletter.writing import write
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.writing import write
 from keepfast.desk.planning import ReplayPolicy, Router
 from keepfast.desk.selection import Selection
 from keepfast.desk.shelf import Shelf
 from keepfast.kafka.browser import Span
-from tests.deadletter.letters import letter
+from tests.deadletters.letters import letter
 
 DLQ = "orders.payment.dlq"
 SOURCE_PARTITIONS = 12

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from keepfast.desk.causes import by_cause
 from keepfast.desk.masking import frames, shape
-from tests.deadletter.letters import compact_json, letter
+from tests.deadletters.letters import compact_json, letter
 from tests.desk.shelves import Stock, shelf
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.policies import LETTER_FORMATS
 from keepfast.core.records import Record
-from keepfast.deadletter.writing import write
+from keepfast.deadletters.writing import write
 from keepfast.desk.planning import ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay
 from keepfast.desk.shelf import Shelf
@@ -20,7 +20,7 @@ from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.groups import KafkaGroups
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.deadletter.letters import letter
+from tests.deadletters.letters import letter
 from tests.kafka.members import connection
 from tests.scenarios.inside import Client, Sent, until
 

@@ -23,7 +23,7 @@ from keepfast.desk.planning import ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay, Replayed
 from keepfast.desk.selection import Offsets, Selection
 from keepfast.desk.shelf import Stopped
-from tests.deadletter.letters import headers, keys, letter, values
+from tests.deadletters.letters import headers, keys, letter, values
 from tests.desk.shelves import DLQ, SOURCE_PARTITIONS, Answering, Stock, router, shelf, stocked
 
 

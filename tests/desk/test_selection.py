@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keepfast.core.errors import ConfigError
 from keepfast.core.records import TopicPartition
 from keepfast.desk.selection import Filed, Offsets, Selection
-from tests.deadletter.letters import letter
+from tests.deadletters.letters import letter
 from tests.desk.shelves import DLQ, shelf, stocked
 
 

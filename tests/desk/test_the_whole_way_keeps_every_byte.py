@@ -17,12 +17,12 @@ from keepfast.core.retry_topics import Tier, Tiers, topic_name
 from keepfast.core.returned import Returned, moved
 from keepfast.core.runs import Attempt, Case
 from keepfast.core.verdicts import Bury
-from keepfast.deadletter.publisher import Publisher
-from keepfast.deadletter.writing import shrunk
+from keepfast.deadletters.publisher import Publisher
+from keepfast.deadletters.writing import shrunk
 from keepfast.desk.planning import ReplayPolicy, Router
 from keepfast.desk.shelf import filed_of
-from keepfast.testing.simulator.log import FakeMessage
-from tests.deadletter.letters import headers, keys, values
+from keepfast.testing.fakes.log import FakeMessage
+from tests.deadletters.letters import headers, keys, values
 from tests.thorough import examples
 
 TOPIC, DLQ, GROUP = "orders.payment.v1", "orders.payment.dlq", "payments.charge"

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from keepfast.cli import main
-from keepfast.observe.catalogue import CATALOGUE
+from keepfast.telemetry.catalogue import CATALOGUE
 from tests.docs.blocks import ROOT, Block, blocks, of, pages
 from tests.docs.commands import Command, commands
 from tools.reference.metrics import in_prometheus

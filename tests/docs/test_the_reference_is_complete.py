@@ -9,13 +9,13 @@ import click
 import pytest
 
 from keepfast.audit import CLAUSES
+from keepfast.classify.classification import RULES
+from keepfast.classify.rules.codes import CODES
 from keepfast.cli import COMMANDS, main
-from keepfast.core.classification import RULES
 from keepfast.core.exit_codes import EXIT_CODES
 from keepfast.core.policies import LETTER_FORMATS
-from keepfast.core.rules.codes import CODES
-from keepfast.observe.catalogue import CATALOGUE
 from keepfast.settings.variables import targets
+from keepfast.telemetry.catalogue import CATALOGUE
 from tests.docs.blocks import ROOT
 from tools.reference import api, commands, errors, events, health, letters, metrics, rules, settings
 from tools.reference.pages import PAGES
@@ -75,7 +75,7 @@ def test_every_code_rule_and_letter_format_is_there() -> None:
 def test_every_metric_and_every_reason_of_health_is_there() -> None:
     page = metrics.page()
     assert all(f"| `{metric.name}` | `{metrics.in_prometheus(metric)}` |" in page for metric in CATALOGUE)
-    source = (ROOT / "src" / "keepfast" / "web" / "health.py").read_text()
+    source = (ROOT / "src" / "keepfast" / "http" / "health.py").read_text()
     given = set(re.findall(r'(?:_failing\(\s*|code=)"(\w+)"', source))
     assert {one.code for one in health.reasons()} == given
     assert all(f"| `{code}` |" in health.page() for code in given)

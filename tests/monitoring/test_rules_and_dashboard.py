@@ -16,7 +16,7 @@ from keepfast.core.errors import ConfigError
 from keepfast.monitoring import Alert, alerts_of, dashboard_of, planned, rules_file
 from keepfast.monitoring.dashboard import queries_of
 from keepfast.monitoring.queries import series
-from keepfast.observe.catalogue import CATALOGUE, LAG_MAX
+from keepfast.telemetry.catalogue import CATALOGUE, LAG_MAX
 from tests.docs.blocks import ROOT
 from tests.monitoring.apps import CHARGE, settings_of
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from keepfast.core.classification import classify
+from keepfast.classify.classification import classify
 from keepfast.core.errors import ConfigError, DecodeError, Halt, Reject
 from keepfast.core.partitions import Partition
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Run
-from keepfast.observe.logs import Entry
-from keepfast.observe.tally import Tally
+from keepfast.engine.walk import walk
 from keepfast.runner import KafkaConsumerRunner, ProcessingFailed
 from keepfast.runner.hooks import Hooks, MessageRefused
-from keepfast.runtime.walk import walk
-from keepfast.testing.simulator.log import FakeMessage
+from keepfast.telemetry.logs import Entry
+from keepfast.telemetry.tally import Tally
+from keepfast.testing.fakes.log import FakeMessage
 
 PLACE = TopicPartition("orders.payment.v1", 3)
 

@@ -15,7 +15,7 @@ import pytest
 
 from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.classification.postgres import running
+from tests.classify.postgres import running
 from tests.scenarios.scene import Scene
 from tests.spool.places import S3, moto
 

@@ -15,8 +15,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 )
 
 from keepfast.core.records import Record
-from keepfast.deadletter.letter import Letter
-from keepfast.deadletter.reading import read
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.reading import read
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client
 

@@ -21,13 +21,13 @@ from keepfast.app import App
 from keepfast.app.assembly import Assembled, assemble
 from keepfast.core.completion import decode
 from keepfast.core.records import Headers
-from keepfast.deadletter.spool.service import SpoolService
-from keepfast.observe.logs import Entry
-from keepfast.observe.shapes import HealthReport
-from keepfast.runtime.loop import Loop
+from keepfast.deadletters.spool.service import SpoolService
+from keepfast.engine.loop import Loop
+from keepfast.http.health import health_of
+from keepfast.http.running import Running
+from keepfast.telemetry.logs import Entry
+from keepfast.telemetry.shapes import HealthReport
 from keepfast.testing.topics import TopicAdmin
-from keepfast.web.health import health_of
-from keepfast.web.running import Running
 
 QUIET = {"log_level": 0}
 POLL_S = 0.01

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.openmetrics import parser
 
-from keepfast.web.one_app import Serving
+from keepfast.http.one_app import Serving
 from tests.scenarios.inside import Inside
 
 OPEN_METRICS = {"Accept": "application/openmetrics-text;version=1.0.0"}

@@ -13,7 +13,7 @@ import pytest
 from keepfast import App, BatchContext, BatchPolicy, Reject
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.classification import postgres
+from tests.classify import postgres
 from tests.scenarios.inside import Client, Inside, app_for, until
 
 COUNT, BAD = 500, (17, 250, 499)

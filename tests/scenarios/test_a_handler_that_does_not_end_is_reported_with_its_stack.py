@@ -13,7 +13,7 @@ import pytest
 
 from keepfast import App
 from keepfast.core import sizing
-from keepfast.runtime import vitals
+from keepfast.engine import vitals
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until

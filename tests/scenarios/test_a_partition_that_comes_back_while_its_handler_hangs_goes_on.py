@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from keepfast import Context
-from keepfast.runtime import vitals
+from keepfast.engine import vitals
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for, until

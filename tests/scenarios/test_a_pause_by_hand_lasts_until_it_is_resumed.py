@@ -8,8 +8,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from keepfast import Context
-from keepfast.observe.shapes import Done
-from keepfast.runtime.operator import Answer, Order, Verb
+from keepfast.engine.operator import Answer, Order, Verb
+from keepfast.telemetry.shapes import Done
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, app_for, numbered, until

@@ -11,10 +11,10 @@ import pytest
 from keepfast import Context, Reject
 from keepfast.core.errors import Fault
 from keepfast.core.policies import LETTER_FORMATS, DeadLetterPolicy, LetterFormat
+from keepfast.http.health import Seen, health_of
 from keepfast.testing.plan import MAX_MESSAGE_BYTES
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from keepfast.web.health import Seen, health_of
 from tests.scenarios.graveyard import letters, limit
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 

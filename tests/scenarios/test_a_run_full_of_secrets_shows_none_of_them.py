@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from keepfast.cli import main
 from keepfast.core.policies import LETTER_FORMATS
 from keepfast.core.records import Record
-from keepfast.deadletter.letter import Letter
-from keepfast.deadletter.reading import read
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.reading import read
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.inside import Client
 from tests.scenarios.scene import Scene, Work

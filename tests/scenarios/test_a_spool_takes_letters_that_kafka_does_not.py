@@ -11,7 +11,7 @@ import pytest
 
 from keepfast import App, Context, Reject
 from keepfast.core.policies import DeadLetterPolicy
-from keepfast.deadletter.spool.service import SpoolService
+from keepfast.deadletters.spool.service import SpoolService
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import NOTHING, PLENTY, letters, limit

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from keepfast import App
+from keepfast.engine import identities
 from keepfast.kafka import admin
-from keepfast.runtime import identities
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, app_for, until, wait_a_moment

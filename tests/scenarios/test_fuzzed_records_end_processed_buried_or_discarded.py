@@ -13,11 +13,11 @@ from pydantic import BaseModel
 
 from keepfast import CardNumbers, Context, Discard, RetryPolicy
 from keepfast.core.records import Record, read_headers
-from keepfast.deadletter.reading import read
-from keepfast.deadletter.writing import write
+from keepfast.deadletters.reading import read
+from keepfast.deadletters.writing import write
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.deadletter.letters import letter
+from tests.deadletters.letters import letter
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
 
 COUNT, PARTITIONS = 3_000, 3

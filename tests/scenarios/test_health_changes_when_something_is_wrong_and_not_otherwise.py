@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 
 from keepfast import BreakerPolicy, Context, Reject, RetryPolicy
 from keepfast.core.policies import DeadLetterPolicy
-from keepfast.runtime import letter_depths, vitals
+from keepfast.engine import letter_depths, vitals
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from keepfast.core.policies import BufferPolicy
-from keepfast.runtime import vitals
+from keepfast.engine import vitals
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, app_for, until

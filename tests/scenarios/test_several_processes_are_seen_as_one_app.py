@@ -11,7 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from keepfast.cli import main
-from keepfast.runtime.flight_recorder import default_directory
+from keepfast.engine.flight_recorder import default_directory
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.cli.command import running, until

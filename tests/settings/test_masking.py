@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from keepfast.core.masking import MASKED
+from keepfast.redact.masking import MASKED
 from tests.settings.loader import Loader
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.core.classification import Rule, RuleBook, classify_key
+from keepfast.classify.classification import Rule, RuleBook, classify_key
+from keepfast.classify.retries import RetryPolicies
 from keepfast.core.policies import RetryPolicy
-from keepfast.core.retries import RetryPolicies
 from keepfast.settings import ConsumerSettings
 from tests.settings.loader import Loader
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.classification.postgres import running
+from tests.classify.postgres import running
 from tests.spool.places import S3, moto
 
 

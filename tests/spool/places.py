@@ -13,10 +13,10 @@ from moto.server import ThreadedMotoServer
 
 from keepfast.core.ports import Outgoing
 from keepfast.core.records import Record
-from keepfast.deadletter.letter import Letter
-from keepfast.deadletter.reading import read
-from keepfast.deadletter.spool.letters import Spooled, spooled
-from keepfast.deadletter.writing import write
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.reading import read
+from keepfast.deadletters.spool.letters import Spooled, spooled
+from keepfast.deadletters.writing import write
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from keepfast.core.errors import SpoolError
-from keepfast.deadletter.spool.places import store_at
-from keepfast.deadletter.spool.store import Head, Store
+from keepfast.deadletters.spool.places import store_at
+from keepfast.deadletters.spool.store import Head, Store
 from tests.spool.places import S3, letter
 
 MakeStore = Callable[..., Store]

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from keepfast.core.errors import SpoolError
-from keepfast.deadletter.spool.disk import Pen, RealDisk, RealPen, file_system_of
-from keepfast.deadletter.spool.files import FileStore
-from keepfast.deadletter.spool.frames import HEAD_BYTES
-from keepfast.deadletter.spool.store import Head
+from keepfast.deadletters.spool.disk import Pen, RealDisk, RealPen, file_system_of
+from keepfast.deadletters.spool.files import FileStore
+from keepfast.deadletters.spool.frames import HEAD_BYTES
+from keepfast.deadletters.spool.store import Head
 from tests.spool.places import letter
 
 
@@ -281,7 +281,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -
 
 WRITER = """
 import sys
-from keepfast.deadletter.spool.files import FileStore
+from keepfast.deadletters.spool.files import FileStore
 from tests.spool.places import letter
 store = FileStore(sys.argv[1], max_bytes=10**9, segment_bytes=20_000)
 store.open()

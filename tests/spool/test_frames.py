@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.deadletter.spool.frames import HEAD_BYTES, MAGIC, Damage, frame, gone, payload_at, read_gone, scan
+from keepfast.deadletters.spool.frames import HEAD_BYTES, MAGIC, Damage, frame, gone, payload_at, read_gone, scan
 
 salts = st.binary(min_size=8, max_size=8)
 payloads = st.lists(st.binary(max_size=60), min_size=1, max_size=6)

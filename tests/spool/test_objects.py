@@ -14,10 +14,10 @@ from fsspec.registry import _registry
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.ports import Delivery, Kept, Outgoing
-from keepfast.deadletter.spool.keeper import Keep, Keeper
-from keepfast.deadletter.spool.objects import PARTIAL, PARTIAL_MS, RELIST_S, SUFFIX, ObjectStore
-from keepfast.deadletter.spool.store import Head
-from keepfast.runtime.clock import RealClock
+from keepfast.deadletters.spool.keeper import Keep, Keeper
+from keepfast.deadletters.spool.objects import PARTIAL, PARTIAL_MS, RELIST_S, SUFFIX, ObjectStore
+from keepfast.deadletters.spool.store import Head
+from keepfast.engine.clock import RealClock
 from tests.spool.places import letter, outgoing
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.ports import Delivery, Kept, Outgoing, Receipt
-from keepfast.deadletter.spool.files import FileStore
-from keepfast.deadletter.spool.letters import Spooled
-from keepfast.deadletter.spool.memory import MemoryStore
-from keepfast.deadletter.spool.service import SpoolService
-from keepfast.deadletter.spool.store import Head
-from keepfast.runtime.clock import RealClock
+from keepfast.deadletters.spool.files import FileStore
+from keepfast.deadletters.spool.letters import Spooled
+from keepfast.deadletters.spool.memory import MemoryStore
+from keepfast.deadletters.spool.service import SpoolService
+from keepfast.deadletters.spool.store import Head
+from keepfast.engine.clock import RealClock
 from tests.spool.places import letter, numbers, outgoing
 
 

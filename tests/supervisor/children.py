@@ -23,7 +23,7 @@ DEADLINE_S = 30.0
 
 PARENT = """
 import json, signal, sys
-from keepfast.observe import logs
+from keepfast.telemetry import logs
 from keepfast.supervisor import RestartPolicy, ShutdownPolicy, Supervisor
 
 program, journal, processes, restart, shutdown = sys.argv[1:]

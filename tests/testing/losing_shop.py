@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from keepfast.core.runs import Case
-from keepfast.runtime.burying import Burying
-from keepfast.testing.demo.shop import app
+from keepfast.demo.shop import app
+from keepfast.engine.burying import Burying
 
 __all__ = ["app"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from keepfast.core.records import Record
-from keepfast.deadletter import ours
-from keepfast.testing.demo.books import PARTITIONS_LOST, PROCESS_DIED, UNEXPLAINED, Account, reconcile
-from keepfast.testing.demo.orders import Plan
-from keepfast.testing.demo.shop import ORDERS
+from keepfast.deadletters import ours
+from keepfast.demo.books import PARTITIONS_LOST, PROCESS_DIED, UNEXPLAINED, Account, reconcile
+from keepfast.demo.orders import Plan
+from keepfast.demo.shop import ORDERS
 
 DEATH = json.dumps({"event": "child_ended"})
 LOST = json.dumps({"event": "lost"})

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from keepfast.cli.demo import wants_screen
+from keepfast.demo.books import Account
+from keepfast.demo.picture import Note, Picture, View
+from keepfast.demo.plain import PlainView
+from keepfast.demo.screen import ScreenView
 from keepfast.desk.causes import Cause
-from keepfast.testing.demo.books import Account
-from keepfast.testing.demo.picture import Note, Picture, View
-from keepfast.testing.demo.plain import PlainView
-from keepfast.testing.demo.screen import ScreenView
 
 LOG: list[dict[str, Any]] = [
     {"event": "assigned", "partitions": ["shop.order.v1[0]"]},

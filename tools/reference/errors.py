@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from keepfast.classify.classification import RULES, Rule
+from keepfast.classify.rules.codes import CODES
+from keepfast.classify.rules.databases import DATABASE_RULES
+from keepfast.classify.rules.http import HTTP_RULES
+from keepfast.classify.rules.language import LANGUAGE_RULES
+from keepfast.classify.rules.services import SERVICE_RULES
 from keepfast.cli.explained import View, answer, as_text
-from keepfast.core.classification import RULES, Rule
-from keepfast.core.rules.codes import CODES
-from keepfast.core.rules.databases import DATABASE_RULES
-from keepfast.core.rules.http import HTTP_RULES
-from keepfast.core.rules.language import LANGUAGE_RULES
-from keepfast.core.rules.services import SERVICE_RULES
 from tools.reference.markdown import MADE, code, codes, fence, table
 
 INTRODUCTION = """# Errors: codes and rules

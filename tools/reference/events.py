@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import keepfast
-from keepfast.observe.logs import LEVELS
+from keepfast.telemetry.logs import LEVELS
 from tools.reference.markdown import MADE, code, codes, escaped, table
 
 INTRODUCTION = """# Events of the log

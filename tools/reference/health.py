@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from keepfast.web import health
+from keepfast.http import health
 from tools.reference.markdown import MADE, code, table
 
 INTRODUCTION = """# Health

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
-from keepfast.deadletter import ours
-from keepfast.deadletter.letter import (
+from keepfast.deadletters import ours
+from keepfast.deadletters.letter import (
     LONGEST_MESSAGE,
     LONGEST_REASON,
     LONGEST_STACK,
@@ -14,7 +14,7 @@ from keepfast.deadletter.letter import (
     Attempted,
     Letter,
 )
-from keepfast.deadletter.writing import write
+from keepfast.deadletters.writing import write
 from tools.reference.markdown import MADE, code, fence, table
 
 INTRODUCTION = f"""# Dead letters

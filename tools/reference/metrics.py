@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from keepfast.observe.catalogue import CATALOGUE, TOPIC_METRICS
-from keepfast.observe.families import Metric
+from keepfast.telemetry.catalogue import CATALOGUE, TOPIC_METRICS
+from keepfast.telemetry.families import Metric
 from tools.reference.markdown import MADE, code, codes, table
 
 INTRODUCTION = """# Metrics

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from keepfast.app.options import ConsumerOptions
 from keepfast.core.errors import ConfigError
-from keepfast.core.sensitive import CardNumbers
 from keepfast.decode.signature import HandlerShape, inspect_handler
-from keepfast.runtime.batch_handler import BatchContext
-from keepfast.runtime.context import Context
+from keepfast.engine.batch_handler import BatchContext
+from keepfast.engine.context import Context
+from keepfast.redact.sensitive import CardNumbers
 
 if TYPE_CHECKING:
     from keepfast.settings import Settings
@@ -113,7 +113,7 @@ class App:
         away. `supervisor_stops`: whether a signal came because the whole of `--processes` is stopped.
         """
         from keepfast.app.assembly import assemble, handlers_of
-        from keepfast.web.one_app import Serving
+        from keepfast.http.one_app import Serving
 
         settings = settings or self.settings()
         consumers = self.chosen(only)

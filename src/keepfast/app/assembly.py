@@ -14,29 +14,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keepfast.core.errors import ConfigError
-from keepfast.deadletter.publisher import Publisher
-from keepfast.deadletter.spool.service import SpoolService
+from keepfast.deadletters.publisher import Publisher
+from keepfast.deadletters.spool.service import SpoolService
+from keepfast.engine.batch_handler import BatchHandler
+from keepfast.engine.executors import CoroutineExecutor, EventLoopThread
+from keepfast.engine.flight_recorder import RecorderFile, open_recorder
+from keepfast.engine.floor import Floor
+from keepfast.engine.handler import Handler
+from keepfast.engine.lifecycle import Lifecycle, LoopThread
+from keepfast.engine.mailbox import QueueMailbox
+from keepfast.engine.plan import Plan
+from keepfast.engine.returning import returning, returning_async
+from keepfast.engine.spans import handler_call, handler_call_async
+from keepfast.http.running import Parts
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
-from keepfast.observe.clean import mask_with
-from keepfast.observe.tracing import Tracing, tracing_from
-from keepfast.runtime.batch_handler import BatchHandler
-from keepfast.runtime.building import Workers, loop_thread, thread_workers
-from keepfast.runtime.clients import connection_of, source_of
-from keepfast.runtime.executors import CoroutineExecutor, EventLoopThread
-from keepfast.runtime.flight_recorder import RecorderFile, open_recorder
-from keepfast.runtime.floor import Floor
-from keepfast.runtime.handler import Handler
-from keepfast.runtime.lifecycle import Lifecycle, LoopThread
-from keepfast.runtime.mailbox import QueueMailbox
-from keepfast.runtime.plan import Plan
-from keepfast.runtime.planning import plan_from
-from keepfast.runtime.preflight import Ground, preflight
-from keepfast.runtime.restoring import LetterTopics, letter_topics
-from keepfast.runtime.returning import returning, returning_async
-from keepfast.runtime.spans import handler_call, handler_call_async
-from keepfast.runtime.spooling import open_spool
 from keepfast.settings import ConsumerSettings, Settings
-from keepfast.web.running import Parts
+from keepfast.telemetry.clean import mask_with
+from keepfast.telemetry.tracing import Tracing, tracing_from
+from keepfast.wiring.building import Workers, loop_thread, thread_workers
+from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.planning import plan_from
+from keepfast.wiring.preflight import Ground, preflight
+from keepfast.wiring.restoring import LetterTopics, letter_topics
+from keepfast.wiring.spooling import open_spool
 
 if TYPE_CHECKING:
     from keepfast.app.application import Consumer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
+from keepfast.classify.classification import Rule
 from keepfast.core.alerts import AlertPolicy, TopicKind
 from keepfast.core.breaker import BreakerPolicy
-from keepfast.core.classification import Rule
 from keepfast.core.pace import RatePolicy
 from keepfast.core.policies import (
     BatchPolicy,

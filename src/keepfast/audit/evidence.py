@@ -15,12 +15,12 @@ _EXACT: Final = (
     "scenarios/test_metrics_tell_the_exact_counts_of_a_run_with_known_failures.py"
     "::test_the_counts_names_and_labels_are_exact"
 )
-_CLASSIFIED: Final = "classification/test_python_errors.py"
-_DATABASES: Final = "classification/test_databases.py"
+_CLASSIFIED: Final = "classify/test_python_errors.py"
+_DATABASES: Final = "classify/test_databases.py"
 _DEFAULTS: Final = "settings/test_sources_and_their_order.py::test_one_topic_is_all_that_a_consumer_needs"
 _NAMES: Final = "settings/test_the_names_of_the_texts.py::test_a_name_of_the_texts_sets_its_setting"
-_SHOWS: Final = "runtime/test_what_a_loop_shows_and_obeys.py"
-_ENDS: Final = "runtime/test_how_a_loop_ends.py"
+_SHOWS: Final = "engine/test_what_a_loop_shows_and_obeys.py"
+_ENDS: Final = "engine/test_how_a_loop_ends.py"
 _LETTERS: Final = (
     "scenarios/test_a_buried_record_keeps_its_bytes_in_the_letter.py::test_key_value_and_headers_are_exact"
 )
@@ -29,53 +29,52 @@ _SIGTERM: Final = "scenarios/test_sigterm_mid_handler_finishes_it_and_commits.py
 # -- what errors mean
 
 CATEGORIES: Final = by(
-    "core/rules/table.py",
-    "classification/test_the_table_of_rules.py::test_every_category_of_the_standard_has_rules",
-    "classification/test_classification_never_raises.py::test_an_exception_of_any_make_is_classified",
+    "classify/rules/table.py",
+    "classify/test_the_table_of_rules.py::test_every_category_of_the_standard_has_rules",
+    "classify/test_classification_never_raises.py::test_an_exception_of_any_make_is_classified",
 )
-PYTHON_ERRORS: Final = by("core/rules/language.py", f"{_CLASSIFIED}::test_what_an_exception_means")
-NOT_VALID: Final = by("core/rules/language.py", f"{_CLASSIFIED}::test_validation_is_final_with_the_narrowest_code")
+PYTHON_ERRORS: Final = by("classify/rules/language.py", f"{_CLASSIFIED}::test_what_an_exception_means")
+NOT_VALID: Final = by("classify/rules/language.py", f"{_CLASSIFIED}::test_validation_is_final_with_the_narrowest_code")
 STATUSES: Final = by(
-    "core/rules/http.py", "classification/test_http_clients.py::test_a_status_decides_whichever_client_brings_it"
+    "classify/rules/http.py", "classify/test_http_clients.py::test_a_status_decides_whichever_client_brings_it"
 )
 CONTENTION: Final = by(
-    "core/rules/databases.py",
+    "classify/rules/databases.py",
     f"{_DATABASES}::test_a_deadlock",
     f"{_DATABASES}::test_a_lock_that_is_not_had_in_time",
     f"{_DATABASES}::test_a_pool_that_is_used_up",
 )
-CONSTRAINTS: Final = by("core/rules/databases.py", f"{_DATABASES}::test_one_statement")
+CONSTRAINTS: Final = by("classify/rules/databases.py", f"{_DATABASES}::test_one_statement")
 DISCONNECTED: Final = by(
-    "core/rules/databases.py",
+    "classify/rules/databases.py",
     f"{_DATABASES}::test_a_connection_that_was_closed",
     f"{_DATABASES}::test_a_standby_that_cannot_write",
 )
-KAFKA_ERRORS: Final = by("core/rules/services.py", "classification/test_services.py::test_an_error_of_confluent_kafka")
-UNKNOWN: Final = by("core/classification.py", f"{_CLASSIFIED}::test_unknown_errors_go_where_the_setting_says")
+KAFKA_ERRORS: Final = by("classify/rules/services.py", "classify/test_services.py::test_an_error_of_confluent_kafka")
+UNKNOWN: Final = by("classify/classification.py", f"{_CLASSIFIED}::test_unknown_errors_go_where_the_setting_says")
 OWN_RULES: Final = by(
-    "core/rules/book.py", "classification/test_rules_of_users.py::test_a_users_rule_goes_before_every_built_in_one"
+    "classify/rules/book.py", "classify/test_rules_of_users.py::test_a_users_rule_goes_before_every_built_in_one"
 )
-NEVER_RAISES: Final = by(
-    "runtime/walk.py", "runtime/test_executors.py::test_a_worker_survives_whatever_a_handler_raises"
-)
+NEVER_RAISES: Final = by("engine/walk.py", "engine/test_executors.py::test_a_worker_survives_whatever_a_handler_raises")
 GARBAGE: Final = by(
-    "core/rules/language.py",
+    "classify/rules/language.py",
     f"{_CLASSIFIED}::test_what_an_exception_means",
     "scenarios/test_garbage_bytes_become_verdicts_not_crashes.py::test_every_kind_of_garbage_meets_its_verdict",
 )
 FRAUD_TABLE: Final = by(
-    "core/rules/language.py", "scenarios/test_every_row_of_the_fraud_services_error_table.py::test_what_becomes_of_it"
+    "classify/rules/language.py",
+    "scenarios/test_every_row_of_the_fraud_services_error_table.py::test_what_becomes_of_it",
 )
 SUNK: Final = by(
-    "core/sensitive.py",
+    "redact/sensitive.py",
     "scenarios/test_every_row_of_the_fraud_services_error_table.py::test_a_card_number_is_in_no_letter_and_in_no_line_of_the_log",
 )
 
 # -- retries
 
 CLASSIFIED_FIRST: Final = by(
-    "runtime/cases.py",
-    "runtime/test_cases.py::test_what_an_error_means_is_decided_by_the_users_rules_before_anything_is_retried",
+    "engine/cases.py",
+    "engine/test_cases.py::test_what_an_error_means_is_decided_by_the_users_rules_before_anything_is_retried",
 )
 FORMULA: Final = by(
     "core/policies.py", "core/test_policies.py::test_the_delay_is_the_formula_of_the_standard_with_jitter_after_the_cap"
@@ -91,9 +90,9 @@ RETRIED: Final = by(
 ELAPSED: Final = by("core/judge.py", "core/test_judge.py::test_no_retry_begins_after_the_time_a_record_may_take")
 ROUTED: Final = by("core/judge.py", f"{_RULE_BY_RULE}::test_it_is_kept")
 RATE: Final = by(
-    "runtime/cases.py",
+    "engine/cases.py",
     "scenarios/test_rate_limits_are_kept_and_used.py::test_a_minimum_delay_holds_for_retries_too",
-    "runtime/test_cases.py::test_no_retry_waits_less_than_the_plan_says_at_that_moment",
+    "engine/test_cases.py::test_no_retry_waits_less_than_the_plan_says_at_that_moment",
 )
 RATES: Final = by(
     "core/pace.py",
@@ -101,13 +100,13 @@ RATES: Final = by(
     "core/test_guards.py::test_partitions_have_a_rate_of_their_own_and_a_minimum_delay_holds_for_all",
 )
 MOVED: Final = by(
-    "runtime/moving.py",
-    "runtime/test_moving.py::test_a_record_is_finished_when_its_copy_is_acknowledged_and_not_before",
+    "engine/moving.py",
+    "engine/test_moving.py::test_a_record_is_finished_when_its_copy_is_acknowledged_and_not_before",
     "scenarios/test_retry_topics_end_in_the_dead_letter_topic.py::test_the_letter_is_about_the_original_record",
 )
 TIMED_OUT: Final = by(
-    "runtime/overdue.py",
-    "runtime/test_handlers_that_take_too_long.py::test_a_thread_that_hangs_is_given_up_and_its_record_has_timed_out",
+    "engine/overdue.py",
+    "engine/test_handlers_that_take_too_long.py::test_a_thread_that_hangs_is_given_up_and_its_record_has_timed_out",
     f"{_RULE_BY_RULE}::test_it_is_kept",
 )
 BREAKER: Final = by(
@@ -119,43 +118,43 @@ BREAKER: Final = by(
 # -- letters
 
 ENVELOPE: Final = by(
-    "deadletter/envelope.py", "deadletter/test_json_letters.py::test_an_envelope_says_what_where_and_why"
+    "deadletters/envelope.py", "deadletters/test_json_letters.py::test_an_envelope_says_what_where_and_why"
 )
 NESTED: Final = by(
-    "deadletter/nested.py", "deadletter/test_json_letters.py::test_the_nested_format_groups_the_same_facts"
+    "deadletters/nested.py", "deadletters/test_json_letters.py::test_the_nested_format_groups_the_same_facts"
 )
 SPRING_HEADERS: Final = by(
-    "deadletter/spring.py",
-    "deadletter/test_spring_headers.py::test_texts_are_utf_8_and_numbers_are_big_endian_of_4_and_8_bytes",
+    "deadletters/spring.py",
+    "deadletters/test_spring_headers.py::test_texts_are_utf_8_and_numbers_are_big_endian_of_4_and_8_bytes",
 )
 BYTES_KEPT: Final = by(
-    "deadletter/inline.py",
-    "deadletter/test_every_format_keeps_the_original_bytes.py::test_everything_written_is_read_back",
+    "deadletters/inline.py",
+    "deadletters/test_every_format_keeps_the_original_bytes.py::test_everything_written_is_read_back",
 )
 PUBLISHED_AGAIN: Final = by(
-    "runtime/burying.py",
-    "runtime/test_burying.py::test_without_a_spool_it_stays_red_and_is_tried_for_ever",
-    "runtime/test_burying.py::test_each_wait_before_it_is_tried_again_is_longer_up_to_half_a_minute",
+    "engine/burying.py",
+    "engine/test_burying.py::test_without_a_spool_it_stays_red_and_is_tried_for_ever",
+    "engine/test_burying.py::test_each_wait_before_it_is_tried_again_is_longer_up_to_half_a_minute",
 )
 UNCOMMITTED: Final = by(
-    "runtime/burying.py",
-    "runtime/test_burying.py::test_without_a_spool_it_stays_red_and_is_tried_for_ever",
+    "engine/burying.py",
+    "engine/test_burying.py::test_without_a_spool_it_stays_red_and_is_tried_for_ever",
     f"{_RULE_BY_RULE}::test_4_1_nothing_is_committed_while_the_dead_letter_cannot_be_published",
 )
 SPOOLED: Final = by(
-    "runtime/burying.py",
-    "runtime/test_burying.py::test_what_does_not_pass_by_itself_goes_to_the_spool_at_once",
+    "engine/burying.py",
+    "engine/test_burying.py::test_what_does_not_pass_by_itself_goes_to_the_spool_at_once",
     "scenarios/test_a_spool_takes_letters_that_kafka_does_not.py::test_the_lane_goes_on_and_the_letters_arrive_later",
 )
 LETTER_TOPIC_MADE: Final = by(
-    "runtime/preflight.py",
+    "wiring/preflight.py",
     "cli/test_run_says_what_is_missing.py::test_a_dead_letter_topic_that_may_not_be_made",
     _LETTERS,
 )
-LETTERS_STAY: Final = by("runtime/preflight.py", _LETTERS)
+LETTERS_STAY: Final = by("wiring/preflight.py", _LETTERS)
 LETTER_HEALTH: Final = by(
-    "web/health.py",
-    "web/test_health_is_judged_by_what_consumers_show.py::test_a_consumer",
+    "http/health.py",
+    "http/test_health_is_judged_by_what_consumers_show.py::test_a_consumer",
     "scenarios/test_health_changes_when_something_is_wrong_and_not_otherwise.py"
     "::test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_red",
 )
@@ -168,8 +167,8 @@ REPLAYED: Final = by(
     "cli/test_dlq_replay.py::test_only_what_was_chosen_is_sent",
 )
 BURIED_AGAIN: Final = by(
-    "deadletter/publisher.py",
-    "deadletter/test_publisher.py::test_headers_of_an_earlier_letter_are_replaced_and_its_count_goes_on",
+    "deadletters/publisher.py",
+    "deadletters/test_publisher.py::test_headers_of_an_earlier_letter_are_replaced_and_its_count_goes_on",
 )
 CAUSES: Final = by(
     "desk/causes.py", "desk/test_causes_and_masking.py::test_letters_are_counted_by_cause_the_most_frequent_first"
@@ -185,16 +184,16 @@ MANUAL: Final = by(
 NOT_LOST: Final = by(
     "core/ledger.py",
     "core/test_ledger.py::test_an_unfinished_record_holds_the_watermark_while_later_ones_finish",
-    "simulator/test_the_engine_keeps_its_promises_in_simulation.py::test_no_promise_is_broken_in_any_seed",
+    "simulation/test_the_engine_keeps_its_promises_in_simulation.py::test_no_promise_is_broken_in_any_seed",
 )
 COMMITTED_AFTER: Final = by("core/ledger.py", f"{_RULE_BY_RULE}::test_4_1_nothing_is_committed_by_itself")
 CONFIRMED: Final = by(
-    "runtime/committer.py",
+    "engine/committer.py",
     f"{_RULE_BY_RULE}::test_4_1_commits_are_synchronous_and_come_at_once_after_success_and_after_a_dead_letter",
 )
-COMMITTED_EACH: Final = by("runtime/committer.py", f"{_RULE_BY_RULE}::test_4_2_commits_are_not_batched_across_records")
+COMMITTED_EACH: Final = by("engine/committer.py", f"{_RULE_BY_RULE}::test_4_2_commits_are_not_batched_across_records")
 COMMITS_RETRIED: Final = by(
-    "runtime/committer.py",
+    "engine/committer.py",
     "scenarios/test_commits_that_fail_for_a_while_are_made_up_for.py::test_nothing_starts_while_they_fail_and_everything_is_committed_after",
 )
 FENCED: Final = by(
@@ -223,50 +222,50 @@ FAN_OUT: Final = by(
     "app/assembly.py",
     "scenarios/test_two_consumers_of_one_app_run_side_by_side.py::test_two_consumers_of_one_app_run_side_by_side",
 )
-DECLARED: Final = by("settings/consumers.py", "runtime/test_batch_handlers.py::test_batches_need_idempotency")
+DECLARED: Final = by("settings/consumers.py", "engine/test_batch_handlers.py::test_batches_need_idempotency")
 DECODED: Final = by(
     "decode/annotation.py", "decode/test_decoding_by_annotation.py::test_an_annotation_chooses_its_decoder"
 )
 BATCHED: Final = by(
     "core/batches.py",
     "core/test_batches.py::test_the_first_bad_record_is_found_and_everything_before_it_is_finished_once",
-    "runtime/test_batches.py::test_a_full_batch_goes_out_at_once",
+    "engine/test_batches.py::test_a_full_batch_goes_out_at_once",
 )
 SIDE_BY_SIDE: Final = by(
-    "runtime/executors.py", "runtime/test_executors.py::test_coroutines_run_side_by_side_and_come_back_in_bundles"
+    "engine/executors.py", "engine/test_executors.py::test_coroutines_run_side_by_side_and_come_back_in_bundles"
 )
 
 # -- the loop and its end
 
 FETCHED_AGAIN: Final = by(
-    "runtime/loop.py", f"{_SHOWS}::test_a_fetch_that_fails_is_told_and_the_next_one_brings_records"
+    "engine/loop.py", f"{_SHOWS}::test_a_fetch_that_fails_is_told_and_the_next_one_brings_records"
 )
 NOT_EVICTED: Final = by(
-    "runtime/loop.py",
+    "engine/loop.py",
     "scenarios/test_a_handler_slower_than_max_poll_interval_is_not_evicted.py::test_a_handler_slower_than_max_poll_interval_is_not_evicted",
 )
-BOUNDED: Final = by("runtime/intake.py", f"{_SHOWS}::test_a_partition_is_paused_when_it_is_full_and_not_before")
+BOUNDED: Final = by("engine/intake.py", f"{_SHOWS}::test_a_partition_is_paused_when_it_is_full_and_not_before")
 FORGOTTEN: Final = by("core/partitions.py", "core/test_partitions.py::test_a_closed_partition_keeps_nothing")
 QUICK: Final = by(
-    "runtime/loop.py",
+    "engine/loop.py",
     "scenarios/test_an_idle_consumer_calls_its_handler_within_10_ms.py::test_the_median_of_50_is_below_10_ms",
 )
 TUNED: Final = by("kafka/source.py", "conformance/test_a_source_reads.py::test_a_sweep_takes_no_more_than_its_limit")
 DRAINED: Final = by(
-    "runtime/draining.py",
+    "engine/draining.py",
     f"{_ENDS}::test_what_is_in_hand_is_finished_and_committed_and_nothing_else_starts",
     f"{_SIGTERM}::test_sigterm_mid_handler_finishes_it_and_commits",
 )
-SIGNALS: Final = by("runtime/lifecycle.py", f"{_SIGTERM}::test_sigterm_mid_handler_finishes_it_and_commits")
-INTAKE_CLOSED: Final = by("runtime/intake.py", f"{_ENDS}::test_no_partition_is_read_any_more_an_idle_one_neither")
+SIGNALS: Final = by("engine/lifecycle.py", f"{_SIGTERM}::test_sigterm_mid_handler_finishes_it_and_commits")
+INTAKE_CLOSED: Final = by("engine/intake.py", f"{_ENDS}::test_no_partition_is_read_any_more_an_idle_one_neither")
 CUT_SHORT: Final = by(
-    "runtime/draining.py",
+    "engine/draining.py",
     f"{_ENDS}::test_who_waits_for_a_retry_is_not_waited_for",
     "scenarios/test_sigterm_mid_wait_cuts_the_wait_short.py::test_sigterm_mid_wait_cuts_the_wait_short",
 )
-DRAIN_REPORTED: Final = by("runtime/draining.py", f"{_ENDS}::test_its_progress_is_told_every_five_seconds")
+DRAIN_REPORTED: Final = by("engine/draining.py", f"{_ENDS}::test_its_progress_is_told_every_five_seconds")
 DEADLINE: Final = by(
-    "runtime/draining.py",
+    "engine/draining.py",
     f"{_ENDS}::test_by_its_deadline_it_is_over_and_what_was_not_finished_is_not_committed",
 )
 

@@ -10,57 +10,55 @@ _EXACT: Final = (
     "scenarios/test_metrics_tell_the_exact_counts_of_a_run_with_known_failures.py"
     "::test_the_counts_names_and_labels_are_exact"
 )
-_SHOWS: Final = "runtime/test_what_a_loop_shows_and_obeys.py"
-_HEALTH: Final = "web/test_health_is_judged_by_what_consumers_show.py"
+_SHOWS: Final = "engine/test_what_a_loop_shows_and_obeys.py"
+_HEALTH: Final = "http/test_health_is_judged_by_what_consumers_show.py"
 _RULES: Final = "monitoring/test_rules_and_dashboard.py"
 
 # -- logs, metrics, health, alerts
 
 LOGGED: Final = by(
-    "runtime/cases.py", "runtime/test_cases.py::test_the_log_says_what_the_standard_asks_for_at_its_levels"
+    "engine/cases.py", "engine/test_cases.py::test_the_log_says_what_the_standard_asks_for_at_its_levels"
 )
 STRUCTURED: Final = by(
-    "observe/logs.py", "observe/test_logs.py::test_a_json_line_has_time_level_logger_event_and_fields"
+    "telemetry/logs.py", "telemetry/test_logs.py::test_a_json_line_has_time_level_logger_event_and_fields"
 )
 COUNTED: Final = by(
-    "runtime/counts.py", "runtime/test_cases.py::test_failures_are_counted_by_type_classification_and_code", _EXACT
+    "engine/counts.py", "engine/test_cases.py::test_failures_are_counted_by_type_classification_and_code", _EXACT
 )
-EXPOSED: Final = by("runtime/metrics.py", _EXACT)
+EXPOSED: Final = by("engine/metrics.py", _EXACT)
 METRIC_NAMES: Final = by(
-    "observe/catalogue.py",
-    "observe/test_metrics_as_text.py::test_every_name_that_the_documents_ask_for_is_in_the_catalogue",
+    "telemetry/catalogue.py",
+    "telemetry/test_metrics_as_text.py::test_every_name_that_the_documents_ask_for_is_in_the_catalogue",
 )
 PROCESS: Final = by(
-    "observe/process.py",
-    "observe/test_metrics_as_text.py::test_the_operating_system_tells_memory_processor_threads_files_and_network",
+    "telemetry/process.py",
+    "telemetry/test_metrics_as_text.py::test_the_operating_system_tells_memory_processor_threads_files_and_network",
 )
-SHOWN: Final = by(
-    "runtime/vitals.py", f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen", _EXACT
-)
-IN_HAND: Final = by("runtime/vitals.py", f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen")
+SHOWN: Final = by("engine/vitals.py", f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen", _EXACT)
+IN_HAND: Final = by("engine/vitals.py", f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen")
 LAG: Final = by(
-    "runtime/vitals.py",
+    "engine/vitals.py",
     f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen",
     "scenarios/test_lag_grows_while_a_partition_is_not_fetched.py::test_the_ends_of_paused_partitions_are_asked_for",
 )
 STUCK: Final = by(
-    "runtime/vitals.py", f"{_SHOWS}::test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes"
+    "engine/vitals.py", f"{_SHOWS}::test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes"
 )
-STUCK_HEALTH: Final = by("web/health.py", f"{_HEALTH}::test_a_partition_that_is_stuck_and_one_that_is_paused_by_hand")
-HEALTH: Final = by("web/health.py", f"{_HEALTH}::test_a_consumer")
+STUCK_HEALTH: Final = by("http/health.py", f"{_HEALTH}::test_a_partition_that_is_stuck_and_one_that_is_paused_by_hand")
+HEALTH: Final = by("http/health.py", f"{_HEALTH}::test_a_consumer")
 PROBES: Final = by(
-    "web/health.py",
+    "http/health.py",
     f"{_HEALTH}::test_while_it_drains_it_is_live_and_not_ready",
     "scaffold/test_how_a_new_project_is_deployed.py::test_each_probe_asks_its_own_question",
 )
 DRAIN_TIMED: Final = by(
-    "runtime/lifecycle.py",
+    "engine/lifecycle.py",
     "scenarios/test_health_changes_when_something_is_wrong_and_not_otherwise.py"
     "::test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_red",
 )
 TRACED: Final = by(
-    "observe/tracing.py",
-    "observe/test_tracing.py::test_a_failed_attempt_ends_with_what_was_decided_and_open_ones_are_bounded",
+    "telemetry/tracing.py",
+    "telemetry/test_tracing.py::test_a_failed_attempt_ends_with_what_was_decided_and_open_ones_are_bounded",
 )
 ALERTS: Final = by(
     "monitoring/alerts.py",

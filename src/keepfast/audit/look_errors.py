@@ -5,7 +5,7 @@ from __future__ import annotations
 from keepfast.audit.clause import Finding, Look, each, failed, overruled, passed
 from keepfast.audit.decisions import BUSINESS_ERRORS, CHOSEN_BY_NAME, UNKNOWN_ERRORS
 from keepfast.audit.subject import Asked
-from keepfast.core.classification import classify_class, classify_key
+from keepfast.classify.classification import classify_class, classify_key
 from keepfast.core.errors import DecodeError, Discard
 
 Known = type[BaseException] | str

@@ -13,8 +13,8 @@ from types import CodeType
 from typing import Any
 
 from keepfast.app import App
-from keepfast.core.classification import RuleBook
-from keepfast.core.sensitive import CardNumbers
+from keepfast.classify.classification import RuleBook
+from keepfast.redact.sensitive import CardNumbers
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.settings import ConsumerSettings, Settings
 

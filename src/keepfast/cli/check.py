@@ -161,7 +161,7 @@ def _reasons(result: Result) -> tuple[str, ...]:
 
 
 def _said(finding: Finding, *, among: int) -> str:
-    from keepfast.observe.clean import clean_text
+    from keepfast.telemetry.clean import clean_text
 
     of = f"{finding.consumer}: " if finding.consumer and among > 1 else ""
     ours = finding.decision is not None and not finding.record

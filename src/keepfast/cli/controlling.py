@@ -13,9 +13,9 @@ import msgspec
 
 from keepfast.cli.where import settings_for
 from keepfast.core.errors import ConfigError, KeepfastError, StartError
-from keepfast.observe.shapes import Done, Problem
-from keepfast.web.asking import ask
-from keepfast.web.http import UNIX
+from keepfast.http.asking import ask
+from keepfast.http.http import UNIX
+from keepfast.telemetry.shapes import Done, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")

@@ -12,8 +12,8 @@ from keepfast.cli.controlling import Control, control_options
 from keepfast.cli.errors import said_plainly
 from keepfast.cli.live_view import detail_lines, view_lines
 from keepfast.cli.where import interrupted_quietly
-from keepfast.observe.clean import clean_text
-from keepfast.observe.shapes import AppState, ConsumerDetail, Done, HealthReport
+from keepfast.telemetry.clean import clean_text
+from keepfast.telemetry.shapes import AppState, ConsumerDetail, Done, HealthReport
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 COLOURS = {"ok": "green", "degraded": "yellow", "failing": "red"}

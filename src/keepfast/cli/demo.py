@@ -25,8 +25,8 @@ from keepfast.cli.where import EXIT_INTERRUPTED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keepfast.testing.demo.books import Account
-    from keepfast.testing.demo.picture import View
+    from keepfast.demo.books import Account
+    from keepfast.demo.picture import View
 
 EXIT_NOT_RIGHT = 1
 
@@ -65,8 +65,8 @@ def demo(*, debug: bool, **options: Any) -> None:
 
 
 def _play(options: dict[str, Any]) -> Account:
-    from keepfast.testing.demo.orders import Plan
-    from keepfast.testing.demo.story import SHOP, Stage, play
+    from keepfast.demo.orders import Plan
+    from keepfast.demo.story import SHOP, Stage, play
 
     begun_at = time.monotonic()
     view = _view(options)
@@ -94,8 +94,8 @@ def _play(options: dict[str, Any]) -> Account:
 @contextmanager
 def _broker(*, kafka: bool) -> Iterator[tuple[str, str, Mapping[str, str]]]:
     """Its address, what it is, and what the consumer has to be told there. Raises StartError."""
+    from keepfast.demo.story import EMBEDDED, topics
     from keepfast.testing import EmbeddedBroker, KafkaBroker
-    from keepfast.testing.demo.story import EMBEDDED, topics
     from keepfast.testing.embedded import PARTITIONS
     from keepfast.testing.jars import KAFKA_VERSION
 
@@ -112,7 +112,7 @@ def _broker(*, kafka: bool) -> Iterator[tuple[str, str, Mapping[str, str]]]:
 
 
 def _view(options: dict[str, Any]) -> View:
-    from keepfast.testing.demo.plain import PlainView
+    from keepfast.demo.plain import PlainView
 
     stream = sys.stderr if options["as_json"] else sys.stdout
     live = wants_screen(os.environ, terminal=stream.isatty()) and find_spec("rich") is not None
@@ -120,7 +120,7 @@ def _view(options: dict[str, Any]) -> View:
         return PlainView(partial(click.echo, err=options["as_json"]))
     from rich.console import Console
 
-    from keepfast.testing.demo.screen import WIDTH, ScreenView
+    from keepfast.demo.screen import WIDTH, ScreenView
 
     # A picture has its width, whatever the terminal's is.
     return ScreenView(Console(file=stream, width=WIDTH if options["svg"] else None), picture=options["svg"])

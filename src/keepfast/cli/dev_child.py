@@ -15,11 +15,11 @@ from keepfast.core.errors import SourceError, StartError
 from keepfast.core.policies import TimingPolicy
 from keepfast.decode.sample import sample
 from keepfast.kafka import KafkaAdmin, admin_properties
-from keepfast.observe.clean import clean_text
-from keepfast.runtime.clients import connection_of
-from keepfast.runtime.preflight import topics_of
 from keepfast.settings import ConsumerSettings, HealthSettings, Settings
+from keepfast.telemetry.clean import clean_text
 from keepfast.testing.loopback import is_free
+from keepfast.wiring.clients import connection_of
+from keepfast.wiring.preflight import topics_of
 
 ASK_TIMEOUT_S = 15.0
 BROKER_VARIABLES = ("KEEPFAST_KAFKA_BROKERS", "KAFKA_BROKERS")

@@ -15,8 +15,8 @@ import click
 from keepfast.cli.where import REACH_S, connection_for, no_topic, reached, told_as_start_error
 from keepfast.core.errors import ConfigError, Fault, SourceError, StartError
 from keepfast.core.retry_topics import left_over
-from keepfast.deadletter import checked
-from keepfast.deadletter.checked import iso
+from keepfast.deadletters import checked
+from keepfast.deadletters.checked import iso
 from keepfast.desk.selection import Offsets, Selection
 from keepfast.kafka.admin import KafkaAdmin
 from keepfast.kafka.browser import KafkaBrowser, browser_properties

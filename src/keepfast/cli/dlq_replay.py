@@ -23,7 +23,7 @@ from keepfast.desk.shelf import Shelf, Stopped
 from keepfast.kafka.config import Producing, admin_properties, sink_properties
 from keepfast.kafka.groups import KafkaGroups
 from keepfast.kafka.sink import KafkaSink
-from keepfast.observe.clean import clean_text
+from keepfast.telemetry.clean import clean_text
 
 EXIT_PARTIAL, EXIT_STOPPED = 1, 130
 GROUPS_S = 10.0

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from keepfast.deadletter.checked import iso
+from keepfast.deadletters.checked import iso
 from keepfast.desk.causes import Cause
 from keepfast.desk.masking import field_name, frames, masked_text, shape
 from keepfast.desk.selection import Filed
-from keepfast.observe.clean import clean_text, escaped, masked_tree
+from keepfast.telemetry.clean import clean_text, escaped, masked_tree
 
 LONGEST_REVEALED = 100_000
 

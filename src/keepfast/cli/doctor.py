@@ -80,7 +80,7 @@ def doctor(
 
 
 def _say(finding: Finding, *, first: bool) -> None:
-    from keepfast.observe.clean import clean_text
+    from keepfast.telemetry.clean import clean_text
 
     if first:
         click.secho(f"{finding.section.capitalize()}", bold=True)
@@ -155,7 +155,7 @@ def _look(probe: KafkaProbe, facts: ClusterFacts, connection: Connection, settin
     from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import admin_properties
     from keepfast.kafka.probe import GroupFacts, Held, TopicProbe
-    from keepfast.runtime.preflight import topics_of
+    from keepfast.wiring.preflight import topics_of
 
     names = sorted(topics_of(settings))
     admin = KafkaAdmin(admin_properties(connection))

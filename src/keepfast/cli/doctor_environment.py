@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from keepfast.cli.doctor_findings import Finding
 from keepfast.core.errors import ConfigError
-from keepfast.deadletter.spool.places import doubts_about, folder_of, scheme_of, shown, store_at
+from keepfast.deadletters.spool.places import doubts_about, folder_of, scheme_of, shown, store_at
+from keepfast.engine.flight_recorder import StateDirectory, default_directory
 from keepfast.kafka.probe import client_versions
-from keepfast.runtime.flight_recorder import StateDirectory, default_directory
 from keepfast.testing.loopback import is_free
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Final, NoReturn
 
-from keepfast.observe.logs import get_logger
+from keepfast.telemetry.logs import get_logger
 
 LINGER_S: Final = 3.0
 """For what others do at the end of the process, such as exporters that send their last."""

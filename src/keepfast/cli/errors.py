@@ -13,7 +13,7 @@ import click
 
 from keepfast.core.errors import ConfigError, Fenced, Halt, KeepfastError, StartError
 from keepfast.core.exit_codes import EXIT_FENCED, EXIT_HALTED, EXIT_NOT_STARTED, EXIT_UNEXPECTED, EXIT_USAGE
-from keepfast.observe.clean import clean_error, clean_text
+from keepfast.telemetry.clean import clean_error, clean_text
 
 _LONGEST_LINE = 2000
 

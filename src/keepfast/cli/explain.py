@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
+from keepfast.classify.classification import NotFound, Unknown
 from keepfast.cli import explained
 from keepfast.cli.errors import said_plainly
 from keepfast.cli.explained import View
-from keepfast.core.classification import NotFound, Unknown
 
 
 @click.command(short_help="Say how an exception is classified, and by which rule.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import click
 
-from keepfast.core.classification import (
+from keepfast.classify.classification import (
     BUILT_IN,
     UNKNOWN_RULE,
     Classification,
@@ -23,11 +23,11 @@ from keepfast.core.classification import (
     classify_class,
     classify_key,
 )
+from keepfast.classify.retries import RetryPolicies
+from keepfast.classify.rules import Rule, normal_key
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
-from keepfast.core.retries import RetryPolicies
-from keepfast.core.rules import Rule, normal_key
-from keepfast.observe.clean import clean_error, clean_text
+from keepfast.telemetry.clean import clean_error, clean_text
 
 if TYPE_CHECKING:
     from keepfast.settings import Settings

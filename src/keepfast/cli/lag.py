@@ -19,8 +19,8 @@ from keepfast.desk.lagging import PartitionLag, Seen, Watched, Watcher
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import admin_properties
 from keepfast.kafka.groups import MOST_GROUPS, KafkaGroups
-from keepfast.observe.clean import clean_text
 from keepfast.settings import Settings
+from keepfast.telemetry.clean import clean_text
 
 COLUMNS = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "STATE")
 COLOURS = {"ok": "green", "stalled": "yellow", "stopped": "red", "rewinding": "red"}

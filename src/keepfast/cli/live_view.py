@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 import click
 
 from keepfast.cli.shown import table
-from keepfast.observe.clean import clean_text
-from keepfast.observe.shapes import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, LaneState, PartitionState
+from keepfast.telemetry.clean import clean_text
+from keepfast.telemetry.shapes import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, LaneState, PartitionState
 
 CONSUMER_COLUMNS = (
     *("CONSUMER", "PHASE", "PARTS", "LAG", "LAG S", "REC/S", "ERR/S", "RETRY/S", "HELD BY"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keepfast.app import App
 from keepfast.cli.errors import LoadError, place_of, sentence
 from keepfast.core.errors import ConfigError
-from keepfast.observe.clean import clean_error, clean_text
+from keepfast.telemetry.clean import clean_error, clean_text
 
 if TYPE_CHECKING:
     from keepfast.runner import KafkaConsumerRunner

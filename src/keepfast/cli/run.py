@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from keepfast.cli.errors import said_plainly
-from keepfast.runtime import signal_handlers
+from keepfast.engine import signal_handlers
 
 if TYPE_CHECKING:
     from keepfast.cli.dev_child import Bench
@@ -171,9 +171,9 @@ def _load_and_run(
     options: RunOptions, index: int | None, tether: Tether | None, *, door: Path | None, bench: Bench | None
 ) -> int:
     from keepfast.cli.loading import load_app
-    from keepfast.observe.logs import get_logger
+    from keepfast.http.serving import behind_door, is_required
     from keepfast.supervisor import Report, with_static_members
-    from keepfast.web.serving import behind_door, is_required
+    from keepfast.telemetry.logs import get_logger
 
     app = load_app(options.target, cwd=Path.cwd())
     app.chosen(options.consumers)  # a wrong name is the nearest mistake, so it is said first
@@ -237,7 +237,7 @@ def _reload(options: RunOptions) -> int:
 
 
 def _configure_logs(level: str, log_format: str, *, most_lines: int | None = None) -> None:
-    from keepfast.observe import logs
+    from keepfast.telemetry import logs
 
     known: dict[str, LogFormat] = {"console": "console", "json": "json"}
     logs.configure(level=level, format=known.get(log_format, "auto"), most_lines=most_lines)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import click
 
-from keepfast.observe.clean import clean_text
+from keepfast.telemetry.clean import clean_text
 
 LONGEST_CELL = 80
 LIVE_EVERY_S = 2.0

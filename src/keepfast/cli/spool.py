@@ -14,16 +14,16 @@ from keepfast.cli.errors import said_plainly
 from keepfast.cli.progress import Progress
 from keepfast.cli.where import connection_for, interrupted_quietly, reached, where_options
 from keepfast.core.errors import ConfigError, SpoolError, StartError
-from keepfast.deadletter.checked import iso
-from keepfast.deadletter.spool.letters import Spooled
-from keepfast.deadletter.spool.places import reader_at, scheme_of, shown, store_at
-from keepfast.deadletter.spool.service import SpoolService
-from keepfast.deadletter.spool.store import Head, Reader, Store
+from keepfast.deadletters.checked import iso
+from keepfast.deadletters.spool.letters import Spooled
+from keepfast.deadletters.spool.places import reader_at, scheme_of, shown, store_at
+from keepfast.deadletters.spool.service import SpoolService
+from keepfast.deadletters.spool.store import Head, Reader, Store
+from keepfast.engine.clock import RealClock
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
-from keepfast.observe.clean import clean_text
-from keepfast.runtime.clock import RealClock
 from keepfast.settings import Settings
+from keepfast.telemetry.clean import clean_text
 
 EXIT_LEFT = 1
 LISTED = 1_000

@@ -14,7 +14,7 @@ from keepfast.cli.live_view import view_lines
 from keepfast.cli.shown import LIVE_EVERY_S, live
 from keepfast.cli.where import interrupted_quietly
 from keepfast.core.errors import StartError
-from keepfast.observe.shapes import AppState, ConsumerDetail, LaneState
+from keepfast.telemetry.shapes import AppState, ConsumerDetail, LaneState
 
 
 @click.command(short_help="A live view of a running app.")

@@ -15,7 +15,7 @@ import click
 from keepfast.core.errors import ConfigError, SourceError, StartError
 from keepfast.kafka.admin import KafkaAdmin
 from keepfast.kafka.config import Connection, admin_properties
-from keepfast.observe.clean import mask_with
+from keepfast.telemetry.clean import mask_with
 
 if TYPE_CHECKING:
     from keepfast.cli.announced import DevBroker
@@ -49,7 +49,7 @@ def where_options(command: F) -> F:
 
 def connection_for(target: str | None, brokers: str | None) -> tuple[Connection, Settings]:
     """From --app and --brokers; without an app, from the environment alone. Raises ConfigError or LoadError."""
-    from keepfast.runtime.clients import connection_of
+    from keepfast.wiring.clients import connection_of
 
     settings = settings_for(target)
     mask_with(settings.masking.rules)

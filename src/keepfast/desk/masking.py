@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-from keepfast.deadletter.fingerprint import normalised
-from keepfast.observe.clean import masked
+from keepfast.deadletters.fingerprint import normalised
+from keepfast.telemetry.clean import masked
 
 DEEPEST, MOST_ITEMS = 6, 30
 LARGEST_BYTES = 1_000_000

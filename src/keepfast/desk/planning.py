@@ -12,8 +12,8 @@ from keepfast.core import checks
 from keepfast.core.errors import ConfigError
 from keepfast.core.ports import Outgoing
 from keepfast.core.retry_headers import Origin, Past, encode
-from keepfast.deadletter import ours
-from keepfast.deadletter.letter import TIMESTAMP_TYPES, Headers, Letter
+from keepfast.deadletters import ours
+from keepfast.deadletters.letter import TIMESTAMP_TYPES, Headers, Letter
 from keepfast.desk.selection import Filed
 from keepfast.desk.shelf import Shelf
 

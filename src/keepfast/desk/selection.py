@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from keepfast.core.errors import ConfigError
 from keepfast.core.records import TopicPartition
-from keepfast.deadletter.letter import Letter
+from keepfast.deadletters.letter import Letter
 from keepfast.kafka.browser import Span
 
 _OFFSETS = re.compile(r"(?P<partition>\d{1,9}):(?P<low>\d{1,18})(?P<range>-(?P<high>\d{1,18})?)?", re.ASCII)

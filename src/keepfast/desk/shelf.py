@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from keepfast.core.records import Record, TopicPartition
-from keepfast.deadletter.reading import read
+from keepfast.deadletters.reading import read
 from keepfast.desk.selection import Filed, Offsets, Selection
 from keepfast.kafka.browser import Span
 

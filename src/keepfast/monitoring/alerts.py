@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from keepfast.core.errors import ConfigError
 from keepfast.monitoring.queries import TopicSeries, series
-from keepfast.observe import catalogue as cat
 from keepfast.settings import ConsumerSettings, Settings
+from keepfast.telemetry import catalogue as cat
 
 Severity = Literal["warning", "critical"]
 SEVERITIES: Final[tuple[Severity, Severity]] = ("warning", "critical")

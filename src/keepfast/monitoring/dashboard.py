@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from keepfast.monitoring.queries import TopicSeries, series
-from keepfast.observe import catalogue as cat
-from keepfast.observe.families import Metric
 from keepfast.settings import ConsumerSettings, Settings
+from keepfast.telemetry import catalogue as cat
+from keepfast.telemetry.families import Metric
 
 WIDTH: Final = 24
 COLUMNS: Final = 3

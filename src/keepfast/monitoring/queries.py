@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from keepfast.observe.families import Metric
 from keepfast.settings import ConsumerSettings
+from keepfast.telemetry.families import Metric
 
 
 def quoted(text: str) -> str:

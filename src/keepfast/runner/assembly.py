@@ -12,30 +12,30 @@ from typing import Any, TypeVar
 
 from keepfast.core.errors import ConfigError, SourceError, StartError
 from keepfast.core.ports import Sink
-from keepfast.deadletter.letter import Letter
-from keepfast.deadletter.publisher import Publisher
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.flight_recorder import FlightRecorder, RecorderFile, open_recorder
+from keepfast.engine.floor import Floor
+from keepfast.engine.lifecycle import Lifecycle, LoopThread
+from keepfast.engine.plan import Plan
+from keepfast.engine.returning import returning
+from keepfast.http.one_app import Serving
+from keepfast.http.running import Parts, Running
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.adopting import close_consumer
-from keepfast.observe.clean import mask_with
-from keepfast.observe.logs import get_logger
-from keepfast.observe.tracing import Tracing, tracing_from
 from keepfast.runner.clients import MadeConsumer, check_producer, end_producer, made_consumer, sink_of
 from keepfast.runner.hooks import Hooks
 from keepfast.runner.publishing import DlqPublisher, HookPublisher, NoSink
-from keepfast.runtime.building import loop_thread, thread_workers
-from keepfast.runtime.clients import connection_of, source_of
-from keepfast.runtime.flight_recorder import FlightRecorder, RecorderFile, open_recorder
-from keepfast.runtime.floor import Floor
-from keepfast.runtime.lifecycle import Lifecycle, LoopThread
-from keepfast.runtime.plan import Plan
-from keepfast.runtime.planning import plan_from
-from keepfast.runtime.preflight import Ground, preflight
-from keepfast.runtime.restoring import letter_topics
-from keepfast.runtime.returning import returning
-from keepfast.runtime.spooling import open_spool
 from keepfast.settings import AppSpec, ConsumerSettings, Settings, load
-from keepfast.web.one_app import Serving
-from keepfast.web.running import Parts, Running
+from keepfast.telemetry.clean import mask_with
+from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.tracing import Tracing, tracing_from
+from keepfast.wiring.building import loop_thread, thread_workers
+from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.planning import plan_from
+from keepfast.wiring.preflight import Ground, preflight
+from keepfast.wiring.restoring import letter_topics
+from keepfast.wiring.spooling import open_spool
 
 log = get_logger("keepfast.start")
 

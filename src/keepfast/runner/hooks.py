@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from keepfast.core.classification import classify
+from keepfast.classify.classification import classify
 from keepfast.core.errors import DecodeError, Halt, KeepfastError, Signal
 from keepfast.core.records import Message, read_headers
 from keepfast.core.runs import Run
 from keepfast.decode.annotation import decoder_for
 from keepfast.decode.failures import DECODE_FAILED, SCHEMA_INVALID, tombstone
-from keepfast.observe.logs import Logger, get_logger, logger_for
 from keepfast.runner.checking import LoggerAdapter
 from keepfast.runner.turn import Anytime, Turn
+from keepfast.telemetry.logs import Logger, get_logger, logger_for
 
 Deserialise = Callable[[str, Any, bytes | None], Any]
 OBJECT = "a JSON object"

@@ -14,8 +14,8 @@ from keepfast.core.records import Message
 from keepfast.core.returned import original
 from keepfast.core.runs import Case
 from keepfast.core.verdicts import Bury
-from keepfast.deadletter.letter import Letter
-from keepfast.deadletter.publisher import Publisher
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.publisher import Publisher
 from keepfast.runner.hooks import Hooks, MessageRefused
 
 WHERE = "dlq_publisher"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from keepfast.core.classification import is_retryable_error
+from keepfast.classify.classification import is_retryable_error
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from keepfast.settings.environment import from_environment

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from keepfast.core.policies import DeadLetterPolicy
-from keepfast.observe.exposition import exposition
-from keepfast.observe.logs import get_logger
 from keepfast.runner.assembly import Assembled, Blueprint, assemble, looked_at
 from keepfast.runner.checking import LoggerAdapter, refuse
 from keepfast.runner.hooks import Hooks
 from keepfast.runner.retry import policy_of
 from keepfast.settings import Settings
+from keepfast.telemetry.exposition import exposition
+from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.runner")
 

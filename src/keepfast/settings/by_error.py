@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Final
 
-from keepfast.core.classification import BUILT_IN, RuleBook, classify_key
+from keepfast.classify.classification import BUILT_IN, RuleBook, classify_key
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from keepfast.settings import catalogue

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from keepfast.classify.rules import Rule
 from keepfast.core.alerts import AlertPolicy
 from keepfast.core.breaker import BreakerPolicy
-from keepfast.core.masking import SECRET_FIELDS, MaskingRules
 from keepfast.core.pace import RatePolicy
 from keepfast.core.policies import (
     BatchPolicy,
@@ -20,9 +20,9 @@ from keepfast.core.policies import (
     TimingPolicy,
 )
 from keepfast.core.retry_topics import RetryTopics
-from keepfast.core.rules import Rule
 from keepfast.core.storm import StormPolicy
 from keepfast.core.timeouts import TimeoutPolicy
+from keepfast.redact.masking import SECRET_FIELDS, MaskingRules
 from keepfast.settings.secret import Secret
 
 

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Collection
 from typing import cast
 
+from keepfast.classify.rules import Rule
 from keepfast.core.policies import RetryPolicy
-from keepfast.core.rules import Rule
 from keepfast.settings import catalogue
 from keepfast.settings.by_error import policies_of
 from keepfast.settings.gathered import APP, Gathered, Given, Position, Scope, Source

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from keepfast.classify.rules import Rule, normal_key, parse_rule
+from keepfast.classify.rules.rule import name_of
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
-from keepfast.core.rules import Rule, normal_key, parse_rule
-from keepfast.core.rules.rule import name_of
 from keepfast.settings.kinds import Unfit
 
 _RETRY_SETTINGS: Final = {"profile", *(part.name for part in fields(RetryPolicy))}

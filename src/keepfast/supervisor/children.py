@@ -10,13 +10,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from keepfast.observe import catalogue
-from keepfast.observe.families import Family, Sample, labelled
-from keepfast.observe.process import process_families
-from keepfast.observe.shapes import AppState, Done, HealthReport, Problem, Reason
-from keepfast.web.asking import ask
-from keepfast.web.http import UNIX, Request, Response, as_json, problem
-from keepfast.web.pages import API, FAMILIES, Subject
+from keepfast.http.asking import ask
+from keepfast.http.http import UNIX, Request, Response, as_json, problem
+from keepfast.http.pages import API, FAMILIES, Subject
+from keepfast.telemetry import catalogue
+from keepfast.telemetry.families import Family, Sample, labelled
+from keepfast.telemetry.process import process_families
+from keepfast.telemetry.shapes import AppState, Done, HealthReport, Problem, Reason
 
 ANSWER_S: Final = 2.5
 MOST_AT_ONCE: Final = 16

@@ -7,13 +7,13 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
+from keepfast.http.http import Server
+from keepfast.http.pages import Pages
+from keepfast.http.serving import served
 from keepfast.settings import HealthSettings
 from keepfast.supervisor.children import Children, Doors
 from keepfast.supervisor.process import Place
 from keepfast.supervisor.tether import Report
-from keepfast.web.http import Server
-from keepfast.web.pages import Pages
-from keepfast.web.serving import served
 
 
 class ForAll:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from keepfast.observe.logs import get_logger
 from keepfast.supervisor.policy import RestartPolicy, ShutdownPolicy, exit_code, is_final
 from keepfast.supervisor.process import ChildProcess, Command, ending
 from keepfast.supervisor.signals import Signals
 from keepfast.supervisor.tether import Report
+from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.supervisor")
 

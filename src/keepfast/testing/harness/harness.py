@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from keepfast.core.errors import KeepfastError
 from keepfast.core.ports import Outgoing
 from keepfast.core.records import Record
-from keepfast.deadletter.letter import Letter
-from keepfast.deadletter.reading import read
-from keepfast.runtime.context import to_bytes
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.reading import read
+from keepfast.engine.context import to_bytes
 from keepfast.testing.harness.backend import Backend
 from keepfast.testing.harness.said import Place, Said
 

@@ -20,16 +20,16 @@ from keepfast.core.errors import Halt
 from keepfast.core.ports import Delivery, Mailbox, Outgoing, Receipt
 from keepfast.core.records import Record, TopicPartition
 from keepfast.core.runs import Run
+from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
+from keepfast.engine.loop import Loop
+from keepfast.engine.walk import walk, walk_async
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts
-from keepfast.observe.tally import Tally
-from keepfast.runtime.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
-from keepfast.runtime.loop import Loop
-from keepfast.runtime.preflight import preflight
-from keepfast.runtime.walk import walk, walk_async
+from keepfast.telemetry.tally import Tally
+from keepfast.testing.fakes.process import Process
+from keepfast.testing.fakes.settings import WorldSettings
+from keepfast.testing.fakes.world import FINISHED, Seat, Step, World
 from keepfast.testing.harness.tested import Member, Tested
-from keepfast.testing.simulator.process import Process
-from keepfast.testing.simulator.settings import WorldSettings
-from keepfast.testing.simulator.world import FINISHED, Seat, Step, World
+from keepfast.wiring.preflight import preflight
 
 LONG_S = 1e9
 CALM = WorldSettings(

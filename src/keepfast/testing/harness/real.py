@@ -14,13 +14,13 @@ import confluent_kafka
 from keepfast.core.errors import SinkError, StartError
 from keepfast.core.ports import Outgoing, Receipt
 from keepfast.core.records import Record, TopicPartition
+from keepfast.engine.lifecycle import LoopThread
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
-from keepfast.runtime.clients import connection_of
-from keepfast.runtime.lifecycle import LoopThread
 from keepfast.settings import Settings
 from keepfast.testing.harness.tested import Tested
 from keepfast.testing.topics import ExistingBroker
+from keepfast.wiring.clients import connection_of
 
 PAUSE_S = 0.02
 JOIN_S = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-from keepfast.observe.logs import Entry
+from keepfast.telemetry.logs import Entry
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""

@@ -10,16 +10,16 @@ from typing import Any, Protocol
 from keepfast.app import assembly as of_app
 from keepfast.app.application import App
 from keepfast.core.ports import Delivery, Sink
-from keepfast.deadletter.letter import Letter
-from keepfast.deadletter.publisher import Publisher
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.lifecycle import Lifecycle, LoopThread
+from keepfast.engine.plan import Plan
+from keepfast.engine.returning import returning, returning_async
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.runner import assembly as of_runner
 from keepfast.runner.publishing import HookLetter, HookPublisher
-from keepfast.runtime.lifecycle import Lifecycle, LoopThread
-from keepfast.runtime.plan import Plan
-from keepfast.runtime.preflight import Ground
-from keepfast.runtime.returning import returning, returning_async
 from keepfast.settings import ConsumerSettings, Settings
+from keepfast.wiring.preflight import Ground
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,77 @@
+"""`python -m simulation`: play many seeds of the simulated world and say what broke.
+
+Ends with code 1 if a promise was broken, else 0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from multiprocessing import get_context
+
+import click
+
+from simulation.report import Report, account
+from simulation.scenario import Outcome, run_seed
+
+PLANTS = "simulation.plants"
+"""Where the planted bugs live: in a checkout of the project, not in the package."""
+
+CHUNK = 10
+
+
+@click.command()
+@click.option("--seeds", type=click.IntRange(1), default=100, show_default=True, help="How many seeds to play.")
+@click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first of them.")
+@click.option("--jobs", type=click.IntRange(1, 2), default=1, show_default=True, help="Processes to play them in.")
+@click.option("--verbose", is_flag=True, help="A line for every seed.")
+@click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
+@click.option("--plant", metavar="NAME", help="Break the engine first, as the tests do (needs a checkout).")
+def simulate(*, seeds: int, first: int, jobs: int, verbose: bool, as_json: bool, plant: str | None) -> None:
+    """Play seeds of the simulated world: the real engine under faults, watched by the oracle."""
+    report = Report()
+    begun = time.monotonic()
+    for outcome in _play(range(first, first + seeds), jobs, plant):
+        report.add(outcome)
+        if verbose:
+            verdict = outcome.violation.rule if outcome.violation else "ok"
+            click.echo(f"seed {outcome.seed}: {verdict}, {outcome.events} events, {outcome.steps} steps", err=as_json)
+        if outcome.violation is not None and not as_json:
+            click.echo("\n".join(account(outcome)))
+    took_s = time.monotonic() - begun
+    click.echo(json.dumps(report.as_json(took_s), indent=2) if as_json else "\n".join(report.lines(took_s)))
+    sys.exit(1 if report.violations else 0)
+
+
+def _play(seeds: Iterable[int], jobs: int, plant: str | None) -> Iterator[Outcome]:
+    if jobs == 1:
+        with _planted(plant):
+            yield from map(run_seed, seeds)
+        return
+    with get_context("spawn").Pool(jobs, initializer=_plant_for_good, initargs=(plant,)) as pool:
+        yield from pool.imap(run_seed, seeds, chunksize=CHUNK)
+
+
+def _planted(name: str | None) -> AbstractContextManager[None]:
+    if name is None:
+        return nullcontext()
+    try:
+        plants = importlib.import_module(PLANTS)
+    except ModuleNotFoundError as error:
+        raise click.UsageError("--plant needs a checkout of the project: run it from its root.") from error
+    if name not in plants.PLANTS:
+        raise click.UsageError(f"there is no plant {name!r}; there are: {', '.join(plants.PLANTS)}")
+    planted: AbstractContextManager[None] = plants.planted(name)
+    return planted
+
+
+def _plant_for_good(name: str | None) -> None:
+    _planted(name).__enter__()
+
+
+if __name__ == "__main__":
+    simulate()

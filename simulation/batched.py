@@ -1,0 +1,37 @@
+"""Whether the handler of a seed takes lists, and what it does when one of its records is bad."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from keepfast.core.policies import BatchPolicy, RetryPolicy
+from keepfast.testing.fakes.setup import Setup
+
+
+def batched(setup: Setup, seed: int) -> Setup:
+    """The setup with batches, in every sixth seed that has no breaker, and in most of those others that have neither
+    guards nor a time limit, nor retry topics, nor a spool.
+
+    Drawn apart from the rest of the setup, so that the other seeds are what they were without.
+    """
+    rng = Random(seed * 13 + 6)
+    if seed % 6 == 0 and setup.breaker is None:
+        faults = tuple(fault for fault in setup.faults if fault != "forge")
+        setup = replace(setup, storm_guard=None, rate=None, spells=(), tiers=(), faults=faults)
+    elif setup.timeout.timeout_s is not None or setup.spells or setup.tiers or setup.spool or rng.random() < 0.3:
+        return setup
+    brief = RetryPolicy(max_retries=rng.choice((0, 1)), initial_delay_ms=20, max_delay_ms=100)
+    return replace(
+        setup,
+        order=rng.choice((setup.order, "partition", "key")),
+        keys=rng.choice((setup.keys, "few")),
+        retry=rng.choice((setup.retry, brief)),
+        batch=BatchPolicy(size=rng.choice((1, 3, 5, 5, 12, 40)), wait_s=rng.choice((0.0, 0.01, 0.05, 0.3))),
+        atomic=rng.random() < 0.6,
+        names=rng.random() < 0.3,
+        pace=rng.choice((setup.pace, (0.005, 0.1))),
+        trouble=rng.choice((0.05, 0.1, 0.2, 0.3)),
+        troubles=(*setup.troubles, rng.choice(("flaky", "decode")), rng.choice(("reject", "doomed", "decode"))),
+        churn=rng.choice((setup.churn, ("join", "leave") * 3)),
+    )

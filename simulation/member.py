@@ -1,0 +1,272 @@
+"""One simulated process that runs the real loop, with what the app around it does about signals and deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from keepfast.core.ports import Committed
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.sizing import FAST_WORKERS
+from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.endings import Release, Stop
+from keepfast.engine.lifecycle import FINISH_MARGIN_S
+from keepfast.engine.loop import Loop
+from keepfast.engine.plan import Plan
+from keepfast.testing.fakes.acts import Ended, Released, StopAsked, StopTaken
+from keepfast.testing.fakes.clock import SimClock
+from keepfast.testing.fakes.process import SimulationError
+from keepfast.testing.fakes.setup import GROUP, Setup
+from keepfast.testing.fakes.source import FakeSource
+from keepfast.testing.fakes.world import FINISHED, Seat, World
+from simulation.executor import SimExecutor
+from simulation.spool import SimSpool
+from simulation.topic_ids import SimTopicIds
+from simulation.workload import Workload
+
+LIVENESS_S = 4.0
+"""So long somebody watches a member that starts nothing because of handlers that do not end."""
+
+SPINS = 200_000
+"""So many looks at a clock that stands still are a loop that nothing ends."""
+
+
+Watch = Callable[[list[Message]], None]
+"""Called before the loop goes into its client, with nothing, and when it comes back, with what it was handed."""
+
+
+class Watcher(Protocol):
+    """Who is told what a member does beyond what the trace says."""
+
+    def join(self, member: Member) -> None: ...
+    def polls(self, member: Member) -> None: ...
+    def given(self, member: Member, messages: list[Message]) -> None: ...
+
+
+class _Clock:
+    """The world's clock, as the loop sees it: notices when nobody lets time pass."""
+
+    def __init__(self, clock: SimClock) -> None:
+        self._clock = clock
+        self._seen = -1.0
+        self._looks = 0
+
+    def monotonic(self) -> float:
+        now = self._clock.monotonic()
+        if now != self._seen:
+            self._seen, self._looks = now, 0
+        self._looks += 1
+        if self._looks > SPINS:
+            raise RuntimeError(f"the loop looked at the clock {SPINS} times and never let time pass")
+        return now
+
+    def wall(self) -> float:
+        return self._clock.wall()
+
+
+class _Source:
+    """The client with an eye on how long the loop stays away from it, and how long a callback keeps it."""
+
+    def __init__(self, source: FakeSource, clock: SimClock, watch: Watch) -> None:
+        self._source = source
+        self._clock = clock
+        self._watch = watch
+        self.left_at = clock.monotonic()
+        self.inside = False
+        self.subscribe = source.subscribe
+        self.serve = source.serve
+        self.start = source.start
+        self.reset = source.reset
+        self.pause = source.pause
+        self.resume = source.resume
+        self.edges = source.edges
+        self.ends = source.ends
+        self.beginnings = source.beginnings
+        self.seen_ends = source.seen_ends
+        self.commit = source.commit
+
+    def poll(self, timeout_s: float) -> Message | None:
+        self._enter()
+        message = self._source.poll(timeout_s)
+        self._leave([] if message is None else [message])
+        return message
+
+    def sweep(self, limit: int) -> list[Message]:
+        self._enter()
+        messages = self._source.sweep(limit)
+        self._leave(messages)
+        return messages
+
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+        return self._source.committed(places, timeout_s)
+
+    def close(self, *, leave: bool = True) -> None:
+        self._enter()
+        self._source.close(leave=leave)
+        self._leave([])
+
+    def _enter(self) -> None:
+        self._watch([])
+        self.inside = True
+
+    def _leave(self, messages: list[Message]) -> None:
+        self.inside = False
+        self.left_at = self._clock.monotonic()
+        if messages:
+            self._watch(messages)
+
+
+class _Mailbox:
+    """The loop's mailbox; says when word from outside was taken out of it."""
+
+    def __init__(self, seat: Seat, world: World) -> None:
+        self._box = seat.mailbox
+        self._name = seat.process.name
+        self._world = world
+        self.post = seat.mailbox.post
+
+    def collect(self, timeout_s: float) -> list[Any]:
+        items = self._box.collect(timeout_s)
+        for item in items:
+            if type(item) is Stop:
+                self._world.trace.add(StopTaken(self._world.clock.monotonic(), self._name))
+            elif type(item) is Release:
+                self._world.trace.add(Released(self._world.clock.monotonic(), self._name, item.hold))
+        return items
+
+
+class Member:
+    """The process's main: builds everything on its seat, and then is its step."""
+
+    def __init__(self, seat: Seat, world: World, setup: Setup, workload: Workload, watcher: Watcher) -> None:
+        self.seat = seat
+        self.process = seat.process
+        self.name = seat.process.name
+        self.setup = setup
+        self._world = world
+        self._stopping = False
+        self._choked_at: float | None = None
+        rng = Random(world.rng.getrandbits(32))
+        mailbox = _Mailbox(seat, world)
+        few = setup.capacity if setup.commit.mode == "each" else min(setup.capacity, FAST_WORKERS)
+        recorder = world.flights.open(seat.process) if setup.recorder else None
+        self.executor = SimExecutor(
+            seat.process, mailbox, workload, rng, setup=setup, few=few, recorder=recorder, sink=seat.sink
+        )
+        self.source = _Source(
+            seat.source,
+            world.clock,
+            lambda messages: watcher.given(self, messages) if messages else watcher.polls(self),
+        )
+        self.plan = self._plan(world)
+        self.spool: SimSpool | None = None
+        if setup.spool:
+            self.spool = SimSpool(
+                seat.process, world.disk, seat.sink, world.trace, Random(rng.getrandbits(32)), roomy=setup.torn
+            )
+            self.spool.open()
+        self.loop = Loop(
+            self.plan,
+            source=self.source,
+            executor=self.executor,
+            mailbox=mailbox,
+            publisher=Publisher(
+                seat.sink,
+                topics=self.plan.dead_letter_topics,
+                partitions={f"{topic}.dlq": 1 for topic in setup.partitions},
+                group=GROUP,
+                handler="handler",
+                app_version="0",
+                spool=self.spool,
+            ),
+            clock=_Clock(world.clock),
+            random=rng,
+            topic_ids=SimTopicIds(seat.process, world.broker),
+            recorder=recorder,
+        )
+        watcher.join(self)
+        self.loop.start()
+
+    def step(self, now: float) -> object:
+        loop = self.loop
+        loop.step(now)
+        if loop.ending is not None:
+            self._world.trace.add(Ended(self._world.clock.monotonic(), self.name, loop.ending.kind))
+            clean = loop.ending.kind == "failed" or (loop.ending.kind == "stopped" and not loop.ending.unfinished)
+            self._world.flights.leave(self.process, clean=clean)
+            return FINISHED
+        if loop.halted and not self._stopping:
+            self.stop()
+        self._mind_health(now)
+        return None
+
+    def _mind_health(self, now: float) -> None:
+        """Who has too many handlers that never end is restarted by whatever looks at its health."""
+        if not self.loop.overdue.choked:
+            self._choked_at = None
+        elif self._choked_at is None:
+            self._choked_at = now
+        elif now - self._choked_at > LIVENESS_S and not self._stopping:
+            self._world.trace.fault("restarted_for_its_health")
+            self.stop()
+
+    def stop(self) -> None:
+        """SIGTERM: as the app's main thread does it."""
+        if self._stopping or not self.process.alive:
+            return
+        self._stopping = True
+        timeout_s, clock = self.setup.shutdown_timeout_s, self._world.clock
+        deadline = clock.monotonic() + timeout_s
+        self._world.trace.add(StopAsked(clock.monotonic(), self.name, deadline))
+        self._world.trace.fault("halt" if self.loop.halted else "sigterm")
+        self.seat.mailbox.post(Stop(deadline - min(FINISH_MARGIN_S, timeout_s / 4)))
+        self.process.later(timeout_s, self._time_is_up)
+
+    @property
+    def spools(self) -> SimSpool:
+        """Its spool, in a seed that has one."""
+        if self.spool is None:
+            raise SimulationError(f"{self.name} has no spool")
+        return self.spool
+
+    def release(self, hold: str) -> None:
+        """As the control of a running app does it."""
+        self.seat.mailbox.post(Release(hold))
+
+    def _time_is_up(self) -> None:
+        if self.process.alive:
+            self._world.trace.add(Ended(self._world.clock.monotonic(), self.name, "deadline"))
+            self._world.flights.leave(self.process, clean=False)
+            self.process.exit()
+
+    def _plan(self, world: World) -> Plan:
+        setup = self.setup
+        topics, tiers = tuple(setup.partitions), setup.retry_topics()
+        return Plan(
+            name=self.name,
+            group=GROUP,
+            topics=topics,
+            order=setup.order,
+            capacity=setup.capacity,
+            commit=setup.commit,
+            retry=setup.retry,
+            batch=setup.batch,
+            atomic=setup.atomic,
+            breaker=setup.breaker,
+            storm_guard=setup.storm_guard,
+            rate=setup.rate,
+            timeout=setup.timeout,
+            buffer=setup.buffer,
+            sweep=setup.sweep,
+            reset=setup.reset,
+            revoke_timeout_s=setup.revoke_timeout_s,
+            max_deliveries=setup.max_deliveries,
+            dead_letter_topics={topic: f"{topic}.dlq" for topic in topics},
+            topic_ids={
+                topic: world.broker.told_id(topic) or "" for topic in (*topics, *(tiers.topics if tiers else ()))
+            },
+            partition_counts={topic: world.broker.partitions(topic) or 0 for topic in topics},
+            tiers=tiers,
+            handler="handler",
+        )

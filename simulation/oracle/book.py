@@ -1,0 +1,367 @@
+"""What the oracle knows: which records exist and became of what, who owns which partition, and what each was given.
+
+Everything is known by a record's number, so that a topic made anew under the same name, or an offset that is read
+twice, is not mixed up with another.
+"""
+# long: one book, with an entry for every kind of event.
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from keepfast.core.completion import origin_of
+from keepfast.core.crash_guard import Fate, read
+from keepfast.core.policies import Order
+from keepfast.core.ports import BEGINNING, Outgoing
+from keepfast.core.records import TopicPartition
+from keepfast.core.retry_headers import ATTEMPTS
+from keepfast.core.retry_topics import Tiers
+from keepfast.testing.fakes import acts, trace
+from keepfast.testing.fakes.flights import Flights
+from simulation.member import Member
+from simulation.oracle.cover import Cover
+from simulation.oracle.epochs import Epoch, Lane, Shelf
+from simulation.workload import NUMBER, ROUNDING_S, Copied, Entry, Workload
+
+OUTAGE = ConnectionRefusedError.__name__
+FINAL = ("Reject", "DecodeError", "HandlerTimeout")
+"""How handlers end: the service is away; no retry would help."""
+
+Key = tuple[str, TopicPartition]
+"""A member's name and a partition."""
+
+
+class Book:
+    """Updated by the events of the trace, after the rules have looked at them."""
+
+    def __init__(self, order: Order, workload: Workload, flights: Flights) -> None:
+        self._flights = flights
+        self._order = order
+        self._workload = workload
+        self.tiers = workload.tiers or Tiers(group="")
+        self.entries = workload.entries
+        self.members: dict[str, Member] = {}
+        self.shelves: dict[TopicPartition, Shelf] = {}
+        self.held: set[Key] = set()
+        self.epochs: dict[Key, Epoch] = {}
+        self.read: dict[Key, tuple[int | None, str]] = {}
+        self.out_of_range: set[Key] = set()
+        self.calls: dict[int, tuple[Epoch | None, Entry]] = {}
+        self.given_up: set[int] = set()  # calls whose end is of no consequence
+        self.busy: dict[tuple[str, Lane], int] = {}
+        self.letters: dict[tuple[str, int], tuple[Epoch | None, Entry]] = {}
+        self.commits: dict[Key, Epoch | None] = {}
+        self.stopping: dict[str, float] = {}
+        self.active_at: dict[str, float] = {}
+        self.began_at: dict[str, float] = {}
+        self.lost_for_policy = 0
+        self.copies: dict[Entry, list[Entry]] = {}
+        self.made_anew: dict[str, float] = {}  # topic → when
+        self.first_counts: dict[str, int] = {}  # topic → its partitions when the group's first commit of it was stored
+        self.renewed: set[str] = set()  # topics that were made anew after that
+        self._updates: dict[type[trace.Event], Callable[[Any], None]] = {
+            trace.LogStartMoved: self._log_start_moved,
+            trace.Compacted: self._compacted,
+            trace.Assigned: self._assigned,
+            trace.Started: self._started,
+            trace.Reset: self._started,
+            trace.RevokedEnd: self._let_go,
+            trace.Lost: self._let_go,
+            trace.Crashed: self._gone,
+            trace.Closed: self._gone,
+            acts.Ended: self._gone,
+            trace.CommitSent: self._commit_sent,
+            trace.CommitAccepted: self._commit_accepted,
+            trace.LetterWritten: self._letter_written,
+            trace.LetterAcked: self._letter_acked,
+            trace.LetterFailed: self._letter_failed,
+            acts.OffsetsRead: self._offsets_read,
+            acts.OutOfRange: self._out_of_range,
+            acts.LetterSent: self._letter_sent,
+            acts.HandlerBegan: self._handler_began,
+            acts.HandlerEnded: self._handler_ended,
+            acts.TimedOut: self._timed_out,
+            acts.StaleGivenUp: self._let_be,
+            acts.StopTaken: self._stop_taken,
+        }
+
+    def update(self, event: trace.Event) -> None:
+        update = self._updates.get(type(event))
+        if update is not None:
+            update(event)
+
+    def lane(self, entry: Entry) -> Lane | None:
+        """What the record must be in order with; None where it is free."""
+        if self._order == "partition":
+            return entry.place
+        return (entry.place.topic, entry.key) if self._order == "key" and entry.key is not None else None
+
+    def shelf(self, place: TopicPartition) -> Shelf:
+        if place not in self.shelves:
+            self.shelves[place] = Shelf()
+        return self.shelves[place]
+
+    def letter(self, member: str, number: int) -> tuple[Outgoing, Entry]:
+        outgoing = self.members[member].seat.sink.sent[number]
+        return outgoing, self._entry_of(member, outgoing)
+
+    def handed(self, member: str, number: int) -> tuple[Outgoing, Entry]:
+        """The same of a letter that went to the spool."""
+        outgoing = self.members[member].spools.handed[number]
+        return outgoing, self._entry_of(member, outgoing)
+
+    def root_of(self, outgoing: Outgoing) -> Entry:
+        """The record that was produced."""
+        found = next(value for name, value in outgoing.headers if name == NUMBER)
+        return self.entries[int(found or b"")]
+
+    def _entry_of(self, member: str, outgoing: Outgoing) -> Entry:
+        cases = self.members[member].loop.cases
+        forms = ((case, case.outgoing, cases.burying.smaller.get(case)) for case in cases.settling)
+        case = next((case for case, whole, smaller in forms if outgoing is whole or outgoing is smaller), None)
+        if case is not None:
+            return self._workload.of(case.message)
+        root = self.root_of(outgoing)
+        return next(filter(lambda entry: self._is_settling(member, entry), self.copies.get(root, ())), root)
+
+    def _is_settling(self, member: str, entry: Entry) -> bool:
+        """Whether it was sent already, and is sent again in another form."""
+        epoch = self.epochs.get((member, entry.place))
+        return epoch is not None and entry.number in epoch.letters and entry.number not in epoch.finished
+
+    def given(self, member: str, entry: Entry, now: float) -> Epoch | None:
+        """The client handed a record to the loop."""
+        epoch = self.epochs.get((member, entry.place))
+        if epoch is not None:
+            epoch.given[entry.number] = now
+            if not epoch.knows_finished(entry):
+                epoch.waiting[entry.number] = entry
+                epoch.waiting_bytes += entry.size
+                lane = self.lane(entry)
+                if lane is not None:
+                    epoch.lanes.setdefault(lane, deque()).append(entry)
+        return epoch
+
+    # -- updates
+
+    def _log_start_moved(self, event: trace.LogStartMoved) -> None:
+        shelf = self.shelf(event.place)
+        shelf.start = event.offset
+        shelf.excuse("it was deleted", below=event.offset)
+
+    def _compacted(self, event: trace.Compacted) -> None:
+        shelf = self.shelf(event.place)
+        shelf.gone.add(event.offset)
+        entry = shelf.by_offset.get(event.offset)
+        if entry is not None and entry.open:
+            entry.excused = "it was compacted away"
+
+    def _assigned(self, event: trace.Assigned) -> None:
+        for place in event.places:
+            self.held.add((event.member, place))
+            self.read.pop((event.member, place), None)
+            self.out_of_range.discard((event.member, place))
+
+    def _offsets_read(self, event: acts.OffsetsRead) -> None:
+        if self.members[event.member].loop.ownership.get(event.place) is not None:
+            return  # it has its position, and was asked about because of another partition of its topic
+        self.read[event.member, event.place] = (event.offset, event.metadata)
+
+    def _out_of_range(self, event: acts.OutOfRange) -> None:
+        self.out_of_range.add((event.member, event.place))
+
+    def _started(self, event: trace.Started | trace.Reset) -> None:
+        key = (event.member, event.place)
+        self._end(self.epochs.pop(key, None), event.at)
+        offset, metadata = self.read.get(key, (None, ""))
+        covered = None
+        if offset is not None and offset == event.offset:
+            topic_id = self.members[event.member].loop.identities.ids.get(event.place.topic, "")
+            covered = Cover(offset, metadata, topic_id)
+        fate, left_by = self._fate(event.member, event.place, covered)
+        self.epochs[key] = Epoch(event.member, event.place, event.offset, covered, event.at, fate=fate, left_by=left_by)
+        if covered is None and event.offset != BEGINNING and self.may_skip(event):
+            self.lost_for_policy += 1
+            self.shelf(event.place).excuse("the policy says to begin behind it", below=event.offset)
+
+    def may_skip(self, event: trace.Started | trace.Reset) -> bool:
+        """Whether what lies below this start need not be read: the group has never begun with this partition."""
+        place, key = event.place, (event.member, event.place)
+        if place.topic in self.tiers.topics or place.topic in self.renewed or key in self.out_of_range:
+            return False
+        first_count = self.first_counts.get(place.topic)
+        return self.read.get(key, (None, ""))[0] is None and (first_count is None or place.partition < first_count)
+
+    def is_of_today(self, topic: str, metadata: str, offset: int) -> bool:
+        """Whether a commit says something about the topic that has this name now."""
+        topic_id = origin_of(metadata, offset=offset).topic_id
+        return not topic_id or topic_id == self._workload.topic_id(topic)
+
+    def knows_topic(self, member: str, topic: str) -> bool:
+        """Whether the member knows which topic has this name now."""
+        return self.members[member].loop.identities.ids.get(topic, "") == self._workload.topic_id(topic)
+
+    def _fate(self, member: str, place: TopicPartition, covered: Cover | None) -> tuple[Fate, str]:
+        """What the member was told about the owner of the lease that it found, and who that was."""
+        token = "" if covered is None else read(covered.guard, covered.offset).token
+        topic_id = self.members[member].loop.identities.ids.get(place.topic, "")
+        return self._flights.fate(member, token, place, topic_id), self._flights.owner(token)
+
+    def _let_go(self, event: trace.RevokedEnd | trace.Lost) -> None:
+        for place in event.places:
+            self.held.discard((event.member, place))
+            self._end(self.epochs.pop((event.member, place), None), event.at)
+
+    def _gone(self, event: trace.Crashed | trace.Closed | acts.Ended) -> None:
+        for key in [key for key in self.held if key[0] == event.member]:
+            self.held.discard(key)
+            self._end(self.epochs.pop(key, None), event.at)
+
+    @staticmethod
+    def _end(epoch: Epoch | None, at: float) -> None:
+        if epoch is not None:
+            epoch.alive, epoch.ended_at = False, at
+
+    def _commit_sent(self, event: trace.CommitSent) -> None:
+        epoch = self.epochs.get((event.member, event.place))
+        self.commits[event.member, event.place] = epoch
+        if epoch is not None:
+            epoch.sent = Cover(event.offset, event.metadata)
+
+    def _commit_accepted(self, event: trace.CommitAccepted) -> None:
+        epoch = self.commits.get((event.member, event.place))
+        self.first_counts.setdefault(event.place.topic, self._workload.partition_count(event.place.topic))
+        if epoch is not None:
+            epoch.accepted = cover = Cover(event.offset, event.metadata)
+            for lane in [lane for lane, entry in epoch.uncommitted.items() if entry.offset in cover]:
+                del epoch.uncommitted[lane]
+                epoch.freed_at[lane] = event.at
+
+    def _handler_began(self, event: acts.HandlerBegan) -> None:
+        entry = self.entries[event.number]
+        epoch = self.epochs.get((event.member, event.place))
+        self.calls[event.call] = (epoch, entry)
+        self.began_at[event.member] = event.at
+        lane = self.lane(entry)
+        if lane is not None:
+            self.busy[event.member, lane] = event.call
+        if epoch is not None:
+            epoch.running.add(entry.number)
+            epoch.timed_out.pop(entry.number, None)
+
+    def _handler_ended(self, event: acts.HandlerEnded) -> None:
+        epoch, entry = self.calls.pop(event.call)
+        if event.call in self.given_up:
+            self.given_up.discard(event.call)
+            return
+        self.active_at[event.member] = event.at
+        lane = self.lane(entry)
+        if lane is not None and self.busy.get((event.member, lane)) == event.call:
+            del self.busy[event.member, lane]
+        if event.outcome in ("ok", "Discard"):
+            entry.terminal = entry.terminal or ("handled" if event.outcome == "ok" else "discarded")
+        if epoch is None:
+            return
+        epoch.running.discard(entry.number)
+        if event.outcome in ("ok", "Discard"):
+            self.finish(epoch, entry, event.at)
+        else:
+            epoch.outcomes[entry.number] = event.outcome
+            failures = epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
+            epoch.failed_at[entry.number] = event.at
+            plan = self.members[event.member].plan
+            delay_s = plan.retry.delay_ms(failures - 1, 0.0) / 1000
+            if plan.rate is not None:
+                delay_s = max(delay_s, plan.rate.min_delay_ms / 1000)
+            epoch.due[entry.number] = event.at + (entry.after_s if event.outcome == "RetryLater" else delay_s)
+
+    @staticmethod
+    def take_back(epoch: Epoch, entry: Entry) -> None:
+        """The last failure does not count, and so there is no retry that would be due."""
+        epoch.failures[entry.number] -= 1
+        epoch.due.pop(entry.number, None)
+
+    def _let_be(self, event: acts.TimedOut | acts.StaleGivenUp) -> None:
+        """The loop goes on without this call."""
+        _, entry = self.calls[event.call]
+        self.given_up.add(event.call)
+        self.active_at[event.member] = event.at
+        lane = self.lane(entry)
+        if lane is not None and self.busy.get((event.member, lane)) == event.call:
+            del self.busy[event.member, lane]
+
+    def _timed_out(self, event: acts.TimedOut) -> None:
+        epoch, entry = self.calls[event.call]
+        self._let_be(event)
+        if epoch is not None:
+            epoch.running.discard(entry.number)
+            epoch.failures[entry.number] = epoch.failures.get(entry.number, 0) + 1
+            epoch.outcomes[entry.number] = event.outcome
+            epoch.timed_out[entry.number] = event.at
+
+    def finish(self, epoch: Epoch, entry: Entry, at: float) -> None:
+        epoch.finished.add(entry.number)
+        epoch.finished_at = at
+        if epoch.waiting.pop(entry.number, None) is not None:
+            epoch.waiting_bytes -= entry.size
+        lane = self.lane(entry)
+        if lane is None:
+            return
+        epoch.last_of_lane[lane] = epoch.uncommitted[lane] = entry
+        epoch.freed_at[lane] = at
+        queue = epoch.lanes.get(lane)
+        while queue and queue[0].number in epoch.finished:
+            queue.popleft()
+
+    def _letter_sent(self, event: acts.LetterSent) -> None:
+        _, entry = self.letter(event.member, event.number)
+        epoch = self.epochs.get((event.member, entry.place))
+        self.letters[event.member, event.number] = (epoch, entry)
+        if epoch is not None:
+            epoch.letters.add(entry.number)
+
+    def _letter_written(self, event: trace.LetterWritten) -> None:
+        """A record in a retry topic is a record of its own, which somebody has to finish."""
+        tier = self.tiers.topics.get(event.place.topic)
+        if tier is None:
+            return
+        epoch, entry = self.letters[event.member, event.number]
+        before = entry.copied
+        failed_at = epoch.failed_at.get(entry.number, event.at) if epoch is not None else 0.0
+        copied = Copied(
+            root=entry.root,
+            step=(before.step if before else 0) + 1,
+            failures=(before.failures if before else 0) + (epoch.failures.get(entry.number, 0) if epoch else 0),
+            due_at=failed_at + tier.delay_s if epoch is not None else 0.0,
+            open_at=event.at + tier.delay_s + ROUNDING_S,
+        )
+        copy = self._workload.copy(entry, event.place, event.offset, copied)
+        self.copies.setdefault(entry.root, []).append(copy)
+        self.shelf(event.place).add(copy)
+
+    def _letter_failed(self, event: trace.LetterFailed) -> None:
+        """What is too large for a retry topic, even without its attempts, stays where it is."""
+        outgoing = self.members[event.member].seat.sink.sent[event.number]
+        if outgoing.topic not in self.tiers.topics or event.code != "MSG_SIZE_TOO_LARGE":
+            return
+        own = int(outgoing.headers[-1][1] or b"")  # what was forged may have a header of that name of its own
+        if ATTEMPTS not in dict(outgoing.headers[own:]):
+            epoch, entry = self.letters.pop((event.member, event.number))
+            if epoch is not None:
+                epoch.letters.discard(entry.number)
+                epoch.stays.add(entry.number)
+                epoch.due[entry.number] = event.at
+
+    def _letter_acked(self, event: trace.LetterAcked) -> None:
+        if (event.member, event.number) not in self.letters:
+            return  # from a spool: its record is finished already
+        epoch, entry = self.letters.pop((event.member, event.number))
+        entry.terminal = entry.terminal or ("moved" if event.place.topic in self.tiers.topics else "buried")
+        self.active_at[event.member] = event.at
+        if epoch is not None:
+            self.finish(epoch, entry, event.at)
+
+    def _stop_taken(self, event: acts.StopTaken) -> None:
+        self.stopping[event.member] = event.at

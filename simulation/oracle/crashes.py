@@ -1,0 +1,211 @@
+"""Rules about the crash guard (P7): killers are buried in time, nobody else is, and what the commits say of it is true.
+
+How long a killer may go on: each of its deaths leaves a lease that covers it. The first leaves a mark above it, the
+second makes it a suspect, and from then on every start is counted. So it dies twice before anybody counts, and
+`max_deliveries` times after that. Only starts that end in a death are meant: a partition that is handed over in order
+while its killer is still running tells nobody, and neither does a process that dies after another one, which saw that
+it was alive, has taken over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from keepfast.classify.rules.codes import CRASHED
+from keepfast.core.crash_guard import MOST_SPANS, Guard, Spans, covers, read
+from keepfast.core.ports import Outgoing
+from keepfast.core.records import TopicPartition
+from keepfast.testing.fakes import acts, trace
+from keepfast.testing.fakes.setup import Setup
+from simulation.oracle.book import Book
+from simulation.oracle.cover import Cover
+from simulation.oracle.epochs import Epoch
+from simulation.oracle.health import Health
+from simulation.oracle.letters import original
+from simulation.oracle.violation import Blame
+from simulation.workload import Entry
+
+DEATHS_BEFORE = 2
+"""So often a record may kill before its starts are counted."""
+
+ANSWERED_S = 1.0
+
+
+class CrashRules:
+    """Looks at starts, deaths, letters, and at the guard's words in every commit."""
+
+    def __init__(self, book: Book, blame: Blame, health: Health, setup: Setup) -> None:
+        self._book = book
+        self._blame = blame
+        self._health = health
+        self._most = setup.max_deliveries
+        self._alone_s = setup.alone_s
+        self._deaths: Counter[int] = Counter()
+        self._sent: dict[tuple[str, TopicPartition], tuple[Epoch, Guard]] = {}
+        self._began_at: dict[int, float] = {}
+        self._recorder = setup.recorder
+        self._owners: dict[TopicPartition, str] = {}  # who began with a partition last
+        self._hands: dict[tuple[str, TopicPartition], set[int]] = {}
+        """The numbers of the records that a member had in hand of a partition when it died."""
+
+    # -- what commits say
+
+    def sent(self, event: trace.CommitSent) -> None:
+        epoch = self._book.epochs.get((event.member, event.place))
+        if epoch is None:
+            return
+        words = Cover(event.offset, event.metadata).guard
+        guard, suspicion = read(words, event.offset), epoch.suspicion
+        if bool(words) != (guard != Guard()) or (words and self._most is None):
+            self._blame("guard", f"{epoch} commits words of the guard that say nothing: {words!r}")
+        self._sent[event.member, event.place] = epoch, guard
+        for what, told, known in (("mark", guard.mark, suspicion.mark), ("until", guard.until, suspicion.until)):
+            wanted = known if known > event.offset and self._most is not None else 0
+            if (told or 0) != wanted:
+                self._blame("guard", f"{epoch} commits at {event.offset} with {what} {told}; it should be {wanted}")
+        self._exact(event, epoch, guard)
+        for offset, count in guard.starts.items():
+            ahead = offset == guard.charged or event.member in self._book.stopping
+            if count > suspicion.found.starts.get(offset, 0) + ahead:
+                self._blame("guard", f"{epoch} counts {count} starts of {offset}; it found {suspicion.found}")
+            if count != suspicion.found.starts.get(offset, 0) and not suspicion.is_suspect(offset):
+                self._blame("guard", f"{epoch} counts a start of {offset}, which nobody suspects")
+
+    def _exact(self, event: trace.CommitSent, epoch: Epoch, guard: Guard) -> None:
+        """Where the last owner noted what it had in hand: all of that is marked, and nothing else is suspected anew."""
+        suspicion = epoch.suspicion
+        noted = suspicion.fate.in_hand
+        if not suspicion.died or noted is None or self._most is None:
+            return
+        numbers = self._hands.get((suspicion.left_by, event.place), set())
+        hand = {self._book.entries[number].offset for number in numbers}
+        marked, again = guard.in_hand, _covered(suspicion.found.in_hand, hand)
+        for offset in hand:
+            entry = self._book.shelf(event.place).by_offset.get(offset)
+            if offset < event.offset or entry is None or epoch.knows_finished(entry):
+                continue
+            if entry.number not in numbers:
+                continue  # it was a record of the topic that had this name before
+            if not covers(marked, offset):
+                self._blame("guard", f"{epoch} does not mark {offset}, which was in hand when its owner died: {guard}")
+            if offset in again and not (covers(guard.suspects, offset) or offset < suspicion.until):
+                self._blame("guard", f"{epoch} does not suspect {offset}, in hand at two deaths: {guard}")
+        if len(guard.suspects) < MOST_SPANS:
+            own = {entry.offset for other, entry in self._book.calls.values() if other is epoch}  # if it ends for them
+            before = suspicion.found.suspects
+            for first, end in guard.suspects:
+                for offset in range(first, end):
+                    if not covers(before, offset) and offset not in hand | own:
+                        self._blame("guard", f"{epoch} suspects {offset}, which was not in hand: {guard}, {hand}")
+
+    def accepted(self, event: trace.CommitAccepted) -> None:
+        epoch, guard = self._sent.get((event.member, event.place), (None, Guard()))
+        if epoch is not None:
+            epoch.suspicion.stored = guard
+
+    def answered(self, event: trace.CommitAnswered) -> None:
+        epoch, guard = self._sent.get((event.member, event.place), (None, Guard()))
+        if epoch is not None and not event.code:
+            epoch.suspicion.confirmed = guard
+
+    def revoke_ends(self, event: trace.RevokedEnd) -> None:
+        """Who lets go in order says so, if the broker lets it."""
+        answers = max(self._health.broker_disturbed_at(), self._health.commits_disturbed_at(event.member))
+        if answers > event.at - ANSWERED_S or self._health.awaits_answer(event.member):
+            return
+        for place in event.places:
+            epoch, guard = self._sent.get((event.member, place), (None, Guard()))
+            if epoch is None or epoch is not self._book.epochs.get((event.member, place)):
+                continue
+            if guard.lease is not None or epoch.suspicion.charges():
+                self._blame("guard", f"{epoch} lets go, and its last commit says that somebody is at work: {guard}")
+
+    # -- starts
+
+    def began(self, event: acts.HandlerBegan) -> None:
+        self._began_at[event.call] = event.at
+        entry = self._book.entries[event.number]
+        epoch = self._book.epochs.get((event.member, event.place))
+        if self._most is None or epoch is None:
+            return
+        suspicion = epoch.suspicion
+        what = f"{event.member} starts record {entry.number} ({event.place} offset {event.offset})"
+        if suspicion.confirmed.lease is None or suspicion.confirmed.lease <= entry.offset:
+            self._blame("guard", f"{what} without a confirmed commit that says so: {suspicion.confirmed}")
+        self._alone(what, event, epoch, entry)
+        if suspicion.found.starts.get(entry.offset, 0) >= self._most and suspicion.is_suspect(entry.offset):
+            self._blame("P7", f"{what}, which has to be buried: {suspicion.found}")
+        if entry.conduct == "kill" and self._deaths[entry.number] >= DEATHS_BEFORE + self._most:
+            self._blame("P7", f"{what}, which has killed {self._deaths[entry.number]} processes")
+
+    def batch_began(self, event: acts.BatchBegan) -> None:
+        for number, call in zip(event.numbers, event.calls, strict=True):
+            entry = self._book.entries[number]
+            self.began(
+                acts.HandlerBegan(event.at, event.member, entry.place, entry.offset, number, event.attempt, call)
+            )
+            epoch = self._book.epochs.get((event.member, entry.place))
+            if epoch is not None and epoch.suspicion.is_suspect(entry.offset) and len(event.numbers) > 1:
+                self._blame(
+                    "guard", f"{event.member} starts a suspect, record {number}, with others in batch {event.batch}"
+                )
+
+    def _alone(self, what: str, event: acts.HandlerBegan, epoch: Epoch, entry: Entry) -> None:
+        suspicion, counted = epoch.suspicion, epoch.suspicion.is_suspect(entry.offset)
+        if counted and suspicion.confirmed.starts.get(entry.offset, 0) <= suspicion.found.starts.get(entry.offset, 0):
+            self._blame("guard", f"{what}, a suspect, before its start is counted: {suspicion.confirmed}")
+        for call, (other, beside) in self._book.calls.items():
+            if other is None or other.member != event.member or event.at - self._began_at[call] >= self._alone_s:
+                continue
+            if counted or (other.suspicion.is_suspect(beside.offset) and other.alive):
+                self._blame("guard", f"{what} beside record {beside.number}, and one of them is a suspect")
+        for (name, _), other in self._book.epochs.items():
+            charges = other.suspicion.charges() - ({entry.offset} if other is epoch else set())
+            if name == event.member and charges:
+                self._blame("guard", f"{what} while {other} is charged with a start of {charges}")
+
+    # -- deaths
+
+    def started(self, event: trace.Started | trace.Reset) -> None:
+        """Where there is no commit to begin from, nothing is known of former deaths."""
+        self._owners[event.place] = event.member
+        offset, _ = self._book.read.get((event.member, event.place), (None, ""))
+        if offset is None or offset != event.offset:
+            for entry in self._book.shelf(event.place).entries:
+                self._deaths[entry.number] = 0
+
+    def crashed(self, event: trace.Crashed) -> None:
+        for epoch, entry in self._book.calls.values():
+            if epoch is None or epoch.member != event.member:
+                continue
+            self._hands.setdefault((event.member, entry.place), set()).add(entry.number)
+            _, sent = self._sent.get((event.member, entry.place), (None, Guard()))
+            if self._recorder and self._owners.get(entry.place) != event.member:
+                continue  # whoever got the partition saw that the process was alive
+            if epoch.alive and not (epoch.suspicion.stored.draining or sent.draining):
+                self._deaths[entry.number] += 1
+
+    def lost(self, event: trace.Lost) -> None:
+        if self._recorder:
+            return  # whoever gets them sees that the process lives
+        for epoch, entry in self._book.calls.values():
+            if epoch is not None and epoch.alive and epoch.member == event.member and epoch.place in event.places:
+                self._deaths[entry.number] += 1
+
+    def letter_sent(self, event: acts.LetterSent) -> None:
+        self._given_up(event.member, *self._book.letter(event.member, event.number))
+
+    def letter_handed(self, event: acts.LetterHanded) -> None:
+        self._given_up(event.member, *self._book.handed(event.member, event.number))
+
+    def _given_up(self, member: str, outgoing: Outgoing, entry: Entry) -> None:
+        epoch = self._book.epochs.get((member, entry.place))
+        if original(outgoing).error_code != CRASHED or epoch is None:
+            return
+        found = epoch.suspicion.found
+        if self._most is None or found.starts.get(entry.offset, 0) < self._most:
+            self._blame("P7", f"{epoch} buries record {entry.number} ({entry.conduct}) as a killer; it found {found}")
+
+
+def _covered(spans: Spans, offsets: set[int]) -> set[int]:
+    return {offset for offset in offsets if covers(spans, offset)}

@@ -1,0 +1,150 @@
+"""All rules together, fed by the trace and by what the simulated members report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from keepfast.core.records import Message
+from keepfast.testing.fakes import acts, trace
+from keepfast.testing.fakes.setup import Setup
+from keepfast.testing.fakes.world import World
+from simulation.member import Member
+from simulation.oracle.batches import BatchRules
+from simulation.oracle.book import Book
+from simulation.oracle.commits import CommitRules
+from simulation.oracle.crashes import CrashRules
+from simulation.oracle.guards import GuardRules
+from simulation.oracle.health import Health
+from simulation.oracle.leaving import LeavingRules
+from simulation.oracle.letters import LetterRules
+from simulation.oracle.membership import MembershipRules
+from simulation.oracle.progress import ProgressRules
+from simulation.oracle.sends import SendRules
+from simulation.oracle.spools import SpoolRules
+from simulation.oracle.starts import StartRules
+from simulation.oracle.timeouts import TimeoutRules
+from simulation.oracle.violation import Violation
+from simulation.workload import Entry, Workload
+
+PROBE_S = 0.5
+
+
+class Oracle:
+    """Keeps the first violation, with its place in the trace; from then on nothing is looked at any more.
+
+    It never raises into the engine: an exception there would be handled by somebody.
+    """
+
+    def __init__(self, world: World, setup: Setup, workload: Workload) -> None:
+        self._world = world
+        self._workload = workload
+        self.violation: Violation | None = None
+        self.seen_at = 0
+        self._book = book = Book(setup.order, workload, world.flights)
+        self._health = health = Health(world, book)
+        commits = CommitRules(book, self.blame, window=setup.window)
+        batches = BatchRules(book, self.blame, health, setup)
+        starts = StartRules(book, self.blame, setup, batches)
+        letters = LetterRules(book, self.blame, setup)
+        crashes = CrashRules(book, self.blame, health, setup)
+        self._spools = spools = SpoolRules(world, book, self.blame, letters)
+        sends = SendRules(book, self.blame)
+        leaving = LeavingRules(book, self.blame, health, setup)
+        guards = GuardRules(book, self.blame, health, setup)
+        self._membership = MembershipRules(world, book, self.blame, health, setup)
+        self._timeouts = TimeoutRules(book, self.blame, health, setup)
+        self._progress = ProgressRules(world.broker, book, self.blame, health, setup, batches=batches)
+        self._rules: dict[type[trace.Event], tuple[Callable[[Any], None], ...]] = {
+            trace.CommitSent: (commits.sent, crashes.sent, sends.committed),
+            trace.CommitAccepted: (commits.accepted, crashes.accepted),
+            trace.CommitAnswered: (crashes.answered,),
+            trace.Started: (crashes.started, self._membership.started, sends.started),
+            trace.Reset: (crashes.started, self._membership.started, sends.started),
+            trace.RevokedBegin: (leaving.revoke_begins, batches.revoke_begins),
+            trace.RevokedEnd: (leaving.revoke_ends, crashes.revoke_ends, batches.revoke_ends),
+            trace.Lost: (crashes.lost,),
+            trace.Crashed: (crashes.crashed,),
+            trace.Evicted: (self._membership.evicted,),
+            acts.HandlerBegan: (starts.began, guards.began, crashes.began, sends.began),
+            acts.HandlerSent: (sends.sent,),
+            acts.HandlerEnded: (guards.ended, sends.ended),
+            acts.TimedOut: (guards.ended,),
+            acts.StaleGivenUp: (self._timeouts.stale_given_up,),
+            acts.BatchBegan: (crashes.batch_began, batches.began),
+            acts.BatchEnded: (batches.ended,),
+            acts.Refused: (batches.refused,),
+            acts.LetterSent: (letters.sent, guards.letter, crashes.letter_sent),
+            acts.LetterHanded: (spools.handed, guards.handed, crashes.letter_handed),
+            acts.LetterKept: (spools.kept,),
+            acts.LetterSentOn: (spools.sent_on,),
+            acts.PowerCut: (spools.power_cut,),
+            trace.LetterAcked: (spools.acked, sends.acked),
+            trace.LetterFailed: (spools.failed, sends.failed),
+            acts.Released: (guards.released,),
+            acts.StopAsked: (leaving.stop_asked,),
+            acts.Ended: (leaving.ended,),
+        }
+        world.trace.listeners.append(self._listen)
+        world.clock.after(PROBE_S, self._probe)
+
+    def blame(self, rule: str, what: str) -> None:
+        if self.violation is None:
+            self.violation = Violation(rule, self._world.clock.monotonic(), what)
+            self.seen_at = len(self._world.trace.events)
+
+    def join(self, member: Member) -> None:
+        """A process was started: watch it, too."""
+        self._book.members[member.name] = member
+
+    def produced(self, entry: Entry) -> None:
+        self._book.shelf(entry.place).add(entry)
+
+    def recreated(self, topic: str, ends: dict[int, int]) -> None:
+        """The topic was made anew; `ends` are the ends of its former logs."""
+        self._book.made_anew[topic] = self._world.clock.monotonic()
+        if topic in self._book.first_counts:
+            self._book.renewed.add(topic)
+        for place, shelf in self._book.shelves.items():
+            if place.topic == topic:
+                shelf.renew(ends.get(place.partition, 0))
+
+    def given(self, member: Member, messages: list[Message]) -> None:
+        """The client has handed these to the loop, which has not seen them yet."""
+        if self.violation is not None:
+            return
+        for message in messages:
+            entry = self._workload.of(message)
+            self._membership.given(member.name, entry)
+            epoch = self._book.given(member.name, entry, self._world.clock.monotonic())
+            if epoch is not None:
+                self._progress.given(epoch)
+
+    def polls(self, member: Member) -> None:
+        """The loop is about to call its client."""
+        if self.violation is None:
+            self._membership.polls(member, self._world.clock.monotonic())
+
+    def unfinished(self) -> list[str]:
+        return self._progress.unfinished() + self._spools.unfinished()
+
+    def _listen(self, event: trace.Event) -> None:
+        if self.violation is not None:
+            return
+        for rule in self._rules.get(type(event), ()):
+            rule(event)
+        self._health.update(event)
+        self._timeouts.update(event)
+        self._book.update(event)
+
+    def _probe(self) -> None:
+        if self.violation is not None:
+            return
+        now = self._world.clock.monotonic()
+        for member in self._book.members.values():
+            if member.process.alive and not member.process.stopped:
+                if not member.source.inside:
+                    self._membership.polls(member, now)
+                self._progress.probe(member, now)
+                self._timeouts.probe(member, now)
+        self._world.clock.after(PROBE_S, self._probe)

@@ -1,0 +1,84 @@
+"""Plants in letters on their way: those that cannot be built, that are too large, or that nobody takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from keepfast.core.errors import Fault, SinkError
+from keepfast.core.ports import Outgoing, Receipt
+from keepfast.core.runs import Case
+from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.burying import Burying
+from simulation.plants import Patch, plant
+
+QUEUE = 2
+"""So many letters have room in the producer of the plant that loses the next one."""
+
+
+@plant
+def p28_gives_a_letter_up_that_is_too_large(patch: Patch) -> None:
+    """It is neither made smaller nor kept: its lane waits for it for ever."""
+    _given_up_if(patch, Fault.TOO_LARGE)
+
+
+@plant
+def p28_takes_a_letter_that_is_too_large_for_done(patch: Patch) -> None:
+    _done_if(patch, Fault.TOO_LARGE)
+
+
+@plant
+def p29_takes_a_letter_for_done_when_its_topic_may_not_be_written_to(patch: Patch) -> None:
+    _done_if(patch, Fault.REFUSED)
+
+
+@plant
+def p29_gives_a_letter_up_whose_topic_may_not_be_written_to(patch: Patch) -> None:
+    _given_up_if(patch, Fault.REFUSED)
+
+
+@plant
+def p30_takes_a_letter_for_sent_when_the_queue_of_the_producer_is_full(patch: Patch) -> None:
+    waiting: dict[Publisher, int] = {}
+
+    def send(self: Publisher, outgoing: Outgoing, delivered: Any) -> None:
+        if waiting.get(self, 0) >= QUEUE:
+            delivered(Receipt(outgoing.topic, 0, 0))
+            return
+
+        def answered(outcome: Any) -> None:
+            waiting[self] -= 1
+            delivered(outcome)
+
+        waiting[self] = waiting.get(self, 0) + 1
+        before(self, outgoing, answered)
+
+    before = patch.set(Publisher, "send", send)
+
+
+@plant
+def p46_cannot_build_a_letter_without_a_value(patch: Patch) -> None:
+    def compose(self: Publisher, case: Case, *args: Any, **named: Any) -> Any:
+        if case.message.value() is None:
+            raise TypeError("a bytes-like object is required, not 'NoneType'")
+        return before(self, case, *args, **named)
+
+    before = patch.set(Publisher, "compose", compose)
+
+
+def _done_if(patch: Patch, fault: Fault) -> None:
+    _instead(patch, fault, lambda self, case: self._done(case, "topic"))
+
+
+def _given_up_if(patch: Patch, fault: Fault) -> None:
+    _instead(patch, fault, lambda *_: None)
+
+
+def _instead(patch: Patch, fault: Fault, act: Callable[[Burying, Case], None]) -> None:
+    def not_published(self: Burying, case: Case, error: SinkError, now: float) -> None:
+        if error.fault is fault:
+            act(self, case)
+        else:
+            before(self, case, error, now)
+
+    before = patch.set(Burying, "_not_published", not_published)

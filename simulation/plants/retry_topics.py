@@ -1,0 +1,76 @@
+"""Plants on the way through retry topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keepfast.core import retry_headers, runs
+from keepfast.core.retry_headers import Past
+from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.deadletters import publisher
+from keepfast.engine import waiting
+from keepfast.engine.moving import Moving
+from keepfast.engine.plan import Plan
+from keepfast.engine.waiting import WaitingRoom
+from simulation.plants import Patch, plant
+
+
+@plant
+def p31_counts_a_move_as_done_before_it_is_acknowledged(patch: Patch) -> None:
+    def publish(self: Moving, case: Any) -> None:
+        before(self, case)
+        self._settling.discard(case)
+        self._finished(case)
+        case.dropped = True
+
+    before = patch.set(Moving, "_publish", publish)
+
+
+@plant
+def ignores_when_a_record_is_due(patch: Patch) -> None:
+    patch.set(waiting, "remaining_s", lambda past, timestamp_ms, *, wall_s, delay_s: 0.0)
+
+
+@plant
+def lets_what_waits_in_with_the_first_one_that_is_due(patch: Patch) -> None:
+    def let_in(self: WaitingRoom, partition: Any, queue: Any, now: float) -> None:
+        if queue.entries and queue.entries[0][0] <= now:
+            queue.entries = type(queue.entries)((0.0, record) for _, record in queue.entries)
+        before(self, partition, queue, now)
+
+    before = patch.set(WaitingRoom, "_let_in", let_in)
+
+
+@plant
+def waits_for_as_long_as_the_headers_say(patch: Patch) -> None:
+    def remaining_s(past: Past, timestamp_ms: int | None, *, wall_s: float, delay_s: float) -> float:
+        return delay_s if past.due_ms is None else max(0.0, past.due_ms / 1000 - wall_s)
+
+    patch.set(waiting, "remaining_s", remaining_s)
+
+
+@plant
+def believes_the_step_that_the_headers_say(patch: Patch) -> None:
+    def step(told: int | None, tier: Tier, tiers: Tiers) -> int:
+        return 0 if told is None else told
+
+    patch.set(retry_headers, "_step", step)
+
+
+@plant
+def begins_a_retry_topic_by_the_policy_of_its_source(patch: Patch) -> None:
+    patch.set(Plan, "reset_of", lambda self, topic: self.reset)
+
+
+@plant
+def names_the_retry_topic_in_the_letter(patch: Patch) -> None:
+    patch.set(publisher, "original", lambda message: message)
+
+
+@plant
+def counts_the_attempts_anew_after_each_move(patch: Patch) -> None:
+    def no_past(self: Any, *given: Any) -> None:
+        before(self, *given)
+        self.failures, self.attempts = 0, []
+
+    before = patch.set(runs.Case, "__init__", no_past)

@@ -1,0 +1,26 @@
+"""Who tells a simulated process the ids of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from keepfast.testing.fakes.broker import FakeBroker
+from keepfast.testing.fakes.process import Process
+
+
+class SimTopicIds:
+    """Implements `core.ports.TopicIds`. A frozen broker answers when it is thawed."""
+
+    def __init__(self, process: Process, broker: FakeBroker) -> None:
+        self._process = process
+        self._broker = broker
+
+    def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
+        def answer() -> None:
+            found = {topic: topic_id for topic in topics if (topic_id := self._broker.told_id(topic))}
+            faults, now = self._broker.faults, self._broker.clock.monotonic()
+            if faults.topic_ids.take() is not None or faults.deaf.get(self._process.name, 0.0) > now:
+                found = {}
+            self._process.background(lambda: told(found))
+
+        self._broker.data.after(self._broker.rng.uniform(*self._broker.settings.latency_s), answer)

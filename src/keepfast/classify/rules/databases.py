@@ -1,0 +1,215 @@
+"""Rules for databases: SQLSTATE, the classes of the drivers, SQLAlchemy, Redis."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from keepfast.classify.rules.rule import Rule
+
+_TRANSIENT = "§1.1.1 Database Transient Errors"
+_BUSINESS = "§1.1.2 Business Logic Errors"
+_AUTH = "§1.1.2 Authentication/Authorization"
+_DRIVERS = ("psycopg", "psycopg2", "sqlalchemy.exc")
+_REDIS = "redis.exceptions"
+
+
+def _states(*states: str) -> tuple[str, ...]:
+    return tuple(f"sqlstate:{state}" for state in states)
+
+
+def _each(name: str) -> tuple[str, ...]:
+    """The class of that name in every driver for a server that follows Python's database interface."""
+    return tuple(f"{driver}.{name}" for driver in _DRIVERS)
+
+
+def _redis(*names: str) -> tuple[str, ...]:
+    return tuple(f"{_REDIS}.{name}" for name in names)
+
+
+DATABASE_RULES: Final = (
+    Rule(
+        _states("08", "53", "57P01", "57P02", "57P03", "57P04", "58", "25006"),
+        "retryable",
+        name="sqlstate-down",
+        code="DB_TRANSIENT_ERROR",
+        outage=True,
+        standard=_TRANSIENT,
+        why="Connection lost, resources used up, server stopping or starting, or a primary that has become a standby.",
+    ),
+    Rule(
+        _states("40", "55P03", "55006", "25P02", "25P03", "57P05"),
+        "retryable",
+        name="sqlstate-conflict",
+        code="DB_TRANSIENT_ERROR",
+        standard=_TRANSIENT,
+        why="Deadlock, serialization failure, lock not available, transaction failed: a new transaction may pass.",
+    ),
+    Rule(
+        _states("57014", "25P04"),
+        "retryable",
+        name="sqlstate-timeout",
+        code="DB_TIMEOUT",
+        standard=_TRANSIENT,
+        why="Cancelled by a statement or transaction time limit. One slow statement is no outage.",
+    ),
+    Rule(
+        _states("54", "55", "57", "72"),
+        "retryable",
+        name="sqlstate-operational",
+        code="DB_TRANSIENT_ERROR",
+        standard=_TRANSIENT,
+        why="What else the drivers call operational: limits, objects in the wrong state, operators at work.",
+    ),
+    Rule(
+        _states("23", "40002", "44", "P0001"),
+        "non-retryable",
+        name="sqlstate-constraint",
+        code="DB_CONSTRAINT_VIOLATION",
+        standard=_BUSINESS,
+        why="Unique, foreign key, not null, check, or raised by a trigger: the same row breaks it again.",
+    ),
+    Rule(
+        _states("22"),
+        "non-retryable",
+        name="sqlstate-data",
+        code="DB_DATA_INVALID",
+        standard="§1.1.2 Validation Errors",
+        why="A value does not fit its column.",
+    ),
+    Rule(
+        _states("42", "21", "3D", "3F"),
+        "non-retryable",
+        name="sqlstate-statement",
+        code="DB_STATEMENT_INVALID",
+        standard="§1.1.2 Configuration Errors",
+        why="Syntax, or a table, column, schema or database that does not exist.",
+    ),
+    Rule(
+        _states("28", "42501"),
+        "non-retryable",
+        name="sqlstate-auth",
+        code="AUTH_REFUSED",
+        standard=_AUTH,
+        why="The login or the right is refused.",
+    ),
+    # Drivers, where there is no SQLSTATE
+    Rule(
+        (*_each("OperationalError"), *_each("InterfaceError"), "sqlalchemy.exc.DisconnectionError"),
+        "retryable",
+        name="db-down",
+        code="DB_TRANSIENT_ERROR",
+        outage=True,
+        standard=_TRANSIENT,
+        why="Without a SQLSTATE the server said nothing: it was not reached, or the connection broke.",
+    ),
+    Rule(
+        "sqlite3.OperationalError",
+        "retryable",
+        name="db-sqlite",
+        code="DB_TRANSIENT_ERROR",
+        standard=_TRANSIENT,
+        why="Mostly `database is locked`. A file in this process is no downstream that could be away.",
+    ),
+    Rule(
+        (
+            "sqlalchemy.exc.TimeoutError",
+            "psycopg2.pool.PoolError",
+            "asyncpg.exceptions._base.InterfaceError",
+            "sqlalchemy.exc.PendingRollbackError",
+        ),
+        "retryable",
+        name="db-pool",
+        code="DB_TRANSIENT_ERROR",
+        standard=_TRANSIENT,
+        why="Connection pool exhausted, or a connection in a state that a new one does not have.",
+    ),
+    Rule(
+        (*_each("IntegrityError"), "sqlite3.IntegrityError"),
+        "non-retryable",
+        name="db-constraint",
+        code="DB_CONSTRAINT_VIOLATION",
+        standard=_BUSINESS,
+        why="The same row breaks the constraint again.",
+    ),
+    Rule(
+        (*_each("DataError"), "sqlite3.DataError", "asyncpg.exceptions._base.DataError"),
+        "non-retryable",
+        name="db-data",
+        code="DB_DATA_INVALID",
+        standard="§1.1.2 Validation Errors",
+        why="A value does not fit its column.",
+    ),
+    Rule(
+        (
+            *_each("ProgrammingError"),
+            "sqlite3.ProgrammingError",
+            *(f"sqlalchemy.exc.{name}" for name in ("ArgumentError", "CompileError")),
+        ),
+        "non-retryable",
+        name="db-statement",
+        code="DB_STATEMENT_INVALID",
+        standard="§1.1.2",
+        why="The statement itself is wrong.",
+    ),
+    Rule(
+        "sqlalchemy.exc.NoResultFound",
+        "not-found",
+        name="db-not-found",
+        code="NOT_FOUND",
+        standard="§1.1.2 Not Found",
+        why="A row that may come later, or never: the setting decides.",
+    ),
+    Rule(
+        "asyncpg.exceptions._base.ClientConfigurationError",
+        "non-retryable",
+        name="db-configuration",
+        code="CONFIGURATION",
+        standard="§1.1.2 Configuration Errors",
+        why="The address or an option of the connection is wrong.",
+    ),
+    # Redis
+    Rule(
+        _redis("ConnectionError", "ClusterDownError", "ReadOnlyError", "OutOfMemoryError", "RedisClusterException"),
+        "retryable",
+        name="redis-down",
+        code="DB_TRANSIENT_ERROR",
+        outage=True,
+        standard=_TRANSIENT,
+        why="Not reached, loading, failing over, or full.",
+    ),
+    Rule(
+        _redis("TimeoutError"),
+        "retryable",
+        name="redis-timeout",
+        code="DB_TIMEOUT",
+        outage=True,
+        standard="§1.1.1 Timeout Errors",
+        why="Redis answers in milliseconds when it is well.",
+    ),
+    Rule(
+        _redis("WatchError", "LockError", "TryAgainError", "AskError", "MaxConnectionsError", "ExecAbortError"),
+        "retryable",
+        name="redis-conflict",
+        code="DB_TRANSIENT_ERROR",
+        standard=_TRANSIENT,
+        why="A lock or a watched key is somebody else's, a slot is moving, or the pool is empty.",
+    ),
+    Rule(
+        _redis(
+            "AuthenticationError", "AuthorizationError", "NoPermissionError", "AuthenticationWrongNumberOfArgsError"
+        ),
+        "non-retryable",
+        name="redis-auth",
+        code="AUTH_REFUSED",
+        standard=_AUTH,
+        why="The login or the right is refused.",
+    ),
+    Rule(
+        _redis("DataError"),
+        "non-retryable",
+        name="redis-data",
+        code="DB_DATA_INVALID",
+        standard="§1.1.2 Validation Errors",
+        why="A value that Redis cannot take.",
+    ),
+)

@@ -1,0 +1,123 @@
+"""The format `envelope`: one flat JSON object. Key and headers of the original are the letter's own."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from keepfast.deadletters import checked, inline
+from keepfast.deadletters.checked import iso
+from keepfast.deadletters.letter import (
+    LARGEST_REPLAY_COUNT,
+    LONGEST_GROUP,
+    LONGEST_ID,
+    LONGEST_MESSAGE,
+    LONGEST_NAME,
+    LONGEST_REASON,
+    LONGEST_STACK,
+    MOST_ATTEMPTS,
+    TIMESTAMP_TYPES,
+    Attempted,
+    Bytes,
+    Headers,
+    Letter,
+    TimestampType,
+)
+
+VERSION: Final = 1
+_MOST_RETRIES: Final = 2**31 - 1
+
+
+def write(letter: Letter) -> bytes:
+    """The letter's value."""
+    return inline.as_json(fields_of(letter))
+
+
+def fields_of(letter: Letter) -> dict[str, Any]:
+    original, encoding = inline.put_in(letter.value)
+    return {
+        "version": VERSION,
+        "id": letter.id,
+        "original_message": original,
+        "original_encoding": encoding,
+        "error_type": letter.error_type,
+        "error_class": letter.error_class,
+        "error_cause": letter.error_cause,
+        "error_message": letter.error_message,
+        "error_code": letter.error_code,
+        "error_classification": letter.classification,
+        "reason": letter.reason,
+        "fingerprint": letter.fingerprint,
+        "failed_at": None if letter.failed_at_ms is None else iso(letter.failed_at_ms),
+        "retry_count": letter.retry_count,
+        "attempts": [{"at": iso(one.at_ms), "error_type": one.error_type} for one in letter.attempts],
+        "original_topic": letter.topic,
+        "original_partition": letter.partition,
+        "original_offset": letter.offset,
+        "original_timestamp": letter.timestamp_ms,
+        "original_timestamp_type": letter.timestamp_type,
+        "consumer_group": letter.group,
+        "handler": letter.handler,
+        "app_version": letter.app_version,
+        "trace_id": letter.trace_id,
+        "replay_count": letter.replay_count,
+        "replayed_from": letter.replayed_from,
+        "stack_trace": letter.stack_trace,
+    }
+
+
+def is_envelope(fields: dict[str, Any]) -> bool:
+    """As this version, an older one, or another program after the same standard wrote it."""
+    return "original_message" in fields and "error_type" in fields
+
+
+def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter:
+    """Everything that the fields say, each checked by itself; what is missing or wrong is absent."""
+    value, exact = inline.take_out(fields.get("original_message"), fields.get("original_encoding"))
+    return Letter(
+        topic=checked.topic(checked.text(fields.get("original_topic"), 1_000)),
+        partition=checked.whole(fields.get("original_partition"), checked.LARGEST_PARTITION),
+        offset=checked.whole(fields.get("original_offset")),
+        timestamp_ms=checked.whole(fields.get("original_timestamp")),
+        timestamp_type=timestamp_type(fields.get("original_timestamp_type")),
+        key=key,
+        value=value,
+        headers=headers,
+        exact=exact,
+        error_type=_name(fields, "error_type"),
+        error_class=_name(fields, "error_class"),
+        error_cause=_name(fields, "error_cause"),
+        error_message=checked.text(fields.get("error_message"), LONGEST_MESSAGE),
+        error_code=_name(fields, "error_code"),
+        classification=_name(fields, "error_classification"),
+        reason=checked.text(fields.get("reason"), LONGEST_REASON),
+        fingerprint=_name(fields, "fingerprint"),
+        stack_trace=checked.text(fields.get("stack_trace"), LONGEST_STACK),
+        failed_at_ms=checked.instant_ms(fields.get("failed_at")),
+        retry_count=checked.whole(fields.get("retry_count"), _MOST_RETRIES) or 0,
+        attempts=attempts_of(fields.get("attempts")),
+        group=checked.text(fields.get("consumer_group"), LONGEST_GROUP),
+        handler=_name(fields, "handler"),
+        app_version=_name(fields, "app_version"),
+        trace_id=_name(fields, "trace_id"),
+        replay_count=checked.whole(fields.get("replay_count"), LARGEST_REPLAY_COUNT) or 0,
+        replayed_from=checked.text(fields.get("replayed_from"), LONGEST_ID),
+        format="envelope",
+    )
+
+
+def attempts_of(told: object) -> tuple[Attempted, ...]:
+    """Entries that make no sense are left out."""
+    found = []
+    for one in told[:MOST_ATTEMPTS] if isinstance(told, list) else []:
+        at_ms = checked.instant_ms(one.get("at")) if isinstance(one, dict) else None
+        if at_ms is not None:
+            found.append(Attempted(at_ms, _name(one, "error_type")))
+    return tuple(found)
+
+
+def timestamp_type(told: object) -> TimestampType:
+    return next((known for known in TIMESTAMP_TYPES if known == told), "CreateTime")
+
+
+def _name(fields: dict[str, Any], name: str) -> str:
+    return checked.text(fields.get(name), LONGEST_NAME)

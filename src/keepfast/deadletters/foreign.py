@@ -1,0 +1,73 @@
+"""Letters of Kafka Connect, Kafka Streams and share groups: the original record, and texts in headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from keepfast.deadletters import checked
+from keepfast.deadletters.letter import (
+    LONGEST_GROUP,
+    LONGEST_MESSAGE,
+    LONGEST_NAME,
+    LONGEST_STACK,
+    Bytes,
+    ForeignFormat,
+    Headers,
+    Letter,
+)
+from keepfast.deadletters.spring import short_name
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How one of them names things, after its prefix. Topic, partition and offset are called so by all."""
+
+    format: ForeignFormat
+    prefix: str
+    error_class: str = ""
+    message: str = "message"
+    stack: str = ""
+    group: str = ""
+    deliveries: str = ""
+
+    @property
+    def topic(self) -> str:
+        return f"{self.prefix}topic"
+
+
+FAMILIES: Final = (
+    Family(
+        "connect",
+        "__connect.errors.",
+        error_class="exception.class.name",
+        message="exception.message",
+        stack="exception.stacktrace",
+    ),
+    Family("streams", "__streams.errors.", error_class="exception", stack="stacktrace"),
+    Family("share", "__dlq.errors.", group="group", deliveries="delivery.count"),
+)
+
+
+def read(family: Family, key: Bytes, value: Bytes, headers: Headers) -> Letter:
+    """Whatever has the family's prefix is taken for its, and the rest for the original's."""
+    told = {name.removeprefix(family.prefix): value for name, value in headers if name.startswith(family.prefix)}
+    name: Callable[[str], str] = lambda known: checked.utf8(told.get(known), LONGEST_NAME)  # noqa: E731
+    error_class = name(family.error_class).partition(":")[0].strip()  # Streams writes `class: message`
+    deliveries = checked.digits(told.get(family.deliveries), 2**31 - 1)
+    return Letter(
+        topic=checked.topic(checked.utf8(told.get("topic"), 1_000)),
+        partition=checked.digits(told.get("partition"), checked.LARGEST_PARTITION),
+        offset=checked.digits(told.get("offset")),
+        key=key,
+        value=value,
+        headers=tuple(pair for pair in headers if not pair[0].startswith(family.prefix)),
+        error_type=short_name(error_class),
+        error_class=error_class,
+        error_message=checked.utf8(told.get(family.message), LONGEST_MESSAGE),
+        stack_trace=checked.utf8(told.get(family.stack), LONGEST_STACK),
+        retry_count=max(0, (deliveries or 1) - 1),
+        group=checked.utf8(told.get(family.group), LONGEST_GROUP),
+        format=family.format,
+    )

@@ -1,0 +1,105 @@
+"""Our own headers: `keepfast-*`, always after the original ones, and stripped before a new letter is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from keepfast.deadletters import checked
+from keepfast.deadletters.letter import LARGEST_REPLAY_COUNT, LONGEST_GROUP, LONGEST_ID, Bytes, Headers, Letter
+
+PREFIX: Final = "keepfast-"
+SPRING_PREFIX: Final = "kafka_dlt-"
+
+LETTER_ID: Final = "keepfast-letter-id"
+"""On a letter its own id, on a replayed record that of the letter it came from."""
+ERROR_CODE: Final = "keepfast-error-code"
+REPLAY_COUNT: Final = "keepfast-replay-count"
+ORIGINAL_HEADERS: Final = "keepfast-original-headers"
+"""How many headers at the front are the original's. Only on letters in the format `headers`."""
+TRACEPARENT: Final = "traceparent"
+
+
+def last(headers: Sequence[tuple[str, Bytes]], name: str) -> Bytes:
+    """The value of the last header of this name; None if there is none, or if it is null."""
+    return next((value for known, value in reversed(headers) if known == name), None)
+
+
+def originals(headers: Sequence[tuple[str, Bytes]]) -> Headers:
+    """The headers that the record's producer sent: without ours.
+
+    Headers named `kafka_dlt-…` are the producer's, unless somebody has copied a whole letter of ours back to its topic.
+    """
+    count = original_count(headers)
+    return tuple(pair for pair in headers[: len(headers) if count is None else count] if not is_ours(pair[0]))
+
+
+def original_count(headers: Sequence[tuple[str, Bytes]]) -> int | None:
+    """How many headers stand before those of a letter in the format `headers`; None if this is no such letter.
+
+    What follows must all be ours: a forged count cannot make other headers vanish.
+    """
+    count = checked.digits(last(headers, ORIGINAL_HEADERS), len(headers))
+    if count is None or not all(is_ours(name) or name.startswith(SPRING_PREFIX) for name, _ in headers[count:]):
+        return None
+    return count
+
+
+def only_id(letter: Letter) -> Headers:
+    """The headers of the smallest letter: the original ones, then its id, and the count of replays if there were some.
+
+    In this order: on a replayed record the id comes last.
+    """
+    count = [(REPLAY_COUNT, str(letter.replay_count))] if letter.replay_count else []
+    return (*letter.headers, *encoded([(LETTER_ID, letter.id), *count]))
+
+
+def read_only_id(key: Bytes, value: Bytes, headers: Headers) -> Letter | None:
+    """A letter whose headers `only_id` made; None if this is none."""
+    count = next((index for index, (name, _) in enumerate(headers) if is_ours(name)), len(headers))
+    names = [name for name, _ in headers[count:]]
+    if names not in ([LETTER_ID], [LETTER_ID, REPLAY_COUNT]):
+        return None
+    parts = checked.utf8(headers[count][1], LONGEST_ID).rsplit("/", 3)
+    if len(parts) < 4 or checked.topic(parts[1]) is None:
+        return None
+    partition = checked.digits(parts[2].encode(), checked.LARGEST_PARTITION)
+    offset = checked.digits(parts[3].encode())
+    if partition is None or offset is None:
+        return None
+    return Letter(
+        topic=parts[1],
+        partition=partition,
+        offset=offset,
+        key=key,
+        value=value,
+        headers=headers[:count],
+        group=parts[0][:LONGEST_GROUP],
+        replay_count=replays(headers),
+        format="headers",
+    )
+
+
+def is_ours(name: str) -> bool:
+    return name.startswith(PREFIX)
+
+
+def replays(headers: Sequence[tuple[str, Bytes]]) -> int:
+    """How often this record was replayed."""
+    return checked.digits(last(headers, REPLAY_COUNT), LARGEST_REPLAY_COUNT) or 0
+
+
+def replayed_from(headers: Sequence[tuple[str, Bytes]]) -> str:
+    """The letter that this record was replayed from; empty if it was not."""
+    return checked.utf8(last(headers, LETTER_ID), LONGEST_ID) if replays(headers) else ""
+
+
+def for_replay(letter: Letter, fallback_id: str) -> Headers:
+    """The headers of a replayed record: the original ones, then what we say about it."""
+    count = min(letter.replay_count + 1, LARGEST_REPLAY_COUNT)
+    told = {REPLAY_COUNT: str(count), LETTER_ID: letter.id or fallback_id}
+    return (*letter.headers, *encoded(told.items()))
+
+
+def encoded(texts: Iterable[tuple[str, str]]) -> Headers:
+    return tuple((name, value.encode("utf-8", "replace")) for name, value in texts)

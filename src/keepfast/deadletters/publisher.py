@@ -1,0 +1,149 @@
+"""Builds letters and hands them to the sink. A letter is built once; only the sending is repeated."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+
+from keepfast.core.errors import KeepfastError
+from keepfast.core.policies import LetterFormat
+from keepfast.core.ports import Delivery, Outgoing, Sink, Spool
+from keepfast.core.records import Record
+from keepfast.core.returned import original, source_of
+from keepfast.core.runs import Case
+from keepfast.core.verdicts import Bury
+from keepfast.deadletters import checked, ours
+from keepfast.deadletters.fingerprint import fingerprint, user_frame, user_place
+from keepfast.deadletters.letter import (
+    LONGEST_MESSAGE,
+    LONGEST_REASON,
+    LONGEST_STACK,
+    TIMESTAMP_TYPES,
+    Attempted,
+    Letter,
+)
+from keepfast.deadletters.writing import write
+from keepfast.redact.masking import USUAL, MaskingRules
+
+
+class Publisher:
+    """Letters of one consumer. `topics` maps each source topic to where its letters go, `partitions` says how many
+    those have.
+
+    A letter goes to its record's partition number; where there is no such partition, its key decides. That of a record
+    which came back from retry topics is about the original record, with all its attempts. What the letter says about
+    the error is masked; the original bytes never are. `spool` is where letters go that the sink does not get through;
+    `missing` is told of a topic that is not there, and never blocks.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        topics: Mapping[str, str],
+        partitions: Mapping[str, int],
+        group: str,
+        handler: str,
+        app_version: str,
+        form: LetterFormat = "envelope",
+        masking: MaskingRules = USUAL,
+        spool: Spool | None = None,
+        missing: Callable[[str], None] | None = None,
+    ) -> None:
+        self.spool = spool
+        self.missing = missing
+        self._sink = sink
+        self._topics = topics
+        self._partitions = partitions
+        self._group = group
+        self._handler = handler
+        self._package = handler.partition(":")[0].partition(".")[0]
+        self._app_version = app_version
+        self._form: LetterFormat = form
+        self._masking = masking
+
+    def letter(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Outgoing:
+        """The letter for a case: original key, original headers then ours, the value as the format has it."""
+        letter = self.compose(case, error, verdict, classification=classification)
+        value, headers = write(letter, self._form)
+        record = original(case.message)
+        topic = self._topics[source_of(case.message)]
+        return Outgoing(
+            topic=topic,
+            value=value,
+            key=letter.key,
+            headers=headers,
+            partition=record.partition() if record.partition() < self._partitions.get(topic, 0) else None,
+            timestamp_ms=None,
+        )
+
+    def compose(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Letter:
+        """Everything that is known about it, in no format yet."""
+        message = original(case.message)
+        record = Record.of(message)
+        kind, _ = message.timestamp()
+        headers = ours.originals(record.headers)
+        text, error_class = self._masking.short(_text_of(error), LONGEST_MESSAGE), _class_of(error)
+        if classification is None:
+            classification = "non-retryable" if isinstance(error, KeepfastError) else "retryable"
+        return Letter(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            timestamp_type=TIMESTAMP_TYPES[kind] if 0 <= kind < len(TIMESTAMP_TYPES) else "CreateTime",
+            key=record.key,
+            value=record.value,
+            headers=headers,
+            error_type=type(error).__name__,
+            error_class=error_class,
+            error_cause="" if error.__cause__ is None else _class_of(error.__cause__),
+            error_message=text,
+            error_code=verdict.code,
+            classification=classification,
+            reason=self._masking.short(verdict.reason, LONGEST_REASON),
+            fingerprint=fingerprint(error_class, text, user_frame(error, package=self._package)),
+            stack_trace=self._masking.short_end(_stack_of(error), LONGEST_STACK),
+            failed_at_ms=_ms(case.attempts[-1].at) if case.attempts else None,
+            retry_count=max(0, case.failures - 1),
+            attempts=tuple(Attempted(_ms(attempt.at), attempt.error_type) for attempt in case.attempts),
+            group=self._group,
+            handler=self._handler,
+            app_version=self._app_version,
+            trace_id=checked.trace_id(ours.last(headers, ours.TRACEPARENT)),
+            replay_count=ours.replays(record.headers),
+            replayed_from=ours.replayed_from(record.headers),
+            format=self._form,
+        )
+
+    def place(self, error: BaseException) -> str:
+        """`file:line` in the user's code where it was raised; empty if it was raised elsewhere."""
+        return user_place(error, package=self._package)
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        self._sink.send(outgoing, delivered)
+
+
+def _ms(wall_s: float) -> int:
+    return max(0, round(wall_s * 1000))
+
+
+def _class_of(error: BaseException) -> str:
+    """As a traceback names it: with its module, but for what is built in."""
+    kind = type(error)
+    module = str(kind.__module__)
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # a foreign __str__ must not take the loop down with it
+        return "(the error cannot be put into words)"
+
+
+def _stack_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001  # nor may a foreign __repr__ or a broken traceback
+        return ""

@@ -1,0 +1,56 @@
+"""From a record in a dead-letter topic to the letter, whoever wrote it. Never raises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from keepfast.core.records import Record
+from keepfast.deadletters import checked, envelope, foreign, inline, nested, ours, spring
+from keepfast.deadletters.fingerprint import fingerprint
+from keepfast.deadletters.letter import Bytes, Headers, Letter
+
+_MARKS: Final = {family.topic: family for family in foreign.FAMILIES}
+
+
+def read(record: Record) -> Letter:
+    """The letter in a record. One that nobody understands has format `unknown`, and the record itself as original.
+
+    Whoever buries a record appends headers to its own, so the family whose mark comes last wrote the letter; a producer
+    that forges such headers, or a payload that looks like a letter, does not pass for one where others have buried it.
+    """
+    letter = _read(record.key, record.value, record.headers)
+    changes: dict[str, str] = {}
+    if not letter.fingerprint and (letter.error_class or letter.error_type):
+        changes["fingerprint"] = fingerprint(letter.error_class or letter.error_type, letter.error_message)
+    if not letter.trace_id:
+        changes["trace_id"] = checked.trace_id(ours.last(letter.headers, ours.TRACEPARENT))
+    return replace(letter, **changes) if any(changes.values()) else letter  # type: ignore[arg-type]
+
+
+def _read(key: Bytes, value: Bytes, headers: Headers) -> Letter:
+    for name, _ in reversed(headers):
+        if name in (ours.LETTER_ID, ours.ORIGINAL_HEADERS):
+            return _own(key, value, headers)
+        if name == spring.TOPIC:
+            return spring.read_foreign(key, value, headers)
+        if name in _MARKS:
+            return foreign.read(_MARKS[name], key, value, headers)
+    return _from_value(key, value, headers)
+
+
+def _own(key: Bytes, value: Bytes, headers: Headers) -> Letter:
+    count = ours.original_count(headers)
+    if count is not None:
+        return spring.read_ours(key, value, headers, count)
+    return ours.read_only_id(key, value, headers) or _from_value(key, value, headers)
+
+
+def _from_value(key: Bytes, value: Bytes, headers: Headers) -> Letter:
+    fields = inline.from_json(value)
+    kept = tuple(pair for pair in headers if not ours.is_ours(pair[0]))
+    if fields is not None and nested.is_nested(fields):
+        return replace(envelope.letter_of(nested.flattened(fields), key=key, headers=kept), format="nested")
+    if fields is not None and envelope.is_envelope(fields):
+        return envelope.letter_of(fields, key=key, headers=kept)
+    return Letter(topic=None, partition=None, offset=None, key=key, value=value, headers=headers)

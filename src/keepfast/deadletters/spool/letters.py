@@ -1,0 +1,85 @@
+"""A letter as the spool keeps it: what is to be sent, and enough to tell copies of one letter apart from others."""
+
+from __future__ import annotations
+
+import msgspec
+
+from keepfast.core.errors import SpoolError
+from keepfast.core.ports import Outgoing
+from keepfast.core.records import Record
+from keepfast.deadletters.letter import Letter
+from keepfast.deadletters.reading import read
+
+
+class Spooled(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Written as MessagePack. New fields go to the end and have a default, so that older letters stay readable."""
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int | None
+    identity: bytes
+    """Equal for copies of the same letter, and for these alone (`Letter.identity`)."""
+    id: str
+    """group/topic/partition/offset, for people."""
+    at_ms: int
+    """When it was spooled, by the wall clock."""
+
+    @property
+    def outgoing(self) -> Outgoing:
+        return Outgoing(
+            topic=self.topic,
+            value=self.value,
+            key=self.key,
+            headers=self.headers,
+            partition=self.partition,
+            timestamp_ms=self.timestamp_ms,
+        )
+
+    @property
+    def letter(self) -> Letter:
+        return letter_of(self.outgoing)
+
+
+def letter_of(outgoing: Outgoing) -> Letter:
+    """What a dead-letter topic will show."""
+    return read(Record(outgoing.topic, 0, 0, outgoing.key, outgoing.value, tuple(outgoing.headers), None))
+
+
+def spooled(outgoing: Outgoing, *, at_ms: int) -> Spooled:
+    letter = letter_of(outgoing)
+    return Spooled(
+        topic=outgoing.topic,
+        partition=outgoing.partition,
+        key=outgoing.key,
+        value=outgoing.value,
+        headers=tuple(outgoing.headers),
+        timestamp_ms=outgoing.timestamp_ms,
+        identity=letter.identity,
+        id=letter.id,
+        at_ms=at_ms,
+    )
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Spooled)
+
+
+def encode(letter: Spooled) -> bytes:
+    """Raises SpoolError."""
+    try:
+        return _encoder.encode(letter)
+    except (UnicodeEncodeError, msgspec.MsgspecError) as error:
+        raise SpoolError(f"The letter {letter.id} cannot be written down: {type(error).__name__}.") from error
+
+
+def decode(payload: bytes) -> Spooled:
+    """Raises SpoolError: the bytes are those that were written, but by something else or by a later version."""
+    try:
+        return _decoder.decode(payload)
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise SpoolError(
+            "A spooled letter cannot be read: was it written by a later version of keepfast?", damaged=True
+        ) from error

@@ -1,0 +1,93 @@
+"""The spool's thread: everything that blocks happens here, and nowhere else."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+from keepfast.core.errors import SpoolError
+from keepfast.core.ports import Clock, Keeping, Outgoing, Sink
+from keepfast.deadletters.spool.keeper import Item, Keep, Keeper, Nudge, SpoolStatus
+from keepfast.deadletters.spool.letters import letter_of
+from keepfast.deadletters.spool.store import Store
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.spool")
+
+
+class SpoolService:
+    """Implements `core.ports.Spool`; one for all consumers of a process."""
+
+    def __init__(self, store: Store, sink: Sink, clock: Clock) -> None:
+        self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._keeper = Keeper(store, sink, clock, self._inbox.put)
+        self._thread = threading.Thread(target=self._run, name="keepfast-spool", daemon=True)
+        self._lock = threading.Lock()  # guards `_closed`, so that nothing is put in behind the last item
+        self._closed = False
+
+    def open(self) -> None:
+        """Make the store ready (blocking), then begin. Raises SpoolError."""
+        self._keeper.open()
+        self._thread.start()
+
+    def keep(self, outgoing: Outgoing, told: Keeping) -> None:
+        with self._lock:
+            if not self._closed:
+                self._inbox.put(Keep(outgoing, told))
+                return
+        told(SpoolError("The spool is closed."))
+
+    def has(self, outgoing: Outgoing) -> bool:
+        return self._keeper.knows_some and self._keeper.knows(letter_of(outgoing).identity)
+
+    @property
+    def status(self) -> SpoolStatus:
+        return self._keeper.status
+
+    def try_again(self) -> None:
+        """Somebody has put something right: do not wait for pauses to end."""
+        self._inbox.put(Nudge())
+
+    def stop_draining(self) -> None:
+        """Send nothing more on; letters are still taken, and answers still heard."""
+        self._keeper.draining = False
+
+    def close(self, timeout_s: float) -> None:
+        """See to what has come in so far, for at most timeout_s; then let go of the store."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._keeper.draining = False
+            self._inbox.put(None)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while True:
+            items = self._collect(wait_s)
+            now = time.monotonic()
+            try:
+                self._keeper.take([item for item in items if item is not None], now)
+                wait_s = self._keeper.step(now)
+            except Exception as error:  # noqa: BLE001 - the thread's edge: a spool that is silent would hold up lanes
+                log.error("spool_failed", exc=error)  # noqa: TRY400 - our logger shows where it came from
+                for item in items:
+                    if isinstance(item, Keep):
+                        item.answer(SpoolError(f"The spool failed: {type(error).__name__}."))
+                wait_s = 1.0
+            if None in items:
+                self._keeper.close()
+                return
+
+    def _collect(self, wait_s: float) -> list[Item | None]:
+        """Wait for the first, and take all that are there."""
+        items: list[Item | None] = []
+        try:
+            items.append(self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait())
+            while True:
+                items.append(self._inbox.get_nowait())
+        except queue.Empty:
+            return items

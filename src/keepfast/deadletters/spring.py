@@ -1,0 +1,165 @@
+"""The format `headers`: the original key and value as they are, and headers named and encoded as Spring Kafka does.
+
+Texts are UTF-8; the partition is 4 bytes, offset and timestamp are 8 bytes, big-endian and signed. What Spring has no
+name for follows under our own names, and last of all how many headers at the front are the original's.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from keepfast.deadletters import checked, envelope, ours
+from keepfast.deadletters.checked import iso
+from keepfast.deadletters.letter import (
+    LARGEST_REPLAY_COUNT,
+    LONGEST_GROUP,
+    LONGEST_ID,
+    LONGEST_MESSAGE,
+    LONGEST_NAME,
+    LONGEST_REASON,
+    LONGEST_STACK,
+    Bytes,
+    Headers,
+    Letter,
+)
+
+TOPIC: Final = "kafka_dlt-original-topic"
+PARTITION: Final = "kafka_dlt-original-partition"
+OFFSET: Final = "kafka_dlt-original-offset"
+TIMESTAMP: Final = "kafka_dlt-original-timestamp"
+TIMESTAMP_TYPE: Final = "kafka_dlt-original-timestamp-type"
+GROUP: Final = "kafka_dlt-original-consumer-group"
+CLASS: Final = "kafka_dlt-exception-fqcn"
+CAUSE: Final = "kafka_dlt-exception-cause-fqcn"
+MESSAGE: Final = "kafka_dlt-exception-message"
+STACK: Final = "kafka_dlt-exception-stacktrace"
+
+NO_TIMESTAMP: Final = -1
+_MOST_ATTEMPTS_BYTES: Final = 64_000
+
+
+def write(letter: Letter) -> Headers:
+    """All headers of the letter: the original's, Spring's, ours."""
+    block = (*_spring(letter), *_ours(letter))
+    return (*letter.headers, *block, *ours.encoded([(ours.ORIGINAL_HEADERS, str(len(letter.headers)))]))
+
+
+def _spring(letter: Letter) -> Headers:
+    texts = {
+        TIMESTAMP_TYPE: letter.timestamp_type,
+        GROUP: letter.group,
+        CLASS: letter.error_class,
+        CAUSE: letter.error_cause,
+        MESSAGE: letter.error_message,
+        STACK: letter.stack_trace,
+    }
+    timestamp_ms = NO_TIMESTAMP if letter.timestamp_ms is None else letter.timestamp_ms
+    return (
+        (TOPIC, (letter.topic or "").encode()),
+        (PARTITION, (letter.partition or 0).to_bytes(4, "big", signed=True)),
+        (OFFSET, (letter.offset or 0).to_bytes(8, "big", signed=True)),
+        (TIMESTAMP, timestamp_ms.to_bytes(8, "big", signed=True)),
+        *ours.encoded((name, text) for name, text in texts.items() if text),
+    )
+
+
+def _ours(letter: Letter) -> Headers:
+    attempts = [{"at": iso(one.at_ms), "error_type": one.error_type} for one in letter.attempts]
+    texts = {
+        ours.LETTER_ID: letter.id,
+        ours.ERROR_CODE: letter.error_code,
+        "keepfast-error-type": letter.error_type,
+        "keepfast-classification": letter.classification,
+        "keepfast-reason": letter.reason,
+        "keepfast-fingerprint": letter.fingerprint,
+        "keepfast-failed-at": "" if letter.failed_at_ms is None else iso(letter.failed_at_ms),
+        "keepfast-retry-count": str(letter.retry_count),
+        "keepfast-attempts": json.dumps(attempts, ensure_ascii=False) if attempts else "",
+        "keepfast-handler": letter.handler,
+        "keepfast-app-version": letter.app_version,
+        "keepfast-trace-id": letter.trace_id,
+        ours.REPLAY_COUNT: str(letter.replay_count) if letter.replay_count else "",
+        "keepfast-replayed-from": letter.replayed_from,
+    }
+    always = (ours.LETTER_ID, ours.ERROR_CODE)
+    return ours.encoded((name, text) for name, text in texts.items() if text or name in always)
+
+
+def read_ours(key: Bytes, value: Bytes, headers: Headers, count: int) -> Letter:
+    """A letter that `write` made: the first `count` headers are the original's."""
+    told = dict(headers[count:])
+    return Letter(
+        **_read_spring(told),
+        key=key,
+        value=value,
+        headers=headers[:count],
+        error_type=_name(told, "keepfast-error-type"),
+        error_class=_name(told, CLASS),
+        error_cause=_name(told, CAUSE),
+        error_code=_name(told, ours.ERROR_CODE),
+        classification=_name(told, "keepfast-classification"),
+        reason=checked.utf8(told.get("keepfast-reason"), LONGEST_REASON),
+        fingerprint=_name(told, "keepfast-fingerprint"),
+        failed_at_ms=checked.instant_ms(_name(told, "keepfast-failed-at")),
+        retry_count=checked.digits(told.get("keepfast-retry-count"), 2**31 - 1) or 0,
+        attempts=envelope.attempts_of(_listed(told.get("keepfast-attempts"))),
+        handler=_name(told, "keepfast-handler"),
+        app_version=_name(told, "keepfast-app-version"),
+        trace_id=_name(told, "keepfast-trace-id"),
+        replay_count=checked.digits(told.get(ours.REPLAY_COUNT), LARGEST_REPLAY_COUNT) or 0,
+        replayed_from=checked.utf8(told.get("keepfast-replayed-from"), LONGEST_ID),
+        format="headers",
+    )
+
+
+def read_foreign(key: Bytes, value: Bytes, headers: Headers) -> Letter:
+    """A letter of Spring's own. Whatever is named `kafka_dlt-…` is taken for its, and the rest for the original's.
+
+    Spring wraps what a listener raises, so the cause says more than the exception.
+    """
+    told = dict(headers)  # of several the last, which Spring has added
+    error_class, cause = _name(told, CLASS), _name(told, CAUSE)
+    wrapped = cause and error_class.endswith(".ListenerExecutionFailedException")
+    real = cause if wrapped else error_class
+    return Letter(
+        **_read_spring(told),
+        key=key,
+        value=value,
+        headers=tuple(pair for pair in headers if not pair[0].startswith(ours.SPRING_PREFIX)),
+        error_type=short_name(real),
+        error_class=real,
+        error_cause="" if wrapped else cause,
+        format="spring",
+    )
+
+
+def _read_spring(told: dict[str, Bytes]) -> dict[str, Any]:
+    return {
+        "topic": checked.topic(checked.utf8(told.get(TOPIC), 1_000)),
+        "partition": checked.big_endian(told.get(PARTITION), 4),
+        "offset": checked.big_endian(told.get(OFFSET), 8),
+        "timestamp_ms": checked.big_endian(told.get(TIMESTAMP), 8),
+        "timestamp_type": envelope.timestamp_type(_name(told, TIMESTAMP_TYPE)),
+        "group": checked.utf8(told.get(GROUP), LONGEST_GROUP),
+        "error_message": checked.utf8(told.get(MESSAGE), LONGEST_MESSAGE),
+        "stack_trace": checked.utf8(told.get(STACK), LONGEST_STACK),
+    }
+
+
+def short_name(error_class: str) -> str:
+    """`java.lang.IllegalStateException` → `IllegalStateException`."""
+    return error_class.rpartition(".")[2]
+
+
+def _listed(told: Bytes) -> object:
+    if told is None or len(told) > _MOST_ATTEMPTS_BYTES:
+        return None
+    try:
+        return json.loads(told)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _name(told: dict[str, Bytes], name: str) -> str:
+    return checked.utf8(told.get(name), LONGEST_NAME)

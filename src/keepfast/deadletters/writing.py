@@ -1,0 +1,58 @@
+"""From a letter to what is sent, in any of the three formats; and, where that is too large, in less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from keepfast.core.policies import LetterFormat
+from keepfast.core.ports import Outgoing
+from keepfast.core.records import Record
+from keepfast.deadletters import envelope, nested, ours, spring
+from keepfast.deadletters.letter import Bytes, Headers, Letter, within_limits
+from keepfast.deadletters.reading import read
+
+SHORT_MESSAGE = 200
+
+
+def write(letter: Letter, form: LetterFormat) -> tuple[Bytes, Headers]:
+    """Value and headers of the letter; its key is the original's."""
+    letter = within_limits(letter)
+    match form:
+        case "envelope":
+            return envelope.write(letter), (*letter.headers, *_marks(letter))
+        case "nested":
+            return nested.write(letter), (*letter.headers, *_marks(letter))
+        case "headers":
+            return letter.value, spring.write(letter)
+        case other:
+            assert_never(other)
+
+
+def shrunk(outgoing: Outgoing) -> Outgoing:
+    """One step smaller, never at the cost of the original bytes; the same if nothing is left to cut.
+
+    First the stack goes, then the message (its beginning stays), then attempts and reason; last, because base64 makes a
+    value a third larger, a letter that is JSON becomes one in the format `headers`, which holds the value as it is; and
+    last of all only the id of our own headers stays (and how often the record was replayed).
+    """
+    letter = read(Record(outgoing.topic, 0, 0, outgoing.key, outgoing.value, tuple(outgoing.headers), None))
+    form = letter.format
+    if form not in ("envelope", "nested", "headers"):
+        return outgoing
+    if letter.stack_trace:
+        letter = replace(letter, stack_trace="")
+    elif len(letter.error_message) > SHORT_MESSAGE:
+        letter = replace(letter, error_message=letter.error_message[:SHORT_MESSAGE])
+    elif letter.attempts or letter.reason or letter.error_message:
+        letter = replace(letter, attempts=(), reason="", error_message="")
+    elif form != "headers":
+        form = "headers"
+    else:
+        return replace(outgoing, value=letter.value, headers=ours.only_id(letter))
+    value, headers = write(letter, form)
+    return replace(outgoing, value=value, headers=headers)
+
+
+def _marks(letter: Letter) -> Headers:
+    return ours.encoded([(ours.LETTER_ID, letter.id), (ours.ERROR_CODE, letter.error_code)])

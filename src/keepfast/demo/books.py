@@ -1,0 +1,224 @@
+"""The books: read the topics and account for every order by its identity. They run in a process of their own, know
+nothing of what the demo has seen, and can say `lost 1`.
+
+What was sent is made anew from the seed. Each record of the topic of orders, replayed ones included, must have come to
+an end: a shipment that names its place, a letter about it with its exact bytes, or the engine's log entry that it was
+discarded (a discarded record leaves no trace in a topic).
+
+`python -m keepfast.demo.books BROKERS LETTER_TOPIC LOG_FILE RECORDS SEED CALM` prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64decode
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from keepfast.core.records import Record
+from keepfast.deadletters import ours
+from keepfast.demo.orders import Plan
+from keepfast.demo.shop import ORDERS, SHIPMENTS
+from keepfast.kafka.browser import KafkaBrowser, browser_properties
+from keepfast.kafka.config import Connection
+
+Place = tuple[int, int]
+"""Partition and offset in the topic of orders: the identity of a delivery. That of an order is its bytes."""
+
+PROCESS_DIED = "in hand when the process died"
+PARTITIONS_LOST = "in hand when the consumer lost its partitions"
+UNEXPLAINED = "not explained"
+_LOST = ("lost", "revoked_before_commit_was_confirmed")
+"""Events of a consumer that was not heard in time, on a machine that has much else to do."""
+MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Every order that was sent is in exactly one of processed, buried, discarded and lost."""
+
+    sent: int
+    processed: int
+    buried: int
+    discarded: int
+    lost: int
+    lost_orders: list[str]
+    """The first few."""
+    replayed: int
+    processed_after_replay: int
+    repeated: int
+    """Ends beyond the first one of a delivery: at least once is the promise, and this is what it cost."""
+    repeated_because: dict[str, int]
+    deaths: int
+    out_of_order: int
+    """Orders of a customer that were shipped before an earlier one."""
+    strangers: int
+    """Records, shipments and letters that belong to no order, or do not hold its bytes."""
+
+    @property
+    def is_right(self) -> bool:
+        return not (self.lost or self.strangers or self.out_of_order or self.repeated_because.get(UNEXPLAINED))
+
+
+@dataclass(slots=True)
+class Ends:
+    """How one delivery came to its end, or to several."""
+
+    shipped_by: list[int] = field(default_factory=list)
+    letters: int = 0
+    discards: int = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.shipped_by) + self.letters + self.discards
+
+    @property
+    def state(self) -> str:
+        if self.shipped_by:
+            return "processed"
+        return "buried" if self.letters else "discarded" if self.discards else "lost"
+
+
+def reconcile(
+    sent: Iterable[bytes],
+    orders: Iterable[Record],
+    shipments: Iterable[Record],
+    letters: Iterable[Record],
+    log: Iterable[str],
+) -> Account:
+    """From what was meant to be sent, what the topics hold, and the lines of the log."""
+    deliveries: dict[bytes, list[Place]] = {value: [] for value in sent}
+    values: dict[Place, bytes] = {}
+    first: set[Place] = set()
+    strangers = 0
+    for record in orders:
+        place, value = (record.partition, record.offset), record.value or b""
+        if value not in deliveries:
+            strangers += 1
+            continue
+        deliveries[value].append(place)
+        values[place] = value
+        if not ours.replays(record.headers):
+            first.add(place)
+    discards, deaths, losses = _logged(log)
+    ends: dict[Place, Ends] = defaultdict(Ends, {place: Ends() for place in values})
+    for place in discards:
+        ends[place].discards += 1
+    out_of_order, unknown = _ship(shipments, values, first, ends)
+    strangers += unknown + _bury(letters, values, ends)
+    finals = {value: _final(places, ends) for value, places in deliveries.items()}
+    states = Counter(finals.values())
+    lost = [value for value, state in finals.items() if state == "lost"]
+    replayed = [value for value, places in deliveries.items() if not first.issuperset(places)]
+    repeated = _repeated((ends[place] for place in values), deaths, losses)
+    return Account(
+        sent=len(deliveries),
+        processed=states["processed"],
+        buried=states["buried"],
+        discarded=states["discarded"],
+        lost=len(lost),
+        lost_orders=[repr(value)[2:80] for value in lost[:MOST_NAMED]],
+        replayed=len(replayed),
+        processed_after_replay=sum(finals[value] == "processed" for value in replayed),
+        repeated=repeated.total(),
+        repeated_because=dict(repeated),
+        deaths=deaths,
+        out_of_order=out_of_order,
+        strangers=strangers,
+    )
+
+
+def _final(places: list[Place], ends: Mapping[Place, Ends]) -> str:
+    """Where an order ended: where its last delivery did, unless one of its deliveries came to no end at all."""
+    states = [ends[place].state for place in sorted(places)]
+    return "lost" if not states or "lost" in states else states[-1]
+
+
+def _logged(log: Iterable[str]) -> tuple[list[Place], int, int]:
+    """What was discarded, how often the process died, and how often it lost its partitions."""
+    discards: list[Place] = []
+    events: Counter[str] = Counter()
+    for line in log:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        events[entry.get("event", "")] += 1
+        if entry.get("event") == "discard" and entry.get("topic") == ORDERS:
+            discards.append((int(entry["partition"]), int(entry["offset"])))
+    return discards, events["child_ended"], sum(events[name] for name in _LOST)
+
+
+def _ship(
+    shipments: Iterable[Record], values: Mapping[Place, bytes], first: set[Place], ends: Mapping[Place, Ends]
+) -> tuple[int, int]:
+    """Note every shipment; returns how many are out of order, and how many belong to nobody."""
+    out_of_order = strangers = 0
+    latest: dict[bytes | None, Place] = {}
+    for record in shipments:
+        told = json.loads(record.value or b"{}")
+        place = (int(told["of"][0]), int(told["of"][1]))
+        if place not in values or json.loads(values[place])["id"] != told["id"]:
+            strangers += 1
+            continue
+        # A repetition comes late by its nature, and so does what was replayed.
+        if not ends[place].shipped_by and place in first:
+            out_of_order += place < latest.get(record.key, place)
+            latest[record.key] = place
+        ends[place].shipped_by.append(int(told["pid"]))
+    return out_of_order, strangers
+
+
+def _bury(letters: Iterable[Record], values: Mapping[Place, bytes], ends: Mapping[Place, Ends]) -> int:
+    """Note every letter; returns how many are about nothing that was sent, or not with its bytes."""
+    strangers = 0
+    for record in letters:
+        told: dict[str, Any] = json.loads(record.value or b"{}")
+        place = (int(told["original_partition"]), int(told["original_offset"]))
+        if told["original_topic"] == ORDERS and values.get(place) == _original(told):
+            ends[place].letters += 1
+        else:
+            strangers += 1
+    return strangers
+
+
+def _original(letter: dict[str, Any]) -> bytes:
+    if letter["original_encoding"] == "base64":
+        return b64decode(letter["original_message"])
+    return json.dumps(letter["original_message"], ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _repeated(ends: Iterable[Ends], deaths: int, losses: int) -> Counter[str]:
+    """How many ends there were beyond the first, by reason: only what was interrupted may be done again."""
+    reasons: Counter[str] = Counter()
+    for one in ends:
+        by_others = len(set(one.shipped_by)) == len(one.shipped_by)
+        if one.count > 1 and deaths and by_others:
+            reasons[PROCESS_DIED] += one.count - 1
+        elif one.count > 1:
+            reasons[PARTITIONS_LOST if losses else UNEXPLAINED] += one.count - 1
+    return reasons
+
+
+def main(brokers: str, letter_topic: str, log_file: str, *plan: str) -> str:
+    records, seed, calm = (int(number) for number in plan)
+    browser = KafkaBrowser(browser_properties(Connection(brokers=brokers.split(","), properties={"log_level": 0})))
+
+    def whole(topic: str) -> list[Record]:
+        return [record for record in browser.read(topic, browser.spans(topic, 15.0)) if record is not None]
+
+    try:
+        sent = [value for _, value in Plan(records, seed, calm=bool(calm)).orders()]
+        log = Path(log_file).read_text(errors="replace").splitlines()
+        account = reconcile(sent, whole(ORDERS), whole(SHIPMENTS), whole(letter_topic), log)
+    finally:
+        browser.close()
+    return json.dumps(asdict(account))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(main(*sys.argv[1:]) + "\n")

@@ -1,0 +1,88 @@
+"""The parent's hold on the consumer: starts and stops its keeper, and reads what they log."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from keepfast.core.errors import KeepfastError
+from keepfast.settings.catalogue import SECTIONS
+from keepfast.supervisor import ChildProcess
+
+DRAIN_S, HURRY_S, LOOK_S = 8.0, 4.0, 0.02
+_NOT_OURS = ("KEEPFAST_", "KAFKA_", "SHOP_")
+_ALIASES = frozenset(alias for section in SECTIONS for setting in section.settings for alias in setting.aliases)
+
+
+def environment() -> dict[str, str]:
+    """For processes of the demo. It is the same wherever it runs: what is set for a user's own apps is not for it."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS) and name not in _ALIASES
+    }
+    # They run in a folder of the demo's; keepfast must be found from there, too.
+    paths = [str(Path(__file__).parents[3]), *filter(None, [kept.get("PYTHONPATH")])]
+    return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+class Crew:
+    """A keeper and its consumer, one after another. Owner: the main thread; `happened` may be another one's."""
+
+    def __init__(self, *, target: str, brokers: str, carrier: str, log: Path, settings: Mapping[str, str]) -> None:
+        self._target = target
+        self._log = log
+        self._log.touch()
+        self._read_to = 0
+        self._keeper: ChildProcess | None = None
+        shop = {"KAFKA_BROKERS": brokers, "SHOP_CARRIER": carrier, "KEEPFAST_HEALTH_ENABLED": "false"}
+        self._environ = {**environment(), **shop, "KEEPFAST_SHUTDOWN_TIMEOUT_S": "5", **settings}
+
+    def start(self, release: str) -> None:
+        module = "keepfast.demo.keeper"
+        self._keeper = ChildProcess.start(
+            lambda place: [sys.executable, "-m", module, str(place.tether_fd), str(self._log), self._target],
+            index=0,
+            now=time.monotonic(),
+            environ={**self._environ, "SHOP_RELEASE": release},
+        )
+
+    def check(self) -> None:
+        """Raises KeepfastError if the keeper has given up."""
+        code = None if self._keeper is None else self._keeper.ended()
+        if code is not None:
+            said = self._log.read_text(errors="replace").splitlines()[-3:]
+            raise KeepfastError("\n".join([f"The consumer of the demo ended by itself, with code {code}.", *said]))
+
+    def stop(self) -> int:
+        """Drain and end it; returns its exit code. Nothing is left behind, however long it would rather take."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is None:
+            return 0
+        for patience_s in (DRAIN_S, HURRY_S):  # a second signal says: now
+            keeper.send(signal.SIGTERM)
+            deadline = time.monotonic() + patience_s
+            while time.monotonic() < deadline:
+                code = keeper.ended()
+                if code is not None:
+                    return code
+                time.sleep(LOOK_S)
+        keeper.kill_and_wait()  # its child notices by the tether, and ends by its own deadline
+        return -signal.SIGKILL
+
+    def happened(self) -> Iterator[dict[str, Any]]:
+        """What was logged since it was last asked."""
+        with self._log.open("rb") as log:
+            log.seek(self._read_to)
+            for line in log:
+                if not line.endswith(b"\n"):
+                    break
+                self._read_to += len(line)
+                try:
+                    yield json.loads(line)
+                except ValueError:
+                    continue  # words of others

@@ -1,0 +1,41 @@
+"""Keeps the shop's consumer running, as `keepfast run --processes 1` does, only with a demo's patience: a child that
+died is started again soon, the third time as well as the first.
+
+`python -m keepfast.demo.keeper TETHER_FD LOG_FILE MODULE:APP`; the logs of all go to the file.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from keepfast.supervisor import Place, RestartPolicy, Supervisor, Tether
+from keepfast.telemetry import logs
+
+
+def main(tether_fd: str, log_file: str, target: str) -> int:
+    Tether(int(tether_fd)).hold()
+    # A process that is meant to die must not leave its memory on the newcomer's disk.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Neither .env nor keepfast.toml of whoever looks at the demo is meant for it.
+    os.chdir(Path(log_file).parent)
+    log = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    logs.configure(level="info", format="json")
+
+    def command(place: Place) -> Sequence[str]:
+        here = ["--child", str(place.index), "--tether", str(place.tether_fd)]
+        return [sys.executable, "-m", "keepfast", "run", target, "--log-format", "json", "--log-level", "info", *here]
+
+    # The embedded broker lets a member in a second before the session of the dead one ends, and then waits for that one
+    # to come back: whoever joins within a second of a death waits twice.
+    restart = RestartPolicy(first_delay_s=0.7, most_delay_s=0.7)
+    return Supervisor(command, processes=1, restart=restart).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

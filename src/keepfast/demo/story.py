@@ -1,0 +1,257 @@
+"""What happens in the demo, in order. Nothing of its result is scripted: the account is read from the topics."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from keepfast.core.errors import KeepfastError
+from keepfast.demo.books import Account
+from keepfast.demo.carrier import Carrier
+from keepfast.demo.crew import Crew, environment
+from keepfast.demo.orders import CUSTOMERS, Plan
+from keepfast.demo.picture import Note, Picture, View
+from keepfast.demo.shop import ORDERS, SHIPMENTS, app
+from keepfast.desk.causes import Cause, by_cause
+from keepfast.desk.shelf import Shelf
+from keepfast.kafka.browser import KafkaBrowser, browser_properties
+from keepfast.kafka.config import Connection
+from keepfast.settings import ConsumerSettings
+from keepfast.testing.embedded import PARTITIONS
+
+SHOP = "keepfast.demo.shop:app"
+OUTAGE_AT, OUTAGE_S = 0.3, 1.5
+PATIENCE_S, LOOK_S, READ_S = 90.0, 0.1, 60.0
+FIXED_TYPES = frozenset({"ValueError", "Crashed"})
+"""What release 1.1 of the shop repairs: coupons with a per cent sign, and the label printer."""
+
+EMBEDDED: Mapping[str, str] = MappingProxyType(
+    {
+        # It does not know static members: whoever comes back waits for the session of the dead one, less a second. The
+        # first member waits 3 s whatever it says, so a shorter session would end before it begins.
+        "KEEPFAST_CONSUMERS_SHIP_CONSUMER_SESSION_TIMEOUT_MS": "3600",
+        "KEEPFAST_CONSUMERS_SHIP_CONSUMER_HEARTBEAT_INTERVAL_MS": "500",
+    }
+)
+"""Settings of the consumer on the embedded broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Where the demo plays, and before whom."""
+
+    brokers: str
+    kind: str
+    """What kind of broker that is, in words."""
+    plan: Plan
+    view: View
+    folder: Path
+    begun_at: float
+    settings: Mapping[str, str]
+    target: str = SHOP
+
+
+def letter_topic() -> str:
+    [topic] = _consumer().dead_letter_topics.values()
+    return topic
+
+
+def _consumer() -> ConsumerSettings:
+    """As its code says: no environment, and no files of the user's folder."""
+    return app.settings(environ={}, cwd=Path(__file__).parent).consumers["ship"]
+
+
+def topics() -> tuple[str, ...]:
+    """Everything the demo needs, on a broker that makes topics only when asked."""
+    return ORDERS, SHIPMENTS, letter_topic()
+
+
+class Story:
+    """One run of the demo. Owner: the main thread."""
+
+    def __init__(self, stage: Stage, carrier: Carrier) -> None:
+        self._stage = stage
+        self._carrier = carrier
+        self._picture = Picture(sent=stage.plan.records)
+        self._log = stage.folder / "consumer.log"
+        self.crew = Crew(
+            target=stage.target,
+            brokers=stage.brokers,
+            carrier=carrier.address,
+            log=self._log,
+            settings=stage.settings,
+        )
+        self._client = Consumer(
+            {
+                "bootstrap.servers": stage.brokers,
+                "group.id": _consumer().group,
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
+        self._outage_ends_at: float | None = None
+        self._outages = 0 if stage.plan.calm else 1
+
+    def play(self) -> Account:
+        """From the first order to the account; the consumer is left running. Raises KeepfastError."""
+        self._send()
+        self.crew.start("1.0")
+        self._act("consuming")
+        self._until_all_is_committed()
+        self._act("all through")
+        causes = self._causes()
+        fixed = [cause for cause in causes if cause.error_type in FIXED_TYPES]
+        self._stage.view.causes(letter_topic(), causes, {cause.fingerprint for cause in fixed})
+        self._act("deploying the fix")
+        code = self.crew.stop()
+        self._tell("fix", f"release 1.0 drained (exit code {code}); 1.1 reads new coupons and prints any name", "good")
+        self.crew.start("1.1")
+        if fixed:
+            self._act("replaying")
+            self._replay(fixed)
+        self._until_all_is_committed()
+        self._act("reading the topics")
+        return self._books()
+
+    def close(self) -> None:
+        """End the consumer. Harmless when repeated."""
+        self.crew.stop()
+        self._client.close()
+
+    # -- acts
+
+    def _send(self) -> None:
+        plan = self._stage.plan
+        failed: list[str] = []
+
+        def delivered(error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                failed.append(str(error))
+
+        producer = Producer({"bootstrap.servers": self._stage.brokers, "linger.ms": 5, "log_level": 0})
+        for key, value in plan.orders():
+            producer.produce(ORDERS, value, key, on_delivery=delivered)
+            producer.poll(0)
+        if producer.flush(30) or failed:
+            raise KeepfastError(f"The broker of the demo did not take the orders: {failed[:1] or 'no answer in 30 s'}.")
+        self._tell("broker", f"{self._stage.kind}, at {self._stage.brokers}", "plain")
+        self._tell("shop", f"{plan.records:,} orders of {CUSTOMERS} customers sent to {ORDERS}", "plain")
+
+    def _causes(self) -> list[Cause]:
+        connection = Connection(brokers=self._stage.brokers.split(","), properties={"log_level": 0})
+        browser = KafkaBrowser(browser_properties(connection))
+        try:
+            return by_cause(Shelf(browser, letter_topic()).letters())
+        finally:
+            browser.close()
+
+    def _replay(self, causes: list[Cause]) -> None:
+        words = ["keepfast", "dlq", "replay", letter_topic()]
+        for cause in causes:
+            words += ["--fingerprint", cause.fingerprint[:6]]  # how it begins is enough
+        self._tell("replay", " ".join(words), "plain")
+        said = self._run(["-m", *words, "--yes", "--brokers", self._stage.brokers])
+        self._tell("replay", said.splitlines()[-1], "good")
+
+    def _books(self) -> Account:
+        plan = self._stage.plan
+        words = [self._stage.brokers, letter_topic(), str(self._log)]
+        numbers = [str(plan.records), str(plan.seed), str(int(plan.calm))]
+        return Account(**json.loads(self._run(["-m", "keepfast.demo.books", *words, *numbers])))
+
+    def _run(self, words: list[str]) -> str:
+        """A program of ours, to its end; returns what it says. Raises KeepfastError if it fails."""
+        # In a group of its own: Ctrl-C reaches the demo alone, which ends it.
+        with subprocess.Popen(
+            [sys.executable, *words],
+            env=environment(),
+            cwd=self._stage.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        ) as process:
+            deadline = time.monotonic() + READ_S
+            try:
+                while True:
+                    try:
+                        said, warned = process.communicate(timeout=LOOK_S)
+                        break
+                    except subprocess.TimeoutExpired:
+                        if time.monotonic() > deadline:
+                            raise
+                        self._look()
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode != 0:
+            raise KeepfastError(f"`{' '.join(words[1:3])}` failed with {process.returncode}: {warned.strip()}")
+        return said.strip()
+
+    # -- looking
+
+    def _until_all_is_committed(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._look():
+            self.crew.check()
+            if time.monotonic() > deadline:
+                done, sent = self._picture.committed, self._picture.sent
+                self._tell(
+                    "consumer", f"has committed {done:,} of {sent:,} in {PATIENCE_S:g} s: no more patience", "bad"
+                )
+                return  # the books will say what that means
+            time.sleep(LOOK_S)
+
+    def _look(self) -> bool:
+        """Take everything in, and show it. Whether all records of the topic are committed."""
+        picture = self._picture
+        for entry in self.crew.happened():
+            picture.heard(entry, self._tell)
+        places = [TopicPartition(ORDERS, number) for number in range(PARTITIONS)]
+        ends = [self._client.get_watermark_offsets(place, timeout=10)[1] for place in places]
+        committed = self._client.committed(places, timeout=10)
+        picture.sent = sum(ends)
+        picture.committed = sum(max(0, one.offset) for one in committed)
+        picture.lanes = self._carrier.at_work
+        picture.at_s = time.monotonic() - self._stage.begun_at
+        self._outage(time.monotonic())
+        self._stage.view.show(picture)
+        return all(one.offset >= end for one, end in zip(committed, ends, strict=True))
+
+    def _outage(self, now: float) -> None:
+        """The carrier goes away in the middle of the work, once."""
+        if self._outages and self._picture.committed >= OUTAGE_AT * self._stage.plan.records:
+            self._outages = 0
+            self._tell("carrier", "is away: it hangs up on everybody", "bad")
+            self._carrier.away = True
+            self._outage_ends_at = now + OUTAGE_S
+        elif self._outage_ends_at is not None and now >= self._outage_ends_at:
+            self._outage_ends_at = None
+            self._carrier.away = False
+            self._tell("carrier", "is back", "good")
+
+    def _act(self, name: str) -> None:
+        self._picture.act = name
+
+    def _tell(self, about: str, text: str, mood: str) -> None:
+        self._stage.view.note(Note(time.monotonic() - self._stage.begun_at, about, text, mood))
+
+
+def play(stage: Stage, then: Callable[[Account], None]) -> Account:
+    """Play it; `then` is called with the account while the consumer still runs. Nothing is left behind."""
+    with Carrier() as carrier:
+        story = Story(stage, carrier)
+        try:
+            account = story.play()
+            then(account)
+        finally:
+            story.close()
+    return account

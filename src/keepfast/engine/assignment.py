@@ -1,0 +1,316 @@
+"""Partitions come and go: where each one starts, and how it is let go. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from keepfast.core import completion
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import BEGINNING, Committed, Position, Source
+from keepfast.core.records import TopicPartition
+from keepfast.engine.committer import Committer
+from keepfast.engine.handover import Handover
+from keepfast.engine.identities import Identities, TopicsTold
+from keepfast.engine.ownership import Ownership
+from keepfast.engine.plan import Plan
+from keepfast.engine.probation import Probation
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.assignment")
+
+READ_TIMEOUT_S = 5.0
+"""For the committed offsets, inside the callback."""
+
+REREAD_TIMEOUT_S, REREAD_EVERY_S = 1.0, 2.0
+"""For those that could not be read there: from the loop, again and again, so a little at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where a partition without a valid commit begins. `topic_partitions` is recorded in its commits: partitions of
+    the topic from this number on were added after the group started at the end of the others, so they are read from
+    their beginning.
+    """
+
+    at_end: bool
+    topic_partitions: int
+
+
+class NoPosition(Exception):
+    """There is no offset to start from and the policy says not to choose one."""
+
+
+class Assignment:
+    """Gives each new partition its start, by the committed offset, else by policy; an error is never 'no offset'.
+
+    `latest` is for the first start of a group only: a partition that was added to the topic later, a topic that was
+    recreated and an offset outside the log go on at the beginning.
+
+    `unpositioned` are partitions that are ours but could not be positioned yet: assigned, paused, asked for again.
+    `out_of_range` are those of which the client says that their position lies outside the log.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        ownership: Ownership,
+        committer: Committer,
+        plan: Plan,
+        *,
+        probation: Probation,
+        identities: Identities,
+    ) -> None:
+        self._source = source
+        self._identities = identities
+        self._ownership = ownership
+        self._committer = committer
+        self._plan = plan
+        self._probation = probation
+        self._reread_at = 0.0
+        self.unpositioned: dict[TopicPartition, None] = {}
+        self.out_of_range: list[TopicPartition] = []
+        self._made_anew: list[Partition] = []
+        self._doubts: dict[TopicPartition, tuple[str, float]] = {}
+        """Commits that wait for an answer about their topic's id: the id, and when it was first seen there."""
+
+    def assigned(self, places: Sequence[TopicPartition], now: float) -> None:
+        """Inside on_assigned. Raises NoPosition."""
+        if not places:
+            return
+        self._identities.suspect(now)
+        self._doubts.clear()  # what was answered before does not count for commits that are read now
+        starts = self._starts(places, READ_TIMEOUT_S, now)
+        late = [place for place in places if place not in starts]
+        self._source.start([starts.get(place) or Position(place, BEGINNING) for place in places])
+        for place in starts:
+            self.unpositioned.pop(place, None)
+        if late:
+            self._source.pause(late)
+            self.unpositioned.update(dict.fromkeys(late))
+            self._reread_at = now + REREAD_TIMEOUT_S
+
+    def step(self, now: float, handover: Handover) -> None:
+        """Outside callbacks: position partitions that have no position, or one that is none. Raises NoPosition."""
+        while self.out_of_range:
+            partition = self._ownership.get(self.out_of_range.pop(0))
+            if partition is not None and not partition.closing:
+                log.error(
+                    "offset_out_of_range",
+                    **self._position(partition),
+                    consequence="records between that offset and the log were deleted before they were processed",
+                )
+                self._begin_again([partition], handover)
+        if self._made_anew:
+            own = [partition for partition in self._made_anew if partition.live and not partition.closing]
+            self._made_anew = []
+            for partition in own:
+                log.error(
+                    "position_in_a_topic_that_is_gone",
+                    **self._position(partition),
+                    consequence="the new topic is read from its beginning, some of its records perhaps a second time",
+                )
+                partition.topic_partitions = 0
+            self._begin_again(own, handover)
+        if self.unpositioned and now >= self._reread_at:
+            self._ask_again(now, handover)
+        self._identities.step(now)
+
+    def minds(self, error: SourceError, place: TopicPartition | None, now: float) -> bool:
+        """The client complains. Whether that is about a position, so that it is seen to at the next step."""
+        if error.fault in (Fault.OUT_OF_RANGE, Fault.MISSING):
+            self._identities.suspect(now)
+        if error.fault is not Fault.OUT_OF_RANGE or place is None:
+            return False
+        self.out_of_range.append(place)
+        return True
+
+    def told(self, word: TopicsTold, now: float) -> None:
+        """The topics' ids have been looked up. Partitions of one that was made anew begin again, at the next step."""
+        changed = self._identities.told(word, now)
+        self._reread_at = now  # somebody may have waited for this
+        self._made_anew += [partition for partition in self._ownership if partition.place.topic in changed]
+
+    def _ask_again(self, now: float, handover: Handover) -> None:
+        self._reread_at = now + REREAD_EVERY_S
+        starts = self._starts(list(self.unpositioned), REREAD_TIMEOUT_S, now)
+        for place, start in starts.items():
+            self._source.reset(start)
+            del self.unpositioned[place]
+        if starts and handover.takes_in:
+            self._source.resume(list(starts))
+
+    def lost(self, places: Sequence[TopicPartition]) -> None:
+        for place in places:
+            self.unpositioned.pop(place, None)
+        # What was said about their position must not be held against the next epoch, which begins somewhere else.
+        self.out_of_range = [place for place in self.out_of_range if place not in places]
+
+    def _position(self, partition: Partition) -> dict[str, str | int]:
+        """For the log: where it stood, and what decides where it goes on."""
+        place = partition.place
+        return {"place": str(place), "offset": partition.ledger.last + 1, "policy": self._plan.reset_of(place.topic)}
+
+    def _begin_again(self, partitions: Sequence[Partition], handover: Handover) -> None:
+        """Their position is none any more: go on at the beginning, as a new epoch without a completion map.
+
+        Raises NoPosition; SourceError leaves them unpositioned.
+        """
+        starts = {
+            partition.place: _Start(at_end=False, topic_partitions=self._count(partition)) for partition in partitions
+        }
+        places = list(starts)
+        handover.forget(handover.close_down(places))
+        try:
+            positions = self._begin(starts)
+        except SourceError:
+            self.unpositioned.update(dict.fromkeys(places))
+            return
+        for position in positions:
+            self._source.reset(position)
+        if handover.takes_in:
+            self._source.resume(places)  # the old epoch may have been paused, which the new one knows nothing of
+
+    def _starts(self, places: Sequence[TopicPartition], timeout_s: float, now: float) -> dict[TopicPartition, Position]:
+        """Where each begins, as a new epoch; those of which that cannot be said yet are left out. Raises NoPosition."""
+        try:
+            commits = self._source.committed([*places, *self._siblings(places)], timeout_s)
+            found = {commit.place: commit for commit in commits if commit.offset is not None}
+            belongs = {place: self._belongs(commit, now) for place, commit in found.items()}
+            starts = {place: self._start(place, found, belongs) for place in places if not belongs.get(place)}
+            self._say(places, found, belongs)
+            chosen = self._begin({place: start for place, start in starts.items() if start is not None})
+        except SourceError as error:
+            log.warning("committed_offsets_unknown", partitions=len(places), fault=error.fault, code=error.code)
+            for place in places:
+                self._abandon(place)
+            return {}
+        resumed = [self._resume(found[place]) for place in places if belongs.get(place)]
+        return {position.place: position for position in (*chosen, *resumed)}
+
+    def _siblings(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """The other partitions of topics that may be read from their end: their commits say which were added later."""
+        highest: dict[str, int] = {}
+        for place in places:
+            if self._plan.reset_of(place.topic) == "latest":
+                highest[place.topic] = max(highest.get(place.topic, 0), place.partition)
+        given = set(places)
+        return [
+            sibling
+            for topic, number in highest.items()
+            for other in range(max(number + 1, self._plan.partition_counts.get(topic, 0)))
+            if (sibling := TopicPartition(topic, other)) not in given
+        ]
+
+    def _belongs(self, commit: Committed, now: float) -> bool | None:
+        """Whether this commit is about the topic of today; None: that must be asked for first."""
+        place, topic_id = commit.place, _origin(commit).topic_id
+        doubt = self._doubts.pop(place, None)
+        since = doubt[1] if doubt is not None and doubt[0] == topic_id else now
+        belongs = self._identities.belongs(place.topic, topic_id, since)
+        if belongs is None:
+            self._doubts[place] = topic_id, since
+        return belongs
+
+    def _start(
+        self,
+        place: TopicPartition,
+        found: Mapping[TopicPartition, Committed],
+        belongs: Mapping[TopicPartition, bool | None],
+    ) -> _Start | None:
+        """Where a partition without a valid commit begins; None: that cannot be said yet."""
+        if place in belongs and belongs[place] is None:
+            return None
+        if self._plan.reset_of(place.topic) != "latest":
+            return _Start(at_end=False, topic_partitions=0)
+        others = {other: good for other, good in belongs.items() if other.topic == place.topic}
+        if None in others.values():
+            return None
+        if False in others.values() or place.topic in self._identities.recreated:
+            return _Start(at_end=False, topic_partitions=0)  # the group has read the topic that had this name before
+        told = [self._recorded(found[other]) for other in others]
+        count = min((one for one in told if one is not None), default=self._first_count(place))
+        return _Start(at_end=place.partition < count, topic_partitions=count)
+
+    def _recorded(self, commit: Committed) -> int | None:
+        """The number of partitions in a commit that is about the topic of today."""
+        origin, known = _origin(commit), self._identities.ids.get(commit.place.topic, "")
+        return origin.partitions if not origin.topic_id or not known or origin.topic_id == known else None
+
+    def _first_count(self, place: TopicPartition) -> int:
+        """What is recorded where no commit of the group says otherwise."""
+        if self._plan.reset_of(place.topic) != "latest" or place.topic in self._identities.recreated:
+            return 0
+        return max(place.partition + 1, self._plan.partition_counts.get(place.topic, 0))
+
+    def _count(self, partition: Partition) -> int:
+        count = partition.topic_partitions
+        return self._first_count(partition.place) if count is None else count
+
+    def _say(
+        self,
+        places: Sequence[TopicPartition],
+        found: Mapping[TopicPartition, Committed],
+        belongs: Mapping[TopicPartition, bool | None],
+    ) -> None:
+        for place in places:
+            if place in belongs and belongs[place] is None:
+                log.warning("topic_id_unknown", place=str(place), consequence="it waits for the brokers' answer")
+            elif place in belongs and not belongs[place]:
+                log.error(
+                    "commit_of_a_topic_that_is_gone",
+                    place=str(place),
+                    offset=found[place].offset,
+                    policy=self._plan.reset_of(place.topic),
+                    consequence="the topic was deleted and created again: it is read from its beginning",
+                )
+
+    def _resume(self, found: Committed) -> Position:
+        place, offset = found.place, found.offset or 0
+        topic_id = self._identities.ids.get(place.topic, "")
+        resumed, said = completion.read(found.metadata, offset=offset, topic_id=topic_id)
+        partition = self._ownership.begin(place, start=offset, resumed=resumed)
+        partition.committed = (offset, found.metadata)
+        partition.topic_id = topic_id
+        recorded = self._recorded(found)
+        partition.topic_partitions = self._first_count(place) if recorded is None else recorded
+        self._probation.begin(partition, said, offset)
+        return Position(place, offset)
+
+    def _begin(self, starts: Mapping[TopicPartition, _Start]) -> list[Position]:
+        """Raises NoPosition, and SourceError before anything has begun."""
+        resets = {place: self._plan.reset_of(place.topic) for place in starts}
+        refused = [place for place, reset in resets.items() if reset == "error"]
+        if refused:
+            raise NoPosition(
+                f"{refused[0]} has no valid committed offset for group {self._plan.group} and auto_offset_reset is"
+                " 'error'; commit a starting offset for the group, or choose earliest or latest."
+            )
+        # With latest each start is committed at once: a restart must not take the partition for a new one.
+        numbered = [place for place, reset in resets.items() if reset == "latest"]
+        last = [place for place in numbered if starts[place].at_end]
+        first = [place for place in numbered if not starts[place].at_end]
+        offsets = dict(self._source.ends(last, REREAD_TIMEOUT_S)) if last else {}
+        if first:
+            offsets |= self._source.beginnings(first, REREAD_TIMEOUT_S)
+        positions = [Position(place, offsets.get(place, BEGINNING)) for place in starts]
+        for place, offset in ((position.place, position.offset) for position in positions):
+            partition = self._ownership.begin(place, start=offset)
+            partition.topic_id = self._identities.ids.get(place.topic, "")
+            partition.topic_partitions = starts[place].topic_partitions
+            self._probation.begin(partition, "", offset)
+            if place in offsets:
+                partition.committed = (BEGINNING, "")
+                self._committer.touch(partition)
+        return positions
+
+    def _abandon(self, place: TopicPartition) -> None:
+        partition = self._ownership.get(place)
+        if partition is not None:
+            self._committer.forget(partition)
+            self._ownership.end(partition)
+
+
+def _origin(commit: Committed) -> completion.Origin:
+    return completion.origin_of(commit.metadata, offset=commit.offset or 0)

@@ -1,0 +1,219 @@
+"""Records on their way to another topic: sent, and sent again until it is a fact. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from keepfast.core.errors import Fault, SinkError, SpoolError
+from keepfast.core.ordered import OrderedSet
+from keepfast.core.ports import Kept, Mailbox, Outgoing, Receipt, Spool
+from keepfast.core.returned import original
+from keepfast.core.runs import Case
+from keepfast.deadletters.publisher import Publisher
+from keepfast.deadletters.spool.keeper import changed
+from keepfast.engine.timers import Timers
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.consumer")
+
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
+
+Where = Literal["topic", "spool"]
+
+PATIENCE = 2
+"""With a spool: a letter goes there when publishing has failed so often for a reason that should pass. The client has
+then tried for its whole delivery time-out each time. What does not pass by itself (no such topic, no right, too large)
+is not waited for."""
+
+SHUT_S = 30.0
+"""With a spool: so long after a topic did not take a letter, others for it go to the spool at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Word from the sink or the spool about a letter."""
+
+    case: Case
+    outcome: Receipt | SinkError | Kept | SpoolError
+
+
+@dataclass(frozen=True, slots=True)
+class BuryingStatus:
+    """For health. `red`: letters that neither Kafka nor the spool takes hold up their lanes, uncommitted."""
+
+    settling: int = 0
+    refused: int = 0
+    since: float | None = None
+    """When the oldest of these was refused first, by the loop's clock."""
+    why: str = ""
+    record: str = ""
+    """The oldest of these: topic, partition and offset."""
+
+    @property
+    def red(self) -> bool:
+        return self.refused > 0
+
+
+class Burying:
+    """Cases whose verdict is final: `case.outgoing` is what has to be somewhere else before the record is finished.
+
+    `finished` is called when it is there, and told where, with its receipt if that came from a topic. Until then the
+    case is in `settling`, and its handler does not run again. `smaller` has the shorter letters of cases
+    whose own was too large.
+    """
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        mailbox: Mailbox,
+        *,
+        group: str,
+        finished: Callable[[Case, Where, Receipt | None], None],
+    ) -> None:
+        self._publisher = publisher
+        self._mailbox = mailbox
+        self._group = group
+        self._finished = finished
+        self._spool = publisher.spool
+        self.timers: Timers[Case] = Timers(lambda case: not case.dropped)
+        self.smaller: dict[Case, Outgoing] = {}
+        self._refused: dict[Case, tuple[float, str]] = {}  # since when, and why the last time
+        self._shut: dict[str, float] = {}  # topic → until when it is not tried
+        self.settling: OrderedSet[Case] = OrderedSet()
+        self.failures = 0
+
+    def begin(self, case: Case, now: float) -> None:
+        """Send what `case.outgoing` holds, or keep it while its topic is known not to take anything."""
+        outgoing = _letter_of(case)
+        self.settling.add(case)
+        case.publishes = 0
+        if self._spool is not None:
+            if self._spool.has(outgoing):  # from before a crash, or from a former owner of the partition
+                self._done(case, "spool")
+                return
+            if now < self._shut.get(outgoing.topic, now):
+                self._keep(case, self._spool)
+                return
+        self._publish(case)
+
+    def drop(self, case: Case) -> None:
+        """Its partition goes: word that still comes counts for nothing."""
+        self.settling.discard(case)
+        self.smaller.pop(case, None)
+        self._refused.pop(case, None)
+
+    def step(self, now: float) -> None:
+        """Send again what has waited long enough."""
+        for case in self.timers.due(now):
+            self._publish(case)
+
+    def next_in(self, now: float) -> float:
+        """Seconds until something is due."""
+        return self.timers.next_in(now)
+
+    def status(self) -> BuryingStatus:
+        """The loop thread's own view; a copy that others may look at."""
+        return status_of(len(self.settling), self._refused)
+
+    def settled(self, word: Settled, now: float) -> None:
+        """The sink or the spool answered: finished, or go on trying; the handler does not run again."""
+        case = word.case
+        if case.dropped:
+            return
+        match word.outcome:
+            case Receipt() as receipt:
+                self._shut.pop(receipt.topic, None)
+                self._done(case, "topic", receipt)
+            case SinkError() as error:
+                self._not_published(case, error, now)
+            case Kept():
+                self._done(case, "spool")
+            case SpoolError() as error:
+                self._wait(case, error, now, "letter_not_spooled", full=error.full)
+            case other:
+                assert_never(other)
+
+    def _publish(self, case: Case) -> None:
+        mailbox = self._mailbox
+        outgoing = self.smaller.get(case) or _letter_of(case)
+        self._publisher.send(outgoing, lambda outcome: mailbox.post(Settled(case, outcome)))
+
+    def _keep(self, case: Case, spool: Spool) -> None:
+        """The whole letter: what had to be cut for Kafka is not lost here."""
+        mailbox = self._mailbox
+        spool.keep(_letter_of(case), lambda outcome: mailbox.post(Settled(case, outcome)))
+
+    def _not_published(self, case: Case, error: SinkError, now: float) -> None:
+        self.failures += 1
+        outgoing = self.smaller.get(case) or _letter_of(case)
+        other = changed(outgoing, error)
+        if other is not None:
+            log.warning("letter_changed", **told(case, self._group), fault=error.fault, error=str(error))
+            self.smaller[case] = other
+            self._publish(case)
+            return
+        case.publishes += 1
+        if error.fault is Fault.MISSING:
+            self.smaller.pop(case, None)  # with the topic, its partitions come back
+            if self._publisher.missing is not None:
+                self._publisher.missing(outgoing.topic)
+        passing = error.fault is Fault.RETRY and case.publishes < PATIENCE
+        if self._spool is None or passing:
+            self._wait(case, error, now, "letter_not_published", fault=error.fault)
+            return
+        if error.fault is not Fault.TOO_LARGE:
+            self._shut[outgoing.topic] = now + SHUT_S
+        self._say_refused("letter_not_published", case, error, fault=error.fault)
+        self._keep(case, self._spool)
+
+    def _wait(self, case: Case, error: SinkError | SpoolError, now: float, event: str, **fields: object) -> None:
+        since, _ = self._refused.get(case, (now, ""))
+        self._refused[case] = (since, str(error))
+        delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(max(0, case.publishes - 1), 10))
+        self._say_refused(event, case, error, **fields, backoff_delay_ms=round(delay_s * 1000))
+        self.timers.add(now + delay_s, case)
+
+    def _say_refused(self, event: str, case: Case, error: SinkError | SpoolError, **fields: object) -> None:
+        log.error(event, **told(case, self._group), error=str(error), **fields)
+
+    def _done(self, case: Case, where: Where, receipt: Receipt | None = None) -> None:
+        self.drop(case)
+        self._finished(case, where, receipt)
+
+
+def status_of(settling: int, refused: Mapping[Case, tuple[float, str]]) -> BuryingStatus:
+    """`refused`: since when, and why the last time."""
+    if not refused:
+        return BuryingStatus(settling)
+    case, (since, why) = min(refused.items(), key=lambda item: item[1])
+    record = original(case.message)
+    return BuryingStatus(
+        settling, len(refused), since, why, f"{record.topic()}[{record.partition()}] offset {record.offset()}"
+    )
+
+
+def told(case: Case, group: str) -> dict[str, object]:
+    """What every line of the log says about a case: what it failed with, what the rules made of it, and where it is:
+    where it came from, wherever it waited.
+    """
+    record, found = original(case.message), case.found
+    known = {} if found is None else {"error_classification": found.kind, "code": found.code, "rule": found.rule}
+    waited = {} if record is case.message else {"retry_topic": case.partition.place.topic}
+    return {
+        "retry_count": max(0, case.failures - 1),
+        "error_type": case.attempts[-1].error_type if case.attempts else "",
+        **known,
+        **waited,
+        "consumer_group": group,
+        "topic": record.topic(),
+        "partition": record.partition(),
+        "offset": record.offset(),
+    }
+
+
+def _letter_of(case: Case) -> Outgoing:
+    if case.outgoing is None:
+        raise RuntimeError("a case is being buried without a letter")
+    return case.outgoing

@@ -1,0 +1,271 @@
+"""Records in trouble: judged, waiting for their next attempt, being moved or being buried. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import assert_never
+
+from keepfast.classify.classification import Classification, classify
+from keepfast.classify.retries import RetryPolicies
+from keepfast.classify.rules.codes import CRASHED
+from keepfast.core import verdicts
+from keepfast.core.errors import BatchError, Crashed, SinkError
+from keepfast.core.judge import judge
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import Clock, Mailbox, Receipt
+from keepfast.core.runs import Attempt, Case
+from keepfast.core.verdicts import Verdict
+from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.burying import Burying, Settled, Where, told
+from keepfast.engine.counts import CaseCounts, Counts, Labels, TopicCounts, exemplar_of
+from keepfast.engine.guards import Guards
+from keepfast.engine.moving import Moving
+from keepfast.engine.plan import Plan
+from keepfast.engine.timers import Timers
+from keepfast.redact.sensitive import SensitiveData
+from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.tracing import Tracing
+
+log = get_logger("keepfast.consumer")
+security = get_logger("keepfast.security")
+"""For whoever watches over data that must not be there: one event for each record that was dropped because of it."""
+
+
+class Cases:
+    """Carries out the judge's verdicts.
+
+    `finished` is called when a case has reached its terminal fact, `halt` when a verdict says so. A lane waits here,
+    not a thread: a waiting case is one entry in a heap.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        publisher: Publisher,
+        mailbox: Mailbox,
+        clock: Clock,
+        random: Random,
+        *,
+        guards: Guards,
+        finished: Callable[[Case], None],
+        halt: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._publisher = publisher
+        self._clock = clock
+        self._random = random
+        self._guards = guards
+        self._floor_s = plan.rate.min_delay_ms / 1000 if plan.rate else 0.0
+        self._finished = finished
+        self.halt = halt
+        self._policies = RetryPolicies(plan.retry, plan.retry_by_error)
+        self._timers: Timers[Case] = Timers(lambda case: not case.dropped)
+        self.ready: deque[Case] = deque()
+        self.burying = Burying(publisher, mailbox, group=plan.group, finished=self._buried)
+        self.settling = self.burying.settling
+        self.moving = Moving(plan.tiers, publisher, mailbox, self.settling, finished=self._moved, stay=self._stays)
+        self.by_topic = Counts(plan.topics, plan.tiers)
+        self.tracing: Tracing | None = None
+
+    @property
+    def counts(self) -> CaseCounts:
+        """Of all topics together, as they are now."""
+        return self.by_topic.total()
+
+    def counts_of(self, partition: Partition) -> TopicCounts:
+        return self.by_topic[partition.place.topic]
+
+    def failed(self, case: Case, error: BaseException, now: float) -> None:
+        """An attempt failed: decide, and begin what was decided."""
+        wall = self._clock.wall()
+        error = self.decisive(error)
+        case.note(Attempt(wall, type(error).__name__))
+        guards = self._guards
+        found, verdict = self.weigh(
+            error,
+            attempt=case.failures,
+            elapsed_s=guards.elapsed_s(case, now) if guards.on else now - case.begun_at,
+            tiers_s=self.moving.way(case),
+            moved=self.moving.behind(case),
+        )
+        case.found = found
+        counts = self.counts_of(case.partition)
+        counts.failed(Labels.of(case), exemplar_of(case.message, 1.0, wall))
+        wait_s = guards.holds_back(case, found, verdict, now) if guards.on else None
+        if self.tracing is not None:
+            self.tracing.decided(case, verdict if wait_s is None else None)
+        if wait_s is not None:
+            self._wait(case, max(wait_s, found.retry_after_s or 0.0), now)
+            return
+        case.verdict = verdict
+        at = {"at": place} if (place := self._publisher.place(error)) else {}
+        match verdict:
+            case verdicts.RetryAfter(delay_s=delay_s):
+                counts.retried(case.failures, delay_s)
+                delay_ms = round(delay_s * 1000)
+                self._say(log.warning, "retry", case, retry_count=case.failures, backoff_delay_ms=delay_ms, **at)
+                self._timers.add(now + delay_s, case)
+            case verdicts.Bury(reason=reason):
+                # What was tried to the end is an outage or a gap in the rules; what is final was expected by a rule.
+                self._say(log.error if found.kind == "retryable" else log.warning, "bury", case, reason=reason, **at)
+                case.outgoing = self._publisher.letter(case, error, verdict, classification=found.kind)
+                self.burying.begin(case, now)
+            case verdicts.Move(delay_s=delay_s, reason=reason):
+                counts.retried(case.failures, delay_s)
+                delay_ms = round(delay_s * 1000)
+                said = {"retry_count": case.failures, "backoff_delay_ms": delay_ms, "reason": reason}
+                self._say(log.warning, "move", case, **said, **at)
+                self.moving.begin(case, verdict, wall)
+            case verdicts.Discard(reason=reason):
+                self._discard(case, error, reason)
+            case verdicts.Halt(reason=reason):
+                self._say(log.error, "halt", case, reason=reason)
+                self.halt(reason)
+            case verdicts.Done():
+                raise RuntimeError("the judge called a failure done")
+            case other:
+                assert_never(other)
+
+    def _wait(self, case: Case, wait_s: float, now: float) -> None:
+        """A guard has it: the attempt does not count, and the next one is made when nothing is held any more."""
+        case.failures -= 1
+        self._say(log.warning, "wait", case)
+        if wait_s > 0:
+            self._timers.add(now + wait_s, case)
+        else:
+            self.ready.append(case)
+
+    def decisive(self, error: BaseException) -> BaseException:
+        """What the attempt is judged by: a failed send replaces what the handler raised, unless that halts the app."""
+        raised = error.raised if isinstance(error, SinkError) else None
+        if raised is None:
+            return error
+        several = raised.errors.values() if isinstance(raised, BatchError) else (raised,)
+        return raised if any(self._classify(each).kind == "halt" for each in several) else error
+
+    def _classify(self, error: BaseException) -> Classification:
+        plan, wall = self._plan, self._clock.wall()
+        return classify(error, plan.rules, unknown=plan.unknown_errors, not_found=plan.not_found, now_wall=wall)
+
+    def weigh(
+        self,
+        error: BaseException,
+        *,
+        attempt: int,
+        elapsed_s: float,
+        tiers_s: tuple[int, ...] = (),
+        moved: int | None = None,
+    ) -> tuple[Classification, Verdict]:
+        """What the rules say of an error, and what the judge makes of it."""
+        plan, found = self._plan, self._classify(error)
+        verdict = judge(
+            error,
+            found,
+            attempt=attempt,
+            elapsed_s=elapsed_s,
+            policy=self._policies.of(error),
+            jitter=self._random.random(),
+            tiers_s=tiers_s,
+            moved=moved,
+            floor_s=max(self._floor_s, plan.retry_floor_s()) if plan.retry_floor_s else self._floor_s,
+        )
+        return found, verdict
+
+    def crashed(self, case: Case, starts: int, now: float) -> None:
+        """The process died so often after it had started this record: bury it, whatever rules say of errors."""
+        error = Crashed(starts)
+        case.note(Attempt(self._clock.wall(), type(error).__name__))
+        case.found = Classification(kind="non-retryable", code=CRASHED, rule="crash-guard")
+        case.verdict = verdict = verdicts.Bury(str(error), CRASHED)
+        self._say(log.error, "bury", case, reason=verdict.reason)
+        case.outgoing = self._publisher.letter(case, error, verdict, classification=case.found.kind)
+        self.burying.begin(case, now)
+
+    def _say(self, level: Callable[..., None], event: str, case: Case, **fields: object) -> None:
+        level(event, **told(case, self._plan.group) | fields)
+
+    def _discard(self, case: Case, error: BaseException, reason: str) -> None:
+        sensitive = isinstance(error, SensitiveData)
+        self.counts_of(case.partition).was_discarded(Labels.of(case), sensitive=sensitive)
+        if isinstance(error, SensitiveData):  # what was found is named by its place and kind, never shown
+            found = error.finding
+            place = {} if found is None else {"part": found.part, "place": found.place, "digits": found.digits}
+            self._say(security.error, "sensitive_data_discarded", case, reason=reason, **place)
+        else:
+            self._say(log.warning, "discard", case, reason=reason)
+        self._finished(case)
+
+    def _buried(self, case: Case, where: Where, receipt: Receipt | None) -> None:
+        example = exemplar_of(case.message, 1.0, self._clock.wall())
+        self.counts_of(case.partition).was_buried(Labels.of(case), example)
+        level = log.info if where == "topic" else log.warning
+        topic = case.outgoing.topic if case.outgoing else None
+        # As `keepfast dlq show` takes it; a hook in place of letters knows no offset.
+        letter = {"letter": f"{receipt.partition}:{receipt.offset}"} if receipt and receipt.offset >= 0 else {}
+        self._say(level, "buried", case, where=where, dead_letter_topic=topic, **letter)
+        self._finished(case)
+
+    def _moved(self, case: Case) -> None:
+        self.counts_of(case.partition).was_moved(Labels.of(case))
+        self._say(log.info, "moved", case, to=case.outgoing.topic if case.outgoing else None)
+        self._finished(case)
+
+    def _stays(self, case: Case, now: float) -> None:
+        """It cannot be moved: its lane waits, but for no longer than retries in place wait."""
+        delay_s = case.verdict.delay_s if isinstance(case.verdict, verdicts.Move) else 0.0
+        case.verdict = verdicts.RetryAfter(min(delay_s, self._plan.retry.max_delay_ms / 1000))
+        self._timers.add(now + case.verdict.delay_s, case)
+
+    def settled(self, word: Settled, now: float) -> None:
+        """Word from the sink."""
+        moves = isinstance(word.case.verdict, verdicts.Move)
+        if isinstance(word.outcome, SinkError) and not moves and not word.case.dropped:
+            self.counts_of(word.case.partition).unpublished += 1
+        (self.moving if moves else self.burying).settled(word, now)
+
+    def step(self, now: float) -> None:
+        """Cases whose wait is over: run again, or publish again."""
+        if self._guards.on:
+            self._guards.step(now)
+        self.burying.step(now)
+        self.moving.step(now)
+        self.ready.extend(self._timers.due(now))
+
+    def next_in(self, now: float) -> float:
+        """Seconds until a wait is over. What is ready already waits for room or for a hold to go, not for time."""
+        due_s = min(self._timers.next_in(now), self.burying.next_in(now), self.moving.next_in(now))
+        return min(due_s, self._guards.next_in(now)) if self._guards.on else due_s
+
+    def drop(self, partition: Partition) -> list[Case]:
+        """The partition goes: forget its cases; returns those that were waiting or settling (not running)."""
+        self._guards.forget(partition)
+        dropped = list(partition.cases)
+        for case in dropped:
+            case.dropped = True
+            self.burying.drop(case)
+            self.moving.drop(case)
+        partition.cases.clear()
+        self.release_dropped(len(dropped))
+        return dropped
+
+    def release_dropped(self, count: int) -> None:
+        """So many cases were dropped: let go of them, for each keeps its record in memory."""
+        for timers in (self._timers, self.burying.timers, self.moving.timers):
+            timers.dropped(count)
+        if count and self.ready:
+            kept = [case for case in self.ready if not case.dropped]
+            self.ready.clear()
+            self.ready.extend(kept)
+
+    def take_ready(self, limit: int) -> list[Case]:
+        """Cases to run now, at most `limit`; those whose partition is held stay."""
+        taken: list[Case] = []
+        for _ in range(len(self.ready)):
+            if len(taken) >= limit:
+                break
+            case = self.ready.popleft()
+            if not case.dropped:
+                (taken if case.partition.startable else self.ready).append(case)
+        return taken

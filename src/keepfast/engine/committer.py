@@ -1,0 +1,343 @@
+"""Commits: what is finished becomes known to the broker, one confirmed request at a time, never blocking the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from keepfast.core.completion import METADATA_LIMIT, encode
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.lanes import Holder, Lanes
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import CommitPolicy
+from keepfast.core.ports import BEGINNING, CommitOutcome, Position, Source
+from keepfast.core.records import TopicPartition
+from keepfast.engine.plan import Plan
+from keepfast.engine.refusals import OF_ONE_PARTITION, Refusals
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.commit")
+
+GATHER_S = 0.3e-3
+"""Lanes that finish this close together share a request: it costs the broker more than the wait costs them."""
+
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 5.0
+REBALANCE_BACKOFF_S = 1.0
+TRIP_FAILURES, TRIP_S = 3, 5.0
+"""The breaker: so many failures in a row, or an answer that takes so long, and nothing new starts until one is
+confirmed.
+"""
+
+REBALANCE = "rebalance"
+"""The hold on a partition whose commit was refused because membership is in motion."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """One partition's part of the request under way."""
+
+    partition: Partition
+    position: Position
+    holders: list[Holder]
+
+
+class Committer:
+    """Owner: the loop thread. `tripped` is the breaker for commits; `fatal` is set when no commit can ever succeed."""
+
+    def __init__(self, source: Source, lanes: Lanes, plan: Plan, topic_ids: Mapping[str, str]) -> None:
+        self._source = source
+        self._lanes = lanes
+        self._policy: CommitPolicy = plan.commit
+        self.each = self._policy.mode == "each"
+        self.under_way = False  # a request: `_sent` says what is in it
+        self._topic_ids = topic_ids
+        self._dirty: dict[TopicPartition, Partition] = {}
+        self._sent: dict[TopicPartition, _Sent] = {}
+        self._sent_at = 0.0
+        self._last_at = float("-inf")
+        self._finished = 0
+        self._failures = 0
+        self._not_before = float("-inf")
+        self._gather_until: float | None = None
+        self._pressed = False  # somebody cannot go on before the next commit
+        self._singly: dict[TopicPartition, Partition] = {}  # one of them was refused: each gets a request of its own
+        self._refusals = Refusals()
+        self._refused = self._refusals.by_place
+        self._retried = False  # the last request was a retry of a refused partition: the others go first now
+        self._room = METADATA_LIMIT  # for metadata, as far as the broker is known to take it
+        self.fatal: SourceError | None = None
+        self.commits = 0
+        self.confirmed = 0
+        self.failed = 0
+
+    def waited(self, now: float) -> float:
+        """How long the request under way has been on its way."""
+        return now - self._sent_at
+
+    def tripped(self, now: float) -> bool:
+        """Only while something waits to be committed: once that is not ours any more, no commit would ever end it."""
+        if not (self._sent or self._dirty):
+            return False
+        return self._failures >= TRIP_FAILURES or (bool(self._sent) and now - self._sent_at >= TRIP_S)
+
+    def finished(self, partition: Partition, holder: Holder, records: int) -> None:
+        """Records of the holder reached their terminal fact; it lets go of its lanes at once, or when that is
+        committed.
+        """
+        self._finished += records
+        self._mark_dirty(partition)
+        if self.each:
+            partition.awaiting.append(holder)
+            self._lanes.ready(partition)  # its window may have moved: others need not wait for the answer
+        else:
+            self._lanes.release(holder)
+
+    def touch(self, partition: Partition) -> None:
+        """Commit this partition's position although nothing of it was finished."""
+        self._mark_dirty(partition)
+
+    def press(self, partition: Partition) -> None:
+        """As `touch`, and soon: records of this partition wait for it."""
+        if self._mark_dirty(partition):
+            self._pressed = True
+
+    def _mark_dirty(self, partition: Partition) -> bool:
+        """A refused partition is retried at its own time. Returns whether the next request includes this one."""
+        if self._refused and partition.place in self._refused:
+            return False
+        self._dirty[partition.place] = partition
+        return True
+
+    def step(self, now: float, *, others_soon: bool) -> None:
+        """Send what is due, if nothing is under way. `others_soon`: more results are a moment away and may share it."""
+        if self._sent or now < self._not_before:
+            return
+        if self._singly:
+            self._send_singly(now)
+            return
+        refused = self._refusals.due(now) if self._refused else None
+        if self._dirty and (refused is None or self._retried) and self._is_due(now, others_soon=others_soon):
+            self._retried = False
+            self._send(now, list(self._dirty.values()))
+        elif refused is not None:
+            self._retried = True
+            self._send(now, [refused])
+
+    def _is_due(self, now: float, *, others_soon: bool) -> bool:
+        if self.each:
+            return not others_soon or now >= self._gathered_by(now)
+        return self._pressed or self._is_time(now)
+
+    def _send_singly(self, now: float) -> None:
+        """One of those whose common request was refused."""
+        place = next(iter(self._singly))
+        self._send(now, [self._singly.pop(place)])
+
+    def _is_time(self, now: float) -> bool:
+        return self._finished >= self._policy.every_records or now - self._last_at >= self._policy.every_s
+
+    def _gathered_by(self, now: float) -> float:
+        if self._gather_until is None:
+            self._gather_until = now + GATHER_S
+        return self._gather_until
+
+    def due_in(self, now: float) -> float:
+        """Seconds until `step` may have something to send."""
+        if self._sent:
+            return float("inf")
+        due = self._refusals.next_at() if self._refused else float("inf")
+        if self._dirty:
+            soon = self.each or self._pressed or self._singly
+            due = min(due, self._gather_until or now if soon else self._last_at + self._policy.every_s)
+        return max(0.0, due - now, self._not_before - now)
+
+    def push(self, now: float, partitions: Iterable[Partition]) -> None:
+        """Send what these partitions have, due or not, in one request: they are about to go."""
+        if not self._sent:
+            self._send(now, [partition for partition in partitions if self.owes(partition)])
+
+    def drain(self, now: float) -> None:
+        """Send everything, if nothing is under way and no failure is being waited out: the consumer is about to go.
+
+        Refused partitions are tried once more, one by one.
+        """
+        if self._sent or now < self._not_before:
+            return
+        if self._singly:
+            self._send_singly(now)
+        elif self._dirty:
+            self.push(now, list(self._dirty.values()))
+        elif (refused := self._refusals.untried()) is not None:
+            self._send(now, [refused])
+
+    def owes(self, partition: Partition) -> bool:
+        """Whether something of this partition is finished and not confirmed."""
+        return partition.place in self._refusals or self._is_pending(partition)
+
+    def is_refused(self, partition: Partition) -> bool:
+        """Whether the broker refuses commits of this partition, and only of it."""
+        return partition.place in self._refusals
+
+    def is_awaited(self, partition: Partition) -> bool:
+        """While the consumer drains: whether a commit of this partition may still be confirmed."""
+        return self._is_pending(partition) or self._refusals.awaits(partition)
+
+    def _is_pending(self, partition: Partition) -> bool:
+        return partition.place in self._dirty or partition.place in self._sent
+
+    def _send(self, now: float, partitions: list[Partition]) -> None:
+        self._last_at = now
+        self._finished = 0
+        self._gather_until = None
+        self._pressed = False
+        for partition in partitions:
+            place = partition.place
+            self._dirty.pop(place, None)
+            if self._singly:
+                self._singly.pop(place, None)
+            position = self._position(partition)
+            waiting, partition.awaiting = partition.awaiting, []
+            if position is None:
+                self._release(waiting)
+            else:
+                self._sent[place] = _Sent(partition, position, waiting)
+        if self._sent:
+            self._sent_at = now
+            self.under_way = True
+            self.commits += 1
+            self._source.commit([sent.position for sent in self._sent.values()])
+
+    def _position(self, partition: Partition) -> Position | None:
+        finished = partition.ledger.completion()
+        if finished.base < 0:
+            return None  # started at the beginning and nothing received: there is no number to commit yet
+        guard = self._guard(partition, finished.base)
+        # Not of the topic that has the name by now: of one made anew, these offsets say nothing.
+        topic_id = partition.topic_id or self._topic_ids.get(partition.place.topic, "")
+        count = partition.topic_partitions
+        said = finished.bits or guard or topic_id or count is not None
+        metadata = encode(finished, topic_id=topic_id, partitions=count, guard=guard, limit=self._room) if said else ""
+        if (finished.base, metadata) == partition.committed:
+            self._stored(partition)
+            return None
+        return Position(partition.place, finished.base, metadata)
+
+    @staticmethod
+    def _guard(partition: Partition, base: int) -> str:
+        """What the crash guard has to say with this commit; it may take some of the lease back, at once."""
+        watch = partition.watch
+        if watch is None:
+            return ""
+        words = watch.words(base, partition.handed)
+        partition.lease_until(min(partition.lease, watch.lease), partition.lease_low)
+        return words
+
+    def on_committed(self, outcome: CommitOutcome, now: float) -> None:
+        """The answer to the request under way."""
+        sent, self._sent = self._sent, {}
+        self.under_way = False
+        self.confirmed += bool(outcome.confirmed)
+        for position in outcome.confirmed:
+            part = sent.pop(position.place, None)
+            if part is not None and part.partition.live:
+                part.partition.committed = (part.position.offset, part.position.metadata)
+                part.partition.ledger.trim()
+                part.partition.holds.discard(REBALANCE)
+                if self._refused and self._refusals.resolve(part.partition, now):
+                    self._dirty[position.place] = part.partition  # more may have finished meanwhile
+                self._stored(part.partition)
+            if part is not None:
+                self._release(part.holders)
+        if sent:
+            self._failed(sent, outcome, now)
+        else:
+            self._failures = 0
+            self._not_before = float("-inf")
+
+    def _stored(self, partition: Partition) -> None:
+        """The broker holds what this partition has to say: more of it may start."""
+        if partition.watch is not None:
+            partition.lease_until(*partition.watch.confirmed())
+        self._lanes.ready(partition)
+
+    def _failed(self, sent: dict[TopicPartition, _Sent], outcome: CommitOutcome, now: float) -> None:
+        self.failed += 1
+        self._pressed = True  # somebody may be waiting for it
+        # If the broker refused one partition, a client may report its error for all of the request.
+        exact = bool(outcome.confirmed) or len(sent) == 1
+        errors = {position.place: error for position, error in outcome.failed}
+        passing, rebalancing, too_large = False, False, 0
+        for place, part in sent.items():  # whatever was not confirmed is not committed
+            if not part.partition.live:
+                continue
+            part.partition.awaiting[:0] = part.holders
+            part.partition.committed = (BEGINNING, "")  # it may be stored all the same: nobody knows what is
+            self._dirty[place] = part.partition
+            error = errors.get(place)
+            fault = error.fault if error else Fault.RETRY
+            if fault in OF_ONE_PARTITION and not exact:
+                self._singly[place] = part.partition
+                continue
+            log.warning(
+                "commit_failed",
+                place=str(place),
+                offset=part.position.offset,
+                fault=fault,
+                code=error.code if error else "",
+            )
+            if fault in (Fault.FENCED, Fault.FATAL):
+                self.fatal = error
+            elif fault is Fault.REBALANCING:
+                rebalancing = True
+                part.partition.holds.add(REBALANCE)
+            elif fault is Fault.TOO_LARGE and part.position.metadata:
+                too_large = max(too_large, len(part.position.metadata))
+            elif fault in OF_ONE_PARTITION or place in self._refusals:
+                del self._dirty[place]
+                self._refusals.add(part.partition, error.code if error else "", now)
+            else:
+                passing = True
+        if self._singly and not exact:
+            log.warning("commit_refused_for_some", partitions=len(self._singly), consequence="each is committed alone")
+        if too_large:
+            self._say_less(too_large)
+        elif rebalancing:  # the next callback will say when; this is for the case that none comes
+            self._not_before = now + REBALANCE_BACKOFF_S
+        elif passing:
+            self._failures += 1
+            self._not_before = now + min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
+
+    def _say_less(self, refused: int) -> None:
+        """The broker takes less metadata than others do: better a commit that says less than none at all."""
+        self._room = refused // 2
+        log.error(
+            "commit_metadata_refused",
+            characters=refused,
+            now_at_most=self._room,
+            consequence="less is remembered for a restart: of finished records above the commit, of crashes",
+            what_to_do=f"let the brokers' offset.metadata.max.bytes be {METADATA_LIMIT}, their default, and restart",
+        )
+
+    def membership_settled(self, partitions: Iterable[Partition]) -> None:
+        """A rebalance callback came: commits that were refused meanwhile may go again."""
+        for partition in partitions:
+            if REBALANCE in partition.holds:
+                partition.holds.discard(REBALANCE)
+                self._lanes.ready(partition)
+        self._not_before = float("-inf")
+
+    def forget(self, partition: Partition) -> None:
+        """Not ours any more: nothing of it is committed, nobody waits for it."""
+        self._dirty.pop(partition.place, None)
+        self._singly.pop(partition.place, None)
+        self._refusals.forget(partition)
+        self._release(partition.awaiting)
+        partition.awaiting = []
+        sent = self._sent.get(partition.place)
+        if sent is not None and sent.partition is partition:
+            self._release(sent.holders)
+            sent.holders = []
+
+    def _release(self, holders: list[Holder]) -> None:
+        for holder in holders:
+            self._lanes.release(holder)

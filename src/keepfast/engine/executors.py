@@ -1,0 +1,350 @@
+"""Where the user's code runs: threads for `def`, coroutines of one event loop for `async def`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from types import FrameType, TracebackType
+from typing import Any
+
+from keepfast.core.ports import Mailbox
+from keepfast.core.runs import Run
+from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
+from keepfast.engine.endings import HaltApp
+from keepfast.engine.flight_recorder import NO_SLOT, FlightRecorder, Slot
+from keepfast.engine.walk import AsyncCall, Call, walk, walk_async
+from keepfast.engine.whereabouts import awaits_of, stack_of, threads_now, trace_of
+from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.tally import Tallies
+
+log = get_logger("keepfast.executors")
+
+WALKS = (walk.__code__, walk_batch.__code__, walk_async.__code__, walk_batch_async.__code__)
+"""Frames of these have the run that a worker has in hand as their local variable `run`."""
+
+CANCEL_GRACE_S = 1.0
+"""A coroutine that is cancelled and is not over by then is lost, like a thread that nobody can end."""
+
+
+class ThreadExecutor:
+    """Daemon threads, started as they are needed, at most `capacity` beside those that were given up; they live as long
+    as the process, and one that comes back serves again.
+
+    The tallies are the workers', and so are their places in `_at`; everything else is the loop thread's.
+    """
+
+    grace_s = 0.0
+
+    def __init__(
+        self,
+        call: Call | BatchCall,
+        mailbox: Mailbox,
+        *,
+        capacity: int,
+        name: str,
+        recorder: FlightRecorder | None = None,
+    ) -> None:
+        self._call: Any = call
+        self._walk: Any = walk_batch if isinstance(call, BatchCall) else walk
+        self._mailbox = mailbox
+        self._capacity = capacity
+        self._name = name
+        self._recorder = recorder
+        self._queue: SimpleQueue[Run] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._at: list[Run | None] = []  # what each thread took last
+        self._given_up: set[Run] = set()  # and not back yet
+        self.tallies: list[Tallies] = []
+
+    def submit(self, runs: list[Run], out: int) -> None:
+        for run in runs:
+            self._queue.put(run)
+        while len(self._threads) - len(self._given_up) < min(out, self._capacity):
+            self._start()
+
+    def _start(self) -> None:
+        tally, number = Tallies(), len(self._threads)
+        self.tallies.append(tally)
+        self._at.append(None)
+        thread = threading.Thread(
+            target=self._work,
+            args=(tally, number, _slot(self._recorder)),
+            name=f"{self._name}-worker-{number}",
+            daemon=True,
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self, tally: Tallies, number: int, slot: Slot) -> None:
+        take, post, call, clock, at = self._queue.get, self._mailbox.post, self._call, time.perf_counter, self._at
+        walk = self._walk
+        while True:
+            at[number] = run = take()
+            walk(run, call, tally[run.partition.place.topic], clock, slot)
+            post(run)
+
+    def lively(self) -> bool:
+        return True
+
+    def where(self, run: Run) -> TracebackType | None:
+        """Wherever that is: it may hang in a thread that drove the loop."""
+        stacks = map(stack_of, threads_now().values())
+        return next((trace_of(stack) for stack in stacks if run in _runs_on(stack)), None)
+
+    def blocker(self) -> tuple[TracebackType | None, list[Run]]:
+        """No thread keeps another from its work."""
+        return None, []
+
+    def give_up(self, run: Run) -> None:
+        """A thread cannot be ended: it is only not counted on any more."""
+        if _index(self._at, run) is not None:
+            self._given_up.add(run)
+
+    def regain(self, run: Run) -> None:
+        self._given_up.discard(run)
+
+
+def _runs_on(stack: list[FrameType]) -> list[Run]:
+    """The runs whose handlers stand on this stack, each once."""
+    return list(dict.fromkeys(frame.f_locals["run"] for frame in stack if frame.f_code in WALKS))
+
+
+def _slot(recorder: FlightRecorder | None) -> Slot:
+    """Where a new worker notes what it has in hand."""
+    return NO_SLOT if recorder is None else recorder.slot()
+
+
+def _index(at: list[Run | None], run: Run) -> int | None:
+    return next((number for number, other in enumerate(at) if other is run), None)
+
+
+class EventLoopThread:
+    """One event loop in a daemon thread, shared by the async consumers of an app; started by the first of them.
+
+    SystemExit and KeyboardInterrupt of a task or a callback leave `run_forever`, and a handler may call `loop.stop()`.
+    The loop runs on all the same, because records and their workers are still in it: it ends by `stop` alone.
+    """
+
+    def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        self._factory = factory
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._raised: list[Callable[[BaseException], None]] = []
+        self._finished = False
+        self.stopping = False
+
+    def start(self, raised: Callable[[BaseException], None] | None = None) -> asyncio.AbstractEventLoop:
+        """Start it, or find it running. Any thread. `raised` is called in the loop's thread, with each SystemExit and
+        KeyboardInterrupt that left a task or a callback.
+        """
+        with self._lock:
+            if raised is not None:
+                self._raised.append(raised)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="keepfast-asyncio", daemon=True)
+                self._thread.start()
+        self._ready.wait()
+        if self._loop is None:
+            raise RuntimeError("the event loop did not start")
+        return self._loop
+
+    def _run(self) -> None:
+        try:
+            loop = self._loop = self._factory()
+        finally:
+            self._ready.set()
+        asyncio.set_event_loop(loop)
+        while not self._finished:
+            try:
+                loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - the thread's edge: it becomes a halt of the app
+                self._report(error)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+    def stack(self) -> list[FrameType]:
+        """Where its thread is now, the outermost frame first. Any thread."""
+        thread = self._thread
+        return [] if thread is None or thread.ident is None else stack_of(threads_now().get(thread.ident))
+
+    def _report(self, error: BaseException) -> None:
+        if not self.stopping:
+            log.error("event_loop_interrupted", exc=error)
+            for raised in self._raised:
+                raised(error)
+
+    def stop(self, timeout_s: float) -> None:
+        """Cancel what still runs there, give it a moment to clean up, and end the thread; all within timeout_s."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        self.stopping = True
+        asyncio.run_coroutine_threadsafe(self._finish(timeout_s / 2), loop)
+        thread.join(timeout_s)
+
+    async def _finish(self, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s)
+        # Tasks that would not be cancelled end with the process; they were counted as unfinished, so say no more.
+        loop.set_exception_handler(lambda *_: None)
+        self._finished = True
+        loop.call_soon(loop.stop)
+
+
+class CoroutineExecutor:
+    """Worker coroutines that live on, at most `capacity` beside those that were given up, started as they are needed. A
+    bundle of runs crosses threads at once.
+
+    Anything in the process may cancel a worker (`for task in asyncio.all_tasks(): task.cancel()`): the record in hand
+    has failed then, and a worker that ended without one is replaced.
+
+    The methods of the port are the loop thread's; everything else is the event loop's, which starts workers by what it
+    sees waiting.
+    """
+
+    grace_s = CANCEL_GRACE_S
+
+    def __init__(
+        self,
+        call: AsyncCall | AsyncBatchCall,
+        mailbox: Mailbox,
+        *,
+        capacity: int,
+        events: EventLoopThread,
+        recorder: FlightRecorder | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._call: Any = call
+        self._walk: Any = walk_batch_async if isinstance(call, AsyncBatchCall) else walk_async
+        self._mailbox = mailbox
+        self._capacity = capacity
+        self._events = events
+        self._recorder = recorder
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runs: deque[Run] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._workers: list[asyncio.Task[None]] = []
+        self._at: list[Run | None] = []  # what each worker is at
+        self._cancelled: set[Run] = set()  # and not over yet
+        self._asked = self._answered = 0
+        self._done: list[Run] = []
+        self.tallies: list[Tallies] = []
+
+    def submit(self, runs: list[Run], out: int) -> None:  # noqa: ARG002 - workers are started by what waits
+        if self._loop is None:
+            self._loop = self._events.start(self._interrupted)
+        self._loop.call_soon_threadsafe(self._receive, runs)
+
+    def _receive(self, runs: list[Run]) -> None:
+        self._runs.extend(runs)
+        for _ in runs:
+            if self._wake():
+                continue
+            if len(self._workers) - len(self._cancelled) >= self._capacity:
+                return
+            tally, number = Tallies(), len(self._workers)
+            self.tallies.append(tally)
+            self._at.append(None)
+            self._workers.append(self._worker(tally, number, _slot(self._recorder)))
+
+    def _wake(self) -> bool:
+        """Whether a worker was idle and takes what waits."""
+        while self._idle:
+            waiter = self._idle.popleft()
+            if not waiter.done():  # else its worker was cancelled
+                waiter.set_result(None)
+                return True
+        return False
+
+    def _worker(self, tally: Tallies, number: int, slot: Slot) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._work(tally, number, slot))
+        task.add_done_callback(lambda _: self._replace(tally, number, slot))
+        return task
+
+    def _replace(self, tally: Tallies, number: int, slot: Slot) -> None:
+        """The worker was cancelled while it had no run in hand: another takes its place, and what it was woken for."""
+        if not self._events.stopping:
+            self._workers[number] = self._worker(tally, number, slot)
+
+    def _interrupted(self, error: BaseException) -> None:
+        self._mailbox.post(HaltApp(f"{type(error).__name__} was raised in a task or callback of the event loop"))
+
+    async def _work(self, tally: Tallies, number: int, slot: Slot) -> None:
+        loop, runs, clock, at = asyncio.get_running_loop(), self._runs, self._clock, self._at
+        while not self._events.stopping:
+            while not runs:
+                waiter: asyncio.Future[None] = loop.create_future()
+                self._idle.append(waiter)
+                await waiter
+            at[number] = run = runs.popleft()
+            await self._walk(run, self._call, tally[run.partition.place.topic], clock, slot)
+            at[number] = None
+            self._cancelled.discard(run)
+            self._hand_back(run, loop)
+            if self._workers[number].cancelling():
+                await self._clear(self._workers[number])
+
+    async def _clear(self, worker: asyncio.Task[None]) -> None:
+        """The cancellation was for the last record, if it was for any: the next one must not see anything of it."""
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)  # where it is delivered if the record ended before
+        while worker.cancelling():
+            worker.uncancel()
+
+    def lively(self) -> bool:
+        """Whether the event loop has turned since. It has not while a handler calls something that blocks."""
+        answered = self._asked == self._answered
+        if answered and self._loop is not None:
+            self._asked += 1
+            self._loop.call_soon_threadsafe(self._answer)
+        return answered
+
+    def _answer(self) -> None:
+        self._answered += 1
+
+    def where(self, run: Run) -> TracebackType | None:
+        number = _index(self._at, run)
+        return None if number is None else trace_of(awaits_of(self._workers[number].get_coro()))
+
+    def blocker(self) -> tuple[TracebackType | None, list[Run]]:
+        """Where the thread of the event loop is, and the runs that stand on its stack. They may be of another consumer:
+        the event loop is shared. There is none if the handler blocks in a task of its own.
+        """
+        stack = self._events.stack()
+        return trace_of(stack), _runs_on(stack)
+
+    def give_up(self, run: Run) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, run)
+
+    def _cancel(self, run: Run) -> None:
+        """Reaches this run alone: whoever is at another by now is not in its place."""
+        number = _index(self._at, run)
+        if number is not None:
+            self._cancelled.add(run)
+            self._workers[number].cancel()
+
+    def regain(self, run: Run) -> None:
+        """The event loop has noticed already."""
+
+    def _hand_back(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
+        """Results of one turn of the event loop travel together: waking the loop thread is the dear part."""
+        if not self._done:
+            loop.call_soon(self._flush)
+        self._done.append(run)
+
+    def _flush(self) -> None:
+        done, self._done = self._done, []
+        self._mailbox.post(done)

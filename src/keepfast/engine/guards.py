@@ -1,0 +1,336 @@
+"""Breaker, storm guard and rate limits: what may start now, and what must wait. Owner: the loop thread.
+
+The machines are pure (`core/breaker.py`, `core/storm.py`, `core/pace.py`); here is what the loop does about them.
+Breaker and storm guard each have a named hold of the consumer. While one is there nothing starts but one probe at a
+time, and no other result than the probe's decides anything. Waiting is never burning: a record that waits for a guard
+is neither counted as failed once more nor buried, and the clock of its retries stands still.
+"""
+
+from __future__ import annotations
+
+from keepfast.classify.classification import Classification
+from keepfast.core import verdicts
+from keepfast.core.breaker import Breaker, BreakerState
+from keepfast.core.lanes import Lanes
+from keepfast.core.ordered import OrderedSet
+from keepfast.core.partitions import Partition
+from keepfast.core.records import Message
+from keepfast.core.runs import Run
+from keepfast.core.storm import StormGuard
+from keepfast.core.verdicts import Verdict
+from keepfast.engine.guarded import Ready, Status, Tried
+from keepfast.engine.holds import Holds
+from keepfast.engine.pacing import Pacing
+from keepfast.engine.plan import Plan
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.guards")
+
+BREAKER, STORM = "breaker", "storm"
+"""Holds of the whole consumer."""
+
+STORM_ADVICE = (
+    "nothing of this consumer runs until a probe goes through: look into the letters, then repair what fails or deploy"
+    " a handler that can bear these records, and restart it or release the hold"
+)
+
+
+class Guards:
+    """`on` is False when nothing guards this consumer: then nobody need ask.
+
+    `in_flight` is every run that was started and has not come back, wherever it is; who starts them keeps it.
+    `given_up` are those that nobody waits for although a worker is still at them, and since when; `Overdue` keeps it.
+    """
+
+    def __init__(self, plan: Plan, lanes: Lanes, holds: Holds) -> None:
+        self._consumer = plan.name
+        self._lanes = lanes
+        self._holds = holds
+        self.in_flight: OrderedSet[Run] = OrderedSet()
+        self.given_up: dict[Run, float] = {}
+        self.breaker = Breaker(plan.breaker) if plan.breaker else None
+        self.storm = StormGuard(plan.storm_guard) if plan.storm_guard else None
+        self._alone_s = plan.breaker.open_s if plan.breaker else 0.0
+        self._pacing = Pacing(plan.rate, lanes) if plan.rate else None
+        self.on = any((self.breaker, self.storm, self._pacing))
+        self._probe: Message | None = None
+        self._probe_place: Partition | None = None
+        self._back = False  # the probe has come back, and nobody has said yet what became of it
+        self._fresh_first = False
+        self._cases_turn = False
+        self._still_since: float | None = None
+        self._still_s = 0.0
+        self.waits = 0
+
+    def status(self) -> Status:
+        """Any thread may ask."""
+        breaker, storm = self.breaker, self.storm
+        return Status(
+            breaker=breaker.state if breaker else None,
+            breaker_opened=breaker.opened if breaker else 0,
+            storm=("tripped" if storm.tripped else "watching") if storm else None,
+            storm_tripped=storm.trips if storm else 0,
+            waits=self.waits,
+            holds=dict(self._holds.since),
+        )
+
+    # -- starting
+
+    def probe_due(self, now: float) -> bool:
+        """Whether the only holds there are want to try a record now."""
+        if not self.on or self._probe is not None or not self.hold_alone:
+            return False
+        return self._probes_in(now) == 0
+
+    @property
+    def hold_alone(self) -> bool:
+        """Whether nobody but these guards holds the consumer."""
+        return self._holds <= {BREAKER, STORM}
+
+    def may_take(self, now: float) -> bool:
+        """Whether `take` may be asked: nothing is held, or a probe is due."""
+        return not self._holds or self.probe_due(now)
+
+    def lets(self, run: Run) -> bool:
+        """Whether a run that was taken may start now: nothing is held, or it is the probe."""
+        return not self._holds or (self._probe is not None and run.messages[0] is self._probe)
+
+    def starts_late(self, run: Run, now: float) -> None:
+        """One that was taken before starts only now: the next one keeps its distance from this moment."""
+        if self._pacing is not None:
+            self._pacing.started(run, now)
+
+    def take(self, cases: Ready, room: int, size: int, now: float) -> list[Run]:
+        """What may start: at most `room` runs of at most `size` records, one record if it is a probe."""
+        if self._holds:
+            return self._take_probe(cases, now)
+        if self._pacing is not None:
+            return self._take_paced(cases, self._pacing, room, now)
+        if not cases.ready:
+            return self._lanes.take(room, size)
+        # By turns, half of the room each: keys that fail for ever must not keep the others from starting.
+        self._cases_turn = not self._cases_turn
+        if self._cases_turn:
+            runs = _cases(cases, (room + 1) // 2)
+            runs += self._lanes.take(room - len(runs), size)
+        else:
+            runs = self._lanes.take((room + 1) // 2, size)
+        return runs + _cases(cases, room - len(runs))
+
+    def _take_probe(self, cases: Ready, now: float) -> list[Run]:
+        runs = [] if self._fresh_first else _cases(cases, 1)
+        runs = runs or self._lanes.take(1, 1) or _cases(cases, 1)
+        if not runs:
+            return runs
+        run = runs[0]
+        if len(run.messages) > 1:  # what is left of a bundle: all but the first record goes back
+            run.current = 0
+            self._lanes.relieve(run)
+            run.current = -1
+        self._probe, self._probe_place = run.messages[0], run.partition
+        self._fresh_first = run.case is not None  # next time: one bad record must not be every probe
+        if self._pacing is not None:
+            self._pacing.started(run, now)
+        if self.breaker is not None:
+            self.breaker.may_probe(now)
+        if self.storm is not None:
+            self.storm.may_probe(now)
+        log.info("probe", consumer=self._consumer, holds=sorted(self._holds), place=str(run.partition.place))
+        return [run]
+
+    def _take_paced(self, cases: Ready, pacing: Pacing, room: int, now: float) -> list[Run]:
+        runs: list[Run] = []
+        while len(runs) < room and pacing.wait_s(now) == 0:
+            self._cases_turn = not self._cases_turn
+            taken = self._lanes.take(1, 1) if self._cases_turn else _cases(cases, 1)
+            taken = taken or _cases(cases, 1) or self._lanes.take(1, 1)
+            if not taken:
+                break
+            pacing.started(taken[0], now)
+            runs += taken
+        return runs
+
+    # -- time
+
+    def step(self, now: float) -> None:
+        """What time lets go on; and a probe that came back and was given up."""
+        if self._back:
+            self._probe_vanished(now)
+        if self._pacing is not None:
+            self._pacing.step(now)
+
+    def next_in(self, now: float) -> float:
+        """Seconds until something may start that may not now. What is overdue waits for a record, not for time."""
+        if self._holds:
+            return self._probes_in(now) or float("inf")
+        return float("inf") if self._pacing is None else self._pacing.next_in(now)
+
+    def elapsed_s(self, case: Tried, now: float) -> float:
+        """How long the case has been tried; the time in which a guard held everything does not count."""
+        if case.still_s is None:
+            case.still_s = self._stood_still_s(now)
+        return now - case.begun_at - (self._stood_still_s(now) - case.still_s)
+
+    def _stood_still_s(self, now: float) -> float:
+        return self._still_s + (0.0 if self._still_since is None else now - self._still_since)
+
+    def _probes_in(self, now: float) -> float:
+        """Until every guard that holds wants a probe."""
+        waits = [self.breaker.probes_in(now)] if self.breaker is not None and BREAKER in self._holds else []
+        if self.storm is not None and STORM in self._holds:
+            waits.append(self.storm.probes_in(now))
+        if self._pacing is not None:
+            waits.append(self._pacing.wait_s(now))
+        return max(waits, default=float("inf"))
+
+    # -- results
+
+    def returned(self, run: Run, now: float) -> None:
+        """A worker handed back a run: count what it did, once for all of it."""
+        probe = self._probe is not None and bool(run.messages) and run.messages[0] is self._probe
+        if probe and run.done:
+            self._probe = self._probe_place = None
+            self._went_through(now)
+        elif probe:
+            self._back = True
+        elif run.done:
+            if self.breaker is not None and self.breaker.state is BreakerState.CLOSED:
+                self.breaker.succeeded(now, run.done)
+            if self.storm is not None:
+                self.storm.finished(run.done)
+
+    def holds_back(
+        self, case: Tried, found: Classification, verdict: Verdict, now: float, *, several: bool = False
+    ) -> float | None:
+        """An attempt failed, and this is what the judge says: None lets it be carried out.
+
+        Otherwise the record waits: so many seconds on its own, 0 for as long as a guard holds everything. The attempt
+        must not be counted then. `several` records failed together: if that is final, none of them is buried yet.
+        """
+        probe = self._probe is not None and case.message is self._probe
+        if probe:
+            self._probe, self._probe_place, self._back = None, None, False
+        wait_s = self._ask_breaker(self.breaker, found, verdict, now, probe=probe) if self.breaker else None
+        if self.storm is not None:
+            judged = verdicts.RetryAfter(0.0) if several and isinstance(verdict, verdicts.Bury) else verdict
+            wait_s = self._ask_storm(self.storm, judged, wait_s, now, probe=probe)
+        if wait_s is not None:
+            self.waits += 1
+            case.begun_at += wait_s
+        return wait_s
+
+    def _ask_breaker(
+        self, breaker: Breaker, found: Classification, verdict: Verdict, now: float, *, probe: bool
+    ) -> float | None:
+        closed = breaker.state is BreakerState.CLOSED
+        if not (found.outage and found.kind == "retryable"):
+            if closed:
+                breaker.succeeded(now)
+            elif probe:  # it failed by itself, perhaps long before it came to the downstream
+                breaker.probe_vanished(now)
+            return None
+        if closed or probe:
+            breaker.failed(now)
+        if probe and not closed:
+            log.warning("breaker_probe_failed", consumer=self._consumer, next_probe_s=round(breaker.probes_in(now), 3))
+        if breaker.state is BreakerState.CLOSED and isinstance(verdict, verdicts.Bury):
+            if breaker.serves_others(now):
+                return self._alone_s
+            breaker.force_open(now)
+        if closed and breaker.state is BreakerState.OPEN:
+            log.warning(
+                "breaker_opened",
+                consumer=self._consumer,
+                outages=breaker.outages,
+                attempts=breaker.attempts,
+                rule=found.rule,
+                next_probe_s=round(breaker.probes_in(now), 3),
+                consequence="records wait and are not buried; polling goes on",
+            )
+            self._hold(BREAKER, now)
+        return None if breaker.state is BreakerState.CLOSED else 0.0
+
+    def _ask_storm(
+        self, storm: StormGuard, verdict: Verdict, wait_s: float | None, now: float, *, probe: bool
+    ) -> float | None:
+        if storm.tripped:
+            if probe and isinstance(verdict, verdicts.Discard | verdicts.Halt):
+                storm.probe_vanished(now)
+            elif probe:
+                storm.probe_failed(now)
+                log.error("storm_probe_failed", consumer=self._consumer, next_probe_s=round(storm.probes_in(now), 3))
+            return 0.0 if wait_s is None and isinstance(verdict, verdicts.Bury) else wait_s
+        if isinstance(verdict, verdicts.Discard):
+            storm.finished()
+        elif isinstance(verdict, verdicts.Bury) and wait_s is None:
+            storm.about_to_bury(now)
+            if storm.tripped:
+                log.error(
+                    "storm_guard_tripped",
+                    consumer=self._consumer,
+                    buried=storm.buried,
+                    of_the_last=storm.seen,
+                    next_probe_s=round(storm.probes_in(now), 3),
+                    what_to_do=STORM_ADVICE,
+                )
+                self._hold(STORM, now)
+        return wait_s
+
+    # -- holds
+
+    def release(self, hold: str, now: float) -> None:
+        """By hand: go on at once, whatever the guard thinks. A hold that is not there is released already."""
+        if hold in self._holds:
+            self._probe_vanished(now)  # one that is out decides nothing any more
+        if hold == BREAKER and self.breaker is not None and BREAKER in self._holds:
+            self.breaker.close()
+            self._let_go(BREAKER, now, by="hand")
+        elif hold == STORM and self.storm is not None and STORM in self._holds:
+            self.storm.release()
+            self._let_go(STORM, now, by="hand")
+
+    def forget(self, partition: Partition) -> None:
+        """It goes: another probe is needed if the one that is out is of it."""
+        if self._pacing is not None:
+            self._pacing.forget(partition.place)
+        if self._probe_place is partition:
+            self._back = True
+
+    def _hold(self, hold: str, now: float) -> None:
+        """Nothing starts any more, not even what runs that are out have still before them."""
+        self._holds.add(hold)
+        if self._still_since is None:
+            self._still_since = now
+        for run in self.in_flight:
+            run.stop = True
+            if run.case is None and run.current >= 0:
+                self._lanes.relieve(run)
+
+    def _let_go(self, hold: str, now: float, *, by: str) -> None:
+        held_s = now - self._holds.since.get(hold, now)
+        self._holds.discard(hold)
+        if self._still_since is not None and not self._holds & {BREAKER, STORM}:
+            self._still_s += now - self._still_since
+            self._still_since = None
+        event = "breaker_closed" if hold == BREAKER else "storm_guard_released"
+        log.warning(event, consumer=self._consumer, by=by, held_s=round(held_s, 3))
+
+    def _went_through(self, now: float) -> None:
+        if self.breaker is not None and BREAKER in self._holds:
+            self.breaker.succeeded(now)
+            if self.breaker.state is BreakerState.CLOSED:  # it may have opened while the other's probe was out
+                self._let_go(BREAKER, now, by="probe")
+        if self.storm is not None and self.storm.probing:
+            self.storm.release()
+            self._let_go(STORM, now, by="probe")
+
+    def _probe_vanished(self, now: float) -> None:
+        self._probe, self._probe_place, self._back = None, None, False
+        if self.breaker is not None:
+            self.breaker.probe_vanished(now)
+        if self.storm is not None and self.storm.probing:
+            self.storm.probe_vanished(now)
+
+
+def _cases(cases: Ready, limit: int) -> list[Run]:
+    return [Run.again(case) for case in cases.take_ready(limit)]

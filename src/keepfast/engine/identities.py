@@ -1,0 +1,147 @@
+"""Which topics the names stand for, looked at again while the consumer runs. Owner: the loop thread.
+
+A topic that is deleted and created again has the old name and other records. The client notices nothing: it goes on at
+the old offset, and what the new topic has below it would never be read.
+
+An id is believed with care, because a broker may be behind the others: an answer counts only for events before it was
+asked for, a question that failed is no answer, and a changed id counts when two answers agree on it. An id that is
+missing at the start (the cluster had no controller) is asked for until it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from keepfast.core.ports import Mailbox, TopicIds
+from keepfast.engine.plan import Plan
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.identities")
+
+LOOK_EVERY_S = 60.0
+ASK_AGAIN_S = 0.5
+"""Between two questions, however many events want an answer."""
+
+PATIENCE_S = 15.0
+"""A question that is not answered by then may be asked again."""
+
+CONFIRM_S = 5.0
+"""A changed id counts when it was answered twice, so far apart, with no other answer in between."""
+
+FORMER_S = 60.0
+"""So long an answer with the id from before a change is ignored: it comes from a broker that is behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsTold:
+    """An answer for the loop: the ids that could be found, and when they were asked for."""
+
+    ids: Mapping[str, str]
+    asked_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """An answer about one topic."""
+
+    topic_id: str
+    asked_at: float
+    at: float
+
+
+class Identities:
+    """`ids` is what is known; who reads or writes commits looks there. `recreated`: topics that have got another id
+    since the process started. `topic_ids` is None where nobody can tell ids: then a missing id is never asked for.
+    """
+
+    def __init__(self, plan: Plan, topic_ids: TopicIds | None, mailbox: Mailbox, now: float) -> None:
+        self.ids = dict(plan.topic_ids)
+        self.recreated: set[str] = set()
+        self._topics = plan.subscription
+        self._topic_ids = topic_ids
+        self._mailbox = mailbox
+        self._answers: dict[str, _Heard] = {}  # the last one of each topic
+        self._candidates: dict[str, _Heard] = {}  # the first answer with an id that is not confirmed yet
+        self._former: dict[str, dict[str, float]] = {}  # topic → id → when it was given up
+        self._open_since: float | None = None
+        self._asked_at = float("-inf")
+        self._due_at = now + LOOK_EVERY_S if self._is_complete() else now
+
+    def step(self, now: float) -> None:
+        """Ask if it is time to."""
+        if now < self._due_at or self._topic_ids is None or now - self._asked_at < ASK_AGAIN_S:
+            return
+        if self._open_since is not None and now - self._open_since < PATIENCE_S:
+            return
+        self._open_since = self._asked_at = now
+        self._due_at = now + (LOOK_EVERY_S if self._is_complete() else CONFIRM_S)
+        mailbox = self._mailbox
+        self._topic_ids.ask(self._topics, lambda ids: mailbox.post(TopicsTold(ids, now)))
+
+    def suspect(self, now: float) -> None:
+        """Something happened that a recreated topic would explain: ask as soon as possible."""
+        self._due_at = min(self._due_at, now)
+
+    def belongs(self, topic: str, topic_id: str, since: float) -> bool | None:
+        """Whether a commit under this id, found at `since`, is about the topic of today. None: that is not known yet,
+        and a question is due.
+        """
+        known = self.ids.get(topic, "")
+        if not known and topic_id and self._topic_ids is not None:
+            self.suspect(since)
+            return None
+        if not topic_id or not known or topic_id == known or _cluster(topic_id) != _cluster(known):
+            return True  # of another cluster: the group's offsets were copied here, for this topic
+        heard = self._answers.get(topic)
+        if self._topic_ids is None or (heard is not None and heard.asked_at >= since and heard.topic_id == known):
+            return False
+        if heard is None or heard.asked_at < since:
+            self.suspect(since)
+        return None
+
+    def told(self, word: TopicsTold, now: float) -> list[str]:
+        """An answer is there. Returns the topics that are not what they were."""
+        if word.asked_at == self._open_since:
+            self._open_since = None
+        changed = [name for name, topic_id in word.ids.items() if self._heard(name, topic_id, word.asked_at, now)]
+        for candidate in self._candidates.values():
+            self._due_at = min(self._due_at, candidate.at + CONFIRM_S)
+        return changed
+
+    def _is_complete(self) -> bool:
+        return all(map(self.ids.get, self._topics))
+
+    def _heard(self, name: str, topic_id: str, asked_at: float, now: float) -> bool:
+        """Whether this answer shows that the topic was recreated."""
+        if name not in self.ids:  # as an answer at the start: what is known from now on, but no decision yet
+            self.ids[name] = topic_id
+            return False
+        known = self.ids[name]
+        before = self._answers.get(name)
+        given_up_at = self._former.get(name, {}).get(topic_id)
+        if (before is not None and asked_at < before.asked_at) or (
+            given_up_at is not None and now - given_up_at < FORMER_S
+        ):
+            return False  # overtaken by a later answer, or from a broker that is behind
+        heard = self._answers[name] = _Heard(topic_id, asked_at, now)
+        if topic_id == known:
+            self._candidates.pop(name, None)
+            return False
+        first = self._candidates.get(name)
+        if first is None or first.topic_id != topic_id:
+            self._candidates[name] = heard
+            return False
+        if asked_at - first.at < CONFIRM_S:
+            return False
+        del self._candidates[name]
+        self._former.setdefault(name, {})[known] = now
+        self.ids[name] = topic_id
+        self.recreated.add(name)
+        log.error("topic_made_anew", topic=name, was=known, is_now=topic_id)
+        return True
+
+
+def _cluster(topic_id: str) -> str:
+    """Ids are `<id>@<cluster>`, as far as the cluster is known."""
+    return topic_id.partition("@")[2]

@@ -1,0 +1,213 @@
+"""From the client into the partitions' buffers, with a bound on what waits in memory. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from keepfast.core.lanes import Lanes
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import Clock, Source
+from keepfast.core.records import Message, TopicPartition
+from keepfast.engine.ownership import Ownership
+from keepfast.engine.plan import Plan
+from keepfast.engine.waiting import WaitingRoom
+
+PAUSE_AFTER_S = 0.05
+"""A partition is paused only when it stays full this long, or is sure to (`pause_full`): a pause costs about 19 ms and
+purges what was prefetched.
+"""
+
+SWEEPS = 4
+"""Sweeps in a row while the client has plenty: handing over much at once is what makes fast handlers fast."""
+
+POLL_AT_LEAST_S = 0.1
+"""However full the buffers are, the client is polled this often: callbacks and membership need it."""
+
+IN_LANES = 4
+"""So many times `buffer.records` may wait in lanes, behind others of their key: while some keys wait for a retry, the
+others go on for longer than the buffer alone would let them.
+"""
+
+FULL = "full"
+
+
+class Intake:
+    """Sweeps the client while there is room; pauses partitions that stay full and resumes them at the low marks.
+
+    A partition holds at most twice its quota plus one sweep: beyond twice the quota it is paused at once. The quota of
+    bytes is for all that is not finished; that of records is for the buffer, and `IN_LANES` times that for what waits
+    in lanes. Records in hand, and those that wait for a retry of their own, count by their bytes alone: there are at
+    most as many as workers take, and as the window has offsets. Nothing that is unfinished waits for more to be read,
+    so a partition that is full gets empty, whatever holds its lanes.
+    """
+
+    def __init__(self, source: Source, ownership: Ownership, lanes: Lanes, plan: Plan, clock: Clock) -> None:
+        self._source = source
+        self._ownership = ownership
+        self._lanes = lanes
+        self._policy = plan.buffer
+        self._sweep = plan.sweep
+        self._one_topic = len(plan.subscription) == 1
+        self._waiting: WaitingRoom | None = None
+        if plan.tiers is not None:
+            self._waiting = WaitingRoom(
+                plan.tiers, plan.buffer, clock, enter=self._enter, pause=self._pause, resume=self._resume
+            )
+        self._full: dict[TopicPartition, Partition] = {}
+        self._polled_at = float("-inf")
+        self._more = False  # the last sweep did not take all that the client had
+        self.received: dict[str, int] = dict.fromkeys(plan.subscription, 0)
+        """Records taken in, by topic. Anybody may read."""
+        self.closed = False  # draining: whatever still arrives is left to the next owner
+
+    def step(self, now: float) -> None:
+        """Let in what has become due."""
+        if self._waiting is not None and not self.closed:
+            self._waiting.step(now)
+
+    def due_in(self, now: float) -> float:
+        """Seconds until `step` may have something to let in."""
+        return float("inf") if self._waiting is None or self.closed else self._waiting.due_in(now)
+
+    def poll(self, now: float, timeout_s: float) -> bool:
+        """Take what is there; wait up to timeout_s for something if nothing is. Whether records arrived."""
+        self._mind_the_marks(now)
+        if timeout_s > 0:
+            self._polled_at = now + timeout_s
+            message = self._source.poll(timeout_s)
+            if message is None:
+                return False
+            self._route([message])
+        elif not self.has_room and now - self._polled_at < POLL_AT_LEAST_S:
+            return False
+        self._polled_at = max(now, self._polled_at)
+        self._more = True
+        for _ in range(SWEEPS):
+            messages = self._source.sweep(self._sweep)
+            if messages:
+                self._route(messages)
+            self._more = len(messages) == self._sweep
+            if not self.plenty:
+                break
+        return bool(messages) or timeout_s > 0
+
+    @property
+    def plenty(self) -> bool:
+        """Whether the client has more, and there is room for it."""
+        return self._more and not self._full
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a partition may take more."""
+        return len(self._full) < len(self._ownership)
+
+    def serve(self, now: float, timeout_s: float) -> bool:
+        """Wait for the answer to a commit, however full the buffers are. Whether a record arrived: one at most."""
+        self._mind_the_marks(now)
+        self._polled_at = now
+        return self.serve_on(timeout_s)
+
+    def serve_on(self, timeout_s: float) -> bool:
+        """As `serve`, a moment after it: the marks have been minded."""
+        message = self._source.poll(timeout_s)
+        if message is not None:
+            self._route([message])
+        return message is not None
+
+    def pause_full(self) -> None:
+        """Pause what is full at once: the client has more of it, and would hand out a record at each poll instead of
+        waiting.
+        """
+        for partition in self._full.values():
+            self._pause(partition, FULL)
+
+    def close(self) -> None:
+        """Take nothing more in."""
+        self.closed = True
+        self._full.clear()
+        self._source.pause([partition.place for partition in self._ownership])
+
+    def forget(self, partition: Partition) -> None:
+        self._full.pop(partition.place, None)
+        if self._waiting is not None:
+            self._waiting.forget(partition)
+
+    def _route(self, messages: list[Message]) -> None:
+        if self.closed:
+            return
+        places: list[object]
+        if self._one_topic:
+            places = list(map(type(messages[0]).partition, messages))
+        else:
+            places = [(message.topic(), message.partition()) for message in messages]
+        if places.count(places[0]) == len(places):  # the usual sweep: one stretch of one partition
+            self._feed(messages)
+            return
+        start = 0
+        for _, group in groupby(places):
+            end = start + len(list(group))
+            self._feed(messages[start:end])
+            start = end
+
+    def _feed(self, messages: list[Message]) -> None:
+        """Records of one partition, in offset order."""
+        place = TopicPartition(messages[0].topic(), messages[0].partition())
+        partition = self._ownership.get(place)
+        if partition is None or partition.closing:
+            return  # not ours (any more): whoever owns it next reads it again
+        if self._waiting is not None and place.topic in self._waiting:
+            self._waiting.admit(partition, messages)
+        else:
+            self._enter(partition, messages)
+
+    def _enter(self, partition: Partition, messages: list[Message]) -> None:
+        partition.feed(messages)
+        topic = partition.place.topic
+        self.received[topic] = self.received.get(topic, 0) + len(messages)
+        self._lanes.ready(partition)
+        if self._is_full(partition):
+            self._full.setdefault(partition.place, partition)
+
+    def _is_full(self, partition: Partition, times: int = 1) -> bool:
+        """Whether it holds so many times its quota, or more."""
+        records = times * self._policy.records
+        return (
+            len(partition.buffer) >= records
+            or partition.in_lanes >= IN_LANES * records
+            or partition.held_bytes >= times * self._policy.bytes
+        )
+
+    def _is_low(self, partition: Partition) -> bool:
+        """Whether reading may go on. What waits in lanes may wait for long, and other keys for it: so its mark is only
+        one quota below the upper one.
+        """
+        return (
+            len(partition.buffer) <= self._policy.low_records
+            and partition.in_lanes <= (IN_LANES - 1) * self._policy.records
+            and partition.held_bytes <= self._policy.low_bytes
+        )
+
+    def _mind_the_marks(self, now: float) -> None:
+        for place, partition in list(self._full.items()):
+            if self._is_low(partition):
+                del self._full[place]
+                partition.full_since = None
+                self._resume(partition, FULL)
+            elif FULL not in partition.pauses and self._must_pause(partition, now):
+                self._pause(partition, FULL)
+
+    def _pause(self, partition: Partition, why: str) -> None:
+        if not partition.pauses:
+            self._source.pause([partition.place])
+        partition.pauses.add(why)
+
+    def _resume(self, partition: Partition, why: str) -> None:
+        if why in partition.pauses:
+            partition.pauses.remove(why)
+            if not partition.pauses:
+                self._source.resume([partition.place])
+
+    def _must_pause(self, partition: Partition, now: float) -> bool:
+        if partition.full_since is None:
+            partition.full_since = now
+        return now - partition.full_since >= PAUSE_AFTER_S or self._is_full(partition, times=2)

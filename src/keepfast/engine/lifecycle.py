@@ -1,0 +1,210 @@
+"""From start to exit code: loops in threads, the main thread waiting for signals and deadlines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from types import FrameType
+
+from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_FENCED, EXIT_HALTED, EXIT_OK, EXIT_UNEXPECTED
+from keepfast.core.ports import Mailbox
+from keepfast.engine import signal_handlers
+from keepfast.engine.collector import collecting_seldom
+from keepfast.engine.endings import Ending, Release, Stop
+from keepfast.engine.inline import Inline, Superseded
+from keepfast.engine.loop import Loop
+from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.shapes import ConsumerState
+from keepfast.telemetry.tally import Tallies
+
+COMES_AGAIN = "what was not finished comes again"
+
+log = get_logger("keepfast.lifecycle")
+
+FINISH_MARGIN_S = 1.0
+"""Loops aim at this much before the deadline, so that the last commit and the leaving of the group fit in."""
+
+TICK_S = 0.05
+
+
+class LoopThread:
+    """One consumer's loop in a thread of its own: one at a time, though not always the same.
+
+    When it is over, by whatever way, `ending` says how and `over` is set. `tallies` are its workers'.
+    """
+
+    def __init__(
+        self, loop: Loop, mailbox: Mailbox, inline: Inline | None = None, *, tallies: Sequence[Tallies] = ()
+    ) -> None:
+        self.loop = loop
+        self.tallies = tallies
+        self.mailbox = mailbox
+        self.ending: Ending | None = None
+        self.over = threading.Event()
+        self._inline = inline
+
+    @property
+    def state(self) -> ConsumerState:
+        """As the loop saw itself last; what has ended does not look any more, and has nothing. Any thread."""
+        state, ending = self.loop.vitals.state, self.ending
+        if ending is None:
+            return state
+        return ConsumerState(
+            name=state.name,
+            group=state.group,
+            topics=state.topics,
+            order=state.order,
+            commit=state.commit,
+            handler=state.handler,
+            phase="ended",
+            why=ending.reason,
+            guards=state.guards,  # they count
+            abandoned=state.abandoned,  # and their threads are still there
+        )
+
+    def release(self, hold: str) -> None:
+        """A person says that this hold ("breaker", "storm") is to go. Any thread; the loop does it in a moment."""
+        self.mailbox.post(Release(hold))
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        loop = self.loop
+        if self._inline is not None:
+            self._inline.start(lambda: self._run(loop.starter.taken_over))
+        threading.Thread(target=self._run, args=(loop.start,), name=f"{loop.plan.name}-loop", daemon=True).start()
+
+    def _run(self, begin: Callable[[], None]) -> None:
+        """Drive the loop until it is over, or until another thread does."""
+        loop, mine = self.loop, True
+        try:
+            begin()
+            while loop.ending is None:
+                loop.step(time.monotonic())
+            if loop.ending.kind != "stopped":
+                log.error("consumer_ended", consumer=loop.plan.name, kind=loop.ending.kind, reason=loop.ending.reason)
+            self.ending = loop.ending
+        except Superseded:
+            mine = False
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: the app ends, uncommitted work comes again
+            log.error(  # noqa: TRY400 - our logger shows where it came from
+                "loop_failed", consumer=loop.plan.name, exc=error
+            )
+            self.ending = Ending("failed", f"{type(error).__name__}: {error}")
+            loop.abandon()
+        finally:
+            if mine:
+                self.over.set()
+
+
+class Lifecycle:
+    """Runs loops until a signal, a verdict or a failure ends them all. Owner: the main thread.
+
+    The first SIGTERM or SIGINT drains, with `shutdown_timeout_s` to do it; a second one ends the process at once. When
+    the deadline passes the process ends whatever the client is doing: `leave` is called and does not return.
+
+    `supervisor_stops`: whether the process is stopped because its supervisor is; then members with names that the
+    supervisor gave them leave their groups.
+    """
+
+    def __init__(
+        self,
+        threads: Sequence[LoopThread],
+        *,
+        shutdown_timeout_s: float,
+        leave: Callable[[int], None] = os._exit,
+        supervisor_stops: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._threads = threads
+        self._timeout_s = shutdown_timeout_s
+        self._leave = leave
+        self._supervisor_stops = supervisor_stops
+        self._deadline: float | None = None
+        self.draining_since: float | None = None
+        self._signals: list[int] = []  # received ones only: `stop` is none, so the next signal is the first
+        self._stop_asked = False
+        # No Event: a handler that sets one hangs if the signal comes while this very thread is about to wait for it.
+        self._asked: SimpleQueue[None] = SimpleQueue()
+
+    def run(self, clean_up: Callable[[float], None]) -> int:
+        """Blocks until everything has ended; returns the exit code.
+
+        `clean_up` is told how many seconds are left for it; a signal during it counts like any other.
+        """
+        previous = self._listen()
+        try:
+            with collecting_seldom():
+                for thread in self._threads:
+                    thread.start()
+                while not all(thread.over.is_set() for thread in self._threads):
+                    with suppress(Empty):
+                        self._asked.get(timeout=TICK_S)
+                    self._watch()
+            code = self._code()
+            if code == EXIT_DEADLINE:
+                unfinished = sum(thread.ending.unfinished for thread in self._threads if thread.ending is not None)
+                log.error("deadline_passed", timeout_s=self._timeout_s, unfinished=unfinished, consequence=COMES_AGAIN)
+            clean_up(float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic()))
+            return code
+        finally:
+            signal_handlers.restore(previous)
+
+    def stop(self) -> None:
+        """Ask for a drain, from any thread. It counts as no signal: the first one after it only drains, too."""
+        self._stop_asked = True
+        self._asked.put(None)
+
+    def _listen(self) -> Mapping[int, signal_handlers.SignalHandler]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return signal_handlers.install((signal.SIGTERM, signal.SIGINT), self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's shape
+        if self._signals:
+            self._leave(128 + number)
+        self._signals.append(number)
+        self._asked.put(None)
+
+    def _watch(self) -> None:
+        now = time.monotonic()
+        if self._deadline is None:
+            if self._signals or self._stop_asked:
+                by = {"signal": signal.Signals(self._signals[0]).name} if self._signals else {"by": "stop"}
+                log.info("stopping", **by, timeout_s=self._timeout_s)
+                self._drain(now)
+            elif any(thread.ending or thread.loop.ending or thread.loop.halted for thread in self._threads):
+                self._drain(now)
+        elif now >= self._deadline:
+            log.error("deadline_passed", timeout_s=self._timeout_s, consequence=COMES_AGAIN)
+            self._leave(self._code(late=True))
+
+    def _drain(self, now: float) -> None:
+        self._deadline = now + self._timeout_s
+        self.draining_since = now
+        margin_s = min(FINISH_MARGIN_S, self._timeout_s / 4)
+        halted, supervisor_stops = self._halted(), self._supervisor_stops()
+        for thread in self._threads:
+            leave = halted or (supervisor_stops and thread.loop.plan.named_by_supervisor)
+            thread.mailbox.post(Stop(self._deadline - margin_s, leave=leave))
+
+    def _halted(self) -> bool:
+        """Somebody has to look at it before it makes sense to start again."""
+        halted = any(thread.ending is not None and thread.ending.kind == "halted" for thread in self._threads)
+        return halted or any(thread.loop.halted for thread in self._threads)
+
+    def _code(self, *, late: bool = False) -> int:
+        endings = [thread.ending for thread in self._threads if thread.ending is not None]
+        kinds = {ending.kind for ending in endings}
+        if "fenced" in kinds:
+            return EXIT_FENCED
+        if self._halted():
+            return EXIT_HALTED
+        if "failed" in kinds:
+            return EXIT_UNEXPECTED
+        if late or any(ending.unfinished for ending in endings):
+            return EXIT_DEADLINE
+        return EXIT_OK

@@ -1,0 +1,386 @@
+"""The loop of one consumer: the only owner of its client, its ledgers and its lanes.
+
+`step` is one turn: take in results, carry out what is due, commit, start what may start, poll. It never blocks for
+longer than it was told to wait, whatever handlers, letters, commits or the broker do.
+"""
+
+# long: one turn and what it hands on to, for each part that the loop is made of
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from keepfast.core.batches import Batch
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source, TopicIds
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Case, Run
+from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.assignment import Assignment, NoPosition
+from keepfast.engine.batch_lanes import lanes_of
+from keepfast.engine.batches import batches_of
+from keepfast.engine.burying import Settled
+from keepfast.engine.cases import Cases
+from keepfast.engine.client_errors import say_client_error
+from keepfast.engine.committer import Committer
+from keepfast.engine.draining import Draining
+from keepfast.engine.endings import DRAIN, Ending, HaltApp, Release, Stop
+from keepfast.engine.flight_recorder import FlightRecorder
+from keepfast.engine.floor import Floor
+from keepfast.engine.guards import Guards
+from keepfast.engine.handover import Handover
+from keepfast.engine.holds import Holds
+from keepfast.engine.identities import Identities, TopicsTold
+from keepfast.engine.inline import Inline
+from keepfast.engine.intake import Intake
+from keepfast.engine.operator import Operator, Order
+from keepfast.engine.overdue import Overdue
+from keepfast.engine.ownership import Ownership
+from keepfast.engine.plan import Plan
+from keepfast.engine.probation import Probation
+from keepfast.engine.starter import Starter
+from keepfast.engine.vitals import ASSIGNED, LOST, REVOKED, Vitals
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.loop")
+
+BUSY_S = 0.005
+"""Longest wait for results while work is out: then the client is swept again."""
+
+ANSWER_S, LATE_S, LATE_ANSWER_S = 100e-6, 5e-3, 1e-3
+"""How often the client is polled for the answer to a commit, and from when on how often if it is late, where the loop
+cannot wait in the client: because results may come, or because the client has records for which there is no room.
+"""
+
+HALT, COMMIT, ABANDONED = "halt", "commit", "abandoned"
+
+
+class Loop:
+    """See the module. Implements `core.ports.Listener`; all of it runs on one thread."""
+
+    idle_s = 0.1
+    """Longest wait in the client when nothing is going on."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        source: Source,
+        executor: Executor,
+        mailbox: Mailbox,
+        publisher: Publisher,
+        clock: Clock,
+        random: Random,
+        inline: Inline | None = None,
+        floor: Floor | None = None,
+        topic_ids: TopicIds | None = None,
+        recorder: FlightRecorder | None = None,
+    ) -> None:
+        # long: every part of the loop is made here, once
+        self.plan = plan
+        self._source = source
+        self._mailbox = mailbox
+        self._clock = clock
+        self.lanes = lanes_of(plan, clock)
+        self.ownership = Ownership()
+        self.identities = Identities(plan, topic_ids, mailbox, clock.monotonic())
+        self.committer = Committer(source, self.lanes, plan, self.identities.ids)
+        self.intake = Intake(source, self.ownership, self.lanes, plan, clock)
+        self.holds = Holds(plan.name, clock)
+        self.guards = Guards(plan, self.lanes, self.holds)
+        self.in_flight = self.guards.in_flight
+        self.cases = Cases(
+            plan, publisher, mailbox, clock, random, guards=self.guards, finished=self._case_finished, halt=self._halt
+        )
+        self.probation = Probation(
+            plan,
+            self.lanes,
+            cases=self.cases,
+            committer=self.committer,
+            guards=self.guards,
+            floor=floor or Floor(),
+            recorder=recorder,
+        )
+        self.assignment = Assignment(
+            source, self.ownership, self.committer, plan, probation=self.probation, identities=self.identities
+        )
+        self.handover = Handover(
+            source, self.ownership, self.lanes, cases=self.cases, committer=self.committer, intake=self.intake
+        )
+        self.starter = Starter(
+            plan, self.lanes, self.cases, self.guards, executor, probation=self.probation, clock=clock, inline=inline
+        )
+        self.sizer = self.starter.sizer
+        self._walked = False  # in this turn, on this thread: so there may be more to start
+        self.overdue = Overdue(
+            plan,
+            executor,
+            self.lanes,
+            self.committer,
+            mailbox=mailbox,
+            guards=self.guards,
+            sizer=self.sizer,
+            returned=self._returned,
+        )
+        self.batches = batches_of(
+            plan, self.lanes, self.ownership, self.committer, self.cases, guards=self.guards, holds=self.holds
+        )
+        self.draining = Draining(self)
+        self.halted: str | None = None
+        self.ending: Ending | None = None
+        self.vitals = Vitals(self, source, clock)
+        self.operator = Operator(self)
+        self._trouble: Ending | None = None
+
+    @property
+    def processed(self) -> int:
+        """Records that succeeded. Any thread may ask."""
+        return self.cases.by_topic.processed
+
+    # -- one turn
+
+    def start(self) -> None:
+        self.probation.join()
+        self._source.subscribe(self.plan.subscription, self)
+
+    def step(self, now: float) -> None:
+        """One turn of the loop. After it, `ending` may be set: then the client is closed and nothing is left to do.
+
+        Raises Superseded if another thread has taken the loop over meanwhile.
+        """
+        now = self._turn(now, self._patience(now), keep=True)
+        if self._trouble is not None:
+            self._end(self._trouble)
+            return
+        if DRAIN in self.holds and (unfinished := self.draining.over(now)) is not None:
+            self._end(Ending("stopped", unfinished=unfinished))
+            return
+        self._poll(now)
+
+    def _turn(self, now: float, wait_s: float, *, keep: bool = False) -> float:
+        """All but polling; returns the time then. Without `keep` safe in a callback, where nobody could take over."""
+        items = self._mailbox.collect(wait_s)
+        if items or wait_s > 0:
+            now = self._clock.monotonic()
+        for item in items:
+            self._accept(item, now)
+        self.vitals.turn(now)
+        self.cases.step(now)
+        self.intake.step(now)
+        self.holds.put(ABANDONED, held=self.overdue.step(now))
+        self.holds.put(COMMIT, held=self.committer.tripped(now))
+        self._dispatch(now, keep=keep)  # before the commit: lanes that start now may be back in time to share it
+        self._walked = self.starter.walk_kept(self._returned)
+        if self._walked:
+            now = self._clock.monotonic()
+        self.committer.step(now, others_soon=bool(self.in_flight) and self.sizer.quick)
+        if self.committer.fatal is not None:
+            self._client_is_gone(self.committer.fatal)
+        return now
+
+    def _dispatch(self, now: float, *, keep: bool) -> None:
+        if self.probation.yields(now):
+            return
+        if not self.holds or self.guards.may_take(now) or self.probation.waits:
+            self.starter.start(now, keep=keep)
+        elif self.probation.suspected:
+            self.probation.rest(now)
+
+    def _patience(self, now: float) -> float:
+        """How long to wait for results."""
+        committer, busy = self.committer, bool(self.in_flight or self.cases.settling)
+        if committer.under_way and committer.each == busy and (busy or not self.intake.has_room):
+            return ANSWER_S if committer.waited(now) < LATE_S else LATE_ANSWER_S
+        if self.intake.plenty or not busy:
+            return 0.0
+        return min(BUSY_S, self.cases.next_in(now), committer.due_in(now))
+
+    def _poll(self, now: float) -> None:
+        try:
+            self.assignment.step(now, self.handover)
+        except NoPosition as error:
+            self._trouble = Ending("halted", str(error))
+        busy = self.in_flight or self.cases.settling
+        if self.committer.under_way and not busy and (self.committer.each or not self._walked):
+            self._follow(now)
+        elif self.committer.under_way and (self.committer.each or not self.intake.has_room):
+            self.intake.serve(now, 0.0)
+        elif self._walked or busy:
+            self.intake.poll(now, 0.0)
+        else:
+            self.intake.poll(now, self._idle_s(now))
+
+    def _idle_s(self, now: float) -> float:
+        """How long nothing is due."""
+        due_s = min(self.cases.next_in(now), self.committer.due_in(now), self.intake.due_in(now))
+        if self.guards.may_take(now) and not self.probation.yields(now):  # otherwise nothing starts, due or not
+            due_s = min(due_s, self.lanes.due_in(now))
+        return max(0.0, min(self.idle_s, due_s))
+
+    def _follow(self, now: float) -> None:
+        """Wait for the answer to the commit under way, and go on at once with the records that wait for it: what else a
+        turn does can wait as long as it may when nothing is going on.
+        """
+        committer, until = self.committer, now + self._idle_s(now)
+        arrived = self.intake.poll(now, BUSY_S) if self.intake.has_room else self.intake.serve(now, BUSY_S)
+        while True:  # at least one poll, whatever is due: nothing else serves the answer
+            now = self._clock.monotonic()
+            if arrived and committer.each:  # a commit for each record: what is full stays so for long
+                self.intake.pause_full()
+            if arrived or committer.under_way or self._trouble is not None or now >= until:
+                return
+            self._dispatch(now, keep=True)
+            if not self.starter.walk_kept(self._returned):
+                return
+            now = self._clock.monotonic()
+            committer.step(now, others_soon=bool(self.in_flight) and self.sizer.quick)
+            if not (committer.under_way and committer.each) or self.in_flight or self.cases.settling:
+                return
+            arrived = self.intake.serve_on(BUSY_S)
+
+    # -- results
+
+    def _accept(self, item: object, now: float) -> None:
+        match item:
+            case Run():
+                self._returned(item, now)
+            case Settled():
+                self.cases.settled(item, now)
+            case TopicsTold():
+                self.assignment.told(item, now)
+            case Stop():
+                self.draining.begin(item, now)
+            case HaltApp(reason=reason):
+                log.error("halt", consumer=self.plan.name, reason=reason)
+                self._halt(reason)
+            case Release(hold=hold):
+                self.guards.release(hold, now)
+            case Order():
+                self.operator.obey(item, now)
+            case _:
+                raise TypeError(f"nobody knows what to do with {item!r}")
+
+    def _returned(self, run: Run, now: float) -> None:
+        """A worker handed back a run."""
+        if run.abandoned:
+            self.overdue.came_back(run, now)
+            return
+        self.starter.back(run)
+        partition = run.partition
+        if self.guards.on:
+            self.guards.returned(run, now)
+        if self.batches is not None and isinstance(run, Batch):
+            self.batches.returned(run, now)
+            return
+        if not self.ownership.is_current(partition):
+            self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
+            return
+        self.vitals.done(run, now)
+        if run.case is not None:
+            self._case_returned(run, run.case, now)
+            return
+        if run.done:
+            partition.finish(run)
+        if run.done == len(run.messages):
+            self.committer.finished(partition, run, run.done)
+            return
+        if run.done:
+            self.committer.touch(partition)
+        failure, run.failure = run.failure, None  # before `split`, which makes the run one over the rest
+        if failure is not None and not partition.closing and DRAIN not in self.holds:
+            case = self.lanes.split(run, run.begun_at)
+            partition.cases.add(case)
+            self.cases.failed(case, failure, now)
+        else:
+            self.lanes.give_back(run)
+
+    def _case_returned(self, run: Run, case: Case, now: float) -> None:
+        if run.done:
+            self._case_finished(case)
+        elif run.failure is not None and not case.partition.closing and DRAIN not in self.holds:
+            self.cases.failed(case, run.failure, now)
+        elif case.partition.closing or DRAIN in self.holds:
+            self.handover.drop(case)
+        else:  # a guard stopped it before it began
+            self.cases.ready.append(case)
+        run.failure = None
+
+    def _case_finished(self, case: Case) -> None:
+        case.partition.finish_case(case)
+        self.committer.finished(case.partition, case, 1)
+
+    # -- the client's word (core.ports.Listener)
+
+    def on_assigned(self, places: Sequence[TopicPartition]) -> None:
+        now = self._clock.monotonic()
+        try:
+            self.assignment.assigned(places, now)
+        except NoPosition as error:
+            self._trouble = Ending("halted", str(error))
+        self.committer.membership_settled(self.ownership)
+        self.vitals.rebalanced(ASSIGNED)
+        if self.intake.closed and places:
+            self._source.pause(places)
+        log.info("assigned", consumer=self.plan.name, partitions=[str(place) for place in places])
+
+    def on_revoked(self, places: Sequence[TopicPartition]) -> None:
+        """Drain inside: what is out finishes its record, what is finished is committed; the others go on meanwhile."""
+        now = self._clock.monotonic()
+        deadline = min(now + self.plan.revoke_timeout_s, self.draining.deadline)
+        self.assignment.lost(places)
+        leaving = self.handover.close_down(places)
+        log.info("revoking", consumer=self.plan.name, partitions=[str(place) for place in places])
+        while now < deadline and any(partition.running or partition.cases for partition in leaving):
+            self._turn(now, min(BUSY_S, deadline - now))
+            if self.committer.under_way:
+                self._source.serve(min(BUSY_S, max(0.0, deadline - self._clock.monotonic())))
+            now = self._clock.monotonic()
+            deadline = min(deadline, self.draining.deadline)  # a signal may have come meanwhile
+        self.handover.commit_now(leaving, self._clock, deadline)
+        self.handover.forget(leaving)
+        self.committer.membership_settled(self.ownership)
+        self.vitals.rebalanced(REVOKED)
+        log.info("revoked", consumer=self.plan.name, partitions=[str(place) for place in places])
+
+    def on_lost(self, places: Sequence[TopicPartition]) -> None:
+        self.assignment.lost(places)
+        self.handover.forget(self.handover.close_down(places))
+        self.committer.membership_settled(self.ownership)
+        self.vitals.rebalanced(LOST)
+        log.warning("lost", consumer=self.plan.name, partitions=[str(place) for place in places])
+
+    def on_committed(self, outcome: CommitOutcome) -> None:
+        self.committer.on_committed(outcome, self._clock.monotonic())
+
+    def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
+        now = self._clock.monotonic()
+        if error.fault in (Fault.FENCED, Fault.FATAL):
+            self._client_is_gone(error)
+        elif not self.assignment.minds(error, place, now):
+            self.vitals.heard(error, now)
+            say_client_error(self.plan.name, error, now)
+
+    # -- the end
+
+    def _halt(self, reason: str) -> None:
+        """A verdict said so: nothing new starts; the app stops us like everybody else."""
+        self.holds.add(HALT)
+        self.halted = self.halted or reason
+
+    def _client_is_gone(self, error: SourceError) -> None:
+        self._trouble = self._trouble or Ending("fenced" if error.fault is Fault.FENCED else "failed", str(error))
+
+    def _end(self, ending: Ending) -> None:
+        self.draining.deadline = min(self.draining.deadline, self._clock.monotonic() + 1.0)
+        self.ending = ending
+        self.probation.leave()
+        self._source.close(leave=self.draining.leave or ending.kind == "halted")
+
+    def abandon(self) -> None:
+        """The loop itself has failed: leave the group, so that others need not wait for the session to end. (A static
+        member does not: whoever restarts the process brings it back.)
+        """
+        self.draining.deadline = self._clock.monotonic()
+        self.handover.orderly = False
+        self.probation.leave()
+        self._source.close(leave=False)

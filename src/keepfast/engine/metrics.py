@@ -1,0 +1,178 @@
+"""From the integers that loops and workers count with to metrics: done when somebody asks, on the thread that asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from keepfast.core.names import TopicParts, topic_parts
+from keepfast.deadletters.spool.keeper import SpoolStatus
+from keepfast.engine.counts import Labelled, TopicCounts
+from keepfast.engine.lifecycle import LoopThread
+from keepfast.engine.loop import Loop
+from keepfast.telemetry import catalogue as cat
+from keepfast.telemetry.families import Buckets, Exemplar, Family, Metric, Sample
+from keepfast.telemetry.shapes import ConsumerState
+from keepfast.telemetry.tally import BOUNDS_S, Tallies
+
+MOST_RETRIES = 10
+"""Retries are told apart by their number up to here; all from here on are one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Of:
+    """One topic of one consumer, and the families that are named by it."""
+
+    group: str
+    topic: str
+    parts: TopicParts
+
+    def family(self, metric: Metric, samples: Iterable[Sample]) -> Family:
+        return Family.of(metric, samples, domain=self.parts.domain, entity=self.parts.entity)
+
+    def sample(self, value: float | Buckets, *labels: str, exemplar: Exemplar | None = None) -> Sample:
+        return Sample((*labels, self.group, self.topic), value, exemplar=exemplar)
+
+
+def consumer_families(thread: LoopThread, now: float, *, app: str) -> list[Family]:
+    """All that one consumer has to say. Any thread may ask; counters may be a moment apart."""
+    loop = thread.loop
+    found: list[Family] = []
+    for topic in loop.plan.topics:
+        parts = loop.plan.names.get(topic) or topic_parts(topic, app=app)
+        own = _Of(loop.plan.group, topic, parts)
+        found += _topic(own, loop.cases.by_topic[topic], thread.tallies, _sources(loop, topic))
+        found += _aliases(own, loop.cases.by_topic[topic], loop.plan.dead_letter_topics.get(topic, ""))
+    return [*found, *_totals(loop), *_standing(thread.state, now - loop.vitals.turned_at, set(loop.plan.topics))]
+
+
+def _sources(loop: Loop, topic: str) -> list[str]:
+    """The topic, and the retry topics that its records come back from."""
+    tiers = loop.plan.tiers.topics.values() if loop.plan.tiers else ()
+    return [topic, *(tier.topic for tier in tiers if tier.source == topic)]
+
+
+def _topic(own: _Of, counts: TopicCounts, tallies: Sequence[Tallies], sources: list[str]) -> Iterator[Family]:
+    failed = counts.buried + counts.discarded
+    yield own.family(cat.PROCESSED, [own.sample(counts.processed, "success"), own.sample(failed, "failure")])
+    times = [tally for each in list(tallies) for source in sources if (tally := each.get(source)) is not None]
+    summed = [sum(column) for column in zip(*(list(tally.counts) for tally in times), strict=True)]
+    total_s = sum(tally.total_s for tally in times)
+    buckets = Buckets(summed or [0] * (len(BOUNDS_S) + 1), total_s, counts.slow.copy())
+    yield own.family(cat.DURATION, [own.sample(buckets)])
+    numbered = [(number, count) for number, count in enumerate(counts.retries_by_attempt) if number and count]
+    yield own.family(cat.RETRIES, [own.sample(count, _numbered(number)) for number, count in numbered])
+    delays = [
+        own.sample(Buckets(list(tally.counts), tally.total_s), _numbered(number))
+        for number, tally in sorted(counts.delays_by_attempt.copy().items())
+    ]
+    yield own.family(cat.RETRY_DELAY, delays)
+    yield own.family(cat.DEAD_LETTERS, _by_error(own, counts.buried_by))
+    yield own.family(cat.ERRORS, _by_error(own, counts.errors_by))
+    yield own.family(cat.PUBLISH_FAILURES, [own.sample(counts.unpublished)])
+
+
+def _numbered(number: int) -> str:
+    return str(number) if number < MOST_RETRIES else f"{MOST_RETRIES}+"
+
+
+def _by_error(own: _Of, counted: Labelled) -> list[Sample]:
+    """By type and class; codes are for logs and letters."""
+    found: Counter[tuple[str, str]] = Counter()
+    examples: dict[tuple[str, str], Exemplar] = {}
+    known = counted.exemplars.copy()
+    for labels, count in counted.counts.copy().items():
+        key = (labels.error_type, labels.classification)
+        found[key] += count
+        if labels in known:
+            examples[key] = known[labels]
+    return [own.sample(count, *key, exemplar=examples.get(key)) for key, count in found.items()]
+
+
+def _aliases(own: _Of, counts: TopicCounts, dead_letter_topic: str) -> Iterator[Family]:
+    """The same by the names that others gave it."""
+    yield Family.of(cat.DLQ_MESSAGES, [Sample((own.group, own.topic, dead_letter_topic), counts.buried)])
+    types: Counter[str] = Counter()
+    for labels, count in counts.buried_by.counts.copy().items():
+        types[labels.error_type] += count
+    yield Family.of(cat.DLQ_BY_TYPE, [own.sample(count, name) for name, count in types.items()])
+    yield Family.of(cat.EVENTS_PROCESSED, [own.sample(counts.processed)])
+    yield Family.of(cat.EVENTS_FAILED, [own.sample(counts.buried + counts.discarded)])
+    yield Family.of(cat.MOVED, [own.sample(counts.moved)])
+    yield Family.of(
+        cat.DISCARDED,
+        [own.sample(counts.discarded - counts.sensitive, "rule"), own.sample(counts.sensitive, "sensitive")],
+    )
+
+
+def _totals(loop: Loop) -> Iterator[Family]:
+    """Counters of a whole consumer."""
+    group = loop.plan.group
+    guards, committer = loop.guards.status(), loop.committer
+    received = loop.intake.received.copy()
+    yield Family.of(cat.CONSUMED, [Sample((group, topic), count) for topic, count in received.items()])
+    yield Family.of(
+        cat.REBALANCES, [Sample((event, group), count) for event, count in loop.vitals.rebalances.copy().items()]
+    )
+    plain: list[tuple[Metric, float]] = [
+        (cat.COMMITS, committer.commits),
+        (cat.COMMIT_FAILURES, committer.failed),
+        (cat.BREAKER_OPENED, guards.breaker_opened),
+        (cat.STORM_TRIPS, guards.storm_tripped),
+        (cat.GUARD_WAITS, guards.waits),
+        (cat.TIMED_OUT, loop.overdue.counts.timed_out),
+        (cat.MOVE_FAILURES, loop.cases.moving.failures),
+    ]
+    for metric, value in plain:
+        yield Family.of(metric, [Sample((group,), value)])
+
+
+def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> Iterator[Family]:
+    """Gauges, as the loop saw them at its last look."""
+    group = state.group
+    lags = {(one.topic, one.partition): one.lag for one in state.partitions if one.lag is not None}
+    yield Family.of(cat.LAG, [Sample((group, topic, str(number)), lag) for (topic, number), lag in lags.items()])
+    yield Family.of(
+        cat.LAG_MAX,
+        [Sample((group,), max((lag for (topic, _), lag in lags.items() if topic in own_topics), default=0))],
+    )
+    assigned = Counter(one.topic for one in state.partitions)
+    yield Family.of(cat.ASSIGNED, [Sample((group, topic), assigned[topic]) for topic in state.topics])
+    places = [((group, one.topic, str(one.partition)), one) for one in state.partitions]
+    aged = [Sample(labels, one.lag_s) for labels, one in places if one.lag_s is not None]
+    yield Family.of(cat.LAG_AGE, aged)
+    yield Family.of(cat.BUFFERED, [Sample(labels, one.buffered) for labels, one in places])
+    yield Family.of(cat.BUFFERED_BYTES, [Sample(labels, one.held_bytes) for labels, one in places])
+    depths = [Sample((group, topic), depth) for topic, depth in state.letter_topics.items() if depth is not None]
+    yield Family.of(cat.DLQ_DEPTH, depths)
+    yield Family.of(cat.HOLD, [Sample((hold.name, group), 1) for hold in state.holds])
+    plain: list[tuple[Metric, float]] = [
+        (cat.MEMBER, int(state.member)),
+        (cat.IN_FLIGHT, state.in_flight),
+        (cat.OLDEST, state.oldest_in_flight_s),
+        (cat.WAITING, state.waiting),
+        (cat.SETTLING, state.settling),
+        (cat.REFUSED, state.letters_refused.records + state.moves_refused.records),
+        (cat.PAUSED, sum(bool(one.pauses) for one in state.partitions)),
+        (cat.STUCK, sum(one.stuck for one in state.partitions)),
+        (cat.BREAKER_OPEN, int(state.guards.breaker in ("open", "half-open"))),
+        (cat.STORM_HELD, int(state.guards.storm == "tripped")),
+        (cat.STUCK_HANDLERS, state.stuck_handlers),
+        (cat.BLOCKED, int(state.blocked)),
+        (cat.ABANDONED, state.abandoned),
+        (cat.LOOP_AGE, max(0.0, turn_age_s)),
+    ]
+    for metric, value in plain:
+        yield Family.of(metric, [Sample((group,), value)])
+
+
+def spool_families(status: SpoolStatus) -> list[Family]:
+    values: list[tuple[Metric, float]] = [
+        (cat.SPOOL_LETTERS, status.fill.letters),
+        (cat.SPOOL_BYTES, status.fill.held_bytes),
+        (cat.SPOOL_STUCK, len(status.stuck)),
+        (cat.SPOOL_SENT_ON, status.sent_on),
+        (cat.SPOOL_REFUSING, int(bool(status.refusing))),
+    ]
+    return [Family.of(metric, [Sample((), value)]) for metric, value in values]

@@ -1,0 +1,184 @@
+"""What a person tells a running consumer: to pause, to go on, to let go of a hold, to show what it is at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Final, Literal
+
+from keepfast.core.batches import Batch
+from keepfast.core.partitions import Partition
+from keepfast.core.records import TopicPartition
+from keepfast.core.returned import original
+from keepfast.core.runs import Case, Run
+from keepfast.engine.batch_lanes import BatchLanes
+from keepfast.engine.counts import Labels
+from keepfast.engine.guards import BREAKER, STORM
+from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.shapes import ConsumerState, Done, LaneState, Problem
+
+if TYPE_CHECKING:
+    from keepfast.engine.loop import Loop
+
+log = get_logger("keepfast.operator")
+
+OPERATOR: Final = "operator"
+"""The hold that a person puts on a consumer, or on some of its partitions."""
+MOST_LANES: Final = 100
+
+Verb = Literal["pause", "resume", "release", "show"]
+Answer = Done | Problem | tuple[ConsumerState, tuple[LaneState, ...], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A person's word to a loop. `answer` is called once, on the loop's thread: it must not block.
+
+    `topic` and `partition` say what to pause or resume; without them, the whole consumer. `hold` says what to release.
+    """
+
+    verb: Verb
+    answer: Callable[[Answer], None]
+    topic: str | None = None
+    partition: int | None = None
+    hold: str = ""
+
+
+class Operator:
+    """Owner: the loop thread. A pause of single partitions lasts until they are resumed: each new epoch of them begins
+    held, after a rebalance as well as after a reset of the position.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def obey(self, order: Order, now: float) -> None:
+        """Do it, and answer."""
+        match order.verb:
+            case "pause":
+                order.answer(self._pause(order))
+            case "resume":
+                order.answer(self._resume(order))
+            case "release":
+                order.answer(self._release(order.hold, now))
+            case "show":
+                order.answer(self._show(now))
+
+    def _pause(self, order: Order) -> Done | Problem:
+        if order.topic is None:
+            before = OPERATOR in self._loop.holds
+            self._loop.holds.add(OPERATOR)
+            for run in self._loop.in_flight:
+                self._call_back(run)
+            self._say("paused", "")
+            return Done(
+                text="It is paused already." if before else "Paused: what runs finishes its record.",
+                changed=int(not before),
+            )
+        found = self._meant(order)
+        for partition in found:
+            self._loop.ownership.hold(partition.place, OPERATOR)
+            for run in list(partition.running):
+                self._call_back(run)
+            self._say("paused", str(partition.place))
+        return self._partitions_done(order, found, "Paused")
+
+    def _resume(self, order: Order) -> Done | Problem:
+        if order.topic is None:
+            held = self._loop.ownership.held(OPERATOR)
+            before = OPERATOR in self._loop.holds or bool(held)
+            self._loop.holds.discard(OPERATOR)
+            self._let_go(held)
+            self._say("resumed", "")
+            return Done(text="Resumed." if before else "It was not paused.", changed=int(before))
+        found = [partition for partition in self._meant(order) if OPERATOR in partition.holds]
+        self._let_go([place for place in self._loop.ownership.held(OPERATOR) if _means(order, place)])
+        return self._partitions_done(order, found, "Resumed")
+
+    def _let_go(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            self._loop.ownership.release(place, OPERATOR)
+            partition = self._loop.ownership.get(place)
+            if partition is not None:
+                self._loop.lanes.ready(partition)
+                self._say("resumed", str(place))
+
+    def _call_back(self, run: Run) -> None:
+        """What it has still before it stays here."""
+        if run.may_grow:
+            run.stop = True
+            if run.current >= 0:
+                self._loop.lanes.relieve(run)
+
+    def _meant(self, order: Order) -> list[Partition]:
+        return [partition for partition in self._loop.ownership if _means(order, partition.place)]
+
+    def _partitions_done(self, order: Order, found: list[Partition], what: str) -> Done | Problem:
+        if not found:
+            which = order.topic if order.partition is None else f"{order.topic}[{order.partition}]"
+            state = "is paused here" if what == "Resumed" else "is assigned to this process"
+            return Problem(error=f"Nothing of {which} {state}.")
+        return Done(text=f"{what}: {', '.join(str(one.place) for one in found)}.", changed=len(found))
+
+    def _release(self, hold: str, now: float) -> Done | Problem:
+        if hold not in (BREAKER, STORM):
+            return Problem(error=f"Only {BREAKER} and {STORM} can be released; a pause ends by resume.")
+        held = hold in self._loop.holds
+        self._loop.guards.release(hold, now)
+        return Done(text=f"Released: {hold}." if held else f"There is no hold named {hold} now.", changed=int(held))
+
+    def _show(self, now: float) -> tuple[ConsumerState, tuple[LaneState, ...], int]:
+        loop = self._loop
+        running = {run.case for run in loop.in_flight if run.case is not None}
+        cases = [case for partition in loop.ownership for case in partition.cases if case not in running]
+        runs = [run for run in loop.in_flight if run.messages]  # one that was emptied only waits for its worker
+        batches = loop.lanes.kept if isinstance(loop.lanes, BatchLanes) else []
+        work: list[Run | Case] = [*runs, *cases, *(batch for batch in batches if batch.parts)]
+        oldest = nsmallest(MOST_LANES, work, key=lambda one: one.begun_at)
+        lanes = tuple(self._lane(one, now) for one in oldest)
+        return loop.vitals.look(now), lanes, max(0, len(work) - MOST_LANES)
+
+    def _lane(self, one: Run | Case, now: float) -> LaneState:
+        if isinstance(one, Case):
+            record = original(one.message)
+            labels = Labels.of(one)
+            return LaneState(
+                state="settling" if one in self._loop.cases.settling else "waiting",
+                topic=record.topic(),
+                partition=record.partition(),
+                offset=record.offset(),
+                attempt=one.failures + 1,
+                for_s=now - one.begun_at,
+                error_type=labels.error_type,
+                code=labels.code,
+            )
+        if isinstance(one, Batch) and one not in self._loop.in_flight:
+            first = original(one.parts[0].messages[0])
+            return LaneState(
+                state="waiting",
+                topic=first.topic(),
+                partition=first.partition(),
+                offset=first.offset(),
+                records=one.left,
+                attempt=one.failures + 1,
+                for_s=now - one.begun_at,
+                code=one.found.code if one.found else "",
+            )
+        record = original(one.messages[min(max(0, one.current), len(one.messages) - 1)])
+        return LaneState(
+            state="running",
+            topic=record.topic(),
+            partition=record.partition(),
+            offset=record.offset(),
+            records=max(1, len(one.messages) - one.done),
+            attempt=one.attempt,
+            for_s=now - one.begun_at,
+        )
+
+    def _say(self, event: str, place: str) -> None:
+        log.warning(event, consumer=self._loop.plan.name, by="hand", **({"place": place} if place else {}))
+
+
+def _means(order: Order, place: TopicPartition) -> bool:
+    return place.topic == order.topic and order.partition in (None, place.partition)

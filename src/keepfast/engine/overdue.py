@@ -1,0 +1,345 @@
+"""Runs that take long: called back after a moment, and timed out when the user said so. Owner: the loop thread.
+
+A record is timed out only if its run was told to stop and is still at the very same record afterwards. Then the run is
+given up: its worker keeps it, and whatever it does with it is of no consequence; the loop goes on with a stand-in that
+failed at this record. What the run did before counts, and what is behind goes on at once. If the record has sent
+something that is not answered yet, the stand-in comes back when it is, like any run: through the mailbox.
+
+A run is stale when its partition was taken away while it was out. If the partition is assigned to this process again,
+its records wait for the stale run in the same lane, for `stuck_after_s` at most; then that run is given up, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from keepfast.core.batches import Batch
+from keepfast.core.errors import HandlerTimeout, SinkError
+from keepfast.core.lanes import Holder, Lanes
+from keepfast.core.ordered import OrderedSet
+from keepfast.core.ports import Executor, Mailbox
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Run
+from keepfast.core.sizing import Sizer
+from keepfast.core.timeouts import TimeoutPolicy, Watch
+from keepfast.engine.committer import Committer
+from keepfast.engine.guards import Guards
+from keepfast.engine.plan import Plan
+from keepfast.engine.stuck import Stuck
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.overdue")
+
+RECALL_S = 0.1
+"""A run that is out this long comes back after its current record: to be committed, and to free its lanes."""
+
+STALE_RUN = "stale_run"
+"""As a hold of a partition: records of it wait for a run of an earlier epoch."""
+
+BLOCKED_LOOK_S = 1.0
+"""Of the time since the last look, this (or two looks) counts as a blocked event loop at most: a process that stood
+still has not blocked it.
+"""
+
+
+@dataclass(slots=True)
+class OverdueCounts:
+    """Totals since the start."""
+
+    timed_out: int = 0
+    came_back: int = 0
+
+
+class Overdue:
+    """Watches the runs that are out.
+
+    `returned` takes a run back as the loop does when a worker hands it over. `sizer` says how many may be out. `held`
+    are runs whose record is overdue and that are not given up: because the policy says so, or because too many are
+    given up already. `waiting` are the partitions that wait for a stale run, and for how long; replaced as a whole.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        executor: Executor,
+        lanes: Lanes,
+        committer: Committer,
+        *,
+        guards: Guards,
+        mailbox: Mailbox,
+        sizer: Sizer,
+        returned: Callable[[Run, float], None],
+    ) -> None:
+        self._mailbox = mailbox
+        self._group = plan.group
+        self._consumer = plan.name
+        self._policy: TimeoutPolicy = plan.timeout
+        self._executor = executor
+        self._lanes = lanes
+        self._committer = committer
+        self._in_flight = guards.in_flight
+        self._returned = returned
+        self._sizer = sizer
+        self._recalled_at = 0.0
+        self._look_every_s = self._policy.look_every_s
+        self._looked_at = 0.0
+        self._blocked_s = 0.0
+        self._watches: dict[Run, Watch] = {}
+        self._stale: dict[Run, float] = {}  # that others wait for, and for how long they have been watched to wait
+        self.waiting: Mapping[TopicPartition, float] = {}
+        self._given_up = guards.given_up
+        self.reports = Stuck(plan, executor)
+        self.held: OrderedSet[Run] = OrderedSet()
+        self.counts = OverdueCounts()
+
+    def step(self, now: float) -> bool:
+        """Look, and act. Whether nothing new may start (`choked`)."""
+        if now - self._recalled_at >= RECALL_S / 2:
+            self._recall(now)
+        if now - self._looked_at >= self._look_every_s:
+            self._look(now)
+        return self.choked
+
+    # -- what the rest of the app may ask
+
+    @property
+    def choked(self) -> bool:
+        """Nothing new may start: a record is overdue, and no more workers may be given up."""
+        return bool(self.held) and self._policy.on_timeout == "bury"
+
+    @property
+    def stuck(self) -> bool:
+        """Something is wrong that does not mend itself: records are overdue and nothing ends them."""
+        return bool(self.held) or self.blocked
+
+    @property
+    def not_live(self) -> bool:
+        """Whether only a restart helps, because of handlers: what fails liveness in health (`event_loop_blocked`,
+        `handlers_stuck`).
+        """
+        return self.blocked or self.choked
+
+    def culprits(self) -> list[Run]:
+        """While `not_live`: the runs whose handlers are the cause, as far as it can be told.
+
+        Of a blocked event loop, those that stand on the stack of its thread now. The event loop is shared, so they may
+        be runs of another consumer: then none of this one's is to blame. Otherwise those that are overdue. Empty: it
+        cannot be told, and each run in flight may be the one. The record is `run.messages[run.current]`, or all of
+        `run.messages` if the run is a `Batch`.
+        """
+        return self._executor.blocker()[1] if self.blocked else list(self.held)
+
+    def abandoned(self, now: float) -> int:
+        """Workers that are lost: given up, and not back when they could have been."""
+        grace_s = self._executor.grace_s
+        return sum(now - since >= grace_s for since in self._given_up.values()) if self._given_up else 0
+
+    # -- looking
+
+    def _recall(self, now: float) -> None:
+        """Runs that take too long come back after their current record; what is behind that goes on at once. One that
+        waits for its turn would come back with nothing done, only to wait again.
+        """
+        self._recalled_at = now
+        for run in self._in_flight:
+            if run.may_grow and not run.waits and now - run.begun_at >= RECALL_S:
+                self._tell_to_stop(run)
+
+    def _tell_to_stop(self, run: Run) -> None:
+        if not run.stop:
+            run.stop = True
+            if run.case is None:
+                if run.partition.take_stock(run):
+                    self._committer.touch(run.partition)
+                self._lanes.relieve(run)
+
+    def _look(self, now: float) -> None:
+        timeout_s = float("inf") if self._policy.timeout_s is None else self._policy.timeout_s
+        passed_s = self._watched_s(now)
+        before, self._watches = self._watches, {}
+        for run in list(self._in_flight):
+            at = run.current
+            if at < 0 or run.waits or run.sending:
+                continue  # not begun, or only waiting for what it sent
+            watch = before.get(run) or Watch()
+            self._watches[run] = watch
+            if watch.look(run.begun_at, at, passed_s) >= timeout_s:
+                self._overdue(run, at, now)
+        for run in [run for run in self.held if self._watch_of(run) < timeout_s]:
+            self.held.discard(run)
+            log.info("overdue_handler_ended", consumer_group=self._group, place=str(run.partition.place))
+        self._look_at_stale(passed_s, now)
+        self.reports.look(self._watches)
+
+    def _watch_of(self, run: Run) -> float:
+        watch = self._watches.get(run)
+        return 0.0 if watch is None else watch.spent_s
+
+    def _watched_s(self, now: float) -> float:
+        """How much of the time since the last look the workers can be held responsible for.
+
+        None, if nothing could work; and not more than a few looks: whoever did not look knows nothing about it. So a
+        process that stood still does not time out what stood still with it.
+        """
+        since_s, self._looked_at = now - self._looked_at, now
+        if self._in_flight and not self._executor.lively():
+            self._blocked_s += min(since_s, max(BLOCKED_LOOK_S, 2 * self._look_every_s))
+            self.reports.event_loop_blocked(self._blocked_s)
+            return 0.0
+        if self._blocked_s:
+            self._blocked_s = 0.0
+            self.reports.event_loop_blocked(0.0)
+        return min(since_s, 2 * self._look_every_s)
+
+    @property
+    def blocked(self) -> bool:
+        """The event loop of an async handler has not turned for as long as a record may take, or for `stuck_after_s`
+        where a record may take as long as it likes.
+        """
+        limit_s = self._policy.blocked_s
+        return limit_s is not None and self._blocked_s >= limit_s
+
+    # -- acting
+
+    def _overdue(self, run: Run, at: int, now: float) -> None:
+        self._tell_to_stop(run)
+        if not _stands(run, at):
+            return  # it has just come to its end: that counts
+        if self._policy.on_timeout == "bury" and self.abandoned(now) < self._policy.max_abandoned:
+            self.held.discard(run)
+            self._give_up(run, at, now)
+        elif run not in self.held:
+            self.held.add(run)
+            self._say(run, at, "handler_overdue", abandoned=self.abandoned(now), consequence=self._consequence)
+
+    @property
+    def _consequence(self) -> str:
+        if self._policy.on_timeout == "hold":
+            return "its lane waits until the handler ends"
+        return "no more threads may be abandoned, so nothing starts until one comes back; restart to get rid of them"
+
+    def _give_up(self, run: Run, at: int, now: float) -> None:
+        run.abandoned = True  # from here on its context refuses
+        timeout = HandlerTimeout(self._policy.timeout_s or 0.0).with_traceback(self._executor.where(run))
+        other = run.stand_in(at, timeout, now)
+        if run.case is None:
+            self._lanes.replace(run, other)
+        self.counts.timed_out += 1
+        self._abandon(run, now)
+        self._say(run, at, "handler_timed_out", abandoned=self.abandoned(now))
+        if run.sends is None:
+            self._returned(other, now)
+            return
+        other.sending = True
+        self._in_flight.add(other)
+        other.enter()
+        run.sends.close(lambda failure: self._answered(other, timeout, failure))
+
+    def _answered(self, other: Run, timeout: HandlerTimeout, failure: SinkError | None) -> None:
+        """Any thread: what the record sent is acknowledged, or has failed; that replaces its outcome."""
+        if failure is not None:
+            failure.raised, other.failure = timeout, failure
+        self._mailbox.post(other)
+
+    def _abandon(self, run: Run, now: float) -> None:
+        """Its worker has it to itself from here on, and does not count."""
+        run.abandoned = True
+        self._in_flight.discard(run)
+        run.leave()
+        self._watches.pop(run, None)
+        self._given_up[run] = now
+        self._executor.give_up(run)
+
+    # -- stale runs
+
+    def _look_at_stale(self, passed_s: float, now: float) -> None:
+        """See who waits for a run of an earlier epoch, and give those up that were waited for long enough."""
+        before, self._stale = self._stale, {}
+        waiting: dict[TopicPartition, float] = {}
+        full = len(self._in_flight) >= self._sizer.workers
+        for run in list(self._in_flight):
+            holders = _stale_holders(run)
+            waits = full and _all_of(run, holders)  # otherwise nothing could start in its place
+            behind = [one for holder in holders for one in self._lanes.waiting_behind(holder, full=waits)]
+            if not behind:
+                continue
+            spent_s = before[run] + passed_s if run in before else 0.0
+            if self._may_go_on_without(run, spent_s, now):
+                self._go_on_without(run, holders, spent_s, now)
+                continue
+            self._stale[run] = spent_s
+            for partition in behind:
+                if partition.place not in self.waiting and partition.place not in waiting:
+                    log.warning("held", consumer=self._consumer, hold=STALE_RUN, place=str(partition.place))
+                waiting[partition.place] = max(spent_s, waiting.get(partition.place, 0.0))
+        for place in self.waiting:
+            if place not in waiting:
+                log.info("released", consumer=self._consumer, hold=STALE_RUN, place=str(place))
+        self.waiting = waiting
+
+    def _may_go_on_without(self, run: Run, waited_s: float, now: float) -> bool:
+        """Otherwise the lane waits on: nothing else is held for its sake, whatever may be abandoned."""
+        limit_s = self._policy.stale_s
+        if limit_s is None or waited_s < limit_s or not _stands(run, run.current):
+            return False
+        return self.abandoned(now) < self._policy.max_abandoned
+
+    def _go_on_without(self, run: Run, holders: Sequence[Holder], waited_s: float, now: float) -> None:
+        if _all_of(run, holders):
+            self._abandon(run, now)
+        for holder in holders:
+            self._lanes.release(holder)
+        self._say(
+            run,
+            run.current,
+            "stale_handler_abandoned",
+            waited_s=round(waited_s, 3),
+            abandoned=self.abandoned(now),
+            consequence="the partition goes on, perhaps with the very record that this handler is still at",
+        )
+
+    def came_back(self, run: Run, now: float) -> None:
+        """The worker of a run that was given up is free again. What it says is too late."""
+        since = self._given_up.pop(run)
+        self._executor.regain(run)
+        self.counts.came_back += 1
+        outcome = "ok" if run.failure is None else type(run.failure).__name__
+        log.warning(
+            "abandoned_handler_ended",
+            consumer_group=self._group,
+            place=str(run.partition.place),
+            late_s=round(now - since, 3),
+            outcome=outcome,
+            consequence="dropped",
+        )
+
+    def _say(self, run: Run, at: int, event: str, **fields: object) -> None:
+        place = run.partition.place
+        log.error(
+            event,
+            consumer_group=self._group,
+            topic=place.topic,
+            partition=place.partition,
+            offset=run.messages[at].offset(),
+            attempt=run.attempt,
+            timeout_s=self._policy.timeout_s,
+            **fields,
+        )
+
+
+def _stands(run: Run, at: int) -> bool:
+    """Whether the handler is at this very record now: not waiting for its turn, nor for what it sent."""
+    return at >= 0 and run.current == at == run.done and run.failure is None and not (run.waits or run.sending)
+
+
+def _stale_holders(run: Run) -> Sequence[Holder]:
+    """What holds the run's lanes, of partitions whose epoch is over."""
+    if isinstance(run, Batch):
+        return [part for part in run.parts if not part.partition.live]
+    return () if run.partition.live else (run.case or run,)
+
+
+def _all_of(run: Run, stale: Sequence[Holder]) -> bool:
+    """Whether nothing of the run is wanted any more: parts of a batch may be of partitions that are still ours."""
+    return not isinstance(run, Batch) or len(stale) == len(run.parts)

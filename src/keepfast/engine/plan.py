@@ -1,0 +1,83 @@
+"""What the loop needs to know about its consumer, all decided before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from keepfast.classify.classification import BUILT_IN, NotFound, RuleBook, Unknown
+from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.names import TopicParts
+from keepfast.core.pace import RatePolicy
+from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, Order, RetryPolicy
+from keepfast.core.retry_topics import Tiers
+from keepfast.core.storm import StormPolicy
+from keepfast.core.timeouts import TimeoutPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One consumer: what it reads, in which order, and how it behaves."""
+
+    name: str
+    group: str
+    topics: tuple[str, ...]
+    order: Order = "partition"
+    capacity: int = 32
+    """Runs that may be out at the same time: worker threads, or coroutines."""
+    commit: CommitPolicy = field(default_factory=CommitPolicy)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    retry_by_error: tuple[tuple[str, RetryPolicy], ...] = ()
+    """Policies of single errors, by the keys that rules have."""
+    timeout: TimeoutPolicy = field(default_factory=TimeoutPolicy)
+    rules: RuleBook = BUILT_IN
+    """How errors are classified: the user's rules before the built-in ones."""
+    breaker: BreakerPolicy | None = None
+    storm_guard: StormPolicy | None = None
+    rate: RatePolicy | None = None
+    retry_floor_s: Callable[[], float] | None = None
+    """No retry waits less than this says; asked on the loop's thread, so it must not block."""
+    unknown_errors: Unknown = "retry"
+    not_found: NotFound = "final"
+    batch: BatchPolicy | None = None
+    """The handler takes lists."""
+    atomic: bool = False
+    """A call of it that fails has changed nothing."""
+    buffer: BufferPolicy = field(default_factory=BufferPolicy)
+    sweep: int = 500
+    """Records taken from the client in one go (`max_poll_records`)."""
+    reset: Literal["earliest", "latest", "error"] = "earliest"
+    revoke_timeout_s: float = 10.0
+    max_deliveries: int | None = 3
+    """Starts of a suspect that the process may die of before it is buried; None: no crash guard."""
+    dead_letter_topics: Mapping[str, str] = field(default_factory=dict)
+    """Source topic → where its letters go."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Source topic → its id, where the broker tells it."""
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    """Source topic → how many partitions it had when the process started."""
+    names: Mapping[str, TopicParts] = field(default_factory=dict)
+    """Source topic → domain and entity, which its metrics are named by."""
+    tiers: Tiers | None = None
+    """Its retry topics, if it has any."""
+    named_by_supervisor: bool = False
+    """Its `group_instance_id` was made by the supervisor, not configured."""
+    handler: str = ""
+    app_version: str = ""
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics it reads: its own, and those that its records come back from."""
+        return (*self.topics, *(self.tiers.topics if self.tiers else ()))
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each record, or each batch, starts on its own: because each is committed, because a rate counts
+        them, or because a batch is one call.
+        """
+        return self.commit.mode == "each" or self.rate is not None or self.batch is not None
+
+    def reset_of(self, topic: str) -> Literal["earliest", "latest", "error"]:
+        """A retry topic is always read from its beginning: whatever is in it, this group has put there."""
+        return "earliest" if self.tiers and topic in self.tiers.topics else self.reset

@@ -1,0 +1,331 @@
+"""Probation: after the second death in about the same place, the records that may have caused it run one by one, alone.
+
+Nothing else of the process runs beside a suspect, so a death is its doing or nobody's. A handler that was given up
+after a time-out runs on, and can still kill. What nobody suspects goes on whenever no suspect is ready: one that waits
+for its next attempt holds up nobody. Owner: the loop thread.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain
+
+from keepfast.core import crash_guard
+from keepfast.core.batches import Batch
+from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, UNKNOWN, Fate, Guard, Watch
+from keepfast.core.lanes import Lanes
+from keepfast.core.partitions import Partition
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Run
+from keepfast.engine.batch_lanes import BatchLanes
+from keepfast.engine.cases import Cases
+from keepfast.engine.committer import Committer
+from keepfast.engine.flight_recorder import FlightRecorder
+from keepfast.engine.floor import Floor
+from keepfast.engine.guards import Guards
+from keepfast.engine.pacing import RATE
+from keepfast.engine.plan import Plan
+from keepfast.engine.refusals import COMMIT_REFUSED
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.guard")
+
+ALONE_S = 300.0
+"""A record that takes longer than this is waited for no more: neither before a suspect starts, nor as a suspect. It may
+hang for ever, and the others must go on; what kills only after so long is not found.
+"""
+
+
+class Probation:
+    """Keeps the watch over new partitions, and says what may start while some of them have suspects.
+
+    `suspected` are those that have. With `max_deliveries` None there is no crash guard.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        lanes: Lanes,
+        *,
+        cases: Cases,
+        committer: Committer,
+        guards: Guards,
+        floor: Floor,
+        recorder: FlightRecorder | None = None,
+    ) -> None:
+        self._group = plan.group
+        self._recorder = recorder
+        self._max_deliveries = plan.max_deliveries
+        self._first_lease = LEAST_LEASE if plan.commit.mode == "each" else FIRST_LEASE_BETWEEN_INTERVALS
+        self._lanes = lanes
+        self._cases = cases
+        self._committer = committer
+        self._guards = guards
+        self._in_flight = guards.in_flight
+        self._given_up = guards.given_up
+        self._floor = floor
+        self.suspected: dict[TopicPartition, Partition] = {}
+        self._next: Run | None = None  # taken from the lanes, and waits until it may start
+        self._alone: Run | None = None  # the suspect that is running,
+        self._accused: Partition | None = None  # and where its start is counted
+
+    def join(self) -> None:
+        """The consumer starts: the others of its process have to reckon with it, until it leaves."""
+        self._floor.join(self)
+
+    def begin(self, partition: Partition, said: str, offset: int) -> None:
+        """A new epoch, with what the commit at `offset` says about crashes."""
+        if self._max_deliveries is None:
+            return
+        found = crash_guard.read(said, offset)
+        fate = self._fate(partition, found)
+        guard = crash_guard.inherited(found, offset, fate)
+        token = self._note(partition)
+        press = partial(self._committer.press, partition)
+        partition.watch = Watch(guard, press, first_lease=self._first_lease, token=token)
+        partition.lease_until(0, 0)
+        if found.charged is not None and guard.starts.get(found.charged, 0) < found.starts.get(found.charged, 0):
+            partition.watch.take_back()
+        if found.lease is not None:
+            _tell(partition, offset, found, guard, fate)
+        if guard.until is not None or guard.suspects:
+            self._suspect(partition)
+            log.warning(
+                "probation_begins", place=str(partition.place), offset=offset, suspects=_suspects(partition, guard)
+            )
+
+    def _fate(self, partition: Partition, found: Guard) -> Fate:
+        if self._recorder is None or not found.token:
+            return UNKNOWN
+        return self._recorder.fate(found.token, self._group, partition.place, partition.topic_id)
+
+    def _note(self, partition: Partition) -> str:
+        """From now on its records in hand are noted. The token to say so; empty where there is no recorder."""
+        if self._recorder is None:
+            return ""
+        partition.flight = self._recorder.place(self._group, partition.place, partition.topic_id, partition.epoch)
+        return self._recorder.token if partition.flight >= 0 else ""
+
+    def _suspect(self, partition: Partition) -> None:
+        self.suspected[partition.place] = partition
+        if isinstance(self._lanes, BatchLanes):
+            self._lanes.singly = True
+
+    def suspects_of(self, partition: Partition) -> int:
+        """How many records of the partition run alone, at most."""
+        watch = partition.watch
+        return _suspects(partition, watch) if watch is not None and partition.place in self.suspected else 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether a record is held here that other guards let start."""
+        return self._next is not None and self._guards.hold_alone
+
+    def yields(self, now: float) -> bool:
+        """Whether another consumer of this process has a suspect: then nothing of this one starts."""
+        if not self._floor.is_anothers(self):
+            return False
+        if self._is_still(now):
+            self._floor.be_quiet(self)
+        return True
+
+    def take(self, room: int, now: float) -> list[Run]:
+        """What to start now instead of what the lanes would give: up to `room` single records that nobody suspects, or
+        one suspect.
+        """
+        if not self._is_back(now):
+            return []
+        runs: list[Run] = []
+        while len(runs) < room:
+            waited, self._next = self._next, None
+            run = waited or self._draw(now)
+            if run is None:
+                break
+            if not (_is_startable(run) and self._guards.lets(run)):
+                self._put_back(run, now)
+            elif not _is_suspect(run):
+                if self._is_exposed():
+                    self._next = run
+                    break
+                self._note_delay(run, now, late=run is waited)
+                runs.append(run)
+            elif self._is_guilty(run):
+                self._bury(run, now)
+            elif runs or not self._may_start(run, now):
+                self._next = run
+                break
+            else:
+                self._note_delay(run, now, late=run is waited)
+                self._alone, self._accused = run, _first(run).partition
+                return [run]
+        self._look_around()
+        return runs
+
+    def rest(self, now: float) -> None:
+        """Something else holds the consumer: no suspect of it starts for now, so others need not wait for that."""
+        if not self._is_back(now):
+            return
+        if self._next is not None and _is_charged(self._next):
+            _acquit(_first(self._next).partition, finished=False)
+        if not self._is_exposed():
+            self._floor.give_back(self)
+
+    def leave(self) -> None:
+        """The consumer ends: others need not wait for it."""
+        self._floor.leave(self)
+
+    def _is_back(self, now: float) -> bool:
+        """Whether no suspect is running, or the one that is has taken too long to be waited for."""
+        run = self._alone
+        if run is None:
+            return True
+        out = run in self._in_flight or run in self._given_up
+        if out and now - run.begun_at < ALONE_S:
+            return False
+        if out:
+            log.warning("suspect_takes_too_long", place=str(self._accused and self._accused.place))
+        _acquit(self._accused, finished=not out and run.done > 0)
+        self._alone = self._accused = None
+        return True
+
+    def _note_delay(self, run: Run, now: float, *, late: bool) -> None:
+        if late:
+            self._guards.starts_late(run, now)
+
+    def _draw(self, now: float) -> Run | None:
+        if not self._guards.may_take(now):
+            return None
+        runs = self._guards.take(self._cases, 1, 1, now)
+        return runs[0] if runs else None
+
+    def _put_back(self, run: Run, now: float) -> None:
+        """Its partition is held, or goes; or another guard holds everything now."""
+        _acquit(_first(run).partition, finished=False)
+        self._guards.returned(run, now)  # as if it had been out and done nothing: it may have been a probe
+        if isinstance(run, Batch) and isinstance(self._lanes, BatchLanes):
+            self._lanes.take_back(run)
+        elif run.case is None:
+            self._lanes.give_back(run)
+        elif not run.case.dropped:
+            self._cases.ready.appendleft(run.case)
+
+    def _is_guilty(self, run: Run) -> bool:
+        return self._max_deliveries is not None and _starts(run) >= self._max_deliveries
+
+    def _bury(self, run: Run, now: float) -> None:
+        self._guards.returned(run, now)  # it never starts: if it is the probe, another one is needed
+        case = run.case or self._lanes.split(_first(run), now)
+        case.partition.cases.add(case)
+        self._cases.crashed(case, _starts(run), now)
+
+    def _may_start(self, run: Run, now: float) -> bool:
+        """Whether the suspect may start: nothing runs beside it, and the broker has counted the start."""
+        partition = _first(run).partition
+        watch = partition.watch
+        if watch is None or not self._is_still(now) or not self._floor.ask(self):
+            return False
+        counted = watch.charge(run.messages[0].offset())
+        return counted and not self._is_exposed(but=partition)
+
+    def _is_still(self, now: float) -> bool:
+        at_work = chain(self._in_flight, self._given_up)
+        return all(now - run.begun_at >= ALONE_S for run in at_work)
+
+    def _is_exposed(self, *, but: Partition | None = None) -> bool:
+        """Whether the broker may hold a count for a record that is not running, and a commit can take it back.
+
+        While it refuses the commits of a partition, no commit can, perhaps for hours; the other partitions go on.
+        """
+        return any(
+            one is not but
+            and one.live
+            and COMMIT_REFUSED not in one.holds
+            and one.watch is not None
+            and one.watch.exposed
+            for one in self.suspected.values()
+        )
+
+    def _look_around(self) -> None:
+        """What is over: the need for the floor, and probations whose suspects are through."""
+        if self._next is None or not _is_suspect(self._next):
+            self._floor.give_back(self)
+        if self._next is not None:
+            return
+        for place, partition in list(self.suspected.items()):
+            watch = partition.watch
+            over = watch is None or (_is_through(partition, watch) and not watch.exposed)
+            if over or not partition.live:
+                if watch is not None and partition.live:
+                    watch.clear_suspects()
+                del self.suspected[place]
+                log.info("probation_ends", place=str(place), handed_on=not partition.live)
+        if isinstance(self._lanes, BatchLanes) and not self.suspected:
+            self._lanes.singly = False
+
+
+def _tell(partition: Partition, offset: int, found: Guard, guard: Guard, fate: Fate) -> None:
+    """The last owner left its lease behind: say what that means."""
+    place = str(partition.place)
+    if found.draining or not fate.dead:
+        why = "it was about to end" if found.draining else "it lives, or was ended on purpose"
+        log.info("lease_left_behind", place=place, offset=offset, consequence=f"none: {why}")
+    elif fate.in_hand is None:
+        again = guard.until is not None or bool(guard.suspects)
+        log.warning("owner_died", place=place, offset=offset, may_have_been_in_flight_below=found.lease, again=again)
+    elif not crash_guard.common(fate.in_hand, ((offset, found.lease or 0),)):
+        log.info("owner_died", place=place, offset=offset, in_hand="nothing", again=False)
+    else:
+        log.warning("owner_died", place=place, offset=offset, in_hand=len(fate.in_hand), again=bool(guard.suspects))
+
+
+def _is_through(partition: Partition, watch: Watch) -> bool:
+    """Whether all suspects are finished."""
+    ledger = partition.ledger
+    return ledger.watermark() >= watch.until and all(ledger.are_finished(*span) for span in watch.suspects)
+
+
+def _suspects(partition: Partition, guard: Guard | Watch) -> int:
+    """How many there are, at most."""
+    base = partition.ledger.watermark()
+    reach = max(0, (guard.until or 0) - base)
+    return reach + sum(end - max(first, base + reach) for first, end in guard.suspects if end > base + reach)
+
+
+def _acquit(partition: Partition | None, *, finished: bool) -> None:
+    """Its suspect is not running any more, and the process is alive."""
+    if partition is not None and partition.live and partition.watch is not None:
+        partition.watch.came_back(finished=finished)
+
+
+def _parts(run: Run) -> list[Run]:
+    """What it is made of, by partition; a suspect in a batch is alone in it."""
+    return run.parts if isinstance(run, Batch) else [run]
+
+
+def _first(run: Run) -> Run:
+    return _parts(run)[0]
+
+
+def _starts(run: Run) -> int:
+    """How often the suspect was started and did not come back."""
+    watch = _first(run).partition.watch
+    return watch.starts(_first(run).messages[0].offset()) if watch is not None else 0
+
+
+def _is_charged(run: Run) -> bool:
+    """Whether its start is counted, or about to be."""
+    watch = _first(run).partition.watch
+    return watch is not None and watch.charged is not None
+
+
+def _is_startable(run: Run) -> bool:
+    """Whether nothing holds its partitions but the rate, which it has used up itself when it was taken."""
+    partitions = [part.partition for part in _parts(run)]
+    return all(one.live and not one.closing and one.holds <= {RATE} for one in partitions)
+
+
+def _is_suspect(run: Run) -> bool:
+    return any(
+        part.partition.watch is not None and part.partition.watch.is_suspect(part.messages[0].offset())
+        for part in _parts(run)
+    )

@@ -1,0 +1,312 @@
+"""What a loop shows of itself: counted per run, looked at once a second. Owner: the loop thread; anybody may read.
+
+Counters are integers that others read a little late. Everything else is a `ConsumerState` that is made new at each look
+and replaced as a whole: whoever serves health or metrics never touches what the loop is at work on, and never waits
+for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.partitions import Partition
+from keepfast.core.ports import Clock, Source
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Run
+from keepfast.engine.batch_lanes import BatchLanes
+from keepfast.engine.burying import BuryingStatus
+from keepfast.engine.counts import exemplar_of
+from keepfast.engine.endings import DRAIN
+from keepfast.engine.letter_depths import LetterDepths
+from keepfast.engine.overdue import STALE_RUN
+from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.shapes import ConsumerState, GuardState, Hold, PartitionState, Phase, Refused
+from keepfast.telemetry.tally import BOUNDS_S
+
+if TYPE_CHECKING:
+    from keepfast.engine.loop import Loop
+
+log = get_logger("keepfast.loop")
+
+LOOK_S, LOOK_SHARE, LOOK_AT_LEAST_S = 1.0, 100, 5.0
+"""How often it looks; with many hundred partitions less often, so that it takes at most a hundredth of the time. But a
+look that took long because the machine was busy must not leave an old state behind for minutes.
+"""
+LONGEST_TURN_S: Final = 30.0
+"""Far more than the bounded waits of a turn take; to it comes what a revocation may take."""
+STUCK_S: Final = 60.0
+"""A partition of which nothing finishes for so long, while its lag grows, is stuck."""
+AWAY_S: Final = 45.0
+"""So long after the client's last complaint the brokers count as away, unless something came from them since: it
+repeats a complaint that still holds within this time.
+"""
+REMIND_S: Final = 10.0
+"""So often somebody who waits for the first partitions is told so."""
+ASK_ENDS_S: Final = 10.0
+AskEnds = Callable[[Sequence[TopicPartition], Callable[[Mapping[TopicPartition, int]], None]], None]
+"""Asks for the next offset to be written of each: returns at once, and answers at most once, from any thread."""
+ASSIGNED, REVOKED, LOST = "assigned", "revoked", "lost"
+
+
+@dataclass(slots=True)
+class _Progress:
+    """When a partition last finished something, or had nothing to finish; and where its end was then."""
+
+    epoch: int
+    position: int
+    finished: int
+    since: float
+    end: int
+
+
+class Vitals:
+    """`turned_at`: when the last turn began, by the loop's clock. `state`: what was seen at the last look."""
+
+    def __init__(self, loop: Loop, source: Source, clock: Clock) -> None:
+        self._loop = loop
+        self._source = source
+        self._clock = clock
+        self._counts = loop.cases.by_topic
+        self._look_at = float("-inf")
+        self._example_at = float("-inf")
+        self._progress: dict[TopicPartition, _Progress] = {}
+        self._brokers = ""
+        self._away_at = float("-inf")
+        self._reached = 0
+        self._ask_ends_at = float("-inf")
+        self._told_ends: Mapping[TopicPartition, int] = {}
+        self.asks: AskEnds | None = None
+        """Who knows the ends of partitions that are not fetched."""
+        self.letters: LetterDepths | None = None
+        self._began = self._reminded_at = self.turned_at = clock.monotonic()
+        self.looked_at = self.turned_at
+        self.member = self.lost = False
+        self.rebalances = {ASSIGNED: 0, REVOKED: 0, LOST: 0}
+        plan = loop.plan
+        self.state = ConsumerState(
+            name=plan.name,
+            group=plan.group,
+            topics=plan.subscription,
+            order=plan.order,
+            commit=plan.commit.mode,
+            handler=plan.handler,
+        )
+
+    # -- what the loop tells
+
+    def turn(self, now: float) -> None:
+        """One more turn."""
+        self.turned_at = now
+        if now >= self._look_at:
+            self.look(now)
+
+    def done(self, run: Run, now: float) -> None:
+        """A run came back; so many of its records succeeded."""
+        counts = self._counts[run.partition.place.topic]
+        counts.processed += run.done
+        if now >= self._example_at and run.done == 1 == len(run.messages):
+            self._example_at = now + LOOK_S
+            example = exemplar_of(run.messages[0], run.elapsed_s, self._clock.wall())
+            if example is not None:
+                counts.slow[bisect_left(BOUNDS_S, run.elapsed_s)] = example
+
+    def rebalanced(self, what: str) -> None:
+        """Partitions came or went; lost: and the membership with them."""
+        self.rebalances[what] += 1
+        self.member, self.lost = what != LOST, what == LOST
+
+    def heard(self, error: SourceError, now: float) -> None:
+        """The client complains."""
+        if error.fault is Fault.RETRY:
+            self._brokers, self._away_at, self._reached = str(error), now, self._heard_from_brokers()
+
+    # -- looking
+
+    def look(self, now: float) -> ConsumerState:
+        """Make `state` new."""
+        begun = self._clock.monotonic()
+        loop = self._loop
+        in_flight = list(loop.in_flight)
+        overdue, cases = loop.overdue, loop.cases
+        partitions = self._partitions(now)
+        self.state = ConsumerState(
+            name=loop.plan.name,
+            group=loop.plan.group,
+            topics=loop.plan.subscription,
+            order=loop.plan.order,
+            commit=loop.plan.commit.mode,
+            handler=loop.plan.handler,
+            phase=self._phase(),
+            why=(loop.ending.reason if loop.ending else loop.halted) or "",
+            member=self.member,
+            lost=self.lost,
+            partitions=partitions,
+            unpositioned=len(loop.assignment.unpositioned),
+            holds=tuple(Hold(name=name, for_s=now - since) for name, since in sorted(loop.holds.since.items())),
+            in_flight=sum(map(_left, in_flight)),
+            oldest_in_flight_s=max((now - run.begun_at for run in in_flight), default=0.0),
+            waiting=self._waiting(partitions),
+            settling=len(cases.settling),
+            letters_refused=_refused(cases.burying.status(), now),
+            moves_refused=_refused(cases.moving.status(), now),
+            letter_topics=self.letters.look(now) if self.letters else {},
+            guards=self._guards(),
+            abandoned=overdue.abandoned(now),
+            choked=overdue.choked,
+            overdue=len(overdue.held),
+            blocked=overdue.blocked,
+            blocked_at=overdue.reports.event_loop,
+            stuck=overdue.reports.handlers,
+            stuck_handlers=overdue.reports.count,
+            brokers=self._brokers_away(now),
+            longest_turn_s=LONGEST_TURN_S + loop.plan.revoke_timeout_s,
+        )
+        self._remind(now)
+        self.looked_at = now
+        took_s = self._clock.monotonic() - begun
+        self._look_at = now + min(max(LOOK_S, LOOK_SHARE * took_s), LOOK_AT_LEAST_S)
+        return self.state
+
+    def _remind(self, now: float) -> None:
+        """Whoever waits for the first partitions may wait for long, and for others: say so."""
+        if self.state.phase == "starting" and now - self._reminded_at >= REMIND_S:
+            self._reminded_at = now
+            hint = "a member that died is missed when its session ends; of more members than partitions some have none"
+            log.info("waiting_for_partitions", consumer=self.state.name, for_s=round(now - self._began), hint=hint)
+
+    def _waiting(self, partitions: Sequence[PartitionState]) -> int:
+        """Failed records that are not being moved or buried, batches of them included."""
+        loop = self._loop
+        batches = loop.lanes.kept if isinstance(loop.lanes, BatchLanes) else []
+        cases = sum(one.cases for one in partitions) - len(loop.cases.settling)
+        return max(0, cases) + sum(batch.left for batch in batches)
+
+    def _phase(self) -> Phase:
+        loop = self._loop
+        if loop.ending is not None:
+            return "ended"
+        if loop.halted is not None:
+            return "halted"
+        if DRAIN in loop.holds:
+            return "draining"
+        return "running" if self.rebalances[ASSIGNED] else "starting"
+
+    def _guards(self) -> GuardState:
+        status = self._loop.guards.status()
+        return GuardState(
+            breaker=status.breaker.value if status.breaker else None,
+            breaker_opened=status.breaker_opened,
+            storm=status.storm,
+            storm_trips=status.storm_tripped,
+            waits=status.waits,
+        )
+
+    def _partitions(self, now: float) -> tuple[PartitionState, ...]:
+        owned = list(self._loop.ownership)
+        before, self._progress = self._progress, {}
+        if not owned:
+            return ()
+        ends = self._ends(owned, now)
+        return tuple(self._partition(partition, ends.get(partition.place), before, now) for partition in owned)
+
+    def _ends(self, owned: list[Partition], now: float) -> dict[TopicPartition, int]:
+        """As the last fetch of each saw it. Of those that are not fetched nobody would see how they grow: others are
+        asked, and the answer is there at a later look.
+        """
+        try:
+            ends = self._source.seen_ends([partition.place for partition in owned])
+        except SourceError:
+            ends = {}
+        paused = [partition.place for partition in owned if partition.pauses]
+        if not paused:
+            return ends
+        if self.asks is not None and now >= self._ask_ends_at:
+            self._ask_ends_at = now + ASK_ENDS_S
+            self.asks(paused, self._told)
+        told = self._told_ends
+        return ends | {place: max(told[place], ends.get(place, 0)) for place in paused if place in told}
+
+    def _told(self, ends: Mapping[TopicPartition, int]) -> None:
+        """From any thread: replaced as a whole."""
+        self._told_ends = ends
+
+    def _partition(
+        self, partition: Partition, end: int | None, before: dict[TopicPartition, _Progress], now: float
+    ) -> PartitionState:
+        position = partition.ledger.watermark()
+        lag = None if end is None or position < 0 else max(0, end - position)
+        fetched = not (partition.pauses or self._brokers_away(now))
+        still_s, stuck = self._stands_still(partition, position, end, before.get(partition.place), now)
+        return PartitionState(
+            topic=partition.place.topic,
+            partition=partition.place.partition,
+            epoch=partition.epoch,
+            position=position,
+            committed=partition.committed[0],
+            end=end,
+            lag=lag,
+            lag_s=None if lag is None or end is None else partition.behind_s(self._clock.wall(), end, fetched=fetched),
+            buffered=len(partition.buffer),
+            held_bytes=partition.held_bytes,
+            in_flight=sum(map(_left, partition.running)),
+            cases=len(partition.cases),
+            pauses=tuple(sorted(partition.pauses)),
+            holds=tuple(sorted(partition.holds | self._waits_for_stale(partition))),
+            stale_run_s=self._loop.overdue.waiting.get(partition.place, 0.0),
+            closing=partition.closing,
+            still_s=still_s,
+            stuck=stuck,
+            suspects=self._loop.probation.suspects_of(partition),
+        )
+
+    def _waits_for_stale(self, partition: Partition) -> set[str]:
+        """Only shown, not a hold of the partition's own: with order by key, other keys go on."""
+        return {STALE_RUN} if partition.place in self._loop.overdue.waiting else set()
+
+    def _stands_still(
+        self, partition: Partition, position: int, end: int | None, before: _Progress | None, now: float
+    ) -> tuple[float, bool]:
+        """How long nothing has finished that could have, and whether that is too long. What is held on purpose stands
+        still in good order.
+        """
+        ledger = partition.ledger
+        finished = ledger.last + 1 - ledger.unfinished()
+        idle = (end or 0) <= position and not ledger.unfinished()
+        tiers = self._loop.plan.tiers
+        waits = tiers is not None and partition.place.topic in tiers.topics  # that is what a retry topic is for
+        intended = waits or bool(self._loop.holds or partition.holds) or partition.closing
+        moved = before is None or (before.epoch, before.position, before.finished) != (
+            partition.epoch,
+            position,
+            finished,
+        )
+        if before is None or moved or idle or intended:
+            self._progress[partition.place] = _Progress(partition.epoch, position, finished, now, end or 0)
+            return 0.0, False
+        self._progress[partition.place] = before
+        still_s = now - before.since
+        return still_s, still_s >= STUCK_S and (end or 0) > before.end
+
+    def _brokers_away(self, now: float) -> str:
+        if self._brokers and (now - self._away_at >= AWAY_S or self._heard_from_brokers() > self._reached):
+            self._brokers = ""
+        return self._brokers
+
+    def _heard_from_brokers(self) -> int:
+        """Grows whenever something came from them."""
+        received = sum(self._loop.intake.received.values())
+        return received + self._loop.committer.confirmed + self.rebalances[ASSIGNED]
+
+
+def _left(run: Run) -> int:
+    return max(0, len(run.messages) - run.done)
+
+
+def _refused(status: BuryingStatus, now: float) -> Refused:
+    if not status.refused:
+        return Refused()
+    return Refused(records=status.refused, for_s=now - (status.since or now), why=status.why, record=status.record)

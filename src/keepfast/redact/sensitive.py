@@ -1,0 +1,231 @@
+"""Records that must not be kept: the detector for card numbers, and what it tells the engine.
+
+A record with a card number is dropped, not buried: it reaches no topic, no spool and no log, so a false alarm is the
+loss of a record, and a miss is a leak. What `CardNumbers` counts is therefore narrow where everyday numbers are known
+to look alike, and wide elsewhere:
+
+- found: 13 to 19 digits with a right check digit in an issuer's range (`card_ranges`), solid or grouped (`card_spans`),
+  in any encoding that leaves the digits readable: JSON of any depth, as text or number, in names and values, JSON in
+  JSON, `\\u` escapes, XML, forms, CSV, texts inside Avro, Protobuf, MessagePack or CBOR; with the digits of other
+  scripts and with characters of no width in between (`card_fold`); UTF-16 if it begins with its mark; in the key, in
+  names and values of headers.
+- needs a sign beside it, unless `without_sign="all"`: lengths that hardly any card of that issuer has, such as 13
+  digits beginning with 4, which are an article number (EAN) more often. A sign is a word such as card or pan in the
+  name of the field, of the one above it or of the header, or right before the digits; or a card's layout (4-4-4-4).
+- not found: numbers packed in binary (a 64-bit integer in Avro), compressed, encrypted or base64 values, digits spread
+  over several fields or apart by more than one gap, and anything inside a longer run of digits.
+- false alarms that remain: of random 16-digit numbers 2.4 % fit an issuer and the check digit by chance. Name such
+  fields in `ignore_fields` (`LOOKALIKE_FIELDS` is a start), or ask for a sign always: `without_sign="none"`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from keepfast.core import checks
+from keepfast.core.errors import ConfigError, Discard
+from keepfast.core.records import Headers
+from keepfast.redact.card_fold import fold, is_odd
+from keepfast.redact.card_ranges import LONGEST, SHORTEST
+from keepfast.redact.card_spans import Candidate, candidates, worth_a_look
+from keepfast.redact.field_names import joined, words
+from keepfast.redact.json_places import Place, places
+
+PAN_DETECTED: Final = "PAN_DETECTED"
+
+TOKEN_PREFIXES: Final = ("tok_", "tok-", "token_", "token-", "tkn_", "pan_", "pm_", "src_")
+"""A word that begins so is a stand-in for a card number, made to be passed around."""
+
+LOOKALIKE_FIELDS: Final = (
+    "ean", "gtin", "isbn", "upc", "sku", "imei", "iccid", "imsi", "iban", "order_id", "order_number", "invoice_number",
+    "tracking_number", "tracking_id", "parcel_number", "timestamp", "trace_id", "span_id", "phone", "phone_number",
+)  # fmt: skip
+"""Names of fields whose numbers look like card numbers: for `ignore_fields`, where they are what they say."""
+
+TEST_NUMBERS: Final = (
+    "4242424242424242", "4111111111111111", "4012888888881881", "4000056655665556", "5555555555554444",
+    "5105105105105100", "2223003122003222", "378282246310005", "371449635398431", "6011111111111117",
+    "6011000990139424", "3056930009020004", "30569309025904", "38520000023237", "36227206271667",
+    "3530111333300000", "3566002020360505", "6200000000000005",
+)  # fmt: skip
+"""Numbers that payment providers publish for tests: for `allow`, outside production."""
+
+WithoutSign = Literal["usual", "all", "none"]
+_WITHOUT_SIGN: Final[tuple[WithoutSign, ...]] = ("usual", "all", "none")
+
+_SIGN: Final = re.compile(
+    r"card|karte|kart\b|carte\b|tarjeta|cartao|carta\b|credit|debit|\bpan\b|\bcc\b|\bccn\b|visa\b|mastercard|maestro|amex"
+    r"|卡|カード|карт"
+)
+_WORD: Final = re.compile(rb"[A-Za-z0-9_-]{1,64}\Z")
+_STOPS: Final = re.compile(rb"[\",;{}\[\]\n&]")
+_LOOK_BACK: Final = 64
+_BACKSLASH: Final = 92
+_BYTE_ORDER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+_MANY_DIGITS: Final = re.compile(r"(?:\d\D?){9}")
+_LIKE_A_VALUE: Final = re.compile(r"\d{4}|[@/=:]")
+_NAME_SHOWN: Final = 48
+
+Part = Literal["key", "value", "header", "header name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Where a card number is. It holds no digit of it, and may be logged.
+
+    `header` is the name of the header, if it is in one. `place` is the way to it in JSON (`$.payment.card`), or
+    `byte 17`.
+    """
+
+    part: Part
+    place: str
+    issuer: str
+    digits: int
+    header: str = ""
+    code: str = PAN_DETECTED
+
+    def __str__(self) -> str:
+        header = f" {self.header!r}" if self.header else ""
+        return f"a card number ({self.issuer}, {self.digits} digits) in the {self.part}{header} at {self.place}"
+
+
+class SensitiveData(Discard):
+    """The record holds what must not be kept: it is dropped without a letter, and its payload is shown nowhere.
+
+    The engine raises it for a `Finding`; a handler may raise it, too, with a reason that tells no secret.
+    """
+
+    def __init__(self, what: Finding | str, *, code: str = PAN_DETECTED) -> None:
+        self.finding = what if isinstance(what, Finding) else None
+        self.code = code
+        super().__init__(str(what))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardNumbers:
+    """What counts as a card number in a record. Any thread may use it; `scan` takes linear time and never raises.
+
+    `min_digits`: fewer digits never count. `ignore_fields`: names of JSON fields (with all that is below them) and of
+    headers whose values are not looked at, however they are spelt. `token_prefixes`: words that begin so are let pass.
+    `allow`: numbers that are let pass, such as `TEST_NUMBERS`. `without_sign`: which lengths count without a
+    word for a card beside them: those that are `usual` for the issuer, `all`, or `none`.
+    """
+
+    min_digits: int = SHORTEST
+    ignore_fields: tuple[str, ...] = ()
+    token_prefixes: tuple[str, ...] = TOKEN_PREFIXES
+    allow: tuple[str, ...] = field(default=(), repr=False)
+    without_sign: WithoutSign = "usual"
+
+    _ignored: frozenset[str] = field(init=False, repr=False, compare=False)
+    _allowed: frozenset[bytes] = field(init=False, repr=False, compare=False)
+    _tokens: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check()
+        object.__setattr__(self, "_ignored", frozenset(map(joined, self.ignore_fields)))
+        object.__setattr__(self, "_allowed", frozenset(re.sub(r"\D", "", number).encode() for number in self.allow))
+        object.__setattr__(self, "_tokens", tuple(prefix.encode() for prefix in self.token_prefixes))
+
+    def _check(self) -> None:
+        fields = {
+            "min_digits": checks.whole(self.min_digits, SHORTEST, LONGEST),
+            "ignore_fields": checks.texts(self.ignore_fields),
+            "token_prefixes": checks.texts(self.token_prefixes),
+            "allow": checks.texts(self.allow),
+            "without_sign": checks.one_of(self.without_sign, _WITHOUT_SIGN),
+        }
+        problems = [f"sensitive: {name} {problem}." for name, problem in fields.items() if problem]
+        if problems:
+            raise ConfigError(*problems)
+
+    def scan(self, key: bytes | None, value: bytes | None, headers: Headers | None = None) -> Finding | None:
+        """The first card number of a record, or None. The value first: that is where they are."""
+        if value is not None and len(value) >= SHORTEST:
+            found = self._look(value, "value")
+            if found is not None:
+                return found
+        if key is not None and len(key) >= SHORTEST:
+            found = self._look(key, "key")
+            if found is not None:
+                return found
+        return self._look_at_headers(headers) if headers else None
+
+    def _look_at_headers(self, headers: Headers) -> Finding | None:
+        for name, value in headers:
+            if len(name) >= SHORTEST:
+                found = self._look(name.encode("utf-8", "surrogatepass"), "header name")
+                if found is not None:
+                    return found
+            if value is not None and len(value) >= SHORTEST and not (self._ignored and joined(name) in self._ignored):
+                found = self._look(value, "header", name)
+                if found is not None:
+                    return found
+        return None
+
+    def _look(self, data: bytes, part: Part, header: str = "") -> Finding | None:
+        if not data.isascii() or _BACKSLASH in data:  # else there is nothing to fold: the way of nearly every record
+            if data[:2] in _BYTE_ORDER_MARKS:
+                data = data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
+            data = fold(data).data if is_odd(data) else data
+        return self._find(data, part, header) if worth_a_look(data) else None
+
+    def _find(self, data: bytes, part: Part, header: str) -> Finding | None:
+        unsure = []
+        for candidate in candidates(data):
+            if len(candidate.digits) < self.min_digits or candidate.digits in self._allowed:
+                continue
+            if self._is_token(data, candidate):
+                continue
+            if self._ignored or not self._counts_alone(candidate):
+                unsure.append(candidate)
+                continue
+            place = next(places(data, (candidate.start,)))
+            return _finding(candidate, place, part, header)
+        return self._look_closer(data, sorted(unsure), part, header) if unsure else None
+
+    def _look_closer(self, data: bytes, unsure: list[Candidate], part: Part, header: str) -> Finding | None:
+        """Where the place decides: by the names that lead to it."""
+        for candidate, place in zip(unsure, places(data, [one.start for one in unsure]), strict=True):
+            names = place.names if place else ()
+            if self._ignored and any(joined(name) in self._ignored for name in names):
+                continue
+            if self._counts_alone(candidate) or _has_sign(data, candidate, (*names[-2:], header)):
+                return _finding(candidate, place, part, header)
+        return None
+
+    def _counts_alone(self, candidate: Candidate) -> bool:
+        if self.without_sign == "usual":
+            return candidate.issuer.usual or candidate.grouped
+        return self.without_sign == "all"
+
+    def _is_token(self, data: bytes, candidate: Candidate) -> bool:
+        before = _WORD.search(data[max(0, candidate.start - _LOOK_BACK) : candidate.start])
+        return before is not None and before[0].startswith(self._tokens)
+
+
+def _has_sign(data: bytes, candidate: Candidate, names: tuple[str, ...]) -> bool:
+    """A word for a card in the names, or between the last stop and the digits."""
+    before = _STOPS.split(data[max(0, candidate.start - _LOOK_BACK) : candidate.start])[-1]
+    text = " ".join((*names, before.decode("utf-8", "replace")))
+    return _SIGN.search(" ".join(words(text, longest=1024))) is not None
+
+
+def _finding(candidate: Candidate, place: Place | None, part: Part, header: str) -> Finding:
+    if place is None:
+        where = f"byte {candidate.start}"
+    else:
+        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{_shown(step)}" for step in place.way[-16:])
+        more = "…" if len(place.way) > 16 else ""
+        where = f"${more}{steps}" + (" (the name of a field)" if place.in_name else "")
+    name = "" if part == "header name" else _shown(header)
+    return Finding(part, where, candidate.issuer.name, len(candidate.digits), name)
+
+
+def _shown(name: str) -> str:
+    """A name as it may be logged. Names come from outside: one that looks like a value, or is odd, is not shown."""
+    if len(name) > _NAME_SHOWN or _MANY_DIGITS.search(name) or _LIKE_A_VALUE.search(name) or not name.isprintable():
+        return f"[a name of {len(name)} characters]"
+    return name

@@ -1,0 +1,156 @@
+"""Values made safe to show: one line, no control characters, no payload, secrets masked, bounded.
+
+Types are let through by name. Of anything else only the type is shown, because the text of an unknown object may hold a
+record's bytes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import math
+import re
+import uuid
+from collections.abc import Mapping
+from pathlib import PurePath
+from traceback import extract_tb
+from typing import Any, TypeAlias
+
+from keepfast.core.records import TopicPartition
+from keepfast.redact.masking import MASKED, USUAL, MaskingRules
+
+Clean: TypeAlias = "str | int | float | bool | list[Clean] | dict[str, Clean] | None"
+
+MAX_TEXT = 500
+"""Characters of one value, before escaping."""
+MAX_ITEMS = 20
+MAX_DEPTH = 3
+MAX_FRAMES = 8
+_MAX_INT_BITS = 256
+
+# Everything that can end a line, move a cursor, colour or reorder text, or that no encoding takes:
+# C0, DEL, C1, the line and paragraph separators, bidirectional controls, zero-width marks, lone surrogates.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]")
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\x1b"}
+_AS_TEXT = (dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID, PurePath, TopicPartition)
+
+
+_masking: MaskingRules = USUAL  # of the process, as loggers are
+
+
+def mask_with(rules: MaskingRules) -> None:
+    """From now on everything that is logged or shown in this process is masked by these rules."""
+    global _masking  # noqa: PLW0603
+    _masking = rules
+
+
+def hides(name: str) -> bool:
+    """Whether the value of a field of this name is masked whole."""
+    return _masking.hides(name)
+
+
+def masked(text: str) -> str:
+    """The text without secrets, otherwise as it is."""
+    return _masking.text(text)
+
+
+def masked_tree(value: Any) -> Any:
+    """The same of a decoded value: for what is shown as JSON."""
+    return _masking.tree(value)
+
+
+def clean_text(text: str, limit: int = MAX_TEXT) -> str:
+    """Masked, cut to `limit` characters, and every unsafe character written as an escape."""
+    return escaped(_masking.text(text), limit) if len(text) <= limit else _long(text, limit)
+
+
+def escaped(text: str, limit: int = MAX_TEXT) -> str:
+    """As `clean_text`, but not masked: for what somebody asked to see as it is."""
+    if len(text) > limit:
+        text = f"{text[:limit]}… +{len(text) - limit}"
+    return _UNSAFE.sub(_escape, text) if _UNSAFE.search(text) else text
+
+
+def _long(text: str, limit: int) -> str:
+    return escaped(f"{_masking.short(text, limit)}… +{len(text) - limit}", limit + 40)
+
+
+def clean_value(value: Any, depth: int = MAX_DEPTH) -> Clean:
+    """The value as it may be logged. Never raises."""
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if isinstance(value, str):
+        return clean_text(str.__str__(value))
+    if isinstance(value, int | float):
+        return _number(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{memoryview(value).nbytes} bytes>"
+    if isinstance(value, BaseException):
+        return clean_error(value)
+    return _structured(value, depth)
+
+
+def clean_error(error: BaseException) -> str:
+    """Type and first line of the message: inputs and parameters, which libraries like to print, come on later ones."""
+    name = clean_text(type(error).__qualname__, 100)
+    try:
+        first, *rest = str(error).split("\n", 1)
+    except Exception:  # noqa: BLE001  an error whose text cannot be had must not break the log of it
+        return f"{name}: <no text>"
+    if rest:
+        first += " …"
+    return f"{name}: {clean_text(first)}" if first else name
+
+
+def clean_trace(error: BaseException) -> str:
+    """Where it was raised: `file:line function`, innermost last; code only, no values."""
+    frames = extract_tb(error.__traceback__)[-MAX_FRAMES:]
+    return " < ".join(clean_text(f"{PurePath(f.filename).name}:{f.lineno} {f.name}", 120) for f in reversed(frames))
+
+
+def _number(value: float) -> Clean:
+    if isinstance(value, int):
+        bits = int.bit_length(value)
+        return int.__int__(value) if bits <= _MAX_INT_BITS else f"<int of {bits} bits>"
+    return float.__float__(value) if math.isfinite(value) else float.__repr__(value)  # NaN is not JSON
+
+
+def _structured(value: Any, depth: int) -> Clean:
+    if isinstance(value, type):
+        return clean_text(value.__qualname__)
+    name = clean_text(type(value).__qualname__, 100)
+    try:
+        if isinstance(value, _AS_TEXT):
+            return clean_text(str(value))
+        if isinstance(value, list | tuple | set | frozenset | Mapping):
+            return _container(value, depth) if depth > 0 else f"<{name} of {len(value)}>"
+    except Exception:  # noqa: BLE001  a type of the user's that fails to be read, or changes meanwhile
+        return f"<{name}>"
+    return f"<{name}>"
+
+
+def _container(value: Any, depth: int) -> Clean:
+    more = len(value) - MAX_ITEMS
+    if isinstance(value, Mapping):
+        pairs = {}
+        for key, item in _first(value.items()):
+            name = str(clean_value(key, 0))
+            pairs[name] = MASKED if item is not None and hides(name) else clean_value(item, depth - 1)
+        if more > 0:
+            pairs["…"] = f"+{more}"
+        return pairs
+    items = [clean_value(item, depth - 1) for item in _first(value)]
+    return [*items, f"… +{more}"] if more > 0 else items
+
+
+def _first(items: Any) -> Any:
+    return (item for item, _ in zip(items, range(MAX_ITEMS), strict=False))
+
+
+def _escape(match: re.Match[str]) -> str:
+    char = match[0]
+    code = ord(char)
+    return _SHORT.get(char) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")

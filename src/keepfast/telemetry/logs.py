@@ -1,0 +1,343 @@
+"""Structured logs on the standard library's logging: constant event names, and fields.
+
+    log = get_logger("keepfast.engine")
+    log.info("partition_assigned", topic="orders", partition=3)
+
+keepfast is a library here: loggers below `keepfast` have a handler that does nothing, and records travel to whatever
+the user has set up. Only `configure`, which the CLI calls, adds an output of our own. Fields are made safe (`clean.py`)
+before a record exists, so that no handler of anybody's can print a payload; `record.event` and `record.fields` are
+there for structured handlers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+from keepfast.core.errors import ConfigError
+from keepfast.redact.masking import MASKED
+from keepfast.telemetry.clean import Clean, clean_error, clean_text, clean_trace, clean_value, hides
+
+ROOT = "keepfast"
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_RESERVED = frozenset({"ts", "level", "logger", "event"})
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.\-]")
+_LIKE_A_FIELD = re.compile(r"[\"=\\]")
+_BARE_VALUE = re.compile(r"[^\s\"'=\\{}\[\]]+")
+_COLOURS = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "1;31"}
+
+logging.getLogger(ROOT).addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event and its clean fields; as text it is `event a=1 b="two words"`, which is what plain handlers print."""
+
+    event: str
+    fields: Mapping[str, Clean]
+
+    def __str__(self) -> str:
+        return " ".join((_title(self.event), *(f"{name}={_quoted(value)}" for name, value in self.fields.items())))
+
+
+class Logger:
+    """Any thread may use it. A level that is switched off costs a dictionary look-up."""
+
+    __slots__ = ("_bound", "_enabled", "_log", "_sampler")
+
+    def __init__(self, log: logging.Logger, *, bound: Mapping[str, Any], sampler: Sampler) -> None:
+        self._log = log
+        self._enabled = log.isEnabledFor
+        self._bound = bound
+        self._sampler = sampler
+
+    def bind(self, **fields: Any) -> Logger:
+        """A logger that adds these fields to every entry."""
+        return Logger(self._log, bound={**self._bound, **fields}, sampler=self._sampler)
+
+    def debug(self, event: str, /, **fields: Any) -> None:
+        if self._enabled(10):
+            self._emit(10, event, fields)
+
+    def info(self, event: str, /, **fields: Any) -> None:
+        if self._enabled(20):
+            self._emit(20, event, fields)
+
+    def warning(self, event: str, /, **fields: Any) -> None:
+        if self._enabled(30):
+            self._emit(30, event, fields)
+
+    def error(self, event: str, /, **fields: Any) -> None:
+        """An exception among the fields is shown with the places it came through."""
+        if self._enabled(40):
+            self._emit(40, event, fields)
+
+    def critical(self, event: str, /, **fields: Any) -> None:
+        if self._enabled(50):
+            self._emit(50, event, fields)
+
+    def sampled(
+        self,
+        level: int,
+        event: str,
+        /,
+        *,
+        now: float,
+        key: Hashable = None,
+        every_s: float = 10.0,
+        at_most: int = 1,
+        **fields: Any,
+    ) -> bool:
+        """Log what may come in storms: `at_most` entries in `every_s` seconds for one event and key.
+
+        The first entry of the next window says how many were left out since (`suppressed`). `now` is monotonic. True if
+        it was logged.
+        """
+        if not self._enabled(level):
+            return False
+        left_out = self._sampler.admit((event, key), now=now, every_s=every_s, at_most=at_most)
+        if left_out is None:
+            return False
+        if left_out:
+            fields["suppressed"] = left_out
+        self._emit(level, event, fields)
+        return True
+
+    def _emit(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        shown: dict[str, Clean] = {}
+        for name, value in ({**self._bound, **fields} if self._bound else fields).items():
+            safe_name = _NOT_IN_A_NAME.sub("_", name)[:64]
+            shown[safe_name] = MASKED if value is not None and hides(safe_name) else clean_value(value)
+            if level >= logging.ERROR and isinstance(value, BaseException) and value.__traceback__ is not None:
+                shown[f"{safe_name}_at"] = clean_trace(value)
+        entry = Entry(clean_text(event, 100), shown)
+        # stacklevel: the file and line that a user's own format may show are those of the caller.
+        self._log.log(level, entry, extra={"event": entry.event, "fields": shown}, stacklevel=3)
+
+
+class Sampler:
+    """At most n per window and key, in bounded memory. Any thread may use it.
+
+    When all places are taken by keys whose windows still run, new keys share one window, so that a storm of keys is
+    limited like a storm of one key.
+    """
+
+    def __init__(self, *, capacity: int = 1024) -> None:
+        self._capacity = capacity
+        self._windows: dict[Hashable, list[float]] = {}  # key -> [end, admitted, suppressed]
+        self._sweep_at = float("-inf")
+        self._lock = threading.Lock()
+        self.suppressed_total = 0
+
+    def admit(self, key: Hashable, *, now: float, every_s: float, at_most: int) -> int | None:
+        """How many were suppressed since the last one admitted, or None if this one is suppressed too."""
+        with self._lock:
+            window = self._windows.get(key) or self._place(key, now)
+            end, admitted, suppressed = window
+            if now >= end:
+                window[:] = now + every_s, 1, 0
+                return int(suppressed)
+            if admitted < at_most:
+                window[1] += 1
+                return 0
+            window[2] += 1
+            self.suppressed_total += 1
+            return None
+
+    def over(self, now: float) -> list[tuple[Hashable, int]]:
+        """Keys whose window is over, and how many were suppressed in it, unless that was told before."""
+        with self._lock:
+            ended = [(key, window) for key, window in self._windows.items() if now >= window[0] and window[2]]
+            found = [(key, int(window[2])) for key, window in ended]
+            for _, window in ended:
+                window[2] = 0
+            return found
+
+    def renew_lock(self) -> None:
+        self._lock = threading.Lock()  # in a forked child, where the thread that held it does not exist
+
+    def _place(self, key: Hashable, now: float) -> list[float]:
+        if len(self._windows) >= self._capacity and now >= self._sweep_at:
+            self._windows = {k: w for k, w in self._windows.items() if now < w[0]}
+            # Nothing can have ended before the earliest end, so that a storm of new keys does not sweep each time.
+            self._sweep_at = min((w[0] for w in self._windows.values()), default=now)
+        if len(self._windows) >= self._capacity:
+            key = Sampler
+        return self._windows.setdefault(key, [float("-inf"), 0, 0])
+
+
+_sampler = Sampler()
+os.register_at_fork(after_in_child=_sampler.renew_lock)
+
+
+def get_logger(name: str) -> Logger:
+    """The logger of that name, of ours or of a handler's (`keepfast.app.…`)."""
+    return Logger(logging.getLogger(name), bound={}, sampler=_sampler)
+
+
+def logger_for(log: logging.Logger) -> Logger:
+    """The same on a logger of the user's own."""
+    return Logger(log, bound={}, sampler=_sampler)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ts, level, logger, event, then the fields (one named like these four gets a `_`)."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = _entry_of(record)
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Clean] = {
+            "ts": when.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": clean_text(record.name, 200),
+            "event": entry.event,
+        }
+        for name, value in entry.fields.items():
+            line[f"{name}_" if name in _RESERVED else name] = value
+        return json.dumps(line, separators=(",", ":"))
+
+
+class ConsoleFormatter(logging.Formatter):
+    """For people: time, level, event, fields."""
+
+    def __init__(self, *, colour: bool = False) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = _entry_of(record)
+        when = time.strftime("%H:%M:%S", time.localtime(record.created))
+        level = record.levelname.lower()
+        fields = (f"{self._paint(name, '2')}={_quoted(value)}" for name, value in entry.fields.items())
+        head = f"{when}.{int(record.msecs):03d} {self._paint(f'{level:<8}', _COLOURS.get(level, '0'))}"
+        return " ".join((head, self._paint(_title(entry.event), "1"), *fields))
+
+    def _paint(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
+
+
+FLOODS = frozenset(
+    {
+        *("retry", "wait", "bury", "buried", "move", "moved"),
+        *("letter_not_published", "letter_not_spooled", "letter_changed", "not_moved"),
+        *("handler_timed_out", "abandoned_handler_ended", "handler_stuck", "stuck_handler_ended"),
+        *("batch_retry", "batch_wait", "batch_search"),
+    }
+)
+"""Events that each record may cause. Not discards: no record goes without a word."""
+STORM_S = 10.0
+STORM_FIELDS = ("consumer_group", "topic", "error_type")
+
+
+class _Output(logging.StreamHandler[TextIO]):
+    """Ours, so that `configure` finds and replaces it; writes what the stream's encoding cannot take as escapes.
+
+    Of an event that each record may cause, `most_lines` are written in 10 s for one group, topic and type of error; the
+    first one after that says how many were left out, or a line of its own does if no such one comes. Who listens to the
+    loggers otherwise gets all.
+    """
+
+    def __init__(self, stream: TextIO, *, most_lines: int | None) -> None:
+        super().__init__(stream)
+        self._most_lines = most_lines
+        self._sampler = Sampler()
+        self._tell_at = float("-inf")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        entry = record.msg
+        if self._most_lines is not None and isinstance(entry, Entry) and entry.event in FLOODS:
+            key = (entry.event, *(str(entry.fields.get(name)) for name in STORM_FIELDS))
+            left_out = self._sampler.admit(key, now=time.monotonic(), every_s=STORM_S, at_most=self._most_lines)
+            if left_out is None:
+                return
+            if left_out:
+                record = logging.makeLogRecord(record.__dict__)
+                record.msg = Entry(entry.event, {**entry.fields, "suppressed": left_out})
+        if time.monotonic() >= self._tell_at:
+            self._tell(time.monotonic())
+        super().emit(record)
+
+    def _tell(self, now: float) -> None:
+        self._tell_at = now + STORM_S
+        for key, count in self._sampler.over(now):
+            # All that found no place of their own share one window.
+            fields = dict(zip(("of", *STORM_FIELDS), key, strict=True)) if isinstance(key, tuple) else {}
+            entry = Entry("lines_left_out", {**fields, "suppressed": count})
+            said = {"name": ROOT, "levelno": logging.WARNING, "levelname": "WARNING", "msg": entry}
+            super().emit(logging.makeLogRecord(said))
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        encoding = getattr(self.stream, "encoding", None)
+        return line.encode(encoding, "backslashreplace").decode(encoding) if encoding else line
+
+
+def configure(
+    *,
+    level: str | int = "info",
+    format: Literal["auto", "console", "json"] = "auto",  # noqa: A002  the name that logging itself uses
+    stream: TextIO | None = None,
+    most_lines: int | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    """Write keepfast's logs to `stream` (standard error); auto is console on a terminal, else JSON.
+
+    `most_lines`: see `[log]` in the settings. For the CLI alone. It touches no logger but `keepfast`; calling it again
+    replaces its own output. Raises ConfigError.
+    """
+    number = level if isinstance(level, int) else LEVELS.get(level.lower())
+    problems = []
+    if number is None:
+        problems.append(f"log level must be one of {', '.join(LEVELS)}; got {level!r}")
+    if format not in ("auto", "console", "json"):
+        problems.append(f"log format must be auto, console or json; got {format!r}")
+    if problems:
+        raise ConfigError(*problems)
+    target = stream if stream is not None else sys.stderr
+    terminal = target.isatty()
+    known = os.environ if environ is None else environ
+    colour = terminal and not known.get("NO_COLOR") and known.get("TERM") != "dumb"
+    output = _Output(target, most_lines=most_lines)
+    as_json = format == "json" or (format == "auto" and not terminal)
+    output.setFormatter(JsonFormatter() if as_json else ConsoleFormatter(colour=colour))
+    root = logging.getLogger(ROOT)
+    for old in [handler for handler in root.handlers if isinstance(handler, _Output)]:
+        root.removeHandler(old)
+    root.addHandler(output)
+    root.setLevel(number or logging.INFO)
+    root.propagate = False
+
+
+def _entry_of(record: logging.LogRecord) -> Entry:
+    """Ours as it is; a record of somebody else's made safe."""
+    if isinstance(record.msg, Entry):
+        return record.msg
+    try:
+        text = record.getMessage()
+    except Exception:  # noqa: BLE001  a format that does not fit its arguments is its caller's mistake, not a crash
+        text = record.msg if isinstance(record.msg, str) else "<no text>"
+    fields: dict[str, Clean] = {}
+    if record.exc_info and record.exc_info[1] is not None:
+        fields = {"exc": clean_error(record.exc_info[1]), "exc_at": clean_trace(record.exc_info[1])}
+    return Entry(clean_text(text, 2000), fields)
+
+
+def _title(event: str) -> str:
+    """The event; quoted if it could be taken for fields, which only the free text of others can."""
+    return json.dumps(event, ensure_ascii=False) if _LIKE_A_FIELD.search(event) else event
+
+
+def _quoted(value: Clean) -> str:
+    """A value that cannot be taken for two: bare if it has no blank, quote, `=`, bracket or backslash."""
+    if isinstance(value, str):
+        return value if _BARE_VALUE.fullmatch(value) else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,178 @@
+"""The same metrics through OpenTelemetry, for whoever collects by it: extra `tracing`, and an exporter.
+
+The SDK's instruments would count once more, with locks, on the hot path. So its exporters get what was counted already:
+every so often all families become one `MetricsData`, by their dotted names, and those that the messaging conventions
+name under these names, too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from keepfast.core.errors import ConfigError
+from keepfast.telemetry import catalogue
+from keepfast.telemetry.families import Buckets, Family, Sample
+from keepfast.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import Metric, MetricsData
+
+log = get_logger("keepfast.otel")
+
+GROUP: Final = "opentelemetry_metrics_exporter"
+"""Where exporters register themselves; OTEL_METRICS_EXPORTER names one."""
+LAST_WORD_S: Final = 2.0
+UNITS: Final = {"seconds": "s", "bytes": "By"}
+CONSUMED: Final = catalogue.CONSUMED.dotted()
+DURATION_ENDS: Final = catalogue.DURATION.name.rpartition("}")[2]
+
+
+class Exporter(Protocol):
+    """What is used of an exporter."""
+
+    def export(self, metrics_data: Any, timeout_millis: float = ...) -> Any: ...
+    def shutdown(self, timeout_millis: float = ...) -> Any: ...
+
+
+class Exporting:
+    """Exports `families()` every `interval_s`, and once more at the end, on a thread of its own. An exporter that fails
+    is said in the log, and tried again.
+    """
+
+    def __init__(
+        self, families: Callable[[], list[Family]], *, app: str, version: str, interval_s: float, exporter: Exporter
+    ) -> None:
+        self._families = families
+        self._service = {"service.name": app, "service.instance.id": f"{os.uname().nodename}-{os.getpid()}"}
+        if version:
+            self._service["service.version"] = version
+        self._interval_s = interval_s
+        self._exporter = exporter
+        self._started_ns = time.time_ns()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keepfast-otel", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The last word, for which there is a moment only."""
+        self._ended.set()
+        self._thread.join(LAST_WORD_S)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._interval_s):
+            self._export(self._interval_s)
+        self._export(LAST_WORD_S)
+        self._exporter.shutdown()
+
+    def _export(self, timeout_s: float) -> None:
+        from opentelemetry.sdk.resources import Resource
+
+        try:
+            data = metrics_data(
+                self._families(),
+                resource=Resource.create(self._service),
+                started_ns=self._started_ns,
+                now_ns=time.time_ns(),
+            )
+            self._exporter.export(data, timeout_millis=timeout_s * 1000)
+        except Exception as error:  # noqa: BLE001 - the thread's edge: what an exporter raises must not end it
+            log.sampled(40, "metrics_not_exported", now=time.monotonic(), every_s=60.0, exc=error)
+
+
+def exporter_from(environ: dict[str, str]) -> Exporter:
+    """By the variables of OpenTelemetry. Raises ConfigError that says what to install."""
+    try:
+        import opentelemetry.sdk.metrics.export as _sdk  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise ConfigError(
+            "metrics: otel needs OpenTelemetry: install opentelemetry-sdk, and an exporter such as"
+            " opentelemetry-exporter-otlp-proto-http."
+        ) from error
+    name = environ.get("OTEL_METRICS_EXPORTER", "otlp").split(",")[0].strip() or "otlp"
+    found = [one for one in entry_points(group=GROUP) if one.name in (name, f"{name}_proto_http", f"{name}_proto_grpc")]
+    if not found:
+        known = ", ".join(sorted(one.name for one in entry_points(group=GROUP))) or "none"
+        raise ConfigError(
+            f"metrics: otel has no exporter {name!r} (OTEL_METRICS_EXPORTER); installed: {known}. Install one, such as"
+            " opentelemetry-exporter-otlp-proto-http."
+        )
+    exporter: Exporter = found[0].load()()
+    return exporter
+
+
+def metrics_data(families: Sequence[Family], *, resource: Any, started_ns: int, now_ns: int) -> MetricsData:
+    """All families as one batch, cumulative since `started_ns`."""
+    from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    metrics = [metric for family in families if family.samples for metric in _metrics(family, started_ns, now_ns)]
+    scope = ScopeMetrics(InstrumentationScope("keepfast"), metrics, "")
+    return MetricsData([ResourceMetrics(resource, [scope], "")])
+
+
+def _metrics(family: Family, started_ns: int, now_ns: int) -> Iterator[Metric]:
+    from opentelemetry.sdk.metrics.export import (
+        AggregationTemporality,
+        Gauge,
+        Histogram,
+        HistogramDataPoint,
+        Metric,
+        NumberDataPoint,
+        Sum,
+    )
+
+    def of(name: str, unit: str, attributes: Callable[[Sample], dict[str, str]]) -> Metric:
+        data: Gauge | Histogram | Sum
+        cumulative = AggregationTemporality.CUMULATIVE
+        if family.kind == "histogram":
+            points = [
+                HistogramDataPoint(
+                    attributes=attributes(sample),
+                    start_time_unix_nano=started_ns,
+                    time_unix_nano=now_ns,
+                    count=sum(sample.value.counts),
+                    sum=sample.value.total,
+                    bucket_counts=list(sample.value.counts),
+                    explicit_bounds=family.bounds,
+                    min=float("inf"),  # not recorded: as the SDK writes it then
+                    max=float("-inf"),
+                )
+                for sample in family.samples
+                if isinstance(sample.value, Buckets)
+            ]
+            data = Histogram(points, cumulative)
+        else:
+            numbers = [
+                NumberDataPoint(attributes(sample), started_ns, now_ns, sample.value)
+                for sample in family.samples
+                if not isinstance(sample.value, Buckets)
+            ]
+            data = Gauge(numbers) if family.kind == "gauge" else Sum(numbers, cumulative, is_monotonic=True)
+        return Metric(name, family.help, unit, data)
+
+    yield of(family.dotted, UNITS.get(family.unit, "1"), lambda one: _labels(family, one))
+    if family.dotted.endswith(DURATION_ENDS):
+        yield of("messaging.process.duration", "s", lambda one: _messaging(family, one, "process"))
+    elif family.dotted == CONSUMED:
+        yield of("messaging.client.consumed.messages", "{message}", lambda one: _messaging(family, one, "poll"))
+
+
+def _labels(family: Family, sample: Sample) -> dict[str, str]:
+    return dict(zip(family.labels, sample.labels, strict=True))
+
+
+def _messaging(family: Family, sample: Sample, operation: str) -> dict[str, str]:
+    labels = _labels(family, sample)
+    return {
+        "messaging.system": "kafka",
+        "messaging.operation.name": operation,
+        "messaging.consumer.group.name": labels["group"],
+        "messaging.destination.name": labels["topic"],
+    }

@@ -1,0 +1,305 @@
+"""The simulated consuming client."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import assert_never
+
+from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ports import CommitOutcome, Committed, Listener, Position
+from keepfast.core.records import Message, TopicPartition
+from keepfast.testing.fakes.acts import OffsetsRead
+from keepfast.testing.fakes.broker import FakeBroker
+from keepfast.testing.fakes.commits import Commits
+from keepfast.testing.fakes.fetcher import Fetched, Fetcher
+from keepfast.testing.fakes.membership import Membership, Phase
+from keepfast.testing.fakes.operations import AssignOp, CommitOp, ErrorOp, LostOp, Operation, Operations, RevokeOp
+from keepfast.testing.fakes.process import Process, SimulationError
+from keepfast.testing.fakes.trace import (
+    Assigned,
+    Closed,
+    Delivered,
+    Lost,
+    Reset,
+    RevokedBegin,
+    RevokedEnd,
+    Started,
+)
+from keepfast.testing.fakes.wire import Channel, Failure
+
+
+class FakeSource:
+    """Implements `core.ports.Source` for one member. Breaking a rule of the port raises SimulationError."""
+
+    def __init__(self, process: Process, broker: FakeBroker, *, group: str, instance_id: str | None = None) -> None:
+        self._process = process
+        self._broker = broker
+        self._group = broker.group(group)
+        self._operations: Operations = deque()
+        self._channel = Channel(process, broker.coordinator, broker.rng, broker.settings.latency_s)
+        self._fetcher = Fetcher(process, broker, self._operations)
+        self._membership = Membership(
+            process,
+            broker,
+            self._channel,
+            self._operations,
+            group=self._group,
+            instance_id=instance_id,
+            suspend=self._fetcher.suspend,
+            may_rejoin=lambda: self._commits.unanswered == 0,
+        )
+        self._commits = Commits(
+            process,
+            broker,
+            self._channel,
+            self._operations,
+            group=self._group,
+            answered=self._membership.commit_answered,
+        )
+        self._listener: Listener | None = None
+        self._kept: Exception | None = None
+        self._callback = ""
+        self._event_taken = False
+        self._answered = False  # a commit, in the poll at hand
+        self._closed = False
+
+    @property
+    def owned(self) -> tuple[TopicPartition, ...]:
+        """What the client itself counts as its own: for tests and oracles, not part of the port."""
+        return self._membership.owned
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        self._enter("subscribe")
+        self._listener = listener
+        for topic in topics:
+            if self._broker.partitions(topic) is None:
+                error = Failure("UNKNOWN_TOPIC_OR_PART").error(f"subscribed topic {topic}")
+                self._operations.append(ErrorOp(error, None))
+        self._membership.subscribe(topics)
+
+    def poll(self, timeout_s: float) -> Message | None:
+        self._enter_polling("poll")
+        if timeout_s > 0:
+            self._membership.polled_at = inf  # a member that waits in poll is not late
+        deadline = self._now() + timeout_s
+        fetched = self._next()
+        while fetched is None and self._now() < deadline and not (self._event_taken or self._answered):
+            waited = self._process.wait(
+                deadline - self._now(), lambda: self._operations or self._fetcher.ready(), yields=True
+            )
+            fetched = self._next()
+            if not waited:
+                break
+        self._membership.polled_at = self._now()
+        return self._hand_out([fetched])[0] if fetched is not None else None
+
+    def sweep(self, limit: int) -> list[Message]:
+        self._enter_polling("sweep")
+        self._membership.polled_at = self._now()
+        taken: list[Fetched] = []
+        if self._operations:
+            # Records that lie before an event in the client's queue are taken before the event is served.
+            self._take(taken, self._broker.rng.randint(0, limit))
+            self._serve_all()
+        self._take(taken, limit)
+        return self._hand_out([fetched for fetched in taken if self._fetcher.is_current(fetched)])
+
+    def serve(self, timeout_s: float) -> float:
+        self._enter("serve")
+        if self._callback != "on_revoked":
+            raise SimulationError("serve is only for the inside of on_revoked")
+        self._tell_unsent()
+        outcome = self._commits.read_back(timeout_s)
+        if outcome is not None:
+            self._tell(outcome)
+        return self._commits.absent_s
+
+    def start(self, positions: Sequence[Position]) -> None:
+        self._enter("start")
+        for position in positions:
+            self._fetcher.start(position)
+            self._broker.trace.add(Started(self._now(), self._process.name, position.place, position.offset))
+
+    def reset(self, position: Position) -> None:
+        self._enter("reset")
+        if not self._fetcher.started(position.place):
+            raise SourceError(f"reset of {position.place}, which is not started", fault=Fault.FATAL, code="NOT_STARTED")
+        self._fetcher.reset(position)
+        self._broker.trace.add(Reset(self._now(), self._process.name, position.place, position.offset))
+
+    def pause(self, places: Sequence[TopicPartition]) -> None:
+        self._enter("pause")
+        self._fetcher.pause(places)
+
+    def resume(self, places: Sequence[TopicPartition]) -> None:
+        self._enter("resume")
+        self._fetcher.resume(places)
+
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+        self._enter("committed")
+        answer = self._commits.stored(places, timeout_s) if places else []
+        if isinstance(answer, Failure):
+            raise answer.error("reading committed offsets")
+        for found in answer:
+            self._broker.trace.add(
+                OffsetsRead(self._now(), self._process.name, found.place, found.offset, found.metadata)
+            )
+        return answer
+
+    def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+        return self._edges_of([place], timeout_s)[place]
+
+    def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        return {place: end for place, (_, end) in self._edges_of(places, timeout_s).items()} if places else {}
+
+    def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        return {place: start for place, (start, _) in self._edges_of(places, timeout_s).items()} if places else {}
+
+    def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Costs no time, unlike every other call: nobody need know whether it was made."""
+        logs = {place: self._broker.log(place) for place in places}
+        return {place: log.end for place, log in logs.items() if log is not None}
+
+    def _edges_of(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, int]]:
+        self._enter("edges")
+        answers: list[None] = []
+        delay_s = self._broker.rng.uniform(*self._broker.settings.edges_delay_s)  # it queues behind a long fetch
+        self._broker.data.after(delay_s, lambda: answers.append(None))
+        if not self._process.wait(timeout_s, lambda: answers):
+            raise Failure("_TIMED_OUT").error("asking for the edges")
+        found = {}
+        for place in places:
+            log = self._broker.log(place)
+            if log is None:
+                raise Failure("UNKNOWN_TOPIC_OR_PART").error(f"asking for the edges of {place}")
+            found[place] = log.start, log.end
+        return found
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        self._enter("commit")
+        self._commits.send(self._membership.identity(), positions)
+
+    def close(self, *, leave: bool = True) -> None:  # noqa: ARG002 - there are no static members here
+        if self._closed:
+            return
+        self._enter("close")
+        self._membership.stop_joining()
+        self._tell_unsent()
+        self._serve_all()
+        if self._membership.owned and self._membership.phase is not Phase.FENCED:
+            self._serve(RevokeOp(self._membership.owned))
+        # The client does not leave before its commits are answered, or have timed out.
+        self._tell_unsent()
+        while self._commits.under_way:
+            self._process.wait(self._broker.settings.request_timeout_s, lambda: self._operations)
+            self._serve_all()
+            self._tell_unsent()
+        self._membership.leave()
+        self._fetcher.close()
+        self._closed = True
+        self._broker.trace.add(Closed(self._now(), self._process.name))
+
+    def _enter(self, call: str) -> None:
+        self._process.enter()
+        if self._closed:
+            raise SourceError(f"{call} on a closed source; make a new one", fault=Fault.FATAL, code="_STATE")
+        if self._callback and call in ("poll", "sweep", "close", "subscribe"):
+            raise SimulationError(f"{call} from inside {self._callback}: the real client aborts the process")
+
+    def _enter_polling(self, call: str) -> None:
+        self._enter(call)
+        self._tell_unsent()
+        self._raise_kept()
+        self._membership.polled()
+
+    def _raise_kept(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            raise kept
+
+    def _tell_unsent(self) -> None:
+        outcome = self._commits.take_unsent()
+        if outcome is not None:
+            self._tell(outcome)
+
+    def _next(self) -> Fetched | None:
+        """Serve what is queued, then the next record; an error takes the place of a record, as in the client."""
+        self._event_taken = self._answered = False
+        while self._operations and not self._event_taken:
+            operation = self._operations.popleft()
+            self._event_taken = isinstance(operation, ErrorOp)
+            self._answered = self._answered or isinstance(operation, CommitOp)
+            self._serve(operation)
+        return None if self._event_taken else self._fetcher.take()
+
+    def _take(self, taken: list[Fetched], limit: int) -> None:
+        while len(taken) < limit:
+            fetched = self._fetcher.take()
+            if fetched is None:
+                return
+            taken.append(fetched)
+
+    def _hand_out(self, fetched: Sequence[Fetched]) -> list[Message]:
+        for message, _ in fetched:
+            place = TopicPartition(message.topic(), message.partition())
+            self._broker.trace.add(Delivered(self._now(), self._process.name, place, message.offset()))
+        return [message for message, _ in fetched]
+
+    def _serve_all(self) -> None:
+        while self._operations:
+            self._serve(self._operations.popleft())
+
+    def _serve(self, operation: Operation) -> None:
+        listener, trace, name, now = self._the_listener(), self._broker.trace, self._process.name, self._now()
+        generation = self._membership.generation
+        match operation:
+            case AssignOp(places):
+                trace.add(Assigned(now, name, generation, places))
+                self._rebalance("on_assigned", lambda: listener.on_assigned(places))
+                self._membership.assigned(places)
+            case RevokeOp(places):
+                trace.add(RevokedBegin(now, name, generation, places))
+                self._rebalance("on_revoked", lambda: listener.on_revoked(places))
+                trace.add(RevokedEnd(self._now(), name, generation, places))
+                self._fetcher.drop(places)
+                self._membership.released(places)
+            case LostOp(places):
+                trace.add(Lost(now, name, places))
+                self._rebalance("on_lost", lambda: listener.on_lost(places))
+                self._fetcher.drop(places)
+                self._membership.forgotten()
+            case CommitOp(outcome):
+                self._tell(outcome)
+            case ErrorOp(error, place):
+                self._guard(lambda: listener.on_error(error, place))
+            case _:
+                assert_never(operation)
+
+    def _rebalance(self, name: str, call: Callable[[], None]) -> None:
+        self._callback = name
+        self._process.in_callback = True
+        self._membership.serving()
+        self._guard(call)
+        self._process.in_callback = False
+        self._callback = ""
+        self._fetcher.unsuspend()
+
+    def _tell(self, outcome: CommitOutcome) -> None:
+        self._commits.settle(outcome)
+        self._guard(lambda: self._the_listener().on_committed(outcome))
+
+    def _guard(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - as the adapter must: nothing may fly through the client
+            self._kept = self._kept or error
+
+    def _the_listener(self) -> Listener:
+        if self._listener is None:
+            raise SimulationError("subscribe first")
+        return self._listener
+
+    def _now(self) -> float:
+        return self._process.clock.monotonic()

@@ -1,0 +1,1 @@
+"""From settings to running parts: what must be there, clients, plans, spools, loops with workers."""

@@ -1,0 +1,51 @@
+"""From settings to what the Kafka adapter wants to know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from keepfast.kafka import Connection, Consuming, KafkaSource, source_properties
+from keepfast.settings import ConsumerSettings, KafkaSettings
+from keepfast.wiring.preflight import Ground
+
+
+def connection_of(kafka: KafkaSettings) -> Connection:
+    return Connection(
+        brokers=kafka.brokers,
+        client_id=kafka.client_id,
+        security_protocol=kafka.security_protocol,
+        sasl_mechanism=kafka.sasl_mechanism,
+        sasl_username=kafka.sasl_username,
+        sasl_password=kafka.sasl_password.reveal() if kafka.sasl_password else None,
+        ssl_ca_location=kafka.ssl_ca_location,
+        ssl_certificate_location=kafka.ssl_certificate_location,
+        ssl_key_location=kafka.ssl_key_location,
+        ssl_key_password=kafka.ssl_key_password.reveal() if kafka.ssl_key_password else None,
+        ssl_endpoint_identification_algorithm=kafka.ssl_endpoint_identification_algorithm,
+        properties=kafka.librdkafka,
+    )
+
+
+def consuming_of(own: ConsumerSettings) -> Consuming:
+    return Consuming(
+        group=own.group,
+        group_instance_id=own.group_instance_id,
+        group_protocol="classic" if own.group_protocol == "auto" else own.group_protocol,
+        assignor=own.assignor or "cooperative-sticky",
+        session_timeout_ms=own.timings.session_timeout_ms or 0,
+        heartbeat_interval_ms=own.timings.heartbeat_interval_ms or 0,
+        max_poll_interval_ms=own.timings.max_poll_interval_ms,
+        isolation_level=own.isolation_level,
+        fetch_min_bytes=own.fetch_min_bytes,
+        fetch_max_wait_ms=own.fetch_max_wait_ms,
+        client_queue_bytes=own.buffer.client_queue_bytes,
+    )
+
+
+def source_of(own: ConsumerSettings, kafka: KafkaSettings, ground: Ground) -> KafkaSource:
+    """The consuming client of a consumer, with the group protocol that its settings and the cluster allow."""
+    connection, consuming = connection_of(kafka), consuming_of(own)
+    if own.group_protocol != "auto" or ground.embedded:
+        return KafkaSource(source_properties(connection, consuming))
+    newer = replace(consuming, group_protocol="consumer")
+    return KafkaSource(source_properties(connection, newer), classic=source_properties(connection, consuming))

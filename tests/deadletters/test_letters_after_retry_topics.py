@@ -1,0 +1,85 @@
+"""A letter for a record that went through retry topics is about the original record, with the whole story."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import LETTER_FORMATS, LetterFormat
+from keepfast.core.records import Headers, TopicPartition
+from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.core.returned import Returned, moved
+from keepfast.core.runs import Attempt, Case
+from keepfast.core.verdicts import Bury
+from keepfast.deadletters.letter import Letter
+from keepfast.testing.fakes.log import FakeMessage
+from tests.deadletters.letters import TOPIC, headers, keys, values
+from tests.deadletters.test_publisher import back, publisher
+
+RETRY = f"{TOPIC}.g.retry.5s"
+TIERS = Tiers(group="g", delays_s=(5,), topics={RETRY: Tier(RETRY, TOPIC, 5, 12)})
+SENT_MS, MOVED_S = 1_600_000_000_000, 1_700_000_000.0
+REPLAYED = (("keepfast-replay-count", b"2"), ("keepfast-letter-id", b"g/t/0/1"))
+
+
+def returned(value: bytes | None, key: bytes | None, own: Headers, *, block: bool = True) -> Case:
+    """A record that failed four times in place, was moved, and failed again."""
+    source = FakeMessage(TopicPartition(TOPIC, 7), 17, key=key, value=value, headers=own, timestamp_ms=SENT_MS)
+    told = [(MOVED_S - 3, "OSError"), (MOVED_S, "OSError")]
+    out = moved(source, tiers=TIERS, step=1, wall_s=MOVED_S, failures=4, attempts=told)
+    place = TopicPartition(RETRY, 3)
+    kept = out.headers if block else own
+    message = FakeMessage(place, 99, key=key, value=value, headers=kept, timestamp_ms=int(MOVED_S * 1000))
+    case = Case(Partition(place, epoch=1, start=0), 0, Returned(message, TIERS.topics[RETRY], TIERS), (), 0.0)
+    case.note(Attempt(MOVED_S + 6, "ValueError"))
+    return case
+
+
+def letter_of(case: Case, form: LetterFormat) -> Letter:
+    outgoing = publisher(form=form).letter(case, ValueError("bad"), Bury("failed 5 times", "CODE"))
+    assert outgoing.topic == "orders.payment.dlq"
+    return back(outgoing)
+
+
+@pytest.mark.parametrize("form", LETTER_FORMATS)
+@given(value=values, key=keys, own=headers)
+def test_it_names_the_original_record_and_keeps_its_bytes(
+    form: LetterFormat, value: bytes | None, key: bytes | None, own: Headers
+) -> None:
+    letter = letter_of(returned(value, key, own), form)
+    assert (letter.key, letter.value, letter.headers) == (key, value, tuple(own))
+    assert (letter.topic, letter.partition, letter.offset) == (TOPIC, 7, 17)
+    assert (letter.timestamp_ms, letter.timestamp_type) == (SENT_MS, "CreateTime")
+    assert letter.id == f"g/{TOPIC}/7/17"
+
+
+@pytest.mark.parametrize("form", LETTER_FORMATS)
+def test_it_tells_of_all_attempts(form: LetterFormat) -> None:
+    letter = letter_of(returned(b"v", b"k", REPLAYED), form)
+    assert letter.retry_count == 4
+    assert [(one.at_ms, one.error_type) for one in letter.attempts] == [
+        (int(MOVED_S - 3) * 1000, "OSError"),
+        (int(MOVED_S) * 1000, "OSError"),
+        (int(MOVED_S + 6) * 1000, "ValueError"),
+    ]
+    assert (letter.replay_count, letter.replayed_from) == (2, "g/t/0/1")
+
+
+def test_it_goes_to_the_partition_that_the_record_came_from() -> None:
+    assert publisher().letter(returned(b"v", b"k", ()), ValueError(), Bury("why", "CODE")).partition == 7
+
+
+@pytest.mark.parametrize("form", LETTER_FORMATS)
+def test_without_a_believable_origin_it_names_the_retry_topic_and_is_sent_all_the_same(form: LetterFormat) -> None:
+    letter = letter_of(returned(b"v", b"k", (("mine", b"1"),), block=False), form)
+    assert (letter.topic, letter.partition, letter.offset) == (RETRY, 3, 99)
+    assert (letter.value, letter.headers) == (b"v", (("mine", b"1"),))
+
+
+def test_the_identity_of_a_letter_is_that_of_the_original() -> None:
+    direct = FakeMessage(TopicPartition(TOPIC, 7), 17, key=b"k", value=b"v", timestamp_ms=SENT_MS)
+    case = Case(Partition(TopicPartition(TOPIC, 7), epoch=1, start=0), 0, direct, (), 0.0)
+    straight = publisher().letter(case, ValueError(), Bury("why", "CODE"))
+    outgoing = publisher().letter(returned(b"v", b"k", ()), ValueError(), Bury("why", "CODE"))
+    assert back(outgoing).identity == back(straight).identity

@@ -1,0 +1,217 @@
+"""The publisher: from a case to a letter, whatever went wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from keepfast.core.errors import Reject
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import LETTER_FORMATS, LetterFormat
+from keepfast.core.ports import Delivery, Outgoing
+from keepfast.core.records import Headers, TopicPartition
+from keepfast.core.runs import KEPT_ATTEMPTS, Attempt, Case
+from keepfast.core.verdicts import Bury
+from keepfast.deadletters.letter import LONGEST_MESSAGE, LONGEST_STACK, Letter
+from keepfast.deadletters.publisher import Publisher
+from keepfast.deadletters.reading import read
+from keepfast.deadletters.writing import shrunk
+from keepfast.testing.fakes.log import FakeMessage
+from tests.deadletters.letters import TOPIC, filed, headers, keys, values
+
+PLACE = TopicPartition(TOPIC, 3)
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class SinkThatKeeps:
+    """Implements `core.ports.Sink`."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Outgoing, Delivery]] = []
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        self.sent.append((outgoing, delivered))
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+def publisher(sink: SinkThatKeeps | None = None, *, partitions: int = 12, form: LetterFormat = "envelope") -> Publisher:
+    return Publisher(
+        sink or SinkThatKeeps(),
+        topics={PLACE.topic: "orders.payment.dlq"},
+        partitions={"orders.payment.dlq": partitions},
+        group="g",
+        handler="app:charge",
+        app_version="1",
+        form=form,
+    )
+
+
+def case_of(value: bytes | None, *, key: bytes | None = b"k", headers: Headers = ()) -> Case:
+    partition = Partition(PLACE, epoch=1, start=0)
+    message = FakeMessage(PLACE, 17, key=key, value=value, headers=headers, timestamp_ms=5)
+    case = Case(partition, 0, message, (), 0.0)
+    case.note(Attempt(1_700_000_000.0, "ValueError"))
+    return case
+
+
+def back(outgoing: Outgoing) -> Letter:
+    return read(filed(outgoing.value, outgoing.headers, key=outgoing.key))
+
+
+@pytest.mark.parametrize("form", LETTER_FORMATS)
+@given(value=values, key=keys, own=headers)
+def test_key_value_and_headers_of_a_letter_are_the_originals_and_ours_come_last(
+    form: LetterFormat, value: bytes | None, key: bytes | None, own: Headers
+) -> None:
+    outgoing = publisher(form=form).letter(case_of(value, key=key, headers=own), ValueError(), Bury("why", "CODE"))
+    assert (outgoing.topic, outgoing.partition, outgoing.key) == ("orders.payment.dlq", 3, key)
+    assert tuple(outgoing.headers)[: len(own)] == tuple(own)
+    if form != "headers":
+        assert list(outgoing.headers)[len(own) :] == [
+            ("keepfast-letter-id", b"g/orders.payment.v1/3/17"),
+            ("keepfast-error-code", b"CODE"),
+        ]
+    found = back(outgoing)
+    assert (found.key, found.value, found.headers) == (key, value, tuple(own))
+    assert (found.format, found.id, found.timestamp_ms) == (form, "g/orders.payment.v1/3/17", 5)
+
+
+def test_headers_of_an_earlier_letter_are_replaced_and_its_count_goes_on() -> None:
+    own = [
+        ("trace", b"1"),
+        ("trace", None),
+        ("keepfast-replay-count", b"2"),
+        ("keepfast-letter-id", b"g/orders.payment.v1/3/9"),
+    ]
+    outgoing = publisher().letter(case_of(b"1", headers=own), ValueError(), Bury("why", "CODE"))
+    assert [name for name, _ in outgoing.headers] == ["trace", "trace", "keepfast-letter-id", "keepfast-error-code"]
+    assert (back(outgoing).replay_count, back(outgoing).replayed_from) == (2, "g/orders.payment.v1/3/9")
+
+
+@pytest.mark.parametrize("count", [b"", b"-1", b"1e3", b"\xb2", b"9" * 30, None, b"1 ", b"0x1"])
+def test_a_replay_count_that_is_none_counts_as_none(count: bytes | None) -> None:
+    outgoing = publisher().letter(
+        case_of(b"1", headers=[("keepfast-replay-count", count)]), ValueError(), Bury("why", "CODE")
+    )
+    assert (back(outgoing).replay_count, back(outgoing).replayed_from) == (0, "")
+
+
+@pytest.mark.parametrize(("partitions", "chosen"), [(12, 3), (4, 3), (3, None), (1, None)])
+def test_a_letter_goes_to_its_records_partition_where_there_is_one(partitions: int, chosen: int | None) -> None:
+    letters = publisher(partitions=partitions)
+    assert letters.letter(case_of(b"1"), ValueError(), Bury("why", "CODE")).partition == chosen
+
+
+def test_a_letter_tells_the_whole_story() -> None:
+    case = case_of(b"1", headers=[("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())])
+    case.note(Attempt(1_700_000_001.5, "KeyError"))
+    try:
+        try:
+            raise TimeoutError("slow")
+        except TimeoutError as error:
+            raise Reject("no account 17", code="NO_ACCOUNT") from error
+    except Reject as error:
+        found = back(publisher().letter(case, error, Bury("no account 17", "NO_ACCOUNT")))
+    assert (found.error_type, found.error_class, found.error_cause) == (
+        "Reject",
+        "keepfast.core.errors.Reject",
+        "TimeoutError",
+    )
+    assert (found.error_message, found.error_code, found.classification) == (
+        "no account 17",
+        "NO_ACCOUNT",
+        "non-retryable",
+    )
+    assert "TimeoutError: slow" in found.stack_trace
+    assert (found.failed_at_ms, found.retry_count, len(found.attempts)) == (1_700_000_001_500, 1, 2)
+    assert (found.group, found.handler, found.app_version, found.trace_id) == ("g", "app:charge", "1", TRACE)
+    assert len(found.fingerprint) == 12
+
+
+def test_the_classification_is_what_the_caller_says() -> None:
+    outgoing = publisher().letter(case_of(b"1"), ValueError(), Bury("why", "CODE"), classification="non-retryable")
+    assert back(outgoing).classification == "non-retryable"
+
+
+def test_an_error_that_cannot_be_put_into_words_is_buried_all_the_same() -> None:
+    found = back(publisher().letter(case_of(b"1"), Unspeakable(), Bury("why", "CODE")))
+    assert found.error_type == "Unspeakable"
+
+
+@pytest.mark.parametrize("form", LETTER_FORMATS)
+def test_odd_characters_are_buried_all_the_same(form: LetterFormat) -> None:
+    outgoing = publisher(form=form).letter(case_of(b"1"), Reject("x\udcff\x00"), Bury("\udcff", "\ud800"))
+    assert (back(outgoing).error_code, back(outgoing).reason) == ("?", "?")
+    assert ("keepfast-error-code", b"?") in outgoing.headers
+
+
+@pytest.mark.parametrize("form", LETTER_FORMATS)
+def test_a_letter_is_bounded_however_much_the_error_says_and_however_often_it_failed(form: LetterFormat) -> None:
+    case = case_of(b"1")
+    for n in range(1_000):
+        case.note(Attempt(1_700_000_000.0 + n, f"E{n}"))
+    try:
+        raise ValueError("x" * 1_000_000)
+    except ValueError as error:
+        found = back(publisher(form=form).letter(case, error, Bury("y" * 100_000, "CODE")))
+    assert (len(found.error_message), len(found.stack_trace)) == (LONGEST_MESSAGE, LONGEST_STACK)
+    assert (found.retry_count, len(found.attempts)) == (1_000, KEPT_ATTEMPTS)
+    assert (found.attempts[0].error_type, found.attempts[-1].error_type) == ("ValueError", "E999")
+    assert len(found.reason) == 1_000
+
+
+def test_sending_hands_the_letter_to_the_sink_as_it_is() -> None:
+    sink = SinkThatKeeps()
+    letters = publisher(sink)
+    outgoing = letters.letter(case_of(b"1"), ValueError(), Bury("why", "CODE"))
+    told: list[object] = []
+    letters.send(outgoing, told.append)
+    assert sink.sent == [(outgoing, told.append)]
+
+
+def test_a_refused_letter_gets_smaller_until_nothing_but_the_original_is_left() -> None:
+    letters = publisher()
+    outgoing = letters.letter(case_of(b"\xff" * 1_000), ValueError("x" * 10_000), Bury("why", "CODE"))
+    seen = [outgoing]
+    while (smaller := shrunk(seen[-1])) != seen[-1]:
+        seen.append(smaller)
+    assert 2 <= len(seen) <= 6
+    assert seen[-1].value == b"\xff" * 1_000
+    assert [name for name, _ in seen[-1].headers] == ["keepfast-letter-id"]
+
+
+CAUSE = """
+import sys, json
+from tests.deadletters.test_publisher import back, case_of, publisher
+from keepfast.core.verdicts import Bury
+def charge(n):
+    raise ValueError(f"account {n} of 'x{n}' is closed")
+found = []
+for n in (1, 22):
+    try:
+        charge(n)
+    except ValueError as error:
+        found.append(back(publisher().letter(case_of(b"1"), error, Bury("why", "CODE"))).fingerprint)
+print(json.dumps(found))
+"""
+
+
+def test_the_fingerprint_is_the_same_in_every_process() -> None:
+    def fingerprints() -> Any:
+        done = subprocess.run([sys.executable, "-c", CAUSE], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    first, second = fingerprints(), fingerprints()
+    assert first == second
+    assert first[0] == first[1], "numbers and quoted texts are values, not causes"

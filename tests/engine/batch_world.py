@@ -1,0 +1,341 @@
+"""A loop with a batch handler on ports that do as they are told: no threads, no broker, a clock that is set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any
+
+from keepfast.core.batches import Batch, lane_of
+from keepfast.core.completion import METADATA_LIMIT
+from keepfast.core.errors import DecodeError, Fault, SourceError
+from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
+from keepfast.core.ports import CommitOutcome, Committed, Delivery, Listener, Outgoing, Position, Receipt
+from keepfast.core.records import Message, Record, TopicPartition
+from keepfast.core.runs import Run
+from keepfast.deadletters.publisher import Publisher
+from keepfast.deadletters.reading import read
+from keepfast.engine.batch_walk import BatchCall, walk_batch
+from keepfast.engine.endings import Stop
+from keepfast.engine.floor import Floor
+from keepfast.engine.loop import Loop
+from keepfast.engine.mailbox import QueueMailbox
+from keepfast.engine.plan import Plan
+from keepfast.telemetry.tally import Tally
+from tests.core.messages import message
+
+TOPIC = "orders"
+FAST = RetryPolicy(max_retries=2, initial_delay_ms=1000, multiplier=1.0, jitter=False)
+
+Handle = Callable[[list[str]], object]
+"""Gets the values of a call, such as "0:3" for offset 3 of partition 0."""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+
+class Mailbox(QueueMailbox):
+    """Whoever waits in vain for word lets time pass."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def collect(self, timeout_s: float) -> list[Any]:
+        items = super().collect(0)
+        if not items:
+            self._clock.now += timeout_s
+        return items
+
+
+class Source:
+    """Implements `core.ports.Source`: hands over what was fed; commits are answered at once, or when told."""
+
+    def __init__(self) -> None:
+        self.listener: Listener | None = None
+        self.waiting: list[Message] = []
+        self.committed_at: dict[TopicPartition, Position] = {}
+        self.found: dict[TopicPartition, str] = {}
+        """The metadata of the commit at 0 that a partition is found with."""
+        self.answers = True
+        self.most_metadata = METADATA_LIMIT
+        self.refused: dict[TopicPartition, Fault] = {}
+        """Partitions whose commits the broker refuses, and why."""
+        self.exact = False
+        """Whether the answer tells which partitions of the request were refused."""
+        self.requests: list[list[TopicPartition]] = []
+        self.seen: dict[TopicPartition, int] = {}
+        """The ends that the client knows of."""
+        self.paused: set[TopicPartition] = set()
+        self.left: bool | None = None
+        self._unanswered: list[Position] = []
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        self.listener = listener
+
+    def poll(self, timeout_s: float) -> Message | None:
+        self.answer()
+        return self.waiting.pop(0) if self.waiting else None
+
+    def sweep(self, limit: int) -> list[Message]:
+        self.answer()
+        taken, self.waiting = self.waiting[:limit], self.waiting[limit:]
+        return taken
+
+    def serve(self, timeout_s: float) -> float:
+        self.answer()
+        return 0.0
+
+    def answer(self) -> None:
+        if self._unanswered and self.answers:
+            assert self.listener is not None
+            positions, self._unanswered = self._unanswered, []
+            if any(len(position.metadata) > self.most_metadata for position in positions):
+                refusal = SourceError("Too large.", fault=Fault.TOO_LARGE, code="OFFSET_METADATA_TOO_LARGE")
+                self.listener.on_committed(CommitOutcome((), tuple((position, refusal) for position in positions)))
+                return  # the client gives one partition's error to all of them
+            faults = [self.refused[position.place] for position in positions if position.place in self.refused]
+            taken = [position for position in positions if position.place not in self.refused]
+            self.committed_at.update({position.place: position for position in taken})
+            if faults:
+                refusal = SourceError("Refused.", fault=faults[0], code=faults[0].value)
+                confirmed = tuple(taken) if self.exact else ()
+                failed = [position for position in positions if position not in confirmed]
+                self.listener.on_committed(CommitOutcome(confirmed, tuple((one, refusal) for one in failed)))
+                return
+            self.committed_at.update({position.place: position for position in positions})
+            self.listener.on_committed(CommitOutcome(tuple(positions)))
+
+    def commit(self, positions: Sequence[Position]) -> None:
+        self._unanswered = list(positions)
+        self.requests.append([position.place for position in positions])
+
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+        return [Committed(place, 0, self.found.get(place, "")) for place in places]
+
+    def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
+        return 0, 0
+
+    def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 0)
+
+    def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 0)
+
+    def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: self.seen[place] for place in places if place in self.seen}
+
+    def start(self, positions: Sequence[Position]) -> None: ...
+    def reset(self, position: Position) -> None: ...
+    def close(self, *, leave: bool = True) -> None:
+        self.left = leave
+
+    def pause(self, places: Sequence[TopicPartition]) -> None:
+        self.paused |= set(places)
+
+    def resume(self, places: Sequence[TopicPartition]) -> None:
+        self.paused -= set(places)
+
+
+class Sink:
+    """Implements `core.ports.Sink`: acknowledges at once, or when told."""
+
+    def __init__(self) -> None:
+        self.letters: list[Outgoing] = []
+        self.answers = True
+        self._waiting: list[tuple[Outgoing, Delivery]] = []
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        self._waiting.append((outgoing, delivered))
+        if self.answers:
+            self.answer()
+
+    def answer(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for outgoing, delivered in waiting:
+            self.letters.append(outgoing)
+            delivered(Receipt(outgoing.topic, 0, len(self.letters)))
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+class Workers:
+    """Implements `core.ports.Executor`: what is handed over waits until the test lets it be done."""
+
+    grace_s = 0.0
+
+    def __init__(self) -> None:
+        self.out: list[Run] = []
+        self.given_up: list[Run] = []
+
+    def submit(self, runs: list[Run], out: int) -> None:
+        self.out += runs
+
+    def lively(self) -> bool:
+        return True
+
+    def where(self, run: Run) -> TracebackType | None:
+        return None
+
+    def blocker(self) -> tuple[TracebackType | None, list[Run]]:
+        return None, []
+
+    def give_up(self, run: Run) -> None:
+        self.given_up.append(run)
+
+    def regain(self, run: Run) -> None:
+        self.given_up.remove(run)
+
+
+class World:
+    """`handle` is the user's function. Values are "partition:offset", those that are fed as bad cannot be decoded."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        *,
+        order: Order = "partition",
+        size: int = 10,
+        wait_s: float = 1.0,
+        atomic: bool = True,
+        retry: RetryPolicy = FAST,
+        commit: CommitPolicy | None = None,
+        capacity: int = 4,
+        partitions: int = 2,
+        found: Mapping[int, str] | None = None,
+        floor: Floor | None = None,
+        **guards: Any,
+    ) -> None:
+        self.clock, self.source, self.sink, self.workers = Clock(), Source(), Sink(), Workers()
+        self.mailbox = Mailbox(self.clock)
+        self.calls: list[list[str]] = []
+        self.done: list[str] = []
+        self.tally = Tally()
+        self._handle = handle
+        self._undecodable: set[str] = set()
+        self._order = order
+        plan = Plan(
+            name="c",
+            group="g",
+            topics=(TOPIC,),
+            order=order,
+            capacity=capacity,
+            commit=commit or CommitPolicy(mode="each"),
+            retry=retry,
+            atomic=atomic,
+            revoke_timeout_s=0.05,
+            dead_letter_topics={TOPIC: "dlq"},
+            # One by one with batch=None; no commit before the first start, unless asked for.
+            **{"batch": BatchPolicy(size=size, wait_s=wait_s), "max_deliveries": None, **guards},
+        )
+        publisher = Publisher(
+            self.sink, topics=plan.dead_letter_topics, partitions={"dlq": 1}, group="g", handler="h", app_version="0"
+        )
+        ports: dict[str, Any] = {"source": self.source, "executor": self.workers, "mailbox": self.mailbox}
+        self.loop = Loop(plan, **ports, publisher=publisher, clock=self.clock, random=Random(1), floor=floor)
+        self.loop.start()
+        self.places = [TopicPartition(TOPIC, number) for number in range(partitions)]
+        self.source.found = {self.places[number]: metadata for number, metadata in (found or {}).items()}
+        self.loop.on_assigned(self.places)
+        self._ends = dict.fromkeys(self.places, 0)
+
+    # -- records
+
+    def feed(self, keys: str, *, partition: int = 0, bad: str = "") -> list[str]:
+        """One record a letter, the letter its key; a dot is a null key. Letters in `bad` cannot be decoded."""
+        place = self.places[partition]
+        names = []
+        for key in keys:
+            offset = self._ends[place]
+            self._ends[place] = offset + 1
+            name = f"{partition}:{offset}"
+            names.append(name)
+            if key in bad:
+                self._undecodable.add(name)
+            self.source.waiting.append(
+                message(offset, None if key == "." else key.encode(), place=place, value=name.encode())
+            )
+        return names
+
+    # -- time and work
+
+    def step(self, *, pass_s: float = 0.0) -> None:
+        self.clock.now += pass_s
+        self.loop.step(self.clock.now)
+
+    def work(self, which: int = 0) -> Run:
+        """A worker does what it was handed, and hands it back."""
+        run = self.workers.out.pop(which)
+        walk_batch(run, BatchCall(self._decode, self._call, lane_of(self._order)), self.tally, self.clock.monotonic)
+        self.mailbox.post(run)
+        return run
+
+    def play(self, *, steps: int = 200, pass_s: float = 0.3) -> None:
+        """Until nothing is left to do."""
+        for _ in range(steps):
+            self.step(pass_s=pass_s)
+            while self.workers.out:
+                self.work()
+                self.step()
+
+    def _decode(self, record: Message) -> str:
+        name = (record.value() or b"").decode()
+        if name in self._undecodable:
+            raise DecodeError(name)
+        return name
+
+    def _call(self, values: list[str], records: Sequence[Message], run: Run) -> None:
+        assert [(record.value() or b"").decode() for record in records] == values
+        self.calls.append(values)
+        self._handle(values)
+        self.done += values
+
+    # -- what there is to see
+
+    @property
+    def out(self) -> list[list[str]]:
+        """What workers have in hand."""
+        return [[(one.value() or b"").decode() for one in run.messages] for run in self.workers.out]
+
+    @property
+    def batches(self) -> list[Batch]:
+        return [run for run in self.workers.out if isinstance(run, Batch)]
+
+    @property
+    def buried(self) -> list[str]:
+        """The values of the letters, in the order in which they were acknowledged."""
+        found = []
+        for one in self.sink.letters:
+            headers = tuple(one.headers)
+            letter = read(Record(one.topic, one.partition or 0, 0, one.key, one.value, headers, None))
+            found.append((letter.value or b"").decode())
+        return found
+
+    def committed(self, partition: int = 0) -> int:
+        position = self.source.committed_at.get(self.places[partition])
+        return position.offset if position is not None else 0
+
+    def revoke(self, partition: int) -> None:
+        self.loop.on_revoked([self.places[partition]])
+
+    def stop(self, *, after_s: float = 10.0, leave: bool = False) -> None:
+        self.mailbox.post(Stop(self.clock.now + after_s, leave=leave))
+
+
+def refusing(*bad: str, error: Callable[[], BaseException] = lambda: ValueError("no")) -> Handle:
+    """A handler that fails as soon as one of these is among what it gets."""
+
+    def handle(values: list[str]) -> None:
+        if set(bad) & set(values):
+            raise error()
+
+    return handle

@@ -1,0 +1,36 @@
+"""What a loop saw last is not so any more when it has ended: no gauge and no reason of health may say so."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from keepfast.engine.endings import Ending
+from keepfast.engine.lifecycle import LoopThread
+from keepfast.engine.loop import Loop
+from keepfast.engine.mailbox import QueueMailbox
+from keepfast.telemetry.shapes import ConsumerState, GuardState, Hold, PartitionState, Refused
+
+WHO = {"name": "charge", "group": "shop.charge", "topics": ("orders",), "order": "key", "commit": "confirmed"}
+
+
+def test_it_has_no_partitions_no_work_and_no_trouble_but_what_it_counted_stays() -> None:
+    guards = GuardState(breaker_opened=2)
+    last = ConsumerState(
+        **WHO,  # type: ignore[arg-type] # a table of texts
+        phase="running",
+        member=True,
+        lost=True,
+        partitions=(PartitionState(topic="orders", partition=0, epoch=1),),
+        holds=(Hold(name="commit", for_s=3.0),),
+        in_flight=4,
+        settling=1,
+        letters_refused=Refused(records=1, for_s=9.0, why="away"),
+        letter_topics={"orders.dlq": None, "other.dlq": 7},
+        guards=guards,
+        brokers="away",
+    )
+    thread = LoopThread(cast(Loop, SimpleNamespace(vitals=SimpleNamespace(state=last))), QueueMailbox())
+    assert thread.state is last
+    thread.ending = Ending("failed", "it broke")
+    assert thread.state == ConsumerState(**WHO, phase="ended", why="it broke", guards=guards)  # type: ignore[arg-type]

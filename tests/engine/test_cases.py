@@ -1,0 +1,222 @@
+"""Records in trouble: which policy holds, what is counted under which labels, and what the log says at which level."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from keepfast.classify.classification import Rule, RuleBook
+from keepfast.core.errors import BatchError, Discard, Fault, Halt, HandlerTimeout, Reject, SinkError
+from keepfast.core.order import lanes_for
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import RetryPolicy
+from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Case
+from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.burying import Settled
+from keepfast.engine.cases import Cases
+from keepfast.engine.counts import MOST_LABELS, OTHER, CaseCounts, Labels
+from keepfast.engine.guards import Guards
+from keepfast.engine.holds import Holds
+from keepfast.engine.mailbox import QueueMailbox
+from keepfast.engine.plan import Plan
+from keepfast.redact.sensitive import CardNumbers, SensitiveData
+from keepfast.testing.fakes.log import FakeMessage
+from tests.engine.heard import Heard
+
+PLACE = TopicPartition("orders", 2)
+PAN = b'{"payment":{"card":"4111111111111111"}}'
+
+
+class SinkThatTakesAll:
+    """Implements `core.ports.Sink`."""
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        delivered(Receipt(outgoing.topic, 0, 0))
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+class StillClock:
+    """Implements `core.ports.Clock`."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wall(self) -> float:
+        return 1_700_000_000.0
+
+
+class Bench:
+    """Cases with nothing around them."""
+
+    def __init__(self, **plan: Any) -> None:
+        self.finished: list[Case] = []
+        self.halted: list[str] = []
+        self.mailbox = QueueMailbox()
+        names: dict[str, Any] = {"topics": {PLACE.topic: "orders.dlq"}, "partitions": {"orders.dlq": 3}}
+        publisher = Publisher(SinkThatTakesAll(), group="g", handler="app:charge", app_version="1", **names)
+        whole = Plan(name="charge", group="g", topics=(PLACE.topic,), **plan)
+        self.guards = Guards(whole, lanes_for(whole.order), Holds(whole.name, StillClock()))
+        self.cases = Cases(
+            whole,
+            publisher,
+            self.mailbox,
+            StillClock(),
+            Random(1),
+            guards=self.guards,
+            finished=self.finished.append,
+            halt=self.halted.append,
+        )
+
+    @property
+    def counts(self) -> CaseCounts:
+        return self.cases.counts
+
+    def case(self, value: bytes = b"v") -> Case:
+        message = FakeMessage(PLACE, 7, key=b"k", value=value)
+        return Case(Partition(PLACE, epoch=1, start=0), 0, message, (), 0.0)
+
+    def fail(self, *errors: BaseException, case: Case | None = None) -> Case:
+        """One attempt after another, and what the sink answers."""
+        one = case or self.case()
+        for error in errors:
+            self.cases.failed(one, error, 0.0)
+            for word in self.mailbox.collect(0):
+                assert isinstance(word, Settled)
+                self.cases.burying.settled(word, 0.0)
+        return one
+
+
+def test_no_retry_waits_less_than_the_plan_says_at_that_moment() -> None:
+    floors_s = iter([0.0, 7.0, 2.0])
+    bench = Bench(retry=RetryPolicy(jitter=False), retry_floor_s=lambda: next(floors_s))
+    for _ in range(3):
+        bench.fail(TimeoutError())
+    assert sorted(due for due, _, _ in bench.cases._timers._heap) == [1.0, 2.0, 7.0]
+
+
+def test_the_policy_of_the_error_that_came_last_decides() -> None:
+    none, two = RetryPolicy(max_retries=0), RetryPolicy(max_retries=2)
+    bench = Bench(
+        retry=none,
+        retry_by_error=(("builtins.TimeoutError", two),),
+        rules=RuleBook([Rule("builtins.KeyError", "retryable")]),
+    )
+    bench.fail(RuntimeError())
+    assert (bench.counts.retries, bench.counts.buried) == (0, 1)
+    bench.fail(TimeoutError(), TimeoutError())
+    assert (bench.counts.retries, bench.counts.buried) == (2, 1)
+    bench.fail(TimeoutError(), TimeoutError(), TimeoutError())
+    assert (bench.counts.retries, bench.counts.buried) == (4, 2)
+    bench.fail(TimeoutError(), KeyError())
+    assert (bench.counts.retries, bench.counts.buried) == (5, 3)
+
+
+def test_what_an_error_means_is_decided_by_the_users_rules_before_anything_is_retried() -> None:
+    bench = Bench(rules=RuleBook([Rule("builtins.KeyError", "retryable"), Rule("builtins.OSError", "non-retryable")]))
+    bench.fail(KeyError())
+    assert (bench.counts.retries, bench.counts.buried) == (1, 0)
+    bench.fail(ConnectionError())
+    assert (bench.counts.retries, bench.counts.buried) == (1, 1)
+
+
+def test_failures_are_counted_by_type_classification_and_code() -> None:
+    bench = Bench(retry=RetryPolicy(max_retries=1))
+    bench.fail(TimeoutError(), TimeoutError())
+    bench.fail(TimeoutError(), ValueError())
+    bench.fail(Discard("a test"))
+    timeout = Labels("TimeoutError", "retryable", "TIMEOUT")
+    value = Labels("ValueError", "non-retryable", "VALUE_INVALID")
+    discard = Labels("Discard", "discard", "DISCARDED")
+    assert bench.counts.errors_by.counts == {timeout: 3, value: 1, discard: 1}
+    assert bench.counts.buried_by.counts == {timeout: 1, value: 1}
+    assert bench.counts.discarded_by.counts == {discard: 1}
+    assert (bench.counts.errors, bench.counts.retries, bench.counts.buried, bench.counts.discarded) == (5, 2, 2, 1)
+    assert bench.counts.retries_by_attempt[:3] == [0, 2, 0]
+
+
+def test_retries_are_counted_by_their_number_with_an_end() -> None:
+    bench = Bench(retry=RetryPolicy(max_retries=None))
+    bench.fail(*(RuntimeError() for _ in range(14)))
+    assert bench.counts.retries_by_attempt == [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5]
+
+
+def test_labels_do_not_grow_without_end() -> None:
+    bench = Bench(retry=RetryPolicy(max_retries=0))
+    for number in range(MOST_LABELS + 30):
+        bench.fail(type(f"Made{number}", (Exception,), {})())
+    assert len(bench.counts.errors_by.counts) == MOST_LABELS + 1
+    assert bench.counts.errors_by.counts[OTHER] == 30
+    assert sum(bench.counts.buried_by.counts.values()) == bench.counts.buried == MOST_LABELS + 30
+
+
+def test_the_log_says_what_the_standard_asks_for_at_its_levels(heard: Heard) -> None:
+    bench = Bench(retry=RetryPolicy(max_retries=1, jitter=False))
+    bench.fail(TimeoutError(), TimeoutError())
+    bench.fail(Reject("no account", code="NO_ACCOUNT"))
+    bench.fail(Discard("a test"))
+    bench.fail(Halt("no disk"))
+    assert bench.halted == ["no disk"]
+    told = [
+        (level, event, fields["error_classification"], fields["retry_count"]) for _, level, event, fields in heard.said
+    ]
+    assert told == [
+        ("WARNING", "retry", "retryable", 1),
+        ("ERROR", "bury", "retryable", 1),
+        ("INFO", "buried", "retryable", 1),
+        ("WARNING", "bury", "non-retryable", 0),
+        ("INFO", "buried", "non-retryable", 0),
+        ("WARNING", "discard", "discard", 0),
+        ("ERROR", "halt", "halt", 0),
+    ]
+    retry = heard.said[0][3]
+    assert (retry["backoff_delay_ms"], retry["error_type"], retry["rule"]) == (1000, "TimeoutError", "timeout")
+    place = (retry["consumer_group"], retry["topic"], retry["partition"], retry["offset"])
+    assert place == ("g", "orders", 2, 7)
+    assert heard.said[3][3]["code"] == "NO_ACCOUNT"
+    assert heard.said[4][3]["dead_letter_topic"] == "orders.dlq"
+
+
+def test_sensitive_data_is_a_security_event_and_has_a_counter_of_its_own(heard: Heard) -> None:
+    bench = Bench()
+    found = CardNumbers().scan(None, PAN)
+    assert found is not None
+    bench.fail(SensitiveData(found), case=bench.case(PAN))
+    bench.fail(Discard("a test"))
+    assert (bench.counts.discarded, bench.counts.sensitive, bench.counts.buried) == (2, 1, 0)
+    [(name, level, event, fields), _] = heard.said
+    assert (name, level, event) == ("keepfast.security", "ERROR", "sensitive_data_discarded")
+    assert (fields["code"], fields["place"], fields["part"]) == ("PAN_DETECTED", "$.payment.card", "value")
+    assert "4111" not in str(fields)
+
+
+class DiskFull(Exception):
+    """The user's own; a rule of the user's says halt."""
+
+
+def not_sent(raised: BaseException | None) -> SinkError:
+    """As a worker hands it back when a record was not acknowledged that the handler sent before it raised this."""
+    failure = SinkError("no answer", fault=Fault.RETRY)
+    failure.raised = raised
+    return failure
+
+
+@pytest.mark.parametrize("raised", [None, ValueError(), Reject("no"), Discard("no"), HandlerTimeout(1.0)])
+def test_a_failed_send_replaces_what_the_handler_raised(raised: BaseException | None, heard: Heard) -> None:
+    bench = Bench(rules=RuleBook([Rule("builtins.ValueError", "discard")]))
+    bench.fail(not_sent(raised))
+    assert (bench.counts.retries, bench.finished, bench.halted) == (1, [], [])
+    assert heard.of("retry")[0]["error_type"] == "SinkError"
+
+
+@pytest.mark.parametrize("raised", [Halt("stop"), SystemExit(), DiskFull(), BatchError({0: KeyError(), 3: DiskFull()})])
+def test_a_failed_send_never_replaces_a_halt(raised: BaseException) -> None:
+    bench = Bench(rules=RuleBook([Rule(DiskFull, "halt")]))
+    assert bench.cases.decisive(not_sent(raised)) is raised
+    if not isinstance(raised, BatchError):
+        bench.fail(not_sent(raised))
+        assert (bench.counts.retries, bench.finished, len(bench.halted)) == (0, [], 1)

@@ -1,0 +1,50 @@
+"""Which group protocol a consumer is made for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepfast.kafka import KafkaAdmin, admin_properties
+from keepfast.settings import AppSpec, Settings, load
+from keepfast.testing.embedded import EmbeddedBroker
+from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.preflight import Ground, preflight
+
+TOPIC = "orders.payment.v1"
+
+
+def settings_of(cwd: Path, brokers: str = "127.0.0.1:1", **charge: Any) -> Settings:
+    spec = AppSpec(name="payments", consumers={"charge": {"topics": TOPIC, **charge}})
+    return load(spec, environ={"KAFKA_BROKERS": brokers}, cwd=cwd)
+
+
+def protocols(settings: Settings, ground: Ground) -> tuple[str, bool]:
+    """The first one to be tried, and whether classic comes after it."""
+    source = source_of(settings.consumers["charge"], settings.kafka, ground)
+    return source._properties["group.protocol"], source._classic is not None
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({}, ("consumer", True)),
+        ({"group_protocol": "consumer"}, ("consumer", False)),
+        ({"group_protocol": "classic"}, ("classic", False)),
+        ({"group_instance_id": "till"}, ("classic", False)),
+    ],
+)
+def test_by_its_settings(tmp_path: Path, told: dict[str, Any], expected: tuple[str, bool]) -> None:
+    assert protocols(settings_of(tmp_path, **told), Ground({}, {}, {}, {})) == expected
+
+
+def test_classic_on_the_embedded_broker(tmp_path: Path) -> None:
+    with EmbeddedBroker() as broker:
+        broker.create_topic(TOPIC)
+        broker.create_topic("orders.payment.dlq")
+        settings = settings_of(tmp_path, broker.bootstrap)
+        admin = KafkaAdmin(admin_properties(connection_of(settings.kafka)))
+        ground = preflight(admin, list(settings.consumers.values()), wait=False)
+    assert protocols(settings, ground) == ("classic", False)

@@ -1,0 +1,314 @@
+"""From a user's function to what a worker calls."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from keepfast.classify.classification import classify
+from keepfast.core import verdicts
+from keepfast.core.errors import ConfigError, DecodeError, Discard, Fault, Halt, Reject, RetryLater, SinkError
+from keepfast.core.judge import judge
+from keepfast.core.partitions import Partition
+from keepfast.core.policies import RetryPolicy
+from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Run
+from keepfast.decode.signature import inspect_handler
+from keepfast.engine.context import Context, to_bytes
+from keepfast.engine.handler import Handler
+from keepfast.engine.walk import walk, walk_async
+from keepfast.redact.sensitive import CardNumbers, SensitiveData
+from keepfast.telemetry.tally import Tally
+from tests.core.messages import message
+
+
+class HeldSink:
+    """Keeps what is sent until it is told the outcome."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Outgoing, Delivery]] = []
+        self.arrived = threading.Event()
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        self.sent.append((outgoing, delivered))
+        self.arrived.set()
+
+    def close(self, timeout_s: float) -> None: ...
+
+    def answer(self, outcome: Receipt | SinkError) -> None:
+        for _, delivered in self.sent:
+            delivered(outcome)
+
+
+RECEIPT = Receipt("out", 0, 0)
+
+
+def handler_of(function: Any) -> Handler:
+    return Handler(function, inspect_handler(function, context_type=Context), tombstones="bury", group="g")
+
+
+def run_for(one: Any) -> Run:
+    return Run(Partition(TopicPartition("t", 0), epoch=1, start=0), [one], (0,), {})
+
+
+def test_the_annotation_decides_what_the_handler_gets() -> None:
+    seen: list[object] = []
+
+    def as_dict(value: dict[str, Any]) -> None:
+        seen.append(value)
+
+    def as_bytes(value: bytes) -> None:
+        seen.append(value)
+
+    one = message(offset=0, value=b'{"a":1}')
+    for function in (as_dict, as_bytes):
+        handler_of(function).call(HeldSink())(one, run_for(one))
+    assert seen == [{"a": 1}, b'{"a":1}']
+
+
+@pytest.mark.parametrize("annotation", [bytes, str, dict])
+def test_a_tombstone_is_refused_unless_the_annotation_takes_it(annotation: type) -> None:
+    def handle(value: Any) -> None: ...
+
+    handle.__annotations__["value"] = annotation
+    one = message(offset=0, value=None)
+    with pytest.raises(DecodeError) as caught:
+        handler_of(handle).call(HeldSink())(one, run_for(one))
+    assert caught.value.code == "TOMBSTONE"
+
+
+def test_a_plain_function_that_returns_a_coroutine_does_not_count_as_done() -> None:
+    async def real(value: bytes) -> None: ...
+
+    def wrapped(value: bytes) -> Any:
+        return real(value)
+
+    one = message(offset=0, value=b"x")
+    with pytest.raises(Halt, match="async def"):
+        handler_of(wrapped).call(HeldSink())(one, run_for(one))
+
+
+def test_a_record_is_not_finished_before_what_it_sent_is_acknowledged() -> None:
+    sink, done = HeldSink(), threading.Event()
+
+    def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", {"n": 1}, key="k", headers={"h": "v"})
+        ctx.send("out", None, key=b"k")
+
+    one = message(offset=0, value=b"x")
+    call = handler_of(handle).call(sink)
+
+    def work() -> None:
+        call(one, run_for(one))
+        done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert sink.arrived.wait(5)
+    assert not done.wait(0.05)
+    while len(sink.sent) < 2:
+        sink.arrived.wait(0.01)
+    assert sink.sent[0][0] == Outgoing("out", b'{"n":1}', b"k", (("h", b"v"),))
+    sink.answer(RECEIPT)
+    assert done.wait(5)
+
+
+def test_a_send_that_is_not_acknowledged_fails_the_attempt() -> None:
+    class Refusing(HeldSink):
+        def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+            delivered(SinkError("no", fault=Fault.RETRY))
+
+    def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+
+    async def handle_async(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+
+    one = message(offset=0, value=b"x")
+    with pytest.raises(SinkError):
+        handler_of(handle).call(Refusing())(one, run_for(one))
+    with pytest.raises(SinkError):
+        asyncio.run(_await(handler_of(handle_async), Refusing(), one))
+
+
+class Special(BaseException):
+    """What no rule knows."""
+
+
+RAISED = [Reject("no"), Discard("no"), RetryLater(after_s=1), Halt("no"), ValueError(), asyncio.CancelledError(),
+          SystemExit(), Special()]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_whatever_a_handler_raises_what_it_sent_is_answered_first(
+    error: BaseException, is_async: bool, fails: bool
+) -> None:
+    sink, ended = HeldSink(), list[BaseException]()
+
+    def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+        raise error
+
+    async def handle_async(value: bytes, ctx: Context) -> None:
+        handle(value, ctx)
+
+    one = message(offset=0, value=b"x")
+    run = run_for(one)
+    handler = handler_of(handle_async if is_async else handle)
+
+    def work() -> None:
+        if is_async:
+            loop = asyncio.new_event_loop()
+            walking = walk_async(run, handler.call_async(sink), Tally(), time.perf_counter)
+            loop.run_until_complete(walking)
+            loop.close()
+        else:
+            walk(run, handler.call(sink), Tally(), time.perf_counter)
+        assert run.failure is not None
+        ended.append(run.failure)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert sink.arrived.wait(30)
+    thread.join(0.05)
+    assert ended == []
+    failure = SinkError("no", fault=Fault.RETRY)
+    sink.answer(failure if fails else RECEIPT)
+    thread.join(30)
+    assert ended == ([failure] if fails else [error])
+    assert failure.raised is (error if fails else None)
+    assert not run.sending
+
+
+def test_a_cancellation_while_sends_are_awaited_does_not_end_the_wait() -> None:
+    sink = HeldSink()
+
+    async def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+
+    async def main() -> None:
+        one = message(offset=0, value=b"x")
+        task = asyncio.create_task(_await(handler_of(handle), sink, one))
+        for _ in range(3):
+            await asyncio.sleep(0.01)
+            task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        sink.answer(RECEIPT)
+        await asyncio.wait([task])
+        assert task.cancelled(), "it is a failure all the same"
+
+    asyncio.run(main())
+
+
+def test_what_a_handler_sends_from_threads_of_its_own_is_awaited_too() -> None:
+    sink, threads = HeldSink(), 8
+    together = threading.Barrier(threads)
+
+    def handle(value: bytes, ctx: Context) -> None:
+        def send() -> None:
+            together.wait(30)
+            ctx.send("out", b"1")
+
+        senders = [threading.Thread(target=send) for _ in range(threads)]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        for _, delivered in sink.sent[1:]:
+            delivered(RECEIPT)
+
+    one, done = message(offset=0, value=b"x"), threading.Event()
+    call = handler_of(handle).call(sink)
+
+    def work() -> None:
+        call(one, run_for(one))
+        done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert sink.arrived.wait(30)
+    assert not done.wait(0.1), "one is not answered"
+    sink.sent[0][1](RECEIPT)
+    assert done.wait(30)
+
+
+async def _await(handler: Handler, sink: HeldSink, one: Any) -> None:
+    await handler.call_async(sink)(one, run_for(one))
+
+
+def test_an_async_record_waits_for_its_sends_without_blocking_the_event_loop() -> None:
+    sink = HeldSink()
+
+    async def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("out", b"1")
+
+    async def main() -> None:
+        one = message(offset=0, value=b"x")
+        task = asyncio.create_task(_await(handler_of(handle), sink, one))
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        threading.Thread(target=sink.answer, args=(RECEIPT,)).start()
+        await asyncio.wait_for(task, 5)
+
+    asyncio.run(main())
+
+
+def test_the_context_tells_where_the_record_comes_from() -> None:
+    found: list[Context] = []
+
+    def handle(ctx: Context, value: bytes) -> None:
+        found.append(ctx)
+
+    one = message(offset=7, key=b"k", value=b"x", headers=[("a", b"1"), ("a", b"2"), ("b", None)])
+    run = run_for(one)
+    run.attempt = 3
+    handler_of(handle).call(HeldSink())(one, run)
+    [ctx] = found
+    assert (ctx.offset, ctx.key, ctx.raw, ctx.attempt) == (7, b"k", b"x", 3)
+    assert ctx.header("a") == b"2"
+    assert ctx.header("none") is None
+    assert list(ctx.headers) == [("a", b"1"), ("a", b"2"), ("b", None)]
+
+
+def test_values_are_sent_as_one_would_expect() -> None:
+    assert [to_bytes(value) for value in (None, b"x", "ü", {"a": [1]}, bytearray(b"y"))] == [
+        None,
+        b"x",
+        "ü".encode(),
+        b'{"a":[1]}',
+        b"y",
+    ]
+
+
+def test_an_annotation_that_cannot_be_decoded_is_refused_before_anything_starts() -> None:
+    def handle(value: object) -> None: ...
+
+    with pytest.raises(ConfigError):
+        handler_of(handle)
+
+
+def test_a_record_with_a_card_number_is_discarded_before_the_handler_sees_it() -> None:
+    seen: list[bytes] = []
+
+    def handle(value: bytes) -> None:
+        seen.append(value)
+
+    handler = Handler(
+        handle, inspect_handler(handle, context_type=Context), tombstones="bury", group="g", sensitive=CardNumbers()
+    )
+    call = handler.call(HeldSink())
+    card, plain = message(offset=0, value=b'{"pan":"4111 1111 1111 1111"}'), message(offset=1, value=b'{"id":7}')
+    with pytest.raises(SensitiveData) as caught:
+        call(card, run_for(card))
+    call(plain, run_for(plain))
+    assert seen == [b'{"id":7}']
+    assert "1111" not in str(caught.value)
+    assert judge(
+        caught.value, classify(caught.value), attempt=1, elapsed_s=0, policy=RetryPolicy(), jitter=0
+    ) == verdicts.Discard("a card number (Visa, 16 digits) in the value at $.pan")

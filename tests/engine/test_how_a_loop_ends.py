@@ -1,0 +1,100 @@
+"""A signal has come: what is finished, what is not begun, what is told, on ports that do as they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from keepfast.engine.draining import REPORT_S
+from tests.engine.batch_world import World
+from tests.engine.heard import Heard
+
+
+def world_of(handle: Any = lambda _: None) -> World:
+    """Two partitions; the first has a record in hand, and two behind it."""
+    world = World(handle, size=1, wait_s=0.0, partitions=2)
+    world.feed("abc")
+    world.step()
+    world.step()
+    assert world.out == [["0:0"]]
+    return world
+
+
+def test_what_is_in_hand_is_finished_and_committed_and_nothing_else_starts() -> None:
+    def work(_: list[str]) -> None:
+        world.stop()
+        world.step(pass_s=1.0)
+        assert world.loop.ending is None, "somebody is at work"
+
+    world = world_of(work)
+    world.work()
+    world.step()
+    world.step()
+    assert (world.done, world.out, world.committed()) == (["0:0"], [], 1)
+    assert world.loop.ending is not None
+    assert (world.loop.ending.kind, world.loop.ending.unfinished) == ("stopped", 0)
+
+
+def test_no_partition_is_read_any_more_an_idle_one_neither() -> None:
+    world = world_of()
+    world.stop()
+    world.feed("z", partition=1)
+    world.step()
+    world.step()
+    assert world.source.paused == set(world.places)
+    assert world.out == [["0:0"]], "what still came is left to the next owner"
+
+
+def test_who_waits_for_a_retry_is_not_waited_for() -> None:
+    def refuse(_: list[str]) -> None:
+        raise TimeoutError
+
+    world = world_of(refuse)
+    world.work()
+    world.step()
+    assert world.out == [], "it waits for a second"
+    world.stop()
+    world.step()
+    world.step()
+    assert world.loop.ending is not None
+    assert (world.loop.ending.unfinished, world.committed()) == (0, 0)
+
+
+def test_its_progress_is_told_every_five_seconds(heard: Heard) -> None:
+    world = world_of()
+    world.stop(after_s=30.0)
+    world.step()
+    assert heard.of("drain_started") == [{"consumer": "c", "in_flight": 1}]
+    world.step(pass_s=REPORT_S - 1)
+    assert heard.of("drain_waits") == []
+    world.step(pass_s=1.0)
+    world.step(pass_s=REPORT_S)
+    assert heard.of("drain_waits") == [{"consumer": "c", "records": 1, "letters": 0, "commits": 0}] * 2
+
+
+def test_by_its_deadline_it_is_over_and_what_was_not_finished_is_not_committed() -> None:
+    world = world_of()
+    world.stop(after_s=10.0)
+    world.step(pass_s=9.0)
+    assert world.loop.ending is None
+    world.step(pass_s=2.0)
+    assert world.loop.ending is not None
+    assert (world.loop.ending.unfinished, world.committed()) == (1, 0)
+
+
+@pytest.mark.parametrize("leave", [False, True])
+def test_a_static_member_leaves_only_if_it_does_not_come_back(leave: bool) -> None:
+    world = world_of()
+    world.work()
+    world.stop(leave=leave)
+    world.step()
+    world.step()
+    assert world.loop.ending is not None
+    assert world.source.left is leave
+
+
+def test_and_not_when_the_loop_itself_has_failed() -> None:
+    world = world_of()
+    world.loop.abandon()
+    assert world.source.left is False

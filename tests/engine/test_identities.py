@@ -1,0 +1,218 @@
+"""Which topic a name stands for: asked again and again, and believed with care."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from keepfast.engine.identities import (
+    ASK_AGAIN_S,
+    CONFIRM_S,
+    FORMER_S,
+    LOOK_EVERY_S,
+    PATIENCE_S,
+    Identities,
+    TopicsTold,
+)
+from keepfast.engine.plan import Plan
+
+
+class Asked:
+    """Keeps the questions; the test answers them."""
+
+    def __init__(self) -> None:
+        self.questions: list[tuple[Sequence[str], Callable[[Mapping[str, str]], None]]] = []
+
+    def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
+        self.questions.append((topics, told))
+
+
+class Box:
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    def post(self, item: Any) -> None:
+        self.items.append(item)
+
+    def collect(self, timeout_s: float) -> list[Any]:
+        return self.items
+
+
+def known(asked: Asked | None, ids: Mapping[str, str]) -> tuple[Identities, Box]:
+    box = Box()
+    plan = Plan(name="c", group="g", topics=("t",), topic_ids=ids)
+    return Identities(plan, asked, box, 0.0), box
+
+
+def told(identities: Identities, at: float, topic_id: str | None) -> list[str]:
+    """An answer that was asked for and came at this time; None: the question failed."""
+    return identities.told(TopicsTold({} if topic_id is None else {"t": topic_id}, at), at)
+
+
+def test_it_is_asked_every_minute_and_not_while_a_question_is_open() -> None:
+    asked = Asked()
+    identities, box = known(asked, {"t": "A"})
+    identities.step(LOOK_EVERY_S - 1)
+    assert asked.questions == []
+    identities.step(LOOK_EVERY_S)
+    identities.suspect(LOOK_EVERY_S + 1)
+    identities.step(LOOK_EVERY_S + 1)
+    assert [topics for topics, _ in asked.questions] == [("t",)]
+    asked.questions[0][1]({"t": "A"})
+    assert box.items == [TopicsTold({"t": "A"}, LOOK_EVERY_S)]
+    assert identities.told(box.items[0], LOOK_EVERY_S + 2) == []
+    identities.step(LOOK_EVERY_S + 2)
+    assert len(asked.questions) == 2, "the event of a second ago is younger than the question that was answered"
+    identities.step(LOOK_EVERY_S + 2 + PATIENCE_S)
+    assert len(asked.questions) == 2
+    identities.step(2 * LOOK_EVERY_S + 2)
+    assert len(asked.questions) == 3, "one that is not answered is asked again"
+    assert PATIENCE_S < LOOK_EVERY_S
+
+
+def test_many_events_at_once_are_one_question() -> None:
+    asked = Asked()
+    identities, box = known(asked, {"t": "A"})
+    for number in range(50):
+        identities.suspect(1.0 + number / 1000)
+        identities.step(1.0 + number / 1000)
+    identities.told(TopicsTold({"t": "A"}, 1.0), 1.06)
+    identities.step(1.07)
+    assert len(asked.questions) == 1
+    identities.step(1.0 + ASK_AGAIN_S)
+    assert len(asked.questions) == 2
+    assert box.items == []
+
+
+def test_where_nobody_can_tell_ids_commits_are_trusted() -> None:
+    identities, _ = known(None, {})
+    identities.step(10 * LOOK_EVERY_S)
+    assert identities.belongs("t", "A", 0.0) is True
+
+
+def test_an_id_that_is_missing_at_the_start_is_asked_for_until_it_is_known() -> None:
+    asked = Asked()
+    identities, _ = known(asked, {})
+    identities.step(0.0)
+    assert len(asked.questions) == 1
+    identities.told(TopicsTold({}, 0.0), 1.0)
+    assert identities.belongs("t", "A", 1.0) is None, "a topic of which nothing is known may be another one"
+    identities.step(1.0)
+    assert len(asked.questions) == 2
+    identities.step(2.0)
+    assert len(asked.questions) == 2
+    identities.step(1.0 + PATIENCE_S)
+    assert len(asked.questions) == 3, "no answer came: it is not given up"
+    assert told(identities, 1.0 + PATIENCE_S, "A") == []
+    assert identities.belongs("t", "A", 1.0) is True
+    identities.step(1.0 + PATIENCE_S + CONFIRM_S)
+    assert len(asked.questions) == 4, "the last one that was due before the id was known"
+    identities.told(TopicsTold({}, 1.0 + PATIENCE_S + CONFIRM_S), 1.0 + PATIENCE_S + CONFIRM_S)
+    identities.step(LOOK_EVERY_S)
+    assert len(asked.questions) == 4
+
+
+def test_the_first_answer_about_an_unknown_topic_does_not_yet_decide_about_a_commit() -> None:
+    identities, _ = known(Asked(), {})
+    assert identities.belongs("t", "A", 1.0) is None
+    told(identities, 2.0, "B")
+    assert identities.belongs("t", "A", 1.0) is None, "the broker that answered may be behind the others"
+    told(identities, 3.0, "B")
+    assert identities.belongs("t", "A", 1.0) is False
+    assert identities.recreated == set()
+
+
+def test_a_topic_that_was_unknown_at_the_start_is_noticed_when_it_is_recreated() -> None:
+    identities, _ = known(Asked(), {})
+    told(identities, 1.0, "A")
+    assert told(identities, 60.0, "B") == []
+    assert told(identities, 60.0 + CONFIRM_S, "B") == ["t"]
+
+
+def test_a_changed_id_counts_when_two_answers_agree_and_are_far_enough_apart() -> None:
+    asked = Asked()
+    identities, _ = known(asked, {"t": "A"})
+    assert told(identities, 1.0, "B") == []
+    identities.step(1.0 + CONFIRM_S - 0.1)
+    assert asked.questions == []
+    identities.step(1.0 + CONFIRM_S)
+    assert len(asked.questions) == 1, "the second one is asked for as soon as it can count"
+    assert told(identities, CONFIRM_S, "B") == [], "too soon after the first"
+    assert told(identities, CONFIRM_S + 0.5, None) == [], "no answer"
+    assert identities.ids == {"t": "A"}
+    assert told(identities, CONFIRM_S + 1.0, "B") == ["t"]
+    assert identities.ids == {"t": "B"}
+    assert identities.recreated == {"t"}
+
+
+@pytest.mark.parametrize("contrary", ["A", "C"])
+def test_a_contrary_answer_in_between_counts_against_it(contrary: str) -> None:
+    identities, _ = known(Asked(), {"t": "A"})
+    assert told(identities, 1.0, "B") == []
+    assert told(identities, 3.0, contrary) == []
+    assert told(identities, 1.0 + CONFIRM_S, "B") == []
+    assert identities.ids == {"t": "A"}
+    assert told(identities, 1.0 + 2 * CONFIRM_S, "B") == ["t"]
+
+
+def test_an_answer_that_a_later_one_has_overtaken_is_ignored() -> None:
+    identities, _ = known(Asked(), {"t": "A"})
+    assert told(identities, 1.0, "B") == []
+    identities.told(TopicsTold({"t": "A"}, 0.5), 2.0)
+    assert told(identities, 1.0 + CONFIRM_S, "B") == ["t"], "what was asked for before the first answer is not contrary"
+
+
+def test_an_id_that_was_given_up_does_not_come_back_within_a_minute_but_may_later() -> None:
+    identities, _ = known(Asked(), {"t": "A"})
+    told(identities, 0.0, "B")
+    assert told(identities, CONFIRM_S, "B") == ["t"]
+    for at in (CONFIRM_S + 1, 2 * CONFIRM_S + 2):
+        assert told(identities, at, "A") == [], "a broker is behind the others"
+    assert identities.ids == {"t": "B"}
+    late = CONFIRM_S + FORMER_S
+    assert told(identities, late, "A") == []
+    assert told(identities, late + CONFIRM_S, "A") == ["t"], "no id is banned for ever"
+
+
+def test_only_an_answer_that_was_asked_for_after_the_event_decides() -> None:
+    asked = Asked()
+    identities, _ = known(asked, {"t": "A"})
+    told(identities, 10.0, "A")
+    assert identities.belongs("t", "B", 11.0) is None, "however fresh it is"
+    identities.step(11.0)
+    assert len(asked.questions) == 1
+    identities.told(TopicsTold({}, 11.0), 11.5)
+    assert identities.belongs("t", "B", 11.0) is None, "a question that failed is no answer"
+    identities.step(11.5)
+    assert len(asked.questions) == 2, "so it is asked again"
+    told(identities, 12.0, "A")
+    assert identities.belongs("t", "B", 11.0) is False
+
+
+def test_a_commit_under_the_new_id_waits_until_that_is_confirmed() -> None:
+    identities, _ = known(Asked(), {"t": "A"})
+    assert identities.belongs("t", "B", 1.0) is None
+    told(identities, 1.1, "B")
+    assert identities.belongs("t", "B", 1.0) is None
+    told(identities, 1.2 + CONFIRM_S, "B")
+    assert identities.belongs("t", "B", 1.0) is True
+    assert identities.belongs("t", "A", 1.0) is False
+
+
+def test_a_commit_without_an_id_or_under_the_known_one_is_trusted_at_once() -> None:
+    identities, _ = known(Asked(), {"t": "A"})
+    assert identities.belongs("t", "A", 1000.0) is True
+    assert identities.belongs("t", "", 1000.0) is True
+
+
+def test_an_offset_that_was_brought_from_another_cluster_is_trusted() -> None:
+    identities, _ = known(Asked(), {"t": "A@here"})
+    assert identities.belongs("t", "B@there", 1000.0) is True
+    assert identities.belongs("t", "B@here", 1.0) is None
+
+
+def test_where_nobody_can_be_asked_what_was_known_at_the_start_decides() -> None:
+    identities, _ = known(None, {"t": "A"})
+    assert identities.belongs("t", "B", 1000.0) is False

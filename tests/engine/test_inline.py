@@ -1,0 +1,126 @@
+"""The thread that drives the loop walks runs of fast handlers itself, and loses the loop when one of them hangs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from queue import SimpleQueue
+
+import pytest
+
+from keepfast.core.records import Message
+from keepfast.core.runs import Run
+from keepfast.engine.inline import HANG_S, QUIET_LOOKS, WATCH_S, Inline, Superseded
+from keepfast.engine.mailbox import QueueMailbox
+from keepfast.telemetry.tally import Tallies
+from tests.engine.test_executors import collect, run_of
+
+
+class Driven:
+    """An Inline whose handler hangs at offset 1 until it is let go."""
+
+    def __init__(self) -> None:
+        self.mailbox = QueueMailbox()
+        self.tallies: list[Tallies] = []
+        self.let_go = threading.Event()
+        self.taken = threading.Event()
+        self.seen: list[int] = []
+        self.inline = Inline(self._call, self.mailbox, self.tallies, name="test")
+        self.inline.start(self.taken.set)
+
+    def _call(self, message: Message, run: Run) -> None:
+        self.seen.append(message.offset())
+        if message.offset() == 1:
+            self.let_go.wait(10)
+
+
+def test_a_run_that_is_quick_is_walked_here_and_nobody_takes_over() -> None:
+    driven = Driven()
+    driven.let_go.set()
+    run = run_of(5)
+    driven.inline.walk(run)
+    assert (run.done, run.failure, driven.seen) == (5, None, [0, 1, 2, 3, 4])
+    assert sum(sum(tally.counts) for own in driven.tallies for tally in own.values()) == 5
+    assert not driven.taken.wait(5 * HANG_S)
+    assert driven.mailbox.collect(0) == []
+
+
+def test_a_run_that_hangs_loses_the_loop_and_comes_back_through_the_mailbox() -> None:
+    driven, superseded = Driven(), threading.Event()
+    run = run_of(3)
+
+    def drive() -> None:
+        try:
+            driven.inline.walk(run)
+        except Superseded:
+            superseded.set()
+
+    threading.Thread(target=drive, daemon=True).start()
+    assert driven.taken.wait(5), "somebody drives on while the handler hangs"
+    assert run.current == 1
+    driven.let_go.set()
+    assert superseded.wait(5)
+    assert collect(driven.mailbox, 1) == [run]
+    assert (run.done, driven.seen) == (3, [0, 1, 2])
+
+
+def test_who_has_taken_over_can_lose_the_loop_as_well() -> None:
+    driven = Driven()
+    for _ in range(3):
+        hung = run_of(2)
+        thread = threading.Thread(target=pytest.raises, args=(Superseded, driven.inline.walk, hung), daemon=True)
+        thread.start()
+        assert driven.taken.wait(5)
+        driven.taken.clear()
+    driven.let_go.set()
+    assert len(collect(driven.mailbox, 3)) == 3
+    assert driven.inline.takeovers == 3
+    assert len(driven.tallies) == 4, "each driver counts for itself"
+
+
+def test_a_handler_that_hangs_a_little_now_and_then_does_not_fill_the_memory_with_tallies() -> None:
+    driven = Driven()
+    for _ in range(3):
+        thread = threading.Thread(target=pytest.raises, args=(Superseded, driven.inline.walk, run_of(2)), daemon=True)
+        thread.start()
+        assert driven.taken.wait(5)
+        driven.taken.clear()
+        driven.let_go.set()
+        assert len(collect(driven.mailbox, 1)) == 1
+        driven.let_go.clear()
+    assert driven.inline.takeovers == 3
+    assert len(driven.tallies) == 2, "whoever is back from its handler leaves its tally to the next one"
+    assert sum(sum(tally.counts) for own in driven.tallies for tally in own.values()) == 6
+
+
+def test_a_watcher_that_has_gone_to_sleep_wakes_up_for_the_next_run() -> None:
+    driven = Driven()
+    driven.inline.walk(run_of(1))
+    deadline = time.monotonic() + 20 * QUIET_LOOKS * WATCH_S
+    while driven.inline._awake.is_set():
+        assert time.monotonic() < deadline, "it never goes to sleep"
+        time.sleep(WATCH_S)
+    threading.Thread(target=pytest.raises, args=(Superseded, driven.inline.walk, run_of(2)), daemon=True).start()
+    assert driven.taken.wait(5)
+    driven.let_go.set()
+    assert len(collect(driven.mailbox, 1)) == 1
+
+
+def test_a_thread_that_comes_back_late_does_not_hide_that_the_next_one_hangs() -> None:
+    first, second = threading.Event(), threading.Event()
+    taken: SimpleQueue[None] = SimpleQueue()
+    mailbox = QueueMailbox()
+
+    def call(message: Message, run: Run) -> None:
+        (first if message.offset() == 0 else second).wait(10)
+
+    inline = Inline(call, mailbox, [], name="test")
+    inline.start(lambda: taken.put(None))
+    threading.Thread(target=pytest.raises, args=(Superseded, inline.walk, run_of(1)), daemon=True).start()
+    taken.get(timeout=5)
+    threading.Thread(target=pytest.raises, args=(Superseded, inline.walk, run_of(1, first=1)), daemon=True).start()
+    first.set()
+    assert len(collect(mailbox, 1)) == 1
+    taken.get(timeout=5)
+    second.set()
+    assert len(collect(mailbox, 1)) == 1

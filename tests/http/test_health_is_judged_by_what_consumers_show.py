@@ -1,0 +1,135 @@
+"""Live: would a restart help? Ready: can it work? Each state a consumer can be in, and what health says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from keepfast.http.health import Seen, health_of
+from keepfast.telemetry.shapes import (
+    ConsumerState,
+    GuardState,
+    Hold,
+    PartitionState,
+    Refused,
+    SpoolState,
+    StuckHandler,
+)
+
+WELL = ConsumerState(
+    name="charge",
+    group="g",
+    topics=("orders",),
+    order="partition",
+    commit="each",
+    phase="running",
+    member=True,
+    partitions=(PartitionState(topic="orders", partition=0, lag=10_000_000, position=1, end=10_000_001),),
+)
+LIVE_READY, LIVE_ONLY, DEAD = (True, True), (True, False), (False, False)
+STUCK = StuckHandler(topic="orders", partition=0, offset=7, for_s=31.0, stack=("shop.py:3 charge", "x.py:1 w"))
+REFUSED = Refused(records=2, for_s=5.0, why="no such topic\x1b[31m")
+
+
+def seen(state: ConsumerState = WELL, **more: Any) -> Seen:
+    return Seen(app="shop", uptime_s=5.0, consumers={"charge": state}, **more)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "level", "expected"),
+    [
+        ({"partitions": ()}, None, "ok", LIVE_READY),
+        ({"brokers": "nobody answers"}, "brokers_away", "degraded", LIVE_READY),
+        ({"unpositioned": 1}, "offsets_unknown", "degraded", LIVE_READY),
+        ({"holds": (Hold(name="operator", for_s=9.0),)}, "paused", "ok", LIVE_READY),
+        ({"guards": GuardState(breaker="open")}, "breaker_open", "degraded", LIVE_READY),
+        ({"guards": GuardState(breaker="half-open")}, "breaker_open", "degraded", LIVE_READY),
+        ({"abandoned": 1}, "abandoned_threads", "degraded", LIVE_READY),
+        ({"stuck_handlers": 1, "stuck": (STUCK,)}, "handlers_hang", "degraded", LIVE_READY),
+        ({"phase": "starting", "member": False}, "joining", "degraded", LIVE_ONLY),
+        ({"member": False, "lost": True}, "group_lost", "failing", LIVE_ONLY),
+        ({"holds": (Hold(name="commit", for_s=9.0),)}, "commits_fail", "failing", LIVE_ONLY),
+        ({"letters_refused": REFUSED}, "dead_letters_refused", "failing", LIVE_ONLY),
+        ({"letter_topics": {"orders.dlq": 7}}, None, "ok", LIVE_READY),
+        ({"letter_topics": {"orders.dlq": None}}, "dead_letter_topic_missing", "degraded", LIVE_READY),
+        (
+            {"letter_topics": {"orders.dlq": None}, "letters_refused": REFUSED},
+            "dead_letters_refused",
+            "failing",
+            LIVE_ONLY,
+        ),
+        ({"moves_refused": REFUSED}, "retry_topic_refuses", "failing", LIVE_ONLY),
+        ({"guards": GuardState(storm="tripped")}, "storm_guard", "failing", LIVE_ONLY),
+        (
+            {"partitions": (PartitionState(topic="orders", partition=0, suspects=3),)},
+            "probation",
+            "degraded",
+            LIVE_READY,
+        ),
+        ({"overdue": 1}, "handlers_overdue", "failing", LIVE_ONLY),
+        ({"phase": "halted", "why": "no"}, "halted", "failing", LIVE_ONLY),
+        ({"phase": "ended"}, "ended", "failing", LIVE_ONLY),
+        ({"turn_age_s": 31.0}, "loop_stuck", "failing", DEAD),
+        ({"turn_age_s": 29.0}, None, "ok", LIVE_READY),
+        ({"turn_age_s": 300.0, "phase": "draining"}, None, "ok", LIVE_READY),
+        ({"choked": True, "overdue": 1, "abandoned": 8}, "handlers_stuck", "failing", DEAD),
+        ({"blocked": True}, "event_loop_blocked", "failing", DEAD),
+    ],
+)
+def test_a_consumer(changes: dict[str, Any], code: str | None, level: str, expected: tuple[bool, bool]) -> None:
+    report = health_of(seen(msgspec.structs.replace(WELL, **changes)))
+    assert [reason.code for reason in report.reasons] == ([] if code is None else [code])
+    assert (report.status, (report.live, report.ready)) == (level, expected)
+    assert all(reason.consumer == "charge" and "\x1b" not in reason.text for reason in report.reasons)
+
+
+def test_a_partition_that_is_stuck_and_one_that_is_paused_by_hand() -> None:
+    stuck, paused = (msgspec.structs.replace(WELL.partitions[0], partition=number) for number in (1, 2))
+    stuck = msgspec.structs.replace(stuck, stuck=True, still_s=61.0)
+    paused = msgspec.structs.replace(paused, holds=("operator",))
+    report = health_of(seen(msgspec.structs.replace(WELL, partitions=(*WELL.partitions, stuck, paused))))
+    assert [(reason.code, reason.level) for reason in report.reasons] == [
+        ("stuck_partitions", "failing"),
+        ("partitions_paused", "ok"),
+    ]
+    assert "orders[1]" in report.reasons[0].text
+    assert (report.live, report.ready) == LIVE_ONLY
+
+
+def test_a_partition_that_waits_for_a_handler_of_before() -> None:
+    waits = msgspec.structs.replace(WELL.partitions[0], holds=("stale_run",), stale_run_s=12.0)
+    report = health_of(seen(msgspec.structs.replace(WELL, partitions=(waits,))))
+    [reason] = report.reasons
+    assert (reason.code, reason.level, report.live, report.ready) == ("stale_run", "degraded", *LIVE_READY)
+    assert "orders[0] has waited 12 s" in reason.text
+
+
+@pytest.mark.parametrize(
+    ("spool", "code", "ready"),
+    [
+        (SpoolState(), None, True),
+        (SpoolState(letters=3), "spool_holds_letters", True),
+        (SpoolState(letters=3, refusing="disk full"), "spool_refuses", False),
+        (SpoolState(stuck=1), "spool_stuck", True),
+    ],
+)
+def test_a_spool(spool: SpoolState, code: str | None, ready: bool) -> None:
+    report = health_of(seen(spool=spool))
+    assert [reason.code for reason in report.reasons] == ([] if code is None else [code])
+    assert (report.live, report.ready) == (True, ready)
+
+
+def test_before_the_brokers_are_found_it_is_live_and_not_started() -> None:
+    report = health_of(Seen(app="shop", uptime_s=100.0, consumers={}, starting="It waits for its brokers."))
+    assert (report.live, report.ready, report.started, report.status) == (True, False, False, "degraded")
+    joined = health_of(seen())
+    assert (joined.started, joined.consumers["charge"].lag, joined.status) == (True, 10_000_000, "ok")
+    joining = health_of(seen(msgspec.structs.replace(WELL, phase="starting")))
+    assert not joining.started
+
+
+def test_while_it_drains_it_is_live_and_not_ready() -> None:
+    report = health_of(seen(msgspec.structs.replace(WELL, phase="draining"), draining=True))
+    assert (report.live, report.ready, [reason.code for reason in report.reasons]) == (True, False, ["draining"])

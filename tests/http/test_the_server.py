@@ -1,0 +1,286 @@
+"""The HTTP server itself: who may ask for what, clients that misbehave, and ports that are taken."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from keepfast import App
+from keepfast.core.errors import ConfigError
+from keepfast.http import http as web_http
+from keepfast.http.asking import ask
+from keepfast.http.http import Request, Server
+from keepfast.http.one_app import OneApp, Serving
+from keepfast.http.pages import Pages
+from keepfast.http.running import Running
+from keepfast.http.serving import served
+from keepfast.redact.masking import mask
+from keepfast.settings import Settings
+from tests.scenarios.served import Web
+
+HERE = {"host": "localhost:8080"}
+
+
+@pytest.fixture
+def pages() -> Pages:
+    return Pages(OneApp(Running(app="shop")), token="secret")
+
+
+@pytest.fixture(autouse=True)
+def level() -> Iterator[None]:
+    before = logging.getLogger("keepfast").level
+    yield
+    logging.getLogger("keepfast").setLevel(before)
+
+
+@pytest.fixture
+def server(pages: Pages) -> Iterator[Server]:
+    one = Server(pages)
+    one.start("127.0.0.1", 0)
+    yield one
+    one.stop()
+
+
+def test_an_app_that_waits_for_its_brokers_answers_already(server: Server) -> None:
+    web = Web(server.url)
+    assert [web.get(f"/health/{name}").status for name in ("live", "ready", "startup")] == [200, 503, 503]
+    assert web.get("/health").codes() == {"starting"}
+    assert web.get("/metrics").status == 200
+    assert b"/health/live" in web.get("/").body
+    assert web.get("/nowhere").status == 404
+    assert web.post("/health").status == 405
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers", "status"),
+    [
+        ("127.0.0.1", HERE, 200),
+        ("::1", {"host": "[::1]:8080"}, 200),
+        ("::ffff:127.0.0.1", HERE, 200),
+        ("", {}, 200),
+        ("10.0.0.7", HERE, 403),
+        ("10.0.0.7", {}, 403),
+        ("127.0.0.1", {"host": "evil.example"}, 403),
+        ("127.0.0.1", {**HERE, "x-forwarded-for": "10.0.0.7"}, 403),
+        ("nonsense", HERE, 403),
+    ],
+)
+def test_the_control_api_answers_this_host_alone(pages: Pages, peer: str, headers: dict[str, str], status: int) -> None:
+    assert pages(Request("GET", "/api/state", headers=headers, peer=peer)).status == status
+    assert pages(Request("GET", "/health/live", headers=headers, peer=peer)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"), [("Bearer secret", 200), ("Bearer wrong", 401), ("", 401), ("Bearer sécret", 401)]
+)
+def test_a_change_needs_the_token(pages: Pages, authorization: str, status: int) -> None:
+    headers = {**HERE, "authorization": authorization}
+    body = b'{"level": "info"}'
+    assert pages(Request("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1")).status == status
+    without = Pages(OneApp(Running(app="shop")))
+    refused = without(Request("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1"))
+    assert refused.status == 403
+    told = refused.body.decode()
+    assert "KEEPFAST_CONTROL_TOKEN" in told
+    assert mask(told) == told, "what to do is not taken for a secret"
+
+
+@pytest.mark.parametrize(
+    "body", [b"nonsense", b"[]", b'{"level": 5}', b'{"level": "info", "more": 1}', b'{"level": "loud"}']
+)
+def test_a_body_that_does_not_fit_is_refused_with_a_sentence(pages: Pages, body: bytes) -> None:
+    headers = {**HERE, "authorization": "Bearer secret"}
+    answer = pages(Request("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1"))
+    assert answer.status == 400
+    assert b'"error"' in answer.body
+
+
+def test_a_client_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    monkeypatch.setattr(web_http._Handler, "timeout", 0.2)
+    place = urlsplit(server.url)
+    silent = [socket.create_connection((place.hostname, place.port), timeout=5) for _ in range(web_http.AT_ONCE)]
+    try:
+        for one in silent:
+            assert one.recv(1) == b"", "it is dropped"
+    finally:
+        for one in silent:
+            one.close()
+    assert Web(server.url).get("/health/live").status == 200
+
+
+def trickling(server: Server, count: int) -> list[socket.socket]:
+    """Clients that have begun a request and do not end it."""
+    place = urlsplit(server.url)
+    found = [socket.create_connection((place.hostname, place.port), timeout=20) for _ in range(count)]
+    for one in found:
+        one.sendall(b"GET /health/live HTTP/1.1\r\nX-Slow: ")
+    return found
+
+
+def test_clients_that_trickle_do_not_shut_out_probes(server: Server) -> None:
+    slow = trickling(server, 3 * (web_http.AT_ONCE + web_http.FOR_PROBES))
+    try:
+        answers = [Web(server.url).get(path).status for path in ("/health/live", "/metrics") * 3]
+    finally:
+        for one in slow:
+            one.close()
+    assert answers == [200] * 6
+
+
+def test_a_request_that_trickles_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    monkeypatch.setattr(web_http._Handler, "timeout", 1.0)
+    (slow,) = trickling(server, 1)
+    slow.settimeout(0.1)
+    ended, deadline = False, time.monotonic() + 30
+    with slow:
+        while not ended and time.monotonic() < deadline:
+            try:
+                slow.sendall(b"x")  # more often than the time-out of any single read
+                ended = slow.recv(1) == b""
+            except TimeoutError:
+                continue
+            except OSError:
+                ended = True
+    assert ended, "it could have gone on for ever"
+
+
+def test_probes_are_answered_while_everything_else_is_busy() -> None:
+    busy, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(request: Request) -> web_http.Response:
+        if not request.path.startswith("/health"):
+            busy.release()
+            go_on.wait(60)
+        return web_http.as_json({})
+
+    server = Server(slow)
+    server.start("127.0.0.1", 0)
+    threads = [threading.Thread(target=Web(server.url).get, args=("/metrics",)) for _ in range(web_http.AT_ONCE)]
+    try:
+        for one in threads:
+            one.start()
+        for _ in threads:
+            assert busy.acquire(timeout=60)
+        assert Web(server.url).get("/health/live").status == 200
+        assert Web(server.url).get("/metrics").status == 503
+    finally:
+        go_on.set()
+        for one in threads:
+            one.join(60)
+        server.stop()
+
+
+def exchanged(server: Server, request: bytes, *, end: bool = False) -> bytes:
+    place = urlsplit(server.url)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as one:
+        one.sendall(request)
+        if end:
+            one.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: one.recv(4096), b""))
+
+
+def test_a_body_that_is_not_read_changes_nothing() -> None:
+    asked: list[Request] = []
+
+    def app(request: Request) -> web_http.Response:
+        asked.append(request)
+        return web_http.as_json({})
+
+    server = Server(app)
+    server.start("127.0.0.1", 0)
+    head = b"POST /api/consumers/work/pause HTTP/1.1\r\nHost: localhost\r\n"
+    try:
+        chunks = exchanged(server, head + b'Transfer-Encoding: chunked\r\n\r\n8\r\n{"a": 1}\r\n0\r\n\r\n')
+        short = exchanged(server, head + b"Content-Length: 20\r\n\r\n{", end=True)
+        whole = exchanged(server, head + b"Content-Length: 2\r\n\r\n{}")
+    finally:
+        server.stop()
+    assert b" 411 " in chunks.splitlines()[0]
+    assert b" 400 " in short.splitlines()[0]
+    assert b" 200 " in whole.splitlines()[0]
+    assert [request.body for request in asked] == [b"{}"]
+
+
+def test_the_log_names_the_address_that_it_is_bound_to(pages: Pages, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "keepfast")
+    health = replace(settings_of({}).health, host="0.0.0.0", port=0)
+    server = served(pages, health, required=True)
+    assert server is not None
+    server.stop()
+    port = urlsplit(server.url).port
+    assert server.address == f"0.0.0.0:{port}"
+    (said,) = [one.getMessage() for one in caplog.records if "health_served" in one.getMessage()]
+    assert f"0.0.0.0:{port}" in said
+
+
+def test_a_socket_in_the_file_system_serves_too_and_gives_what_a_supervisor_wants(tmp_path: Path, pages: Pages) -> None:
+    server = Server(pages)
+    path = tmp_path / "0.sock"
+    path.touch()  # of one that died
+    server.start(f"unix:{path}", 0)
+    try:
+        assert ask(server.url, "/health/live").status == 200
+        assert ask(server.url, "/families").content_type == "application/msgpack"
+        assert path.stat().st_mode & 0o077 == 0
+    finally:
+        server.stop()
+    assert not path.exists()
+
+
+def test_families_are_not_for_the_network(server: Server) -> None:
+    assert Web(server.url).get("/families").status == 404
+
+
+def test_a_request_that_fails_is_a_500_and_the_server_goes_on() -> None:
+    def broken(request: Request) -> web_http.Response:
+        raise RuntimeError("a secret")
+
+    server = Server(broken)
+    server.start("127.0.0.1", 0)
+    try:
+        answers = [Web(server.url).get("/x") for _ in range(2)]
+    finally:
+        server.stop()
+    assert [one.status for one in answers] == [500, 500]
+    assert b"secret" not in answers[0].body
+
+
+def settings_of(environ: dict[str, str]) -> Settings:
+    app = App("shop")
+    app.consumer("orders.v1", name="work")(lambda value: None)
+    return app.settings(environ=environ, cwd=Path("/nonexistent"))
+
+
+@pytest.mark.parametrize(
+    ("told", "required", "starts"),
+    [(True, None, False), (True, "false", True), (False, None, True), (False, "true", False)],
+)
+def test_a_taken_port_is_an_error_if_somebody_asked_for_it(told: bool, required: str | None, starts: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        environ = {"KEEPFAST_HEALTH_HOST": "127.0.0.1"}
+        environ |= {"HEALTH_CHECK_PORT": str(port)} if told else {}
+        environ |= {"KEEPFAST_HEALTH_REQUIRED": required} if required else {}
+        settings = settings_of(environ)
+        settings = replace(settings, health=replace(settings.health, port=port))  # as if it were the default
+        if starts:
+            with Serving(settings) as serving:
+                assert serving.url == ""
+        else:
+            with pytest.raises(ConfigError, match=rf"cannot be served on 127.0.0.1:{port} .*HEALTH_CHECK_PORT"):
+                Serving(settings).__enter__()
+
+
+def test_switched_off_nothing_listens() -> None:
+    before = threading.active_count()
+    with Serving(settings_of({"HEALTH_CHECK_ENABLED": "false"})) as serving:
+        assert serving.url == ""
+        assert threading.active_count() == before

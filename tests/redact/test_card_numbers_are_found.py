@@ -1,0 +1,229 @@
+"""Ways to write a card number, all of which the detector must see; every number is made up or published for tests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from keepfast.core.errors import ConfigError, Discard
+from keepfast.core.records import Headers
+from keepfast.redact.sensitive import PAN_DETECTED, TEST_NUMBERS, CardNumbers, Finding, SensitiveData
+
+VISA = "4111111111111111"
+AMEX = "378282246310005"
+VISA_13 = "4222222222222"
+
+
+def scan(value: object = None, *, key: bytes | None = None, headers: Headers = (), **options: Any) -> Finding | None:
+    data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+    return CardNumbers(**options).scan(key, data, headers)
+
+
+@pytest.mark.parametrize(
+    ("number", "issuer"),
+    [
+        (VISA, "Visa"),
+        ("5555555555554444", "Mastercard"),
+        ("2221000000000009", "Mastercard"),
+        ("2720990000000007", "Mastercard"),
+        (AMEX, "American Express"),
+        ("6011111111111117", "Discover"),
+        ("30569309025904", "Diners Club"),
+        ("3530111333300000", "JCB"),
+        ("6200000000000005", "UnionPay"),
+        ("6212345678901234502", "UnionPay"),
+        ("6759649826438453", "Maestro"),
+        ("2200000000000004", "Mir"),
+        ("6070000000000002", "RuPay"),
+    ],
+)
+def test_every_issuer_is_named(number: str, issuer: str) -> None:
+    found = scan({"x": number})
+    assert found is not None
+    assert (found.issuer, found.digits, found.code) == (issuer, len(number), PAN_DETECTED)
+
+
+@pytest.mark.parametrize("number", TEST_NUMBERS)
+def test_published_test_numbers_are_found_unless_allowed(number: str) -> None:
+    assert scan({"card": number})
+    assert scan({"card": number}, allow=TEST_NUMBERS) is None
+    assert scan({"card": f"{number[:4]} {number[4:]}"}, allow=(f"{number[:4]}-{number[4:]}",)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "4111 1111 1111 1111",
+        "4111-1111-1111-1111",
+        "4111.1111.1111.1111",
+        "4111 1111 1111 1111 12/27",
+        "2024-4111-1111-1111-1111",
+        "41111111 11111111",
+        "41 1111 11111 11111",
+        "4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1",
+        "3782 822463 10005",
+        "3782-822463-10005",
+        f"pay {VISA}, thanks",
+        f"{VISA}.",
+        f"{VISA}.0",
+        f"PAN{VISA}",
+        f"card_{VISA}",
+        f"%B{VISA}^DOE/J^2712101?",
+        f";{VISA}=27121010000?",
+        f"a=1&pan={VISA}&b=2",
+        f"<pan>{VISA}</pan>",
+        f"line\n{VISA}\n",
+        "４１１１１１１１１１１１１１１１",
+        "٤١١١١١١١١١١١١١١١",
+        "4111\u00a01111\u202f1111\u00a01111".replace("\u202f", "\u00a0"),
+        "4111\u20131111\u20131111\u20131111",
+        "\u200b".join(VISA),
+        f"\ufeff{VISA}",
+        f"é{VISA}",
+    ],
+)
+def test_it_is_found_however_it_is_written(text: str) -> None:
+    assert scan(text.encode()), "as plain text"
+    assert scan({"a": [{"b": text}]}), "in JSON with escapes"
+    assert scan(json.dumps({"a": text}, ensure_ascii=False).encode()), "in JSON without escapes"
+    assert scan({"a": json.dumps({"b": json.dumps({"c": text})})}), "in JSON in JSON"
+    assert scan({text: 1}), "in a name"
+    assert scan(key=text.encode())
+    assert scan(headers=[("h", text.encode())])
+    assert scan(headers=[(f"h {text}", None)])
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": {"b": [1, {"pan": VISA}]}}, "$.a.b[1].pan"),
+        ({"a": int(VISA)}, "$.a"),
+        ([[], {}, [VISA]], "$[2][0]"),
+        ({"a": 1, VISA: 2}, "$ (the name of a field)"),
+        ({"a": {VISA: {"x": 5, "y": AMEX}}}, "$.a (the name of a field)"),
+        ({"a": json.dumps({"b": VISA})}, "$.a"),
+        ({'q"\\': VISA}, '$.q"\\'),
+    ],
+)
+def test_the_finding_says_where_in_the_json(value: object, place: str) -> None:
+    found = scan(value)
+    assert found is not None
+    assert (found.part, found.place) == ("value", place)
+
+
+def test_the_place_is_told_even_if_the_json_is_cut_off_or_framed_or_repeats_names() -> None:
+    cut = b'{"a": {"b": "' + VISA.encode() + b'", "c": '
+    for value in (cut, b"\0\0\0\0\7" + cut, b'{"a": {"b": "' + VISA.encode() + b'", "b": 1}}'):
+        found = scan(value)
+        assert found is not None
+        assert found.place == "$.a.b"
+
+
+def test_a_place_too_deep_to_tell_is_told_as_a_byte() -> None:
+    found = scan(b"[" * 5000 + VISA.encode())
+    assert found is not None
+    assert found.place == "byte 5000"
+
+
+def test_a_finding_shows_no_digit_of_the_card() -> None:
+    number = "4929939187355598"
+    found = [
+        scan({number: {number: [number]}}),
+        scan({f"card {number}": {"x": AMEX}}, allow=(number,)),
+        scan(headers=[(f"x-{number}", number.encode())]),
+        scan(headers=[(f"x-{number}", AMEX.encode())], allow=(number,)),
+        scan(key=number.encode()),
+    ]
+    for finding in found:
+        assert finding is not None
+        shown = f"{finding} {finding!r} {SensitiveData(finding)!r} {SensitiveData(finding)}"
+        assert not any(number[at : at + 5] in shown for at in range(12))
+        assert AMEX[:5] not in shown
+
+
+def test_names_that_are_told_are_short_and_printable() -> None:
+    found = scan({"x\n\x1b[31m" + "y" * 500: VISA})
+    assert found is not None
+    assert found.place.isprintable()
+    assert len(found.place) < 60
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\x0a\x10" + VISA.encode() + b"B\x03abc",  # Protobuf, the next field's mark is a letter
+        b"\x0a\x10" + VISA.encode() + b"0\x03abc",  # and a digit
+        b"\x02\x20" + VISA.encode() + b"0" + b"x" * 24,  # Avro, the next text is 24 long
+        b"\x81\xa3pan\xb0" + VISA.encode() + b"A",  # MessagePack
+        b"\xa1\x63pan\x70" + VISA.encode() + b"\x05",  # CBOR: the length is a letter
+    ],
+)
+def test_a_text_in_binary_data_ends_where_its_length_says(value: bytes) -> None:
+    assert scan(value)
+
+
+def test_utf_16_with_its_mark_is_read() -> None:
+    assert scan(f'{{"pan": "{VISA}"}}'.encode("utf-16"))
+
+
+def test_rare_lengths_need_a_sign() -> None:
+    assert scan({"ean": VISA_13}) is None
+    assert scan({"ean": VISA_13}, without_sign="all")
+    assert scan({"card": {"number": VISA_13}})
+    assert scan({"customerPan": VISA_13})
+    assert scan(f"credit card {VISA_13}".encode())
+    assert scan(headers=[("X-Card-Number", VISA_13.encode())])
+    assert scan({"x": "4222 2222 22222"}), "laid out as on a card"
+    assert scan({"company": VISA_13, "span": VISA_13, "japan": VISA_13}) is None
+
+
+def test_a_sign_can_be_asked_for_always() -> None:
+    assert scan({"order_id": VISA}, without_sign="none") is None
+    assert scan({"order_id": "4111 1111 1111 1111"}, without_sign="none") is None
+    assert scan({"card_no": VISA}, without_sign="none")
+
+
+def test_ignored_fields_are_not_looked_at_with_all_that_is_below_them() -> None:
+    options: dict[str, Any] = {"ignore_fields": ("order_id", "parcel")}
+    for value in ({"orderId": VISA}, {"ORDER-ID": VISA}, {"parcel": {"x": [VISA, {"y": AMEX}]}}):
+        assert scan(value, **options) is None
+    found = scan({"order_id": VISA, "parcel": [AMEX], "z": {"orders": AMEX}}, **options)
+    assert found is not None
+    assert found.place == "$.z.orders"
+    assert scan(headers=[("Order-Id", VISA.encode())], **options) is None
+
+
+def test_fewer_digits_than_asked_for_do_not_count() -> None:
+    assert scan({"card": AMEX}, min_digits=16) is None
+    assert scan({"card": VISA}, min_digits=16)
+
+
+def test_wrong_options_are_refused_all_at_once_and_numbers_stay_out_of_the_message() -> None:
+    with pytest.raises(ConfigError) as refused:
+        CardNumbers(min_digits=12, ignore_fields="x", without_sign="often", allow=[VISA])  # type: ignore[arg-type]
+    assert len(refused.value.problems) == 4
+    assert VISA not in str(refused.value)
+    assert VISA not in repr(CardNumbers(allow=(VISA,)))
+
+
+def test_sensitive_data_is_a_discard_with_a_code() -> None:
+    found = scan({"pan": VISA})
+    assert found is not None
+    error = SensitiveData(found)
+    assert isinstance(error, Discard)
+    assert (error.code, error.finding, error.reason) == (PAN_DETECTED, found, str(found))
+    assert str(found) == "a card number (Visa, 16 digits) in the value at $.pan"
+    assert SensitiveData("a medical report", code="HEALTH").finding is None
+
+
+@pytest.mark.parametrize("name", ["ada@example.com", "4111 1111 1111", "customer-2024", "x" * 60, "a\nb", "https://x"])
+def test_a_name_that_looks_like_a_value_is_not_told(name: str) -> None:
+    value = json.dumps({name: {"card": "4111111111111111"}}).encode()
+    found = CardNumbers().scan(None, value, [])
+    assert found is not None
+    assert found.place == f"$.[a name of {len(name)} characters].card"
+    header = CardNumbers().scan(None, None, [(name, b"4111111111111111")])
+    assert header is not None
+    assert header.header == f"[a name of {len(name)} characters]"

@@ -1,0 +1,134 @@
+"""The detector takes any bytes, in linear time; recall and false alarms on a small corpus."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bench.card_corpus import KINDS, samples, with_check
+from bench.cards import MISSED_BY_DESIGN, RANDOM, measure
+from keepfast.redact.card_ranges import luhn
+from keepfast.redact.json_places import places
+from keepfast.redact.sensitive import LOOKALIKE_FIELDS, CardNumbers
+from tests.thorough import examples
+
+digit_soup = st.text(alphabet='0123456789 -.\\u{}[]:,"abF+４\u200b', max_size=200).map(
+    lambda text: text.encode("utf-8", "surrogatepass")
+)
+header_names = st.text(max_size=40)
+policies = st.sampled_from(
+    [CardNumbers(), CardNumbers(without_sign="all"), CardNumbers(ignore_fields=LOOKALIKE_FIELDS, without_sign="none")]
+)
+
+
+@given(
+    policy=policies,
+    key=st.none() | st.binary(max_size=50) | digit_soup,
+    value=st.none() | st.binary(max_size=300) | digit_soup,
+    headers=st.lists(st.tuples(header_names, st.none() | st.binary(max_size=50) | digit_soup), max_size=4),
+)
+@example(policy=CardNumbers(), key=b"\xff\xfe\x00", value=b"\\u" * 50, headers=[("\ud800" * 20, b"1")])
+@settings(max_examples=examples(400))
+def test_any_record_can_be_scanned(
+    policy: CardNumbers, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> None:
+    found = policy.scan(key, value, headers)
+    assert found is None or str(found).isprintable()
+
+
+@given(body=st.text(alphabet="0123456789", min_size=1, max_size=24))
+def test_exactly_one_check_digit_is_right(body: str) -> None:
+    assert sum(luhn(f"{body}{last}".encode()) for last in range(10)) == 1
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+        max_leaves=12,
+    ),
+    st.data(),
+)
+def test_a_place_in_json_leads_to_the_value(tree: object, data: st.DataObject) -> None:
+    """A mark is put at a random leaf; the place of its byte leads back to it."""
+    mark = "MARK-4f1c"
+    tree = {"root": [tree, {"here": mark}], "z": 1}
+    text = json.dumps(
+        tree, ensure_ascii=data.draw(st.booleans()), indent=data.draw(st.sampled_from([None, 1]))
+    ).encode()
+    (place,) = places(text, [text.index(mark.encode())])
+    assert place is not None
+    at: object = tree
+    for step in place.way:
+        at = at[step]  # type: ignore[index]
+    assert at == mark
+
+
+BIG = 800_000
+HOSTILE = {
+    "digits": b"4" * BIG,
+    "single digits": b"4 " * (BIG // 2),
+    "mixed gaps": b"4-1 " * (BIG // 4),
+    "groups of four": b"4111 " * (BIG // 5),
+    "dots": b"4111111111111111.1" * (BIG // 18),
+    "open brackets": b"[" * BIG + b'"4222222222222"',
+    "an open text": b'["4222222222222","' + b'\\"' * (BIG // 2),
+    "backslashes": b"\\" * BIG + b"u0034",
+    "escapes": b"\\u0034x" * (BIG // 7),
+    "article numbers": b'["4006381333931",' * (BIG // 17),
+    "full-width": "４x".encode() * (BIG // 4),
+    "zeros behind a dot": b"4111111111111111.0" * (BIG // 18),
+    "not UTF-8": b"\xff4\xc3" * (BIG // 3),
+    "control bytes": b"\x104111111111111112" * (BIG // 17),
+    "base64": b"QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVowMTIzNDU2Nzg5" * (BIG // 48),
+}
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("name", HOSTILE)
+def test_time_grows_with_the_size_and_no_faster(name: str) -> None:
+    """Measured on the processor's clock, a quarter against the whole: a square would be 16 times, not 4."""
+    policy, value = CardNumbers(ignore_fields=("nothing",)), HOSTILE[name]
+
+    def cost_s(data: bytes) -> float:
+        begun = time.process_time()
+        policy.scan(None, data)
+        return time.process_time() - begun
+
+    quarter = min(cost_s(value[: BIG // 4]) for _ in range(2))
+    assert cost_s(value) < 10 * quarter + 0.2
+
+
+def test_recall_and_false_alarms_on_a_small_corpus() -> None:
+    tally = measure(CardNumbers(), samples(20_000, seed=11))
+    assert sum(tally.seen.values()) == 20_000
+    for kind in KINDS:
+        assert tally.seen[kind.name] > 50, kind.name
+        rate = tally.rate((kind.name,))
+        if kind.holds_card and kind.name != MISSED_BY_DESIGN:
+            assert rate == 1.0, kind.name
+        elif kind.name not in RANDOM and kind.name not in ("GTIN-14", "64-bit hash"):
+            assert rate == 0.0, kind.name
+    assert tally.recall == 1.0
+    assert tally.false_alarms < 0.002
+    assert tally.rate(RANDOM) < 0.03
+
+
+def test_field_names_take_the_false_alarms_away() -> None:
+    tally = measure(CardNumbers(ignore_fields=(*LOOKALIKE_FIELDS, "hash", "reference")), samples(10_000, seed=12))
+    assert tally.false_alarms == 0.0
+    assert tally.rate(RANDOM) == 0.0
+
+
+def test_the_corpus_is_the_same_every_time() -> None:
+    assert list(samples(200, seed=3)) == list(samples(200, seed=3))
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from([13, 14, 15, 16, 17, 18, 19]))
+def test_a_card_with_a_sign_is_found_at_any_length_that_its_issuer_allows(rng: object, length: int) -> None:
+    number = with_check(rng, "6304", length)  # type: ignore[arg-type]
+    assert CardNumbers().scan(None, json.dumps({"pan": number}).encode())

@@ -1,0 +1,86 @@
+"""The real loop, lanes, ledgers and commits on the simulated broker, under random faults, watched by the oracle."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from simulation.report import account
+from simulation.scenario import LEAST_EVENTS, Outcome, run_seed
+
+SEEDS = (*range(60), 78, 131, 144, 334, 792, 864, 1335, 1403, 1420, 700575)
+"""The last ones have what is rare: batches and retry topics without an order, partitions that are added to a topic,
+places that wait for the sends of handlers that were given up, a breaker that stays closed by the one success of its
+probe, a batch that kills twice beside a record that cannot be decoded, a letter that is shortened while a copy of its
+record is moved, a partition that gets its position only in a drain, a run of a topic that is gone when its process
+dies, and a probe that goes well after its partition was lost.
+"""
+
+LATER = range(60, 300)
+
+FAULTS = {
+    "batch_failed", "batch_failed_by_name", "broker_frozen", "client_session_timeout", "commit_applied_but_failed",
+    "commit_partial", "commit_rebalancing", "commit_refused_ILLEGAL_GENERATION", "commit_refused_REBALANCE_IN_PROGRESS",
+    "commit_refused_TOPIC_AUTHORIZATION_FAILED", "commit_refused_UNKNOWN_MEMBER_ID",
+    "commit_refused_UNKNOWN_TOPIC_OR_PART", "commit_retry", "commit_unsent", "committed_read_failed", "compaction",
+    "coordinator_frozen", "crash", "disk_full", "disk_sync_failed", "event_loop_blocked", "evicted_by_hand",
+    "evicted_fenced", "evicted_session", "fetch__AUTO_OFFSET_RESET", "forged_retry_headers", "halt", "handler_stuck",
+    "handler_timed_out", "killed_by_a_record", "moved_to_a_retry_topic", "offset_gap", "partitions_added", "power_cut",
+    "rebalance", "record_not_decoded", "records_deleted", "restarted_for_its_health", "send_failed", "send_refused",
+    "send_too_large", "send_written_but_failed", "sigterm", "stale_handler_given_up", "stop", "topic_id_behind",
+    "topic_ids_failed", "topic_recreated", "worker_cancelled",
+}  # fmt: skip
+"""What has to have happened in so many seeds; else the simulation shows less than it claims."""
+
+
+# Half a minute of computing at a stretch: several of it where others compute beside it.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> list[Outcome]:
+    return [run_seed(seed) for seed in SEEDS]
+
+
+def test_no_promise_is_broken_in_any_seed(outcomes: list[Outcome]) -> None:
+    assert_clean(outcomes)
+
+
+@pytest.mark.long
+def test_nor_in_the_seeds_after_them() -> None:
+    assert_clean([run_seed(seed) for seed in LATER])
+
+
+def assert_clean(outcomes: list[Outcome]) -> None:
+    broken = [outcome for outcome in outcomes if outcome.violation is not None]
+    assert not broken, "\n".join(line for outcome in broken[:3] for line in account(outcome))
+
+
+def test_every_seed_has_events_enough(outcomes: list[Outcome]) -> None:
+    assert min(outcome.events for outcome in outcomes) >= LEAST_EVENTS
+
+
+def test_every_kind_of_fault_occurred(outcomes: list[Outcome]) -> None:
+    faults: Counter[str] = Counter()
+    for outcome in outcomes:
+        faults.update(outcome.faults)
+    assert FAULTS - set(faults) == set()
+
+
+def test_every_way_of_working_occurred(outcomes: list[Outcome]) -> None:
+    setups = [outcome.setup for outcome in outcomes]
+    ways = {(setup.order, setup.commit.mode, setup.threads) for setup in setups}
+    assert len(ways) == 3 * 2 * 2
+    assert {setup.members for setup in setups} == {1, 2, 3, 4}
+    assert {setup.keys for setup in setups} == {"few", "many", "null", "mixed"}
+    assert {setup.reset for setup in setups} == {"earliest", "latest"}
+    assert {(bool(setup.tiers), setup.order) for setup in setups} >= {
+        (True, "partition"),
+        (True, "key"),
+        (True, "none"),
+    }
+    assert {setup.spool for setup in setups} == {True, False}
+    batches = [setup for setup in setups if setup.batch is not None]
+    assert {setup.order for setup in batches} == {"partition", "key", "none"}
+    assert {(setup.atomic, setup.names) for setup in batches} == {(a, n) for a in (True, False) for n in (True, False)}

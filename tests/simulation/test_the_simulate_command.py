@@ -1,0 +1,38 @@
+"""`python -m simulation`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from simulation.__main__ import simulate
+
+
+def test_it_prints_faults_seeds_events_steps_and_violations_and_ends_with_0() -> None:
+    result = CliRunner().invoke(simulate, ["--seeds", "3", "--verbose"])
+    assert result.exit_code == 0, result.output
+    for word in ("rebalance", "seeds 3", "at least", "steps per second", "violations 0", "seed 2: ok"):
+        assert word in result.output
+
+
+def test_it_prints_json_for_programs() -> None:
+    result = CliRunner().invoke(simulate, ["--seeds", "2", "--first", "7", "--json"])
+    summary = json.loads(result.output)
+    assert (summary["seeds"], summary["violations"]) == (2, [])
+    assert summary["least_events"] >= 500
+
+
+def test_a_violation_is_told_with_its_seed_and_its_trace_and_ends_with_1() -> None:
+    plant = "p01_commits_the_highest_offset_seen"
+    result = CliRunner().invoke(simulate, ["--seeds", "1", "--plant", plant])
+    assert result.exit_code == 1
+    assert "seed 0: P1 broken at" in result.output
+    assert "CommitAccepted" in result.output
+    assert "violations 1" in result.output
+
+
+def test_an_unknown_plant_is_a_clear_error() -> None:
+    result = CliRunner().invoke(simulate, ["--seeds", "1", "--plant", "no_such_plant"])
+    assert result.exit_code == 2
+    assert "there is no plant 'no_such_plant'" in result.output

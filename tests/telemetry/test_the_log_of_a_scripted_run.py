@@ -1,0 +1,82 @@
+"""The statements, levels and fields that the consumer standard asks for, of a run in which everything happens once. The
+file beside this has them all; after a change that is meant, write it anew: `python -m tests.telemetry.scripted`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from keepfast.telemetry import logs
+from keepfast.telemetry.logs import get_logger
+from tests.telemetry.scripted import GOLDEN, SECRET, logging_as_it_was, scripted_lines
+
+FIELDS = {"retry_count", "error_type", "error_classification", "consumer_group", "partition", "offset"}
+
+
+def test_the_log_is_that_of_the_standard() -> None:
+    assert scripted_lines() == GOLDEN.read_text().splitlines()
+
+
+def test_every_statement_has_its_level_and_its_fields() -> None:
+    said = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+    assert all(set(line) >= FIELDS for line in said)
+    assert all(isinstance(line["backoff_delay_ms"], int) for line in said if line["event"] in ("retry", "move"))
+    levels = {(line["event"], line["error_classification"]): line["level"] for line in said}
+    assert levels == {
+        ("retry", "retryable"): "warning",  # a retry, with its number and delay
+        ("bury", "retryable"): "error",  # the retries are used up
+        ("bury", "non-retryable"): "warning",  # final at once
+        ("buried", "retryable"): "info",  # routed to the dead-letter topic
+        ("buried", "non-retryable"): "info",
+        ("discard", "discard"): "warning",
+    }
+    assert SECRET not in GOLDEN.read_text()
+
+
+def test_a_storm_is_written_in_samples_and_nobody_is_discarded_without_a_word() -> None:
+    stream = io.StringIO()
+    log = get_logger("keepfast.consumer")
+    with logging_as_it_was():
+        logs.configure(format="json", stream=stream, most_lines=3)
+        heard: list[str] = []
+        listener = logging.Handler()
+        listener.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger("keepfast").addHandler(listener)
+        for number in range(50):
+            log.warning("retry", topic="orders", error_type="TimeoutError", offset=number)
+            log.warning("discard", topic="orders", error_type="Discard", offset=number)
+            log.error("letter_not_published", topic="orders", error_type="ValueError", offset=number)
+        log.warning("retry", topic="orders", error_type="OSError", offset=1)
+    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["error_type"], line["offset"]) for line in said if line["event"] == "retry"] == [
+        ("TimeoutError", 0),
+        ("TimeoutError", 1),
+        ("TimeoutError", 2),
+        ("OSError", 1),
+    ]
+    assert len([line for line in said if line["event"] == "letter_not_published"]) == 3
+    assert len([line for line in said if line["event"] == "discard"]) == 50
+    assert len(heard) == 151, "other listeners get all"
+
+
+def test_how_many_lines_were_left_out_is_said_also_if_no_more_of_them_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, now = io.StringIO(), [100.0]
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = get_logger("keepfast.consumer")
+    with logging_as_it_was():
+        logs.configure(format="json", stream=stream, most_lines=2)
+        for number in range(7):
+            log.warning("retry", consumer_group="g", topic="orders", error_type="OSError", offset=number)
+        for pass_s in (logs.STORM_S / 2, logs.STORM_S, logs.STORM_S):
+            now[0] += pass_s
+            log.info("stopping")
+    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in said] == ["retry", "retry", "stopping", "lines_left_out", "stopping", "stopping"]
+    told = {name: value for name, value in said[3].items() if name not in ("ts", "logger", "event")}
+    where = {"consumer_group": "g", "topic": "orders", "error_type": "OSError"}
+    assert told == {"level": "warning", "of": "retry", "suppressed": 5} | where

@@ -1,0 +1,104 @@
+"""Spans, without a broker: batches, bounds, and what it costs where it is off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from keepfast.core import verdicts
+from keepfast.core.errors import ConfigError
+from keepfast.core.partitions import Partition
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Case, Run
+from keepfast.settings import AppSpec, Settings, load
+from keepfast.telemetry import tracing
+from keepfast.telemetry.tracing import Tracing, tracing_from
+from keepfast.testing.fakes.log import FakeMessage
+
+PLACE = TopicPartition("orders", 0)
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def settings_with(**environ: str) -> Settings:
+    return load(AppSpec(name="shop"), environ=environ, cwd=Path("/nonexistent"))
+
+
+def traced() -> tuple[Tracing, InMemorySpanExporter]:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return Tracing(provider.get_tracer("test"), relation="parent", provider=provider), exporter
+
+
+def messages(count: int, *headers: tuple[str, bytes | None]) -> list[Any]:
+    return [FakeMessage(PLACE, number, key=None, value=b"v", headers=headers) for number in range(count)]
+
+
+def run_of(found: list[Any]) -> Run:
+    return Run(Partition(PLACE, epoch=1, start=0), found, range(len(found)), {})
+
+
+def fail(*_: object) -> None:
+    raise ValueError("4111")
+
+
+def test_a_batch_is_one_span_linked_to_all_of_its_records() -> None:
+    own, exporter = traced()
+    found = messages(3, ("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode()))
+    own.traced_batch(lambda *_: None, "g")([1, 2, 3], found, run_of(found))
+    with pytest.raises(ValueError, match="4111"):
+        own.traced_batch(fail, "g")([1, 2, 3], found, run_of(found))
+    good, bad = exporter.get_finished_spans()
+    assert [f"{link.context.trace_id:032x}" for link in good.links] == [TRACE] * 3
+    assert (good.attributes or {})["messaging.batch.message_count"] == 3
+    assert not good.status.description
+    assert (bad.status.is_ok, "4111" in bad.to_json()) == (False, False)
+
+
+@pytest.mark.parametrize("header", [b"00-0-0-01", b"\xff\xfe", None, b"x" * 1000])
+def test_a_header_that_names_no_trace_begins_one(header: bytes | None) -> None:
+    own, exporter = traced()
+    found = messages(1, ("traceparent", header))
+    own.traced(lambda *_: None, "g")(found[0], run_of(found))
+    [span] = exporter.get_finished_spans()
+    assert span.parent is None
+
+
+def test_a_failed_attempt_ends_with_what_was_decided_and_open_ones_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tracing, "MOST_OPEN", 3)
+    own, exporter = traced()
+    found = messages(5)
+    for message in found:
+        with pytest.raises(ValueError, match="4111"):
+            own.traced(fail, "g")(message, run_of([message]))
+    assert len(exporter.get_finished_spans()) == 2, "the oldest are let go"
+    case = Case(Partition(PLACE, epoch=1, start=0), 0, found[4], (), 0.0)
+    own.decided(case, verdicts.RetryAfter(0.25))
+    own.decided(case, verdicts.RetryAfter(0.25))
+    last = exporter.get_finished_spans()[-1]
+    assert [event.name for event in last.events] == ["exception", "retry"]
+    assert (last.events[-1].attributes or {})["keepfast.backoff_delay_ms"] == 250
+    own.stop()
+    assert len(exporter.get_finished_spans()) == 5
+
+
+def test_where_it_is_off_nothing_of_opentelemetry_is_loaded() -> None:
+    assert tracing_from(settings_with()) is None
+    script = "import sys, keepfast.app.assembly; assert not [n for n in sys.modules if n.startswith('opentelemetry')]"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_without_an_exporter_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "nowhere")
+    monkeypatch.setattr(trace, "get_tracer_provider", trace.ProxyTracerProvider)
+    with pytest.raises(ConfigError, match="no exporter 'nowhere'"):
+        tracing_from(settings_with(KEEPFAST_TRACING_ENABLED="true"))
