@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from keepfast.core.runs import Run
-from keepfast.engine.executors import EventLoopThread
+from keepfast.engine.workers import EventLoopThread
 from keepfast.testing.fakes.process import Process, SimulationError
 
 CROSSING_S = (1e-6, 3e-4)

@@ -22,10 +22,10 @@ from keepfast.core.runs import Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from keepfast.engine.context import Context
-from keepfast.engine.executors import CANCEL_GRACE_S, CoroutineExecutor
 from keepfast.engine.flight_recorder import NO_SLOT, FlightRecorder, Slot
 from keepfast.engine.handler import Handler
 from keepfast.engine.walk import AsyncCall, walk, walk_async
+from keepfast.engine.workers import CANCEL_GRACE_S, CoroutineExecutor
 from keepfast.telemetry.tally import Tally
 from keepfast.testing.fakes.acts import Blocked, StaleGivenUp, TimedOut
 from keepfast.testing.fakes.process import Process, ProcessDied, SimulationError

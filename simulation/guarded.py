@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from keepfast.core.breaker import BreakerPolicy
-from keepfast.core.pace import RatePolicy
+from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import RetryPolicy
-from keepfast.core.storm import StormPolicy
 from keepfast.testing.fakes.setup import Setup
 
 SPELLS = ("outage", "partial", "bad")

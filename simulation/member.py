@@ -10,9 +10,9 @@ from keepfast.core.ports import Committed
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.sizing import FAST_WORKERS
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.endings import Release, Stop
 from keepfast.engine.lifecycle import FINISH_MARGIN_S
 from keepfast.engine.loop import Loop
+from keepfast.engine.mailbox import Release, Stop
 from keepfast.engine.plan import Plan
 from keepfast.testing.fakes.acts import Ended, Released, StopAsked, StopTaken
 from keepfast.testing.fakes.clock import SimClock

@@ -13,7 +13,7 @@ from random import Random
 
 from keepfast.core import partitions
 from keepfast.deadletters.spool import files, keeper
-from keepfast.engine import identities, loop, probation
+from keepfast.engine import crash_guard, loop, topic_ids
 from keepfast.testing.fakes.setup import Setup, changing, setup_for
 from keepfast.testing.fakes.trace import Event
 from keepfast.testing.fakes.world import World
@@ -168,10 +168,10 @@ def _tuned(setup: Setup) -> Iterator[None]:
     """
     constants = (
         (partitions, "WINDOW", setup.window),
-        (probation, "ALONE_S", setup.alone_s),
-        (identities, "LOOK_EVERY_S", 2.0),
-        (identities, "CONFIRM_S", 0.5),
-        (identities, "FORMER_S", 5.0),
+        (crash_guard, "ALONE_S", setup.alone_s),
+        (topic_ids, "LOOK_EVERY_S", 2.0),
+        (topic_ids, "CONFIRM_S", 0.5),
+        (topic_ids, "FORMER_S", 5.0),
         (loop, "LATE_ANSWER_S", 0.01),
         (loop, "BUSY_S", 0.02),
         (files, "ADOPT_EVERY_S", 2.0),

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from keepfast.core import retry_headers
+from keepfast.core import retry_topics
 from keepfast.core.batches import Batch
 from keepfast.core.errors import BatchError, DecodeError, Discard, Halt, Reject, RetryLater
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.returned import Returned
+from keepfast.core.retry_topics import Returned
 from keepfast.core.runs import Run
 from keepfast.engine.returning import attempt_of
 from keepfast.testing.fakes.acts import BatchBegan, BatchEnded, HandlerBegan, HandlerEnded, Refused
@@ -29,8 +29,8 @@ ROUNDING_S = 0.002
 """Headers and timestamps have milliseconds."""
 
 LIED_ABOUT = (
-    retry_headers.STEP, retry_headers.FAILURES, retry_headers.DUE, retry_headers.TOPIC, retry_headers.PARTITION,
-    retry_headers.OFFSET, retry_headers.TIMESTAMP, retry_headers.ATTEMPTS,
+    retry_topics.STEP, retry_topics.FAILURES, retry_topics.DUE, retry_topics.TOPIC, retry_topics.PARTITION,
+    retry_topics.OFFSET, retry_topics.TIMESTAMP, retry_topics.ATTEMPTS,
 )  # fmt: skip
 LIES = (b"", b"0", b"1", b"2", b"-3", b"\xff", b"253402300799999", b"99999999999999999999", b"[[", None)
 
@@ -194,7 +194,7 @@ class Workload:
         self._copies[place.topic, place.partition, entry.offset] = entry
         said = [(name, rng.choice(LIES)) for name in rng.sample(LIED_ABOUT, rng.randint(1, len(LIED_ABOUT)))]
         count = rng.choice((b"1", b"1", b"0", b"7", b"x"))
-        headers = (*entry.headers, *said, (retry_headers.OWN_HEADERS, count))
+        headers = (*entry.headers, *said, (retry_topics.OWN_HEADERS, count))
         self._broker.produce(place, value=entry.value, key=entry.key, headers=headers)
         return entry
 

@@ -11,13 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from keepfast.core.completion import origin_of
 from keepfast.core.crash_guard import Fate, read
+from keepfast.core.ledger import origin_of
 from keepfast.core.policies import Order
 from keepfast.core.ports import BEGINNING, Outgoing
 from keepfast.core.records import TopicPartition
-from keepfast.core.retry_headers import ATTEMPTS
-from keepfast.core.retry_topics import Tiers
+from keepfast.core.retry_topics import ATTEMPTS, Tiers
 from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.flights import Flights
 from simulation.member import Member

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from math import inf
 
-from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.guards import BreakerPolicy
 from keepfast.core.ports import Outgoing
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.testing.fakes import acts

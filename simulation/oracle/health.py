@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from keepfast.core.records import TopicPartition
-from keepfast.engine.refusals import LONGEST_RETRY_S
+from keepfast.engine.commits import LONGEST_RETRY_S
 from keepfast.testing.fakes import trace
 from keepfast.testing.fakes.faults import REFUSAL_CODES
 from keepfast.testing.fakes.world import World

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from keepfast.core.completion import WINDOW
+from keepfast.core.ledger import WINDOW
 from keepfast.core.runs import Run
 from keepfast.core.sizing import LARGEST_RUN
+from keepfast.engine.commits import COMMIT_REFUSED
 from keepfast.engine.loop import COMMIT
-from keepfast.engine.refusals import COMMIT_REFUSED
 from keepfast.testing.fakes.broker import FakeBroker
 from keepfast.testing.fakes.setup import GROUP, Setup
 from simulation.member import Member

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepfast.core import completion
-from keepfast.core.completion import CompletionMap
+from keepfast.core import ledger
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ledger import Ledger
+from keepfast.core.ledger import CompletionMap, Ledger
 from keepfast.core.partitions import Partition
 from keepfast.core.ports import Position
-from keepfast.engine import committer
-from keepfast.engine.assignment import Assignment
-from keepfast.engine.burying import Burying
-from keepfast.engine.committer import Committer
-from keepfast.engine.refusals import Refusals
+from keepfast.engine import commits
+from keepfast.engine.commits import Committer, Refusals
+from keepfast.engine.forwarding import Burying
+from keepfast.engine.rebalance import Assignment
 from simulation.plants import Patch, plant
 
 
@@ -144,7 +142,7 @@ def p55_ignores_the_completion_map(patch: Patch) -> None:
     def read(metadata: str, *, offset: int, topic_id: str = "") -> tuple[CompletionMap, str]:
         return CompletionMap(offset), original(metadata, offset=offset, topic_id=topic_id)[1]
 
-    original = patch.set(completion, "read", read)
+    original = patch.set(ledger, "read", read)
 
 
 @plant
@@ -158,7 +156,7 @@ def keeps_the_breaker_for_commits_open_with_nothing_to_commit(patch: Patch) -> N
 @plant
 def takes_the_refusal_of_one_partition_for_all(patch: Patch) -> None:
     """As the engine did: the breaker for commits holds the whole consumer."""
-    patch.set(committer, "OF_ONE_PARTITION", frozenset())
+    patch.set(commits, "OF_ONE_PARTITION", frozenset())
 
 
 @plant

@@ -9,10 +9,10 @@ from keepfast.core import crash_guard
 from keepfast.core.crash_guard import UNKNOWN, Fate, Guard, Watch
 from keepfast.core.partitions import NO_LEASE_NEEDED, Partition
 from keepfast.core.runs import Run
-from keepfast.engine import probation
-from keepfast.engine.committer import Committer
+from keepfast.engine import crash_guard as engine_guard
+from keepfast.engine.commits import Committer
+from keepfast.engine.crash_guard import Probation
 from keepfast.engine.flight_recorder import FlightRecorder, Slot
-from keepfast.engine.probation import Probation
 from simulation.plants import Patch, plant
 
 
@@ -66,7 +66,7 @@ def starts_others_before_a_count_is_known_to_be_taken_back(patch: Patch) -> None
 @plant
 def runs_suspects_beside_others(patch: Patch) -> None:
     def is_back(self: Probation, *_: Any) -> bool:
-        probation._acquit(self._accused, finished=False)
+        engine_guard._acquit(self._accused, finished=False)
         self._alone = self._accused = None
         return True
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from keepfast.core import verdicts
-from keepfast.core.breaker import Breaker, BreakerState
-from keepfast.core.pace import Pace
+from keepfast.core.guards import Breaker, BreakerState, Pace, StormGuard
 from keepfast.core.runs import Case, Run
-from keepfast.core.storm import StormGuard
-from keepfast.engine.cases import Cases
+from keepfast.engine.failures import Cases
 from keepfast.engine.guards import BREAKER, STORM, Guards
 from keepfast.engine.loop import Loop
 from simulation.plants import Patch, plant

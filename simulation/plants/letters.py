@@ -9,7 +9,7 @@ from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Outgoing, Receipt
 from keepfast.core.runs import Case
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.burying import Burying
+from keepfast.engine.forwarding import Burying
 from simulation.plants import Patch, plant
 
 QUEUE = 2

@@ -12,11 +12,11 @@ from keepfast.core.key_lanes import KeyLanes
 from keepfast.core.partition_lanes import PartitionLanes
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
-from keepfast.engine.burying import Burying
-from keepfast.engine.cases import Cases
-from keepfast.engine.draining import Draining
+from keepfast.engine.failures import Cases
+from keepfast.engine.forwarding import Burying
 from keepfast.engine.intake import Intake
 from keepfast.engine.loop import Loop
+from keepfast.engine.shutdown import Draining
 from simulation.plants import Patch, plant
 
 

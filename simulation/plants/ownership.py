@@ -10,14 +10,13 @@ from keepfast.core.errors import SourceError
 from keepfast.core.partitions import Partition
 from keepfast.core.ports import BEGINNING
 from keepfast.core.records import TopicPartition
-from keepfast.engine.assignment import Assignment, _Start
-from keepfast.engine.cases import Cases
-from keepfast.engine.committer import Committer
-from keepfast.engine.handover import Handover
-from keepfast.engine.identities import Identities, TopicsTold
+from keepfast.engine.commits import Committer
+from keepfast.engine.failures import Cases
 from keepfast.engine.intake import Intake
 from keepfast.engine.loop import Loop
 from keepfast.engine.ownership import Ownership
+from keepfast.engine.rebalance import Assignment, Handover, _Start
+from keepfast.engine.topic_ids import Identities, TopicsTold
 from simulation.plants import Patch, plant
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepfast.core import retry_headers, runs
-from keepfast.core.retry_headers import Past
-from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.core import retry_topics, runs
+from keepfast.core.retry_topics import Past, Tier, Tiers
 from keepfast.deadletters import publisher
-from keepfast.engine import waiting
-from keepfast.engine.moving import Moving
+from keepfast.engine import retry_topics as waiting
+from keepfast.engine.forwarding import Moving
 from keepfast.engine.plan import Plan
-from keepfast.engine.waiting import WaitingRoom
+from keepfast.engine.retry_topics import WaitingRoom
 from simulation.plants import Patch, plant
 
 
@@ -54,7 +53,7 @@ def believes_the_step_that_the_headers_say(patch: Patch) -> None:
     def step(told: int | None, tier: Tier, tiers: Tiers) -> int:
         return 0 if told is None else told
 
-    patch.set(retry_headers, "_step", step)
+    patch.set(retry_topics, "_step", step)
 
 
 @plant

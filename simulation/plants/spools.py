@@ -11,7 +11,7 @@ from keepfast.deadletters.spool import frames, keeper, part
 from keepfast.deadletters.spool.keeper import Keeper
 from keepfast.deadletters.spool.letters import Spooled
 from keepfast.deadletters.spool.part import Part
-from keepfast.engine.burying import Burying
+from keepfast.engine.forwarding import Burying
 from simulation.plants import Patch, plant
 
 

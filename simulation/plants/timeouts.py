@@ -7,7 +7,7 @@ from typing import Any
 from keepfast.core import timeouts
 from keepfast.core.key_lanes import KeyLanes
 from keepfast.core.runs import Run
-from keepfast.engine.overdue import Overdue
+from keepfast.engine.timeouts import Overdue
 from simulation.plants import Patch, plant
 
 

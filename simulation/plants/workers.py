@@ -7,10 +7,10 @@ from typing import Any
 from keepfast.core.errors import Discard, Reject
 from keepfast.core.runs import Run
 from keepfast.engine import handler
-from keepfast.engine.cases import Cases
 from keepfast.engine.context import Sends
-from keepfast.engine.executors import CoroutineExecutor
-from keepfast.engine.starter import Starter
+from keepfast.engine.failures import Cases
+from keepfast.engine.loop import Starter
+from keepfast.engine.workers import CoroutineExecutor
 from simulation.plants import Patch, plant
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from keepfast.app import App as App
     from keepfast.classify.classification import Rule as Rule
     from keepfast.core.alerts import AlertPolicy as AlertPolicy
-    from keepfast.core.breaker import BreakerPolicy as BreakerPolicy
     from keepfast.core.errors import BatchError as BatchError
     from keepfast.core.errors import ConfigError as ConfigError
     from keepfast.core.errors import Discard as Discard
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
     from keepfast.core.errors import Reject as Reject
     from keepfast.core.errors import RetryLater as RetryLater
     from keepfast.core.errors import StartError as StartError
-    from keepfast.core.pace import RatePolicy as RatePolicy
+    from keepfast.core.guards import BreakerPolicy as BreakerPolicy
+    from keepfast.core.guards import RatePolicy as RatePolicy
+    from keepfast.core.guards import StormPolicy as StormPolicy
     from keepfast.core.policies import BatchPolicy as BatchPolicy
     from keepfast.core.policies import BufferPolicy as BufferPolicy
     from keepfast.core.policies import CommitPolicy as CommitPolicy
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from keepfast.core.policies import RetryPolicy as RetryPolicy
     from keepfast.core.records import Record as Record
     from keepfast.core.retry_topics import RetryTopics as RetryTopics
-    from keepfast.core.storm import StormPolicy as StormPolicy
     from keepfast.engine.batch_handler import BatchContext as BatchContext
     from keepfast.engine.context import Context as Context
     from keepfast.redact.sensitive import CardNumbers as CardNumbers
@@ -46,7 +46,7 @@ _HOMES = {
     "BatchContext": "keepfast.engine.batch_handler",
     "BatchError": "keepfast.core.errors",
     "BatchPolicy": "keepfast.core.policies",
-    "BreakerPolicy": "keepfast.core.breaker",
+    "BreakerPolicy": "keepfast.core.guards",
     "BufferPolicy": "keepfast.core.policies",
     "CardNumbers": "keepfast.redact.sensitive",
     "CommitPolicy": "keepfast.core.policies",
@@ -56,7 +56,7 @@ _HOMES = {
     "Discard": "keepfast.core.errors",
     "Halt": "keepfast.core.errors",
     "KeepfastError": "keepfast.core.errors",
-    "RatePolicy": "keepfast.core.pace",
+    "RatePolicy": "keepfast.core.guards",
     "KafkaConsumerRunner": "keepfast.runner.runner",
     "Record": "keepfast.core.records",
     "Reject": "keepfast.core.errors",
@@ -67,7 +67,7 @@ _HOMES = {
     "Rule": "keepfast.classify.classification",
     "SensitiveData": "keepfast.redact.sensitive",
     "StartError": "keepfast.core.errors",
-    "StormPolicy": "keepfast.core.storm",
+    "StormPolicy": "keepfast.core.guards",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - the same names as above, once

@@ -80,7 +80,7 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
             '"consumer_group": group',
             '"partition": record',
             '"offset": record',
-            file="engine/burying.py",
+            file="engine/forwarding.py",
         ),
         Break("retry_count=case.failures, backoff_delay_ms=delay_ms, **at", "retry_count=case.failures, **at"),
     ),

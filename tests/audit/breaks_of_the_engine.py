@@ -96,7 +96,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
         Break(
             "floor_s=max(self._floor_s, plan.retry_floor_s()) if plan.retry_floor_s else self._floor_s", "floor_s=0.0"
         ),
-        Break("        if policy.min_delay_ms:\n", "        if False:\n", "core/pace.py"),
+        Break("        if policy.min_delay_ms:\n", "        if False:\n", "core/guards.py"),
     ),
     "RATES": (
         Break("_Bucket(1 / policy.per_s,", "_Bucket(0.5 / policy.per_s,"),

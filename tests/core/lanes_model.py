@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
 
-from keepfast.core.completion import WINDOW, CompletionMap, decode, encode
 from keepfast.core.lanes import Holder
+from keepfast.core.ledger import WINDOW, CompletionMap, decode, encode
 from keepfast.core.partitions import Partition
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Case, Run

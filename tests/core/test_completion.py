@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keepfast.core.completion import (
+from keepfast.core.ledger import (
     GUARD_LIMIT,
     METADATA_LIMIT,
     WINDOW,

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from keepfast.core import retry_headers as codec
-from keepfast.core.completion import METADATA_LIMIT, WINDOW, CompletionMap, decode, encode
+from keepfast.core import retry_topics as codec
+from keepfast.core.ledger import METADATA_LIMIT, WINDOW, CompletionMap, decode, encode
 from keepfast.core.records import read_headers
 from keepfast.core.retry_topics import MOST_STEPS
 from tests.core.messages import message

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.core.breaker import Breaker, BreakerPolicy, BreakerState
 from keepfast.core.errors import ConfigError
-from keepfast.core.pace import Pace, RatePolicy
+from keepfast.core.guards import Breaker, BreakerPolicy, BreakerState, Pace, RatePolicy, StormGuard, StormPolicy
 from keepfast.core.records import TopicPartition
-from keepfast.core.storm import StormGuard, StormPolicy
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.core.completion import WINDOW, CompletionMap
+from keepfast.core.ledger import WINDOW, CompletionMap
 from keepfast.core.partitions import Partition
 from keepfast.core.records import Message
 from keepfast.core.runs import Case, Run

@@ -9,12 +9,24 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keepfast.core import retry_headers as codec
+from keepfast.core import retry_topics as codec
 from keepfast.core.ports import Outgoing
 from keepfast.core.records import Headers, Message, TopicPartition
-from keepfast.core.retry_headers import LAST_MS, MOST_ATTEMPTS, MOST_FAILURES, Past, remaining_s, shortened
-from keepfast.core.retry_topics import Tier, Tiers, topic_name
-from keepfast.core.returned import Returned, moved, original, source_of
+from keepfast.core.retry_topics import (
+    LAST_MS,
+    MOST_ATTEMPTS,
+    MOST_FAILURES,
+    Past,
+    Returned,
+    Tier,
+    Tiers,
+    moved,
+    original,
+    remaining_s,
+    shortened,
+    source_of,
+    topic_name,
+)
 from keepfast.testing.fakes.log import FakeMessage
 
 SOURCE, GROUP = "orders.payment.v1", "shop.charge"

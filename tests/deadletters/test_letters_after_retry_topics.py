@@ -8,8 +8,7 @@ from hypothesis import given
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.core.records import Headers, TopicPartition
-from keepfast.core.retry_topics import Tier, Tiers
-from keepfast.core.returned import Returned, moved
+from keepfast.core.retry_topics import Returned, Tier, Tiers, moved
 from keepfast.core.runs import Attempt, Case
 from keepfast.core.verdicts import Bury
 from keepfast.deadletters.letter import Letter

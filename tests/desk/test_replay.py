@@ -16,8 +16,7 @@ from keepfast.core.errors import ConfigError, Fault, SinkError
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.core.records import Headers, Record
-from keepfast.core.retry_headers import Origin, decode
-from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.core.retry_topics import Origin, Tier, Tiers, decode
 from keepfast.desk import replay as module
 from keepfast.desk.planning import ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay, Replayed

@@ -13,8 +13,7 @@ from keepfast.core.partitions import Partition
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.core.ports import Outgoing
 from keepfast.core.records import Headers, Message, Record, TopicPartition, read_headers
-from keepfast.core.retry_topics import Tier, Tiers, topic_name
-from keepfast.core.returned import Returned, moved
+from keepfast.core.retry_topics import Returned, Tier, Tiers, moved, topic_name
 from keepfast.core.runs import Attempt, Case
 from keepfast.core.verdicts import Bury
 from keepfast.deadletters.publisher import Publisher

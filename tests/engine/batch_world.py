@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from keepfast.core.batches import Batch, lane_of
-from keepfast.core.completion import METADATA_LIMIT
 from keepfast.core.errors import DecodeError, Fault, SourceError
+from keepfast.core.ledger import METADATA_LIMIT
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
 from keepfast.core.ports import CommitOutcome, Committed, Delivery, Listener, Outgoing, Position, Receipt
 from keepfast.core.records import Message, Record, TopicPartition
@@ -17,10 +17,9 @@ from keepfast.core.runs import Run
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
 from keepfast.engine.batch_walk import BatchCall, walk_batch
-from keepfast.engine.endings import Stop
-from keepfast.engine.floor import Floor
+from keepfast.engine.crash_guard import Floor
 from keepfast.engine.loop import Loop
-from keepfast.engine.mailbox import QueueMailbox
+from keepfast.engine.mailbox import QueueMailbox, Stop
 from keepfast.engine.plan import Plan
 from keepfast.telemetry.tally import Tally
 from tests.core.messages import message

@@ -5,10 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from keepfast.engine.endings import Ending
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
-from keepfast.engine.mailbox import QueueMailbox
+from keepfast.engine.mailbox import Ending, QueueMailbox
 from keepfast.telemetry.shapes import ConsumerState, GuardState, Hold, PartitionState, Refused
 
 WHO = {"name": "charge", "group": "shop.charge", "topics": ("orders",), "order": "key", "commit": "confirmed"}

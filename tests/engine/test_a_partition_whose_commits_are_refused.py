@@ -8,7 +8,7 @@ import pytest
 
 from keepfast.core.errors import Fault
 from keepfast.core.policies import CommitPolicy
-from keepfast.engine.refusals import COMMIT_REFUSED, LONGEST_RETRY_S
+from keepfast.engine.commits import COMMIT_REFUSED, LONGEST_RETRY_S
 from tests.engine.batch_world import World
 
 OF_ONE = [Fault.MISSING, Fault.REFUSED]

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from keepfast.core.completion import CompletionMap, encode, origin_of
 from keepfast.core.errors import Fault, SourceError
+from keepfast.core.ledger import CompletionMap, encode, origin_of
 from keepfast.core.ports import BEGINNING, Committed, Position
 from keepfast.core.records import TopicPartition
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.identities import CONFIRM_S, TopicsTold
 from keepfast.engine.loop import Loop
 from keepfast.engine.plan import Plan
+from keepfast.engine.topic_ids import CONFIRM_S, TopicsTold
 from tests.engine.test_identities import Asked, Box
 
 PLACES = [TopicPartition("t", number) for number in range(40)]

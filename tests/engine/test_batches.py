@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepfast.core.breaker import BreakerPolicy
 from keepfast.core.errors import BatchError, Discard, Halt, Reject, RetryLater
-from keepfast.core.pace import RatePolicy
+from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import ORDERS, CommitPolicy, Order, RetryPolicy
 from keepfast.core.retry_topics import Tier, Tiers
-from keepfast.core.storm import StormPolicy
 from tests.engine.batch_world import FAST, TOPIC, World, refusing
 from tests.engine.heard import Heard
 from tests.thorough import examples

@@ -13,7 +13,7 @@ from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Attempt, Case
 from keepfast.core.verdicts import Bury
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.burying import SHUT_S, Burying, Settled
+from keepfast.engine.forwarding import SHUT_S, Burying, Settled
 from keepfast.testing.fakes.log import FakeMessage
 
 PLACE = TopicPartition("orders", 0)

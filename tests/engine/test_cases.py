@@ -16,13 +16,12 @@ from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Case
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.burying import Settled
-from keepfast.engine.cases import Cases
-from keepfast.engine.counts import MOST_LABELS, OTHER, CaseCounts, Labels
-from keepfast.engine.guards import Guards
-from keepfast.engine.holds import Holds
+from keepfast.engine.failures import Cases
+from keepfast.engine.forwarding import Settled
+from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
+from keepfast.engine.status import MOST_LABELS, OTHER, CaseCounts, Labels
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.testing.fakes.log import FakeMessage
 from tests.engine.heard import Heard

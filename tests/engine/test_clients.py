@@ -10,8 +10,7 @@ import pytest
 from keepfast.kafka import KafkaAdmin, admin_properties
 from keepfast.settings import AppSpec, Settings, load
 from keepfast.testing.embedded import EmbeddedBroker
-from keepfast.wiring.clients import connection_of, source_of
-from keepfast.wiring.preflight import Ground, preflight
+from keepfast.wiring.clients import Ground, connection_of, preflight, source_of
 
 TOPIC = "orders.payment.v1"
 

@@ -14,9 +14,8 @@ import uvloop
 from keepfast.core.partitions import Partition
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Run
-from keepfast.engine.endings import HaltApp
-from keepfast.engine.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
-from keepfast.engine.mailbox import QueueMailbox
+from keepfast.engine.mailbox import HaltApp, QueueMailbox
+from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from tests.core.messages import message
 
 PARTITION = Partition(TopicPartition("t", 0), epoch=1, start=0)

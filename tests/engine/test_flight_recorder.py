@@ -26,7 +26,6 @@ from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Run
 from keepfast.engine import flight_recorder
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
-from keepfast.engine.endings import Ending
 from keepfast.engine.flight_recorder import (
     KEPT_S,
     MOST_KEPT,
@@ -41,6 +40,7 @@ from keepfast.engine.flight_recorder import (
     read_state,
     size_of,
 )
+from keepfast.engine.mailbox import Ending
 from keepfast.telemetry.tally import Tally
 from tests.core.messages import message as keyed_message
 

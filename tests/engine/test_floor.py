@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from keepfast.engine.floor import Floor
+from keepfast.engine.crash_guard import Floor
 
 
 def floor_of(*members: str) -> Floor:

@@ -13,8 +13,8 @@ from keepfast.core.batches import lane_of
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch
-from keepfast.engine.executors import EventLoopThread
 from keepfast.engine.whereabouts import locations
+from keepfast.engine.workers import EventLoopThread
 from tests.engine.heard import Heard
 from tests.engine.test_handlers_that_take_too_long import WAIT_S, coroutines, threads
 from tests.engine.test_handlers_that_take_too_long import events as events  # noqa: PLC0414 - a fixture

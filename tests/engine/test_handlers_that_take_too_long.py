@@ -26,15 +26,14 @@ from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall
 from keepfast.engine.clock import RealClock
-from keepfast.engine.committer import Committer
+from keepfast.engine.commits import Committer
 from keepfast.engine.context import Context
-from keepfast.engine.executors import CoroutineExecutor, EventLoopThread, ThreadExecutor
-from keepfast.engine.guards import Guards
+from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.handler import Handler
-from keepfast.engine.holds import Holds
 from keepfast.engine.mailbox import QueueMailbox
-from keepfast.engine.overdue import Overdue
 from keepfast.engine.plan import Plan
+from keepfast.engine.timeouts import Overdue
+from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from keepfast.runner.hooks import Hooks
 from tests.core.messages import message
 from tests.engine.test_handlers_and_context import RECEIPT, HeldSink

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from keepfast.engine.draining import REPORT_S
+from keepfast.engine.shutdown import REPORT_S
 from tests.engine.batch_world import World
 from tests.engine.heard import Heard
 

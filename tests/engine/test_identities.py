@@ -7,16 +7,8 @@ from typing import Any
 
 import pytest
 
-from keepfast.engine.identities import (
-    ASK_AGAIN_S,
-    CONFIRM_S,
-    FORMER_S,
-    LOOK_EVERY_S,
-    PATIENCE_S,
-    Identities,
-    TopicsTold,
-)
 from keepfast.engine.plan import Plan
+from keepfast.engine.topic_ids import ASK_AGAIN_S, CONFIRM_S, FORMER_S, LOOK_EVERY_S, PATIENCE_S, Identities, TopicsTold
 
 
 class Asked:

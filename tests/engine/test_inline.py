@@ -10,8 +10,8 @@ import pytest
 
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
-from keepfast.engine.inline import HANG_S, QUIET_LOOKS, WATCH_S, Inline, Superseded
 from keepfast.engine.mailbox import QueueMailbox
+from keepfast.engine.workers import HANG_S, QUIET_LOOKS, WATCH_S, Inline, Superseded
 from keepfast.telemetry.tally import Tallies
 from tests.engine.test_executors import collect, run_of
 

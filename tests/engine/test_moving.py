@@ -9,13 +9,11 @@ from keepfast.core.ordered import OrderedSet
 from keepfast.core.partitions import Partition
 from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.core.records import TopicPartition
-from keepfast.core.retry_headers import ATTEMPTS
-from keepfast.core.retry_topics import Tier, Tiers
+from keepfast.core.retry_topics import ATTEMPTS, Tier, Tiers
 from keepfast.core.runs import Attempt, Case
 from keepfast.core.verdicts import Move
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.burying import Settled
-from keepfast.engine.moving import Moving
+from keepfast.engine.forwarding import Moving, Settled
 from keepfast.testing.fakes.log import FakeMessage
 
 TOPIC = "orders.g.retry.5s"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from keepfast.core import completion, crash_guard
-from keepfast.core.breaker import BreakerPolicy
-from keepfast.core.completion import CompletionMap
+from keepfast.core import crash_guard, ledger
 from keepfast.core.crash_guard import Guard
 from keepfast.core.errors import Fault
-from keepfast.engine.floor import Floor
-from keepfast.engine.operator import Order
+from keepfast.core.guards import BreakerPolicy
+from keepfast.core.ledger import CompletionMap
+from keepfast.engine.control import Order
+from keepfast.engine.crash_guard import Floor
 from tests.engine.batch_world import World, refusing
 
 
@@ -19,13 +19,13 @@ def died(*, lease: int = 16, mark: int | None = None, **starts: int) -> str:
     """The metadata that an owner left who died while it had worked from 0 on."""
     counted = {int(name[1:]): count for name, count in starts.items()}
     guard = Guard(lease, mark, mark, counted)
-    return completion.encode(CompletionMap(0), guard=crash_guard.write(guard, 0))
+    return ledger.encode(CompletionMap(0), guard=crash_guard.write(guard, 0))
 
 
 def told(world: World, partition: int = 0) -> Guard:
     """What the commit of a partition says by now."""
     position = world.source.committed_at[world.places[partition]]
-    _, words = completion.read(position.metadata, offset=position.offset)
+    _, words = ledger.read(position.metadata, offset=position.offset)
     return crash_guard.read(words, position.offset)
 
 
@@ -140,7 +140,7 @@ def test_a_count_that_the_last_owner_left_is_taken_back_before_anything_else_sta
     settle(world)
     world.revoke(0)
     left = Guard(16, starts={0: 1}, suspects=((0, 1),), charged=0, draining=True)  # its owner was about to end
-    world.source.found[world.places[0]] = completion.encode(CompletionMap(0), guard=crash_guard.write(left, 0))
+    world.source.found[world.places[0]] = ledger.encode(CompletionMap(0), guard=crash_guard.write(left, 0))
     world.loop.on_assigned([world.places[0]])
     world.source.answers = False
     world.feed("a", partition=1)

@@ -9,9 +9,7 @@ import pytest
 from keepfast.core.errors import Discard
 from keepfast.core.partitions import Partition
 from keepfast.core.records import Headers, Message, TopicPartition
-from keepfast.core.retry_headers import GROUP, OWN_HEADERS
-from keepfast.core.retry_topics import Tier, Tiers
-from keepfast.core.returned import Returned, moved
+from keepfast.core.retry_topics import GROUP, OWN_HEADERS, Returned, Tier, Tiers, moved
 from keepfast.core.runs import Case, Run
 from keepfast.engine.returning import returning, returning_async
 from keepfast.testing.fakes.log import FakeMessage

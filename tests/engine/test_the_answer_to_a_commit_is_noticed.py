@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.guards import BreakerPolicy
 from keepfast.core.policies import BufferPolicy, CommitPolicy
 from keepfast.core.records import Message
 from tests.engine.batch_world import World

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import BufferPolicy
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.retry_topics import Tier, Tiers
-from keepfast.core.returned import Returned, moved
-from keepfast.engine.waiting import WaitingRoom
+from keepfast.core.retry_topics import Returned, Tier, Tiers, moved
+from keepfast.engine.retry_topics import WaitingRoom
 from keepfast.testing.fakes.clock import SimClock
 from keepfast.testing.fakes.log import FakeMessage
 

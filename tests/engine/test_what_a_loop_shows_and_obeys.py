@@ -9,14 +9,14 @@ import pytest
 
 from keepfast.core import policies
 from keepfast.core.errors import Fault, Reject, RetryLater, SourceError
+from keepfast.core.guards import StormPolicy
 from keepfast.core.policies import BufferPolicy
 from keepfast.core.ports import Committed
 from keepfast.core.records import TopicPartition
-from keepfast.core.storm import StormPolicy
+from keepfast.engine.control import Answer, Order
 from keepfast.engine.intake import IN_LANES
-from keepfast.engine.operator import Answer, Order
-from keepfast.engine.overdue import RECALL_S
-from keepfast.engine.vitals import AWAY_S, LOOK_AT_LEAST_S, LOOK_S, STUCK_S
+from keepfast.engine.status import AWAY_S, LOOK_AT_LEAST_S, LOOK_S, STUCK_S
+from keepfast.engine.timeouts import RECALL_S
 from keepfast.telemetry.shapes import ConsumerState, Done, Problem
 from tests.core.messages import message
 from tests.engine.batch_world import TOPIC, World

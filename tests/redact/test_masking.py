@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from bench.card_corpus import samples
 from keepfast.core.errors import ConfigError
-from keepfast.redact.card_fold import fold
-from keepfast.redact.card_mask import CARD, mask_cards
-from keepfast.redact.card_ranges import luhn
+from keepfast.redact.cards import CARD, fold, luhn, mask_cards
 from keepfast.redact.masking import MASKED, MaskingRules, mask
 from keepfast.redact.sensitive import CardNumbers
 from tests.thorough import examples

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.card_corpus import KINDS, samples, with_check
 from bench.cards import MISSED_BY_DESIGN, RANDOM, measure
-from keepfast.redact.card_ranges import luhn
+from keepfast.redact.cards import luhn
 from keepfast.redact.json_places import places
 from keepfast.redact.sensitive import LOOKALIKE_FIELDS, CardNumbers
 from tests.thorough import examples

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from keepfast.core.completion import CompletionMap, decode
+from keepfast.core.ledger import CompletionMap, decode
 from tests.scenarios.journal import Id
 
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 
 from keepfast.app import App
 from keepfast.app.assembly import Assembled, assemble
-from keepfast.core.completion import decode
+from keepfast.core.ledger import decode
 from keepfast.core.records import Headers
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.loop import Loop

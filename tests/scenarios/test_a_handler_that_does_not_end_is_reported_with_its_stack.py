@@ -13,7 +13,7 @@ import pytest
 
 from keepfast import App
 from keepfast.core import sizing
-from keepfast.engine import vitals
+from keepfast.engine import status
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until
@@ -27,7 +27,7 @@ GROUP = "scenario.work"
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vitals, "LOOK_S", 0.1)
+    monkeypatch.setattr(status, "LOOK_S", 0.1)
 
 
 def waits_here(gate: threading.Event) -> None:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from keepfast import Context
-from keepfast.engine import vitals
+from keepfast.engine import status
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for, until
@@ -30,7 +30,7 @@ QUICK: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vitals, "LOOK_S", 0.1)
+    monkeypatch.setattr(status, "LOOK_S", 0.1)
 
 
 def take_away_and_give_back(kafka: KafkaBroker, topic: str, running: Inside) -> None:

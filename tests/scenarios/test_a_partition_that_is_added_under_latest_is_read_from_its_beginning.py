@@ -5,7 +5,7 @@ later is processed, also what came before the group heard of the partition.
 from __future__ import annotations
 
 from keepfast import App
-from keepfast.core.completion import origin_of
+from keepfast.core.ledger import origin_of
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered, until

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from keepfast import Context
-from keepfast.engine.operator import Answer, Order, Verb
+from keepfast.engine.control import Answer, Order, Verb
 from keepfast.telemetry.shapes import Done
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin

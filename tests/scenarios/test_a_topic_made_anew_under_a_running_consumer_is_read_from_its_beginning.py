@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from keepfast import App
-from keepfast.engine import identities
+from keepfast.engine import topic_ids
 from keepfast.kafka import admin
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -47,7 +47,7 @@ ALL_NEW = {b"new-%d" % number for number in range(NEW)}
 def test_all_of_it_is_processed_while_the_consumer_runs_on(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    monkeypatch.setattr(identities, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 1.0)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
@@ -85,7 +85,7 @@ def test_a_member_whose_question_for_the_id_fails_waits_and_throws_no_good_commi
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One member has noticed and committed in the new topic; the next owner knows the old one and gets no answer."""
-    monkeypatch.setattr(identities, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 1.0)
     name, client, seen, deaf = topic(), Client(kafka), list[bytes](), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
@@ -119,7 +119,7 @@ class WithoutController(AdminClient):
 def test_a_member_that_started_while_there_was_no_controller_notices_it_too(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identities, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 1.0)
     monkeypatch.setattr(admin, "AdminClient", WithoutController)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
@@ -134,7 +134,7 @@ def test_a_member_that_started_while_there_was_no_controller_notices_it_too(
 def test_with_auto_offset_reset_error_the_consumer_halts_instead_of_choosing(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identities, "LOOK_EVERY_S", 0.5)
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.5)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
@@ -147,7 +147,7 @@ def test_with_auto_offset_reset_error_the_consumer_halts_instead_of_choosing(
 def test_a_topic_that_stays_the_same_is_left_alone(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identities, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.1)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     with Inside(app_of(kafka, name, seen)) as inside:
@@ -165,7 +165,7 @@ def test_a_topic_that_stays_the_same_is_left_alone(
 def test_a_runner_with_a_dict_of_configuration_notices_it_too(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identities, "LOOK_EVERY_S", 1.0)
+    monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 1.0)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     group = f"group-of-{name}"
 

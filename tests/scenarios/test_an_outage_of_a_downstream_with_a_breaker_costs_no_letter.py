@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from keepfast import App, BreakerPolicy, Context, RetryPolicy
-from keepfast.core.breaker import BreakerState
+from keepfast.core.guards import BreakerState
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.downstream import Downstream

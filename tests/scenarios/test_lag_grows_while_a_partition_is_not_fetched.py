@@ -10,7 +10,7 @@ import time
 import pytest
 
 from keepfast.core.policies import BufferPolicy
-from keepfast.engine import vitals
+from keepfast.engine import status
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, app_for, until
@@ -20,9 +20,9 @@ from tests.scenarios.served import web_of
 def test_the_ends_of_paused_partitions_are_asked_for(
     kafka: TopicAdmin, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vitals, "ASK_ENDS_S", 0.5)
-    monkeypatch.setattr(vitals, "STUCK_S", 4.0)
-    monkeypatch.setattr(vitals, "LOOK_S", 0.2)
+    monkeypatch.setattr(status, "ASK_ENDS_S", 0.5)
+    monkeypatch.setattr(status, "STUCK_S", 4.0)
+    monkeypatch.setattr(status, "LOOK_S", 0.2)
     name, client, app, gate = topic(), Client(kafka), app_for(kafka), threading.Event()
 
     @app.consumer(name, buffer=BufferPolicy(records=10))

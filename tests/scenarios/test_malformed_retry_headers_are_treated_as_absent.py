@@ -8,7 +8,7 @@ import json
 import random
 
 from keepfast import Context, RetryPolicy, RetryTopics
-from keepfast.core import retry_headers as codec
+from keepfast.core import retry_topics as codec
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, Sent, app_for, until

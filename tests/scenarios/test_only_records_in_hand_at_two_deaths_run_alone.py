@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from keepfast.core import completion, crash_guard
+from keepfast.core import crash_guard, ledger
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.graveyard import letters
 from tests.scenarios.member import Member, wait_until
@@ -36,7 +36,7 @@ def letters_of(scene: Scene) -> list[object]:
 def guard_of(scene: Scene, partition: int = 0) -> crash_guard.Guard:
     """What the group's commit says about crashes."""
     offset, metadata = scene.committed_with_metadata().get(partition, (0, ""))
-    return crash_guard.read(completion.read(metadata, offset=offset)[1], offset)
+    return crash_guard.read(ledger.read(metadata, offset=offset)[1], offset)
 
 
 def test_after_four_kills_with_a_backlog_no_more_run_alone_than_were_in_hand(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.core.breaker import BreakerPolicy
-from keepfast.core.pace import RatePolicy
-from keepfast.core.storm import StormPolicy
+from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from tests.settings.loader import Loader
 
 

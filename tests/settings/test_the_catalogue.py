@@ -6,11 +6,9 @@ from dataclasses import fields
 import pytest
 
 from keepfast.core.alerts import AlertPolicy
-from keepfast.core.breaker import BreakerPolicy
-from keepfast.core.pace import RatePolicy
+from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
 from keepfast.core.retry_topics import RetryTopics
-from keepfast.core.storm import StormPolicy
 from keepfast.settings import (
     AppSettings,
     ControlSettings,

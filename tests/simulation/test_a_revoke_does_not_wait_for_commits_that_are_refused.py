@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepfast.core.policies import CommitPolicy
 from keepfast.core.records import TopicPartition
-from keepfast.engine.handover import ABSENT_S
+from keepfast.engine.rebalance import ABSENT_S
 from keepfast.testing.fakes import trace
 from tests.simulation.stage import Stage
 

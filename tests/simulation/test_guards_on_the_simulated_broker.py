@@ -9,11 +9,9 @@ from urllib.error import HTTPError
 
 import pytest
 
-from keepfast.core.breaker import BreakerPolicy, BreakerState
 from keepfast.core.errors import Reject, RetryLater
-from keepfast.core.pace import RatePolicy
+from keepfast.core.guards import BreakerPolicy, BreakerState, RatePolicy, StormPolicy
 from keepfast.core.policies import CommitPolicy, RetryPolicy
-from keepfast.core.storm import StormPolicy
 from simulation import executor
 from simulation.oracle import guards as oracle_guards
 from tests.simulation.stage import Stage

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from keepfast.core import completion
-from keepfast.core.completion import CompletionMap
+from keepfast.core import ledger
 from keepfast.core.crash_guard import read
+from keepfast.core.ledger import CompletionMap
 from keepfast.core.policies import CommitPolicy, Order, RetryPolicy
 from keepfast.core.records import TopicPartition
 from keepfast.core.timeouts import TimeoutPolicy
-from keepfast.engine import probation
+from keepfast.engine import crash_guard
 from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.setup import setup_for
 from simulation.member import Member
@@ -252,12 +252,12 @@ def test_after_an_orderly_stop_the_commit_says_that_nobody_is_at_work() -> None:
     for number in range(2):
         stored = story.world.broker.stored("g", TopicPartition("orders", number))
         assert stored is not None
-        said = completion.read(stored.metadata, offset=stored.offset)
+        said = ledger.read(stored.metadata, offset=stored.offset)
         assert (stored.offset > 0, said) == (True, (CompletionMap(stored.offset), ""))
 
 
 def test_a_suspect_that_takes_too_long_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probation, "ALONE_S", 2.0)
+    monkeypatch.setattr(crash_guard, "ALONE_S", 2.0)
     story = Story(order="key", alone_s=2.0, partitions=2)
     slow, *others = [*story.produce(4), *story.produce(4, partition=1)]
     slow.takes_s = 30.0
@@ -279,7 +279,7 @@ def test_a_suspect_that_takes_too_long_holds_up_nobody(monkeypatch: pytest.Monke
 def test_a_suspect_that_is_given_up_is_alone_until_its_thread_ends_or_takes_too_long(
     monkeypatch: pytest.MonkeyPatch, takes_s: float, waited_s: float
 ) -> None:
-    monkeypatch.setattr(probation, "ALONE_S", 4.0)
+    monkeypatch.setattr(crash_guard, "ALONE_S", 4.0)
     story = Story(order="key", threads=True, timeout=TimeoutPolicy(timeout_s=0.5), alone_s=4.0, partitions=2)
     hangs, *others = [*story.produce(4), *story.produce(4, partition=1)]
     hangs.takes_s = takes_s

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keepfast.redact.card_mask import CARD
+from keepfast.redact.cards import CARD
 from keepfast.redact.masking import MASKED, USUAL, MaskingRules
 from keepfast.telemetry.clean import MAX_TEXT, clean_error, clean_text, escaped, mask_with
 from keepfast.telemetry.logs import configure, get_logger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepfast.core.runs import Case
 from keepfast.demo.shop import app
-from keepfast.engine.burying import Burying
+from keepfast.engine.forwarding import Burying
 
 __all__ = ["app"]
 

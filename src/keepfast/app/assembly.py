@@ -17,25 +17,23 @@ from keepfast.core.errors import ConfigError
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.batch_handler import BatchHandler
-from keepfast.engine.executors import CoroutineExecutor, EventLoopThread
+from keepfast.engine.crash_guard import Floor
 from keepfast.engine.flight_recorder import RecorderFile, open_recorder
-from keepfast.engine.floor import Floor
 from keepfast.engine.handler import Handler
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
 from keepfast.engine.returning import returning, returning_async
 from keepfast.engine.spans import handler_call, handler_call_async
+from keepfast.engine.workers import CoroutineExecutor, EventLoopThread
 from keepfast.http.running import Parts
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.tracing import Tracing, tracing_from
 from keepfast.wiring.building import Workers, loop_thread, thread_workers
-from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.clients import Ground, LetterTopics, connection_of, letter_topics, preflight, source_of
 from keepfast.wiring.planning import plan_from
-from keepfast.wiring.preflight import Ground, preflight
-from keepfast.wiring.restoring import LetterTopics, letter_topics
 from keepfast.wiring.spooling import open_spool
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import Literal, TypedDict
 
 from keepfast.classify.classification import Rule
 from keepfast.core.alerts import AlertPolicy, TopicKind
-from keepfast.core.breaker import BreakerPolicy
-from keepfast.core.pace import RatePolicy
+from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import (
     BatchPolicy,
     BufferPolicy,
@@ -19,7 +18,6 @@ from keepfast.core.policies import (
     RetryPolicy,
 )
 from keepfast.core.retry_topics import RetryTopics
-from keepfast.core.storm import StormPolicy
 from keepfast.core.timeouts import OnTimeout
 
 ErrorKey = type[BaseException] | str

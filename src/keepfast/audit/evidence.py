@@ -73,7 +73,7 @@ SUNK: Final = by(
 # -- retries
 
 CLASSIFIED_FIRST: Final = by(
-    "engine/cases.py",
+    "engine/failures.py",
     "engine/test_cases.py::test_what_an_error_means_is_decided_by_the_users_rules_before_anything_is_retried",
 )
 FORMULA: Final = by(
@@ -90,27 +90,27 @@ RETRIED: Final = by(
 ELAPSED: Final = by("core/judge.py", "core/test_judge.py::test_no_retry_begins_after_the_time_a_record_may_take")
 ROUTED: Final = by("core/judge.py", f"{_RULE_BY_RULE}::test_it_is_kept")
 RATE: Final = by(
-    "engine/cases.py",
+    "engine/failures.py",
     "scenarios/test_rate_limits_are_kept_and_used.py::test_a_minimum_delay_holds_for_retries_too",
     "engine/test_cases.py::test_no_retry_waits_less_than_the_plan_says_at_that_moment",
 )
 RATES: Final = by(
-    "core/pace.py",
+    "core/guards.py",
     "core/test_guards.py::test_no_more_starts_than_the_rate_allows_in_any_stretch_of_time",
     "core/test_guards.py::test_partitions_have_a_rate_of_their_own_and_a_minimum_delay_holds_for_all",
 )
 MOVED: Final = by(
-    "engine/moving.py",
+    "engine/forwarding.py",
     "engine/test_moving.py::test_a_record_is_finished_when_its_copy_is_acknowledged_and_not_before",
     "scenarios/test_retry_topics_end_in_the_dead_letter_topic.py::test_the_letter_is_about_the_original_record",
 )
 TIMED_OUT: Final = by(
-    "engine/overdue.py",
+    "engine/timeouts.py",
     "engine/test_handlers_that_take_too_long.py::test_a_thread_that_hangs_is_given_up_and_its_record_has_timed_out",
     f"{_RULE_BY_RULE}::test_it_is_kept",
 )
 BREAKER: Final = by(
-    "core/breaker.py",
+    "core/guards.py",
     "core/test_guards.py::test_four_outages_do_not_open_the_breaker_and_five_do",
     "core/test_guards.py::test_a_probe_that_goes_through_closes_it_and_forgets_the_past",
 )
@@ -132,26 +132,26 @@ BYTES_KEPT: Final = by(
     "deadletters/test_every_format_keeps_the_original_bytes.py::test_everything_written_is_read_back",
 )
 PUBLISHED_AGAIN: Final = by(
-    "engine/burying.py",
+    "engine/forwarding.py",
     "engine/test_burying.py::test_without_a_spool_it_stays_red_and_is_tried_for_ever",
     "engine/test_burying.py::test_each_wait_before_it_is_tried_again_is_longer_up_to_half_a_minute",
 )
 UNCOMMITTED: Final = by(
-    "engine/burying.py",
+    "engine/forwarding.py",
     "engine/test_burying.py::test_without_a_spool_it_stays_red_and_is_tried_for_ever",
     f"{_RULE_BY_RULE}::test_4_1_nothing_is_committed_while_the_dead_letter_cannot_be_published",
 )
 SPOOLED: Final = by(
-    "engine/burying.py",
+    "engine/forwarding.py",
     "engine/test_burying.py::test_what_does_not_pass_by_itself_goes_to_the_spool_at_once",
     "scenarios/test_a_spool_takes_letters_that_kafka_does_not.py::test_the_lane_goes_on_and_the_letters_arrive_later",
 )
 LETTER_TOPIC_MADE: Final = by(
-    "wiring/preflight.py",
+    "wiring/clients.py",
     "cli/test_run_says_what_is_missing.py::test_a_dead_letter_topic_that_may_not_be_made",
     _LETTERS,
 )
-LETTERS_STAY: Final = by("wiring/preflight.py", _LETTERS)
+LETTERS_STAY: Final = by("wiring/clients.py", _LETTERS)
 LETTER_HEALTH: Final = by(
     "http/health.py",
     "http/test_health_is_judged_by_what_consumers_show.py::test_a_consumer",
@@ -188,12 +188,12 @@ NOT_LOST: Final = by(
 )
 COMMITTED_AFTER: Final = by("core/ledger.py", f"{_RULE_BY_RULE}::test_4_1_nothing_is_committed_by_itself")
 CONFIRMED: Final = by(
-    "engine/committer.py",
+    "engine/commits.py",
     f"{_RULE_BY_RULE}::test_4_1_commits_are_synchronous_and_come_at_once_after_success_and_after_a_dead_letter",
 )
-COMMITTED_EACH: Final = by("engine/committer.py", f"{_RULE_BY_RULE}::test_4_2_commits_are_not_batched_across_records")
+COMMITTED_EACH: Final = by("engine/commits.py", f"{_RULE_BY_RULE}::test_4_2_commits_are_not_batched_across_records")
 COMMITS_RETRIED: Final = by(
-    "engine/committer.py",
+    "engine/commits.py",
     "scenarios/test_commits_that_fail_for_a_while_are_made_up_for.py::test_nothing_starts_while_they_fail_and_everything_is_committed_after",
 )
 FENCED: Final = by(
@@ -232,7 +232,7 @@ BATCHED: Final = by(
     "engine/test_batches.py::test_a_full_batch_goes_out_at_once",
 )
 SIDE_BY_SIDE: Final = by(
-    "engine/executors.py", "engine/test_executors.py::test_coroutines_run_side_by_side_and_come_back_in_bundles"
+    "engine/workers.py", "engine/test_executors.py::test_coroutines_run_side_by_side_and_come_back_in_bundles"
 )
 
 # -- the loop and its end
@@ -252,20 +252,20 @@ QUICK: Final = by(
 )
 TUNED: Final = by("kafka/source.py", "conformance/test_a_source_reads.py::test_a_sweep_takes_no_more_than_its_limit")
 DRAINED: Final = by(
-    "engine/draining.py",
+    "engine/shutdown.py",
     f"{_ENDS}::test_what_is_in_hand_is_finished_and_committed_and_nothing_else_starts",
     f"{_SIGTERM}::test_sigterm_mid_handler_finishes_it_and_commits",
 )
 SIGNALS: Final = by("engine/lifecycle.py", f"{_SIGTERM}::test_sigterm_mid_handler_finishes_it_and_commits")
 INTAKE_CLOSED: Final = by("engine/intake.py", f"{_ENDS}::test_no_partition_is_read_any_more_an_idle_one_neither")
 CUT_SHORT: Final = by(
-    "engine/draining.py",
+    "engine/shutdown.py",
     f"{_ENDS}::test_who_waits_for_a_retry_is_not_waited_for",
     "scenarios/test_sigterm_mid_wait_cuts_the_wait_short.py::test_sigterm_mid_wait_cuts_the_wait_short",
 )
-DRAIN_REPORTED: Final = by("engine/draining.py", f"{_ENDS}::test_its_progress_is_told_every_five_seconds")
+DRAIN_REPORTED: Final = by("engine/shutdown.py", f"{_ENDS}::test_its_progress_is_told_every_five_seconds")
 DEADLINE: Final = by(
-    "engine/draining.py",
+    "engine/shutdown.py",
     f"{_ENDS}::test_by_its_deadline_it_is_over_and_what_was_not_finished_is_not_committed",
 )
 

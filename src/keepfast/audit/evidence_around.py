@@ -17,13 +17,13 @@ _RULES: Final = "monitoring/test_rules_and_dashboard.py"
 # -- logs, metrics, health, alerts
 
 LOGGED: Final = by(
-    "engine/cases.py", "engine/test_cases.py::test_the_log_says_what_the_standard_asks_for_at_its_levels"
+    "engine/failures.py", "engine/test_cases.py::test_the_log_says_what_the_standard_asks_for_at_its_levels"
 )
 STRUCTURED: Final = by(
     "telemetry/logs.py", "telemetry/test_logs.py::test_a_json_line_has_time_level_logger_event_and_fields"
 )
 COUNTED: Final = by(
-    "engine/counts.py", "engine/test_cases.py::test_failures_are_counted_by_type_classification_and_code", _EXACT
+    "engine/status.py", "engine/test_cases.py::test_failures_are_counted_by_type_classification_and_code", _EXACT
 )
 EXPOSED: Final = by("engine/metrics.py", _EXACT)
 METRIC_NAMES: Final = by(
@@ -34,15 +34,15 @@ PROCESS: Final = by(
     "telemetry/process.py",
     "telemetry/test_metrics_as_text.py::test_the_operating_system_tells_memory_processor_threads_files_and_network",
 )
-SHOWN: Final = by("engine/vitals.py", f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen", _EXACT)
-IN_HAND: Final = by("engine/vitals.py", f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen")
+SHOWN: Final = by("engine/status.py", f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen", _EXACT)
+IN_HAND: Final = by("engine/status.py", f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen")
 LAG: Final = by(
-    "engine/vitals.py",
+    "engine/status.py",
     f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen",
     "scenarios/test_lag_grows_while_a_partition_is_not_fetched.py::test_the_ends_of_paused_partitions_are_asked_for",
 )
 STUCK: Final = by(
-    "engine/vitals.py", f"{_SHOWS}::test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes"
+    "engine/status.py", f"{_SHOWS}::test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes"
 )
 STUCK_HEALTH: Final = by("http/health.py", f"{_HEALTH}::test_a_partition_that_is_stuck_and_one_that_is_paused_by_hand")
 HEALTH: Final = by("http/health.py", f"{_HEALTH}::test_a_consumer")

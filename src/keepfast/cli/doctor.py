@@ -155,7 +155,7 @@ def _look(probe: KafkaProbe, facts: ClusterFacts, connection: Connection, settin
     from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import admin_properties
     from keepfast.kafka.probe import GroupFacts, Held, TopicProbe
-    from keepfast.wiring.preflight import topics_of
+    from keepfast.wiring.clients import topics_of
 
     names = sorted(topics_of(settings))
     admin = KafkaAdmin(admin_properties(connection))

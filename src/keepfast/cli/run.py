@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from keepfast.cli.errors import said_plainly
-from keepfast.engine import signal_handlers
+from keepfast.engine import lifecycle
 
 if TYPE_CHECKING:
     from keepfast.cli.dev_child import Bench
@@ -265,7 +265,7 @@ class _StopBeforeStart:
         self._exit_now = exit_now
 
     def listen(self) -> None:
-        signal_handlers.install((signal.SIGTERM, signal.SIGINT), self._on_signal)
+        lifecycle.install((signal.SIGTERM, signal.SIGINT), self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's shape
         if self._came:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from keepfast.core.ages import Ages
-from keepfast.core.completion import WINDOW, CompletionMap
 from keepfast.core.crash_guard import Watch
 from keepfast.core.held_bytes import HeldBytes
-from keepfast.core.ledger import Ledger
+from keepfast.core.ledger import WINDOW, Ages, CompletionMap, Ledger
 from keepfast.core.ordered import OrderedSet
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Case, Run

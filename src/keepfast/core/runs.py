@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from keepfast.core.ports import Outgoing, Sends
 from keepfast.core.records import Message
-from keepfast.core.returned import Returned
+from keepfast.core.retry_topics import Returned
 from keepfast.core.verdicts import Classification, Verdict
 
 if TYPE_CHECKING:

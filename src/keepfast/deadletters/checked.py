@@ -9,7 +9,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from keepfast.core.untrusted import LARGEST_LONG, LARGEST_PARTITION, digits, text, topic, utf8, whole
+from keepfast.core.retry_topics import LARGEST_LONG, LARGEST_PARTITION, digits, text, topic, utf8, whole
 
 __all__ = [
     "LARGEST_LONG",

@@ -9,7 +9,7 @@ from keepfast.core.errors import KeepfastError
 from keepfast.core.policies import LetterFormat
 from keepfast.core.ports import Delivery, Outgoing, Sink, Spool
 from keepfast.core.records import Record
-from keepfast.core.returned import original, source_of
+from keepfast.core.retry_topics import original, source_of
 from keepfast.core.runs import Case
 from keepfast.core.verdicts import Bury
 from keepfast.deadletters import checked, ours

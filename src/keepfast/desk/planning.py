@@ -11,7 +11,7 @@ from typing import Final, Literal
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
 from keepfast.core.ports import Outgoing
-from keepfast.core.retry_headers import Origin, Past, encode
+from keepfast.core.retry_topics import Origin, Past, encode
 from keepfast.deadletters import ours
 from keepfast.deadletters.letter import TIMESTAMP_TYPES, Headers, Letter
 from keepfast.desk.selection import Filed

@@ -10,17 +10,17 @@ from keepfast.classify.classification import Classification
 from keepfast.core import verdicts
 from keepfast.core.batches import Batch, Search, Trial, named_in
 from keepfast.core.lanes import Lanes
-from keepfast.core.returned import original
+from keepfast.core.retry_topics import original
 from keepfast.core.runs import Run
 from keepfast.core.verdicts import Verdict
 from keepfast.engine.batch_lanes import BatchLanes
-from keepfast.engine.cases import Cases
-from keepfast.engine.committer import Committer
-from keepfast.engine.counts import Labels
-from keepfast.engine.endings import DRAIN
+from keepfast.engine.commits import Committer
+from keepfast.engine.failures import Cases
 from keepfast.engine.guards import Guards
+from keepfast.engine.mailbox import DRAIN
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
+from keepfast.engine.status import Labels
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.consumer")

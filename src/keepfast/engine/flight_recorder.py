@@ -37,7 +37,7 @@ from keepfast.core.batches import Batch
 from keepfast.core.crash_guard import NOT_DEAD, TOKEN, UNKNOWN, Fate, Spans, spans_of
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Run
-from keepfast.engine.endings import Ending
+from keepfast.engine.mailbox import Ending
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.guard")

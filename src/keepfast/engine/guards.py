@@ -1,30 +1,152 @@
 """Breaker, storm guard and rate limits: what may start now, and what must wait. Owner: the loop thread.
 
-The machines are pure (`core/breaker.py`, `core/storm.py`, `core/pace.py`); here is what the loop does about them.
+The machines are pure (`core/guards.py`, `core/guards.py`, `core/guards.py`); here is what the loop does about them.
 Breaker and storm guard each have a named hold of the consumer. While one is there nothing starts but one probe at a
 time, and no other result than the probe's decides anything. Waiting is never burning: a record that waits for a guard
 is neither counted as failed once more nor buried, and the clock of its retries stands still.
+
+What the guards of a consumer look at, and how they say that they stand.
+
+Rate limits in the loop: a partition that has used its rate up is held, and a timer lets it go on.
+
+Owner: the loop thread.
+
+Named reasons not to start anything. Owner: the loop thread; others may read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sized
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
 from keepfast.classify.classification import Classification
 from keepfast.core import verdicts
-from keepfast.core.breaker import Breaker, BreakerState
+from keepfast.core.batches import Batch
+from keepfast.core.guards import Breaker, BreakerState, Pace, RatePolicy, StormGuard
 from keepfast.core.lanes import Lanes
 from keepfast.core.ordered import OrderedSet
 from keepfast.core.partitions import Partition
-from keepfast.core.records import Message
-from keepfast.core.runs import Run
-from keepfast.core.storm import StormGuard
+from keepfast.core.ports import Clock
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.runs import Case, Run
 from keepfast.core.verdicts import Verdict
-from keepfast.engine.guarded import Ready, Status, Tried
-from keepfast.engine.holds import Holds
-from keepfast.engine.pacing import Pacing
 from keepfast.engine.plan import Plan
+from keepfast.engine.timers import Timers
 from keepfast.telemetry.logs import get_logger
 
-log = get_logger("keepfast.guards")
+
+class Ready(Protocol):
+    """Where cases wait for their next attempt."""
+
+    @property
+    def ready(self) -> Sized: ...
+    def take_ready(self, limit: int) -> list[Case]: ...
+
+
+class Tried(Protocol):
+    """What is tried again and again: a case, or a batch, of which the first record stands for all."""
+
+    message: Message
+    begun_at: float
+    still_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How the guards stand, for health and metrics. `breaker` and `storm` are None where there is no such guard."""
+
+    breaker: BreakerState | None
+    breaker_opened: int
+    storm: Literal["watching", "tripped"] | None
+    storm_tripped: int
+    waits: int
+    """How often a failed attempt was neither counted nor buried."""
+    holds: Mapping[str, float]
+    """What holds the whole consumer, and since when (monotonic)."""
+
+
+RATE = "rate"
+"""The hold on a partition whose own rate is used up."""
+
+
+class Pacing:
+    """Lanes wait here, no thread does."""
+
+    def __init__(self, policy: RatePolicy, lanes: Lanes) -> None:
+        self._pace = Pace(policy)
+        self._lanes = lanes
+        self._until: float | None = None  # nothing of the consumer may start before
+        self._held: Timers[Partition] = Timers()
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until a record may start at all; 0: now. Whoever is told to wait is woken up in time."""
+        wait_s = self._pace.wait_s(now)
+        if wait_s > 0:
+            self._until = now + wait_s
+        return wait_s
+
+    def started(self, run: Run, now: float) -> None:
+        """A run of one record; or a batch, which is all of its records at once, and what comes next waits for them."""
+        for part in run.parts if isinstance(run, Batch) else (run,):
+            partition = part.partition
+            for _ in part.messages:
+                self._pace.started(partition.place, now)
+            wait_s = self._pace.partition_wait_s(partition.place, now)
+            if wait_s > 0:
+                partition.holds.add(RATE)
+                self._held.add(now + wait_s, partition)
+
+    def step(self, now: float) -> None:
+        """Let those go on whose time has come."""
+        if self._until is not None and now >= self._until:
+            self._until = None
+        for partition in self._held.due(now):
+            if partition.live:
+                partition.holds.discard(RATE)
+                self._lanes.ready(partition)
+
+    def next_in(self, now: float) -> float:
+        """Seconds until somebody may go on."""
+        until_s = float("inf") if self._until is None else max(0.0, self._until - now)
+        return min(until_s, self._held.next_in(now))
+
+    def forget(self, place: TopicPartition) -> None:
+        self._pace.forget(place)
+
+
+log = get_logger("keepfast.loop")
+
+
+class Holds(set[str]):
+    """Whoever added a hold removes it; something starts only when there is none. `since`: since when (monotonic)."""
+
+    def __init__(self, consumer: str, clock: Clock) -> None:
+        super().__init__()
+        self._consumer = consumer
+        self._clock = clock
+        self.since: dict[str, float] = {}
+
+    def add(self, name: str) -> None:
+        if name not in self:
+            super().add(name)
+            self.since[name] = self._clock.monotonic()
+
+    def discard(self, name: object) -> None:
+        super().discard(name)
+        self.since.pop(str(name), None)
+
+    def put(self, name: str, *, held: bool) -> None:
+        """Add or remove it, and say so if that changes something."""
+        if held and name not in self:
+            self.add(name)
+            log.warning("held", consumer=self._consumer, hold=name)
+        elif not held and name in self:
+            self.discard(name)
+            log.info("released", consumer=self._consumer, hold=name)
+
+
+guards_log = get_logger("keepfast.guards")
 
 BREAKER, STORM = "breaker", "storm"
 """Holds of the whole consumer."""
@@ -135,7 +257,7 @@ class Guards:
             self.breaker.may_probe(now)
         if self.storm is not None:
             self.storm.may_probe(now)
-        log.info("probe", consumer=self._consumer, holds=sorted(self._holds), place=str(run.partition.place))
+        guards_log.info("probe", consumer=self._consumer, holds=sorted(self._holds), place=str(run.partition.place))
         return [run]
 
     def _take_paced(self, cases: Ready, pacing: Pacing, room: int, now: float) -> list[Run]:
@@ -232,13 +354,15 @@ class Guards:
         if closed or probe:
             breaker.failed(now)
         if probe and not closed:
-            log.warning("breaker_probe_failed", consumer=self._consumer, next_probe_s=round(breaker.probes_in(now), 3))
+            guards_log.warning(
+                "breaker_probe_failed", consumer=self._consumer, next_probe_s=round(breaker.probes_in(now), 3)
+            )
         if breaker.state is BreakerState.CLOSED and isinstance(verdict, verdicts.Bury):
             if breaker.serves_others(now):
                 return self._alone_s
             breaker.force_open(now)
         if closed and breaker.state is BreakerState.OPEN:
-            log.warning(
+            guards_log.warning(
                 "breaker_opened",
                 consumer=self._consumer,
                 outages=breaker.outages,
@@ -258,14 +382,16 @@ class Guards:
                 storm.probe_vanished(now)
             elif probe:
                 storm.probe_failed(now)
-                log.error("storm_probe_failed", consumer=self._consumer, next_probe_s=round(storm.probes_in(now), 3))
+                guards_log.error(
+                    "storm_probe_failed", consumer=self._consumer, next_probe_s=round(storm.probes_in(now), 3)
+                )
             return 0.0 if wait_s is None and isinstance(verdict, verdicts.Bury) else wait_s
         if isinstance(verdict, verdicts.Discard):
             storm.finished()
         elif isinstance(verdict, verdicts.Bury) and wait_s is None:
             storm.about_to_bury(now)
             if storm.tripped:
-                log.error(
+                guards_log.error(
                     "storm_guard_tripped",
                     consumer=self._consumer,
                     buried=storm.buried,
@@ -313,7 +439,7 @@ class Guards:
             self._still_s += now - self._still_since
             self._still_since = None
         event = "breaker_closed" if hold == BREAKER else "storm_guard_released"
-        log.warning(event, consumer=self._consumer, by=by, held_s=round(held_s, 3))
+        guards_log.warning(event, consumer=self._consumer, by=by, held_s=round(held_s, 3))
 
     def _went_through(self, now: float) -> None:
         if self.breaker is not None and BREAKER in self._holds:

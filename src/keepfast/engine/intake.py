@@ -10,7 +10,7 @@ from keepfast.core.ports import Clock, Source
 from keepfast.core.records import Message, TopicPartition
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
-from keepfast.engine.waiting import WaitingRoom
+from keepfast.engine.retry_topics import WaitingRoom
 
 PAUSE_AFTER_S = 0.05
 """A partition is paused only when it stays full this long, or is sure to (`pause_full`): a pause costs about 19 ms and

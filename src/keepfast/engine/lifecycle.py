@@ -1,26 +1,85 @@
-"""From start to exit code: loops in threads, the main thread waiting for signals and deadlines."""
+"""From start to exit code: loops in threads, the main thread waiting for signals and deadlines.
+
+The garbage collector while loops run: buffered records are young objects that it would visit over and over.
+
+Signal handlers that a forked child does not inherit.
+
+`multiprocessing` forks by default on Linux up to Python 3.13, also when a user's handler calls it. A child with our
+signal handlers would ignore the SIGTERM of `Process.terminate()` or of a pool that ends: it has no loop to drain.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
 from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_FENCED, EXIT_HALTED, EXIT_OK, EXIT_UNEXPECTED
 from keepfast.core.ports import Mailbox
-from keepfast.engine import signal_handlers
-from keepfast.engine.collector import collecting_seldom
-from keepfast.engine.endings import Ending, Release, Stop
-from keepfast.engine.inline import Inline, Superseded
 from keepfast.engine.loop import Loop
+from keepfast.engine.mailbox import Ending, Release, Stop
+from keepfast.engine.workers import Inline, Superseded
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.shapes import ConsumerState
 from keepfast.telemetry.tally import Tallies
+
+DEFAULTS = ((700, 10, 10), (2000, 10, 10), (2000, 10, 0))
+"""What the interpreters start with; anything else was set by the user."""
+
+OBJECTS = 50_000
+"""New objects before a collection: more than the buffers hold, so a steady stream of records causes none."""
+
+
+@contextmanager
+def collecting_seldom() -> Iterator[None]:
+    """Within it, what exists already is never visited and young objects seldom. What the user has set stays."""
+    before = gc.get_threshold()
+    if before not in DEFAULTS:
+        yield
+        return
+    gc.freeze()
+    gc.set_threshold(OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+SignalHandler = signal.Handlers | Callable[[int, FrameType | None], object] | int | None
+
+_replaced: dict[int, SignalHandler] = {}
+"""What was in place before the first handler of ours. Owner: the main thread, the only one that may set handlers."""
+
+
+def install(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> dict[int, SignalHandler]:
+    """Set the handler in this process only; returns the handlers before it, for `restore`. Main thread only."""
+    previous: dict[int, SignalHandler] = {number: signal.signal(number, handler) for number in numbers}
+    for number, before in previous.items():
+        _replaced.setdefault(number, before)
+    return previous
+
+
+def restore(previous: Mapping[int, SignalHandler]) -> None:
+    """Undo an `install`. Main thread only."""
+    for number, before in previous.items():
+        signal.signal(number, before)
+        if _replaced.get(number) == before:
+            del _replaced[number]
+
+
+def _restore_in_child() -> None:
+    restore(dict(_replaced))
+
+
+os.register_at_fork(after_in_child=_restore_in_child)
+
 
 COMES_AGAIN = "what was not finished comes again"
 
@@ -151,17 +210,17 @@ class Lifecycle:
             clean_up(float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic()))
             return code
         finally:
-            signal_handlers.restore(previous)
+            restore(previous)
 
     def stop(self) -> None:
         """Ask for a drain, from any thread. It counts as no signal: the first one after it only drains, too."""
         self._stop_asked = True
         self._asked.put(None)
 
-    def _listen(self) -> Mapping[int, signal_handlers.SignalHandler]:
+    def _listen(self) -> Mapping[int, SignalHandler]:
         if threading.current_thread() is not threading.main_thread():
             return {}
-        return signal_handlers.install((signal.SIGTERM, signal.SIGINT), self._on_signal)
+        return install((signal.SIGTERM, signal.SIGINT), self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's shape
         if self._signals:

@@ -2,47 +2,142 @@
 
 `step` is one turn: take in results, carry out what is due, commit, start what may start, poll. It never blocks for
 longer than it was told to wait, whatever handlers, letters, commits or the broker do.
+
+What may start now, and where it runs: on workers, or on the thread that drives the loop.
+
+What the client complains about, in the log.
 """
 
-# long: one turn and what it hands on to, for each part that the loop is made of
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from logging import WARNING
 from random import Random
 
 from keepfast.core.batches import Batch
 from keepfast.core.errors import Fault, SourceError
+from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source, TopicIds
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Case, Run
+from keepfast.core.sizing import Sizer
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.assignment import Assignment, NoPosition
 from keepfast.engine.batch_lanes import lanes_of
 from keepfast.engine.batches import batches_of
-from keepfast.engine.burying import Settled
-from keepfast.engine.cases import Cases
-from keepfast.engine.client_errors import say_client_error
-from keepfast.engine.committer import Committer
-from keepfast.engine.draining import Draining
-from keepfast.engine.endings import DRAIN, Ending, HaltApp, Release, Stop
+from keepfast.engine.commits import Committer
+from keepfast.engine.control import Operator, Order
+from keepfast.engine.crash_guard import Floor, Probation
+from keepfast.engine.failures import Cases
 from keepfast.engine.flight_recorder import FlightRecorder
-from keepfast.engine.floor import Floor
-from keepfast.engine.guards import Guards
-from keepfast.engine.handover import Handover
-from keepfast.engine.holds import Holds
-from keepfast.engine.identities import Identities, TopicsTold
-from keepfast.engine.inline import Inline
+from keepfast.engine.forwarding import Settled
+from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.intake import Intake
-from keepfast.engine.operator import Operator, Order
-from keepfast.engine.overdue import Overdue
+from keepfast.engine.mailbox import DRAIN, Ending, HaltApp, Release, Stop
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
-from keepfast.engine.probation import Probation
-from keepfast.engine.starter import Starter
-from keepfast.engine.vitals import ASSIGNED, LOST, REVOKED, Vitals
+from keepfast.engine.rebalance import Assignment, Handover, NoPosition
+from keepfast.engine.shutdown import Draining
+from keepfast.engine.status import ASSIGNED, LOST, REVOKED, Vitals
+from keepfast.engine.timeouts import Overdue
+from keepfast.engine.topic_ids import Identities, TopicsTold
+from keepfast.engine.workers import Inline
 from keepfast.telemetry.logs import get_logger
 
+
+class Starter:
+    """Owner: the loop thread. `in_flight` is every run that was started and has not come back, wherever it is."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        lanes: Lanes,
+        cases: Cases,
+        guards: Guards,
+        executor: Executor,
+        *,
+        probation: Probation,
+        clock: Clock,
+        inline: Inline | None,
+    ) -> None:
+        self._lanes = lanes
+        self._cases = cases
+        self._guards = guards
+        self._probation = probation
+        self._executor = executor
+        self._clock = clock
+        self._inline = inline
+        self._kept: list[Run] = []  # for this very thread, last one first
+        self.sizer = Sizer(
+            capacity=plan.capacity,
+            consecutive=plan.order == "partition",
+            one_by_one=plan.one_by_one,
+            may_inline=inline is not None,
+        )
+        self.in_flight = guards.in_flight
+
+    def start(self, now: float, *, keep: bool) -> None:
+        """Start what may start. With `keep`, runs of a fast handler are kept for `walk_kept`."""
+        sizer, in_flight, suspects = self.sizer, self.in_flight, self._probation.suspected
+        size = sizer.size
+        if size > 1 and not suspects:
+            self._lanes.grow(size)
+        room = sizer.workers - len(in_flight)
+        if room <= 0:
+            return
+        runs = self._probation.take(room, now) if suspects else self._guards.take(self._cases, room, size, now)
+        if not runs:
+            return
+        for run in runs:
+            run.begun_at = now
+            run.enter()
+            in_flight.add(run)
+        if keep and sizer.inline:
+            self._kept = runs[::-1]
+        else:
+            self._executor.submit(runs, len(in_flight))
+
+    def walk_kept(self, returned: Callable[[Run, float], None]) -> bool:
+        """Walk what was kept and hand it back. Whether there was anything. Raises Superseded."""
+        if self._inline is None or not self._kept:
+            return False
+        while self._kept:
+            run = self._kept.pop()
+            self._inline.walk(run)
+            returned(run, self._clock.monotonic())
+        return True
+
+    def taken_over(self) -> None:
+        """Another thread drives from now on: what the last one kept and did not begin goes to workers."""
+        if self._kept:
+            kept, self._kept = self._kept, []
+            self._executor.submit(kept, len(self.in_flight))
+
+    def back(self, run: Run) -> None:
+        """It is not in flight any more."""
+        self.in_flight.discard(run)
+        run.leave()
+        self.sizer.observe(run.elapsed_s, run.done)
+
+
 log = get_logger("keepfast.loop")
+
+
+def say_client_error(consumer: str, error: SourceError, now: float) -> None:
+    """A sample of them: a broker that is away is reported twenty times a second."""
+    log.sampled(
+        WARNING,
+        "client_error",
+        now=now,
+        key=(consumer, error.code),
+        consumer=consumer,
+        fault=error.fault,
+        code=error.code,
+        error=str(error),
+    )
+
+
+# long: one turn and what it hands on to, for each part that the loop is made of
+
 
 BUSY_S = 0.005
 """Longest wait for results while work is out: then the client is swept again."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from keepfast.core.completion import CompletionMap
 from keepfast.core.epochs import Epochs
+from keepfast.core.ledger import CompletionMap
 from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
 

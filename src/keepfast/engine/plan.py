@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from keepfast.classify.classification import BUILT_IN, NotFound, RuleBook, Unknown
-from keepfast.core.breaker import BreakerPolicy
+from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.names import TopicParts
-from keepfast.core.pace import RatePolicy
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, Order, RetryPolicy
 from keepfast.core.retry_topics import Tiers
-from keepfast.core.storm import StormPolicy
 from keepfast.core.timeouts import TimeoutPolicy
 
 

@@ -8,7 +8,7 @@ from typing import overload
 
 from keepfast.core.errors import Discard
 from keepfast.core.records import Message
-from keepfast.core.returned import Returned
+from keepfast.core.retry_topics import Returned
 from keepfast.core.runs import Run
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, Decode
 from keepfast.engine.walk import AsyncCall, Call

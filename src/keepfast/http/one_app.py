@@ -12,8 +12,8 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from keepfast.core.errors import ConfigError
+from keepfast.engine.control import Verb
 from keepfast.engine.lifecycle import LoopThread
-from keepfast.engine.operator import Verb
 from keepfast.http.health import health_of
 from keepfast.http.http import Request, Response, Server, as_json, problem
 from keepfast.http.pages import API, Pages, Subject

@@ -12,9 +12,9 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from keepfast.deadletters.spool.service import SpoolService
+from keepfast.engine.control import Answer, Order, Verb
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.metrics import consumer_families, spool_families
-from keepfast.engine.operator import Answer, Order, Verb
 from keepfast.http.health import Seen
 from keepfast.telemetry import catalogue
 from keepfast.telemetry.families import Family, Sample, merged, namesakes

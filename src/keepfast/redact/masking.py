@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
-from keepfast.redact.card_mask import CARD, mask_cards
-from keepfast.redact.card_ranges import SHORTEST
+from keepfast.redact.cards import CARD, SHORTEST, mask_cards
 from keepfast.redact.field_names import Names
 
 MASKED: Final = "[masked]"

@@ -27,9 +27,7 @@ from typing import Final, Literal
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError, Discard
 from keepfast.core.records import Headers
-from keepfast.redact.card_fold import fold, is_odd
-from keepfast.redact.card_ranges import LONGEST, SHORTEST
-from keepfast.redact.card_spans import Candidate, candidates, worth_a_look
+from keepfast.redact.cards import LONGEST, SHORTEST, Candidate, candidates, fold, is_odd, worth_a_look
 from keepfast.redact.field_names import joined, words
 from keepfast.redact.json_places import Place, places
 

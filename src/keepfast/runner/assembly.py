@@ -14,8 +14,8 @@ from keepfast.core.errors import ConfigError, SourceError, StartError
 from keepfast.core.ports import Sink
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.crash_guard import Floor
 from keepfast.engine.flight_recorder import FlightRecorder, RecorderFile, open_recorder
-from keepfast.engine.floor import Floor
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.plan import Plan
 from keepfast.engine.returning import returning
@@ -31,10 +31,8 @@ from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.tracing import Tracing, tracing_from
 from keepfast.wiring.building import loop_thread, thread_workers
-from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.clients import Ground, connection_of, letter_topics, preflight, source_of
 from keepfast.wiring.planning import plan_from
-from keepfast.wiring.preflight import Ground, preflight
-from keepfast.wiring.restoring import letter_topics
 from keepfast.wiring.spooling import open_spool
 
 log = get_logger("keepfast.start")

@@ -11,7 +11,7 @@ from typing import Any
 from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Delivery, Outgoing, Receipt, Sink
 from keepfast.core.records import Message
-from keepfast.core.returned import original
+from keepfast.core.retry_topics import original
 from keepfast.core.runs import Case
 from keepfast.core.verdicts import Bury
 from keepfast.deadletters.letter import Letter

@@ -9,12 +9,10 @@ from typing import Any, Final, Literal, TypeVar
 
 from keepfast.core import names
 from keepfast.core.alerts import TOPIC_KINDS, AlertPolicy
-from keepfast.core.breaker import BreakerPolicy
 from keepfast.core.errors import ConfigError
-from keepfast.core.pace import RatePolicy
+from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
 from keepfast.core.retry_topics import RetryTopics
-from keepfast.core.storm import StormPolicy
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.settings import catalogue, guards
 from keepfast.settings.alerts import ALERTS

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from keepfast.core.breaker import BreakerPolicy
-from keepfast.core.pace import RatePolicy
-from keepfast.core.storm import StormPolicy
+from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.settings.kinds import Flag, Number, Whole
 from keepfast.settings.shape import Section, Setting
 

@@ -8,8 +8,7 @@ from typing import Literal
 
 from keepfast.classify.rules import Rule
 from keepfast.core.alerts import AlertPolicy
-from keepfast.core.breaker import BreakerPolicy
-from keepfast.core.pace import RatePolicy
+from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import (
     BatchPolicy,
     BufferPolicy,
@@ -20,7 +19,6 @@ from keepfast.core.policies import (
     TimingPolicy,
 )
 from keepfast.core.retry_topics import RetryTopics
-from keepfast.core.storm import StormPolicy
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.redact.masking import SECRET_FIELDS, MaskingRules
 from keepfast.settings.secret import Secret

@@ -20,7 +20,7 @@ from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError
 from keepfast.core.ports import Delivery, Outgoing, Sink
 from keepfast.core.records import Headers, Message, read_headers
-from keepfast.core.returned import original
+from keepfast.core.retry_topics import original
 from keepfast.core.runs import Case, NotBegun, Run
 from keepfast.settings import Settings
 

@@ -9,19 +9,18 @@ from keepfast.core.ports import Source
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.batch_walk import BatchCall
 from keepfast.engine.clock import RealClock
-from keepfast.engine.executors import CoroutineExecutor, ThreadExecutor
+from keepfast.engine.crash_guard import Floor
 from keepfast.engine.flight_recorder import FlightRecorder
-from keepfast.engine.floor import Floor
-from keepfast.engine.inline import Inline
-from keepfast.engine.letter_depths import LetterDepths
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
+from keepfast.engine.status import LetterDepths
 from keepfast.engine.walk import Call
+from keepfast.engine.workers import CoroutineExecutor, Inline, ThreadExecutor
 from keepfast.kafka import KafkaAdmin
 from keepfast.telemetry.tracing import Tracing
-from keepfast.wiring.preflight import Ground
+from keepfast.wiring.clients import Ground
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from keepfast.classify.classification import BUILT_IN, RuleBook
 from keepfast.core.names import TopicParts
 from keepfast.engine.plan import Plan
 from keepfast.settings import ConsumerSettings, Settings
-from keepfast.wiring.preflight import Ground
+from keepfast.wiring.clients import Ground
 
 
 def plan_from(

@@ -6,12 +6,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
 
-from keepfast.core.breaker import BreakerPolicy
-from keepfast.core.completion import WINDOW
-from keepfast.core.pace import RatePolicy
+from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
+from keepfast.core.ledger import WINDOW
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, Order, RetryPolicy
 from keepfast.core.retry_topics import Tier, Tiers, topic_name
-from keepfast.core.storm import StormPolicy
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.testing.fakes.settings import WorldSettings
 

@@ -29,7 +29,7 @@ from keepfast.testing.fakes.process import Process
 from keepfast.testing.fakes.settings import WorldSettings
 from keepfast.testing.fakes.world import FINISHED, Seat, Step, World
 from keepfast.testing.harness.tested import Member, Tested
-from keepfast.wiring.preflight import preflight
+from keepfast.wiring.clients import preflight
 
 LONG_S = 1e9
 CALM = WorldSettings(

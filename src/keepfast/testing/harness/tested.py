@@ -19,7 +19,7 @@ from keepfast.runner import KafkaConsumerRunner
 from keepfast.runner import assembly as of_runner
 from keepfast.runner.publishing import HookLetter, HookPublisher
 from keepfast.settings import ConsumerSettings, Settings
-from keepfast.wiring.preflight import Ground
+from keepfast.wiring.clients import Ground
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,12 @@ from keepfast.core.batches import Batch
 from keepfast.core.crash_guard import spans_of
 from keepfast.core.partitions import Partition
 from keepfast.core.runs import Run
-from keepfast.engine.endings import DRAIN, Stop
+from keepfast.engine.mailbox import DRAIN, Stop
 from keepfast.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
     from keepfast.engine.loop import Loop
+
 
 log = get_logger("keepfast.loop")
 

@@ -15,9 +15,7 @@ from keepfast.core.partitions import Partition
 from keepfast.core.policies import BufferPolicy
 from keepfast.core.ports import Clock
 from keepfast.core.records import Message
-from keepfast.core.retry_headers import remaining_s
-from keepfast.core.retry_topics import Tiers
-from keepfast.core.returned import Returned
+from keepfast.core.retry_topics import Returned, Tiers, remaining_s
 from keepfast.engine.timers import Timers
 
 NOT_DUE = "not due"

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Final, Literal
 from keepfast.core.batches import Batch
 from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
-from keepfast.core.returned import original
+from keepfast.core.retry_topics import original
 from keepfast.core.runs import Case, Run
 from keepfast.engine.batch_lanes import BatchLanes
-from keepfast.engine.counts import Labels
 from keepfast.engine.guards import BREAKER, STORM
+from keepfast.engine.status import Labels
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.shapes import ConsumerState, Done, LaneState, Problem
 
 if TYPE_CHECKING:
     from keepfast.engine.loop import Loop
+
 
 log = get_logger("keepfast.operator")
 

@@ -18,11 +18,10 @@ from keepfast.core.ports import Clock, Mailbox, Receipt
 from keepfast.core.runs import Attempt, Case
 from keepfast.core.verdicts import Verdict
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.burying import Burying, Settled, Where, told
-from keepfast.engine.counts import CaseCounts, Counts, Labels, TopicCounts, exemplar_of
+from keepfast.engine.forwarding import Burying, Moving, Settled, Where, told
 from keepfast.engine.guards import Guards
-from keepfast.engine.moving import Moving
 from keepfast.engine.plan import Plan
+from keepfast.engine.status import CaseCounts, Counts, Labels, TopicCounts, exemplar_of
 from keepfast.engine.timers import Timers
 from keepfast.redact.sensitive import SensitiveData
 from keepfast.telemetry.logs import get_logger

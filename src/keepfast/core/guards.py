@@ -1,0 +1,332 @@
+"""The circuit breaker: when a downstream is down, records wait instead of burning through their retries.
+
+Only errors that say so count (`outage`). Pure: time is an argument. Owner: the loop thread.
+
+The storm guard: a flood of dead letters stops the consumer instead of draining the topic into the DLQ.
+
+Pure: time is an argument. Owner: the loop thread.
+
+Rate limits: how fast records may start. Pure: time is an argument. Owner: the loop thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+from keepfast.core import checks
+from keepfast.core.errors import ConfigError
+from keepfast.core.records import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerPolicy:
+    """Opens after `failures` outages within `window_s` that are at least `share` of all attempts in it, for `open_s`;
+    each failed probe doubles that, up to `longest_open_s`.
+    """
+
+    failures: int = 5
+    share: float = 0.5
+    window_s: float = 10.0
+    open_s: float = 10.0
+    longest_open_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        found = {
+            "failures": checks.whole(self.failures, 1),
+            "share": checks.number(self.share, 0, 1, above=True),
+            "window_s": checks.number(self.window_s, 0, above=True),
+            "open_s": checks.number(self.open_s, 0, above=True),
+            "longest_open_s": checks.number(self.longest_open_s, self.open_s),
+        }
+        problems = [f"breaker: {name} {problem}." for name, problem in found.items() if problem]
+        if problems:
+            raise ConfigError(*problems)
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+class Breaker:
+    """Closed: everything runs. Open: nothing does. Half-open: one probe is out, and its result decides.
+
+    Results of what began before it opened decide nothing: whoever owns the breaker must not report them.
+    """
+
+    def __init__(self, policy: BreakerPolicy) -> None:
+        self._policy = policy
+        self._window: deque[tuple[float, int, int]] = deque()  # when, attempts, outages
+        self._open_s = policy.open_s
+        self._until = 0.0
+        self.attempts = 0
+        self.outages = 0
+        self.state = BreakerState.CLOSED
+        self.opened = 0
+
+    def succeeded(self, now: float, count: int = 1) -> None:
+        """Attempts that found the downstream well. While it is closed, those too that failed for other reasons."""
+        if self.state is BreakerState.CLOSED:
+            self._count(now, count, 0)
+        elif self.state is BreakerState.HALF_OPEN:
+            self.close()
+            self._count(now, count, 0)
+
+    def failed(self, now: float) -> None:
+        """An attempt met an outage."""
+        if self.state is BreakerState.HALF_OPEN:
+            self._open_s = min(self._policy.longest_open_s, self._open_s * 2)
+            self._open(now)
+        elif self.state is BreakerState.CLOSED:
+            self._count(now, 1, 1)
+            if self.outages >= self._policy.failures and self.outages >= self._policy.share * self.attempts:
+                self._open(now)
+
+    def force_open(self, now: float) -> None:
+        """An outage on the last attempt of a record: it must not be buried for that."""
+        if self.state is BreakerState.CLOSED:
+            self._open(now)
+
+    def serves_others(self, now: float) -> bool:
+        """Whether something has gone well within the window: then an outage may be one record's own, however it looks,
+        and enough of them would have opened it.
+        """
+        self._forget(now)
+        return self.attempts > self.outages
+
+    def may_probe(self, now: float) -> bool:
+        """Whether it is time to try one record. Whoever gets True must try one, and report what came of it."""
+        if self.state is BreakerState.OPEN and now >= self._until:
+            self.state = BreakerState.HALF_OPEN
+            return True
+        return False
+
+    def probe_vanished(self, now: float) -> None:
+        """The probe came to nothing (its partition went) or says nothing (it failed by itself): try another one."""
+        if self.state is BreakerState.HALF_OPEN:
+            self.state = BreakerState.OPEN
+            self._until = now
+
+    def probes_in(self, now: float) -> float:
+        """Seconds until a probe is due."""
+        return max(0.0, self._until - now) if self.state is BreakerState.OPEN else float("inf")
+
+    def close(self) -> None:
+        """Go on, and forget the past."""
+        self.state = BreakerState.CLOSED
+        self._open_s = self._policy.open_s
+        self._window.clear()
+        self.attempts = self.outages = 0
+
+    def _open(self, now: float) -> None:
+        self.state = BreakerState.OPEN
+        self.opened += 1
+        self._until = now + self._open_s
+
+    def _count(self, now: float, attempts: int, outages: int) -> None:
+        self._forget(now)
+        grain_s = self._policy.window_s / 20
+        if self._window and now - self._window[-1][0] < grain_s:
+            at, had, had_outages = self._window[-1]
+            self._window[-1] = (at, had + attempts, had_outages + outages)
+        else:
+            self._window.append((now, attempts, outages))
+        self.attempts += attempts
+        self.outages += outages
+
+    def _forget(self, now: float) -> None:
+        while self._window and self._window[0][0] <= now - self._policy.window_s:
+            _, attempts, outages = self._window.popleft()
+            self.attempts -= attempts
+            self.outages -= outages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StormPolicy:
+    """Trips when of the `last` finished records at least `buried`, and at least `share` of them, were buried.
+
+    Then one record is tried every `probe_every_s`; when one goes through, the consumer goes on.
+    """
+
+    last: int = 200
+    buried: int = 50
+    share: float = 0.5
+    probe_every_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        found = {
+            "last": checks.whole(self.last, 1, 1_000_000),
+            "buried": checks.whole(self.buried, 1, self.last),
+            "share": checks.number(self.share, 0, 1, above=True),
+            "probe_every_s": checks.number(self.probe_every_s, 0, above=True),
+        }
+        problems = [f"storm_guard: {name} {problem}." for name, problem in found.items() if problem]
+        if problems:
+            raise ConfigError(*problems)
+
+
+class StormGuard:
+    """`tripped` stays until a probe goes through or `release` is called; a failed probe must not be buried.
+
+    What began before it tripped and goes through afterwards does not release it.
+    """
+
+    def __init__(self, policy: StormPolicy) -> None:
+        self._policy = policy
+        self._last: deque[bool] = deque(maxlen=policy.last)
+        self._probe_at = 0.0
+        self.buried = 0
+        self.tripped = False
+        self.probing = False
+        self.trips = 0
+
+    @property
+    def seen(self) -> int:
+        """How many records `buried` is counted among."""
+        return len(self._last)
+
+    def finished(self, count: int = 1) -> None:
+        """Records went through."""
+        if self.tripped:
+            return
+        if not self.buried:
+            self._last.extend([False] * min(count, self._policy.last))
+        else:
+            for _ in range(min(count, self._policy.last)):
+                self._note(buried=False)
+
+    def about_to_bury(self, now: float) -> bool:
+        """Whether this record may be buried. False: the guard has tripped, and it has to wait."""
+        if self.tripped:
+            return False
+        self._note(buried=True)
+        if self.buried >= self._policy.buried and self.buried >= self._policy.share * len(self._last):
+            self.tripped = True
+            self.trips += 1
+            self._probe_at = now + self._policy.probe_every_s
+        return True
+
+    def may_probe(self, now: float) -> bool:
+        """Whether it is time to try one record. Whoever gets True must try one, and report what came of it."""
+        if self.tripped and not self.probing and now >= self._probe_at:
+            self.probing = True
+            return True
+        return False
+
+    def probe_failed(self, now: float) -> None:
+        """It would have been buried, or has to be retried: the next one is tried when its time has come."""
+        self.probing = False
+        self._probe_at = now + self._policy.probe_every_s
+
+    def probe_vanished(self, now: float) -> None:
+        """The probe came to nothing: try another one."""
+        self.probing = False
+        self._probe_at = now
+
+    def probes_in(self, now: float) -> float:
+        """Seconds until a probe is due."""
+        return max(0.0, self._probe_at - now) if self.tripped and not self.probing else float("inf")
+
+    def release(self) -> None:
+        """Go on, with a clean window: a probe went through, or somebody says so."""
+        self.tripped = self.probing = False
+        self._last.clear()
+        self.buried = 0
+
+    def _note(self, *, buried: bool) -> None:
+        if len(self._last) == self._policy.last and self._last[0]:
+            self.buried -= 1
+        self._last.append(buried)
+        self.buried += buried
+
+
+SMOOTHED_S = 0.05
+"""What a rate allows in this time may start at once, unless told: a loop that wakes up late catches up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatePolicy:
+    """At most `per_s` records start per second, and `partition_per_s` of each partition; `min_delay_ms` lies between
+    any two starts. Retries are starts, too.
+
+    Up to `burst` may start at once after a pause; None is what the rate allows in 50 ms, at least one. `min_delay_ms`
+    knows no bursts, and no retry waits less.
+    """
+
+    per_s: float | None = None
+    partition_per_s: float | None = None
+    min_delay_ms: float = 0
+    burst: int | None = None
+
+    def __post_init__(self) -> None:
+        found = {
+            "per_s": None if self.per_s is None else checks.number(self.per_s, 0, above=True),
+            "partition_per_s": None
+            if self.partition_per_s is None
+            else checks.number(self.partition_per_s, 0, above=True),
+            "min_delay_ms": checks.number(self.min_delay_ms, 0),
+            "burst": None if self.burst is None else checks.whole(self.burst, 1),
+        }
+        problems = [f"rate: {name} {problem}." for name, problem in found.items() if problem]
+        if problems:
+            raise ConfigError(*problems)
+
+    @property
+    def limits(self) -> bool:
+        """Whether it limits anything."""
+        return self.per_s is not None or self.partition_per_s is not None or self.min_delay_ms > 0
+
+    def burst_at(self, per_s: float) -> int:
+        return self.burst if self.burst is not None else max(1, int(per_s * SMOOTHED_S))
+
+
+class _Bucket:
+    """A start is allowed when `at` has come; unused time adds up to `burst` starts."""
+
+    __slots__ = ("_burst", "_gap_s", "at")
+
+    def __init__(self, gap_s: float, burst: int) -> None:
+        self._gap_s = gap_s
+        self._burst = burst
+        self.at = float("-inf")
+
+    def start(self, now: float) -> None:
+        self.at = max(self.at, now - self._gap_s * (self._burst - 1)) + self._gap_s
+
+
+class Pace:
+    """Says when the next record may start: any, and one of a certain partition."""
+
+    def __init__(self, policy: RatePolicy) -> None:
+        self._policy = policy
+        self._all = [_Bucket(1 / policy.per_s, policy.burst_at(policy.per_s))] if policy.per_s else []
+        if policy.min_delay_ms:
+            self._all.append(_Bucket(policy.min_delay_ms / 1000, 1))
+        self._partitions: dict[TopicPartition, _Bucket] = {}
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until a record may start at all; 0: now."""
+        return max([0.0, *(bucket.at - now for bucket in self._all)])
+
+    def partition_wait_s(self, place: TopicPartition, now: float) -> float:
+        """Seconds until this partition's own rate lets one of its records start; 0: now."""
+        bucket = self._partitions.get(place)
+        return 0.0 if bucket is None else max(0.0, bucket.at - now)
+
+    def started(self, place: TopicPartition, now: float) -> None:
+        for bucket in self._all:
+            bucket.start(now)
+        per_s = self._policy.partition_per_s
+        if per_s is None:
+            return
+        own = self._partitions.get(place)
+        if own is None:
+            own = self._partitions[place] = _Bucket(1 / per_s, self._policy.burst_at(per_s))
+        own.start(now)
+
+    def forget(self, place: TopicPartition) -> None:
+        """The partition went; should it come back, it begins afresh."""
+        self._partitions.pop(place, None)

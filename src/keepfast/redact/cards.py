@@ -1,0 +1,474 @@
+r"""Other ways to write a digit, a space or a dash, brought to the plain one.
+
+Folded are: every decimal digit of Unicode (full-width, Arabic, Devanagari, …), its spaces and dashes, `\u0034` escapes
+of JSON with any number of backslashes (JSON inside a JSON text has more of them), and characters without a width, which
+vanish: they come along when a number is copied from a page, and hide it from the eye and from a plain search.
+Everything else stays as it is, so structure (quotes, brackets) is neither made nor lost.
+
+Takes card numbers out of texts that are shown or logged. Wider than the detector: here a false alarm costs nothing.
+
+Masked are: what the detector would take for a card number, rare lengths and tokens included; any 13 to 19 digits in one
+run with a right check digit, whoever would issue them, unless they begin as no card does (with 0, or with 1: times in
+milliseconds are what people read logs for) or are the fraction of a decimal number; groups, next to each other and
+however laid out, that together may be a card number; a longer run that begins or ends with one; and runs of more than
+64 digits.
+
+Which digits may be a card number: the check digit, and the ranges and lengths that issuers use.
+
+Ranges are kept wide on purpose: a card that is missed leaks, so a range is listed whole even if not all of it is in
+use. Each names the lengths that its cards really have (*usual*) and those that its rules allow but hardly any card has
+(*rare*). The second kind collides with numbers of everyday life (13 digits with a 4 in front are a German or Japanese
+article number before they are a Visa card), so the detector asks for a sign beside the digits before it counts one.
+
+Finds digits that may be a card number in folded bytes. Linear: every pattern is bounded or starts once per run.
+
+A candidate is
+- *solid*: 13 to 19 digits with no digit beside them (so nothing inside a longer run of digits);
+- *grouped* as cards are printed (4-4-4-4, 4-6-5, …) by one space, dash or dot, also among other groups (`… 12/27`);
+- *irregular*: a whole chain of groups by one space or one dash each, 13 to 19 digits together;
+- *prefixed*: in binary data (Avro, Protobuf, MessagePack, CBOR), as many digits as the byte before them says, because
+  there the byte after a text may be a letter or a digit by chance.
+It has the check digit and stands in an issuer's range, and none of these is true: a letter touches it (ids, hashes,
+base64), a `+` does (phones), it is the fraction of a decimal number, or part of a UUID or of an IBAN with a right check
+sum.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+_SPACES: Final = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
+_DASHES: Final = "\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
+_NO_WIDTH: Final = "\u00ad\u200b-\u200f\u2060-\u2064\ufeff"
+_ODD: Final = re.compile(
+    rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d|(?<!\\)\\++u(?P<escaped>[0-9a-fA-F]{{4}})"
+)
+_IS_SPACE: Final = re.compile(f"[ {_SPACES}]")
+_IS_DASH: Final = re.compile(f"[{_DASHES}-]")
+_IS_NO_WIDTH: Final = re.compile(f"[{_NO_WIDTH}]")
+
+# Escapes that matter: of a digit, a gap, or right before a digit, where the escape's own digits would join in. Letters
+# of most languages are none of these, so a text full of them is not taken apart.
+_ODD_ESCAPE: Final = re.compile(
+    rb"\\u(?:00[23aA]|0[6-9a-fA-F]|1[0-9]|20[0-6]|2212|3000|[aA][6-9abAB]|[fF][eEfF]|[0-9a-fA-F]{4}[0-9])"
+)
+_ODD_CHARACTER: Final = re.compile(rf"[{_SPACES}{_DASHES}{_NO_WIDTH}]|(?![\x00-\x7f])\d")
+_BACKSLASH: Final = 92
+_ASCII: Final = bytes(range(128))
+
+
+class Folded(NamedTuple):
+    """The folded bytes; `steps` are (positions here, positions in the original) wherever the two shift."""
+
+    data: bytes
+    steps: tuple[list[int], list[int]] | None = None
+
+    def origin(self, position: int) -> int:
+        """Where the byte at `position` stood in the original."""
+        if self.steps is None:
+            return position
+        here, there = self.steps
+        at = bisect.bisect_right(here, position) - 1
+        return position if at < 0 else there[at] + position - here[at]
+
+
+def is_odd(data: bytes) -> bool:
+    """There may be something to fold. Cheap: most data is plain, and this is asked of every record."""
+    if not data.isascii():
+        beyond_ascii = data.translate(None, _ASCII).decode("utf-8", "ignore")
+        if _ODD_CHARACTER.search(beyond_ascii) is not None:
+            return True
+    return _BACKSLASH in data and _ODD_ESCAPE.search(data) is not None
+
+
+def fold(data: bytes) -> Folded:
+    """`data` with plain digits and gaps. Never fails; bytes that are no UTF-8 stay as they are."""
+    if not is_odd(data):
+        return Folded(data)
+    text = data.decode("utf-8", "surrogateescape")
+    pieces: list[bytes] = []
+    here: list[int] = [0]
+    there: list[int] = [0]
+    folded_bytes = original_bytes = done = 0
+    for odd in _ODD.finditer(text):
+        before = text[done : odd.start()].encode("utf-8", "surrogateescape")
+        plain = _plain(odd).encode("utf-8", "surrogateescape")
+        pieces += (before, plain)
+        folded_bytes += len(before)
+        original_bytes += len(before)
+        here.append(folded_bytes)
+        there.append(original_bytes)
+        folded_bytes += len(plain)
+        original_bytes += len(odd[0].encode("utf-8", "surrogateescape"))
+        here.append(folded_bytes)
+        there.append(original_bytes)
+        done = odd.end()
+    pieces.append(text[done:].encode("utf-8", "surrogateescape"))
+    return Folded(b"".join(pieces), (here, there))
+
+
+def _plain(odd: re.Match[str]) -> str:
+    escaped = odd["escaped"]
+    character = odd[0] if escaped is None else chr(int(escaped, 16))
+    digit = unicodedata.decimal(character, None)
+    if digit is not None:
+        return str(digit)
+    if _IS_SPACE.match(character):
+        return " "
+    if _IS_DASH.match(character):
+        return "-"
+    if _IS_NO_WIDTH.match(character):
+        return ""
+    # A quote or a backslash would look like structure, half of a pair is no character: something without a meaning.
+    return character if character.isprintable() and character not in "\"'\\" else "?"
+
+
+SHORTEST: Final = 13
+LONGEST: Final = 19
+
+
+class Issuer(NamedTuple):
+    """Who issues numbers like this one; `usual` is False for a length that hardly any of its cards has."""
+
+    name: str
+    usual: bool
+
+
+class _Range(NamedTuple):
+    issuer: str
+    low: bytes
+    high: bytes
+    usual: frozenset[int]
+    rare: frozenset[int] = frozenset()
+
+
+_ANY: Final = frozenset(range(SHORTEST, LONGEST + 1))
+_16: Final = frozenset({16})
+_17_TO_19: Final = frozenset({17, 18, 19})
+_16_TO_19: Final = _16 | _17_TO_19
+_USUAL_MAESTRO: Final = frozenset({16, 18, 19})
+
+
+def _ranges() -> tuple[_Range, ...]:
+    """The narrow ones first: the first range that fits names the issuer."""
+    table: list[tuple[str, str, frozenset[int], frozenset[int]]] = [
+        ("Hipercard", "606282", _16, frozenset({13, 19})),
+        ("Hiper", "637095 637568 637599 637600 637609 637612", _16, frozenset()),
+        ("Elo", "504175 506699-506778 509000-509999 627780 636297 636368", _16, frozenset()),
+        ("Verve", "506099-506198 507865-507964 650002-650027", frozenset({16, 18, 19}), frozenset()),
+        ("RuPay", "508500-508999 606985-607984 608001-608500 652150-653149 817200-820199", _16, frozenset()),
+        ("UkrCard", "604001-604200", _16, _17_TO_19),
+        ("Dankort", "5019", _16, frozenset()),
+        ("Bancontact", "6703", frozenset({17}), _ANY - {17}),
+        ("Maestro", "5018 5020 5038 5612 5893 6304 6390 6759 6761-6763", _USUAL_MAESTRO, _ANY - _USUAL_MAESTRO),
+        ("Mir", "2200-2204", _16_TO_19, frozenset()),
+        ("UzCard", "8600 5614", _16, frozenset()),
+        ("Humo", "9860", _16, frozenset()),
+        ("Troy", "9792", _16, frozenset()),
+        ("Visa", "4", _16, frozenset({13, 18, 19})),
+        ("Mastercard", "51-55 2221-2720", _16, frozenset()),
+        ("American Express", "34 37", frozenset({15}), frozenset()),
+        ("Discover", "6011 644-649 65", _16, _17_TO_19),
+        ("Diners Club", "300-305 3095 36 38-39", frozenset({14}), frozenset({15}) | _16_TO_19),
+        ("JCB", "3528-3589", _16, _17_TO_19),
+        ("JCB", "1800 2131", frozenset(), frozenset({15})),
+        ("UnionPay", "62", frozenset({16, 19}), frozenset({17, 18})),
+        ("UnionPay", "81", _16, _17_TO_19),
+        ("RuPay", "60 82", frozenset(), _16),
+        ("Maestro", "50 56-58 60-61 63-64 66-69 0604", frozenset(), _ANY),
+        ("UATP", "1", frozenset(), frozenset({15})),
+    ]
+    found = []
+    for issuer, prefixes, usual, rare in table:
+        for prefix in prefixes.encode().split():
+            low, _, high = prefix.partition(b"-")
+            found.append(_Range(issuer, low, high or low, usual, rare))
+    return tuple(found)
+
+
+_BY_FIRST_DIGIT: Final = {
+    digit: tuple(one for one in _ranges() if one.low[0] <= digit <= one.high[0]) for digit in range(48, 58)
+}
+LENGTHS: Final = {
+    digit: tuple(sorted(frozenset().union(*(one.usual | one.rare for one in ranges)), reverse=True))
+    for digit, ranges in _BY_FIRST_DIGIT.items()
+}
+"""How many digits a card number may have that begins with this ASCII digit, the most first."""
+_DOUBLED: Final = bytes(
+    (48 + (2 * (byte - 48) if byte < 53 else 2 * (byte - 48) - 9)) if 48 <= byte <= 57 else byte for byte in range(256)
+)
+
+
+def issuer_of(digits: bytes) -> Issuer | None:
+    """Whose number these ASCII digits may be by the first ones and their count; the check digit is not looked at."""
+    length = len(digits)
+    for issuer, low, high, usual, rare in _BY_FIRST_DIGIT[digits[0]]:
+        if low <= digits[: len(low)] <= high:
+            if length in usual:
+                return Issuer(issuer, True)
+            if length in rare:
+                return Issuer(issuer, False)
+    return None
+
+
+def luhn(digits: bytes) -> bool:
+    """The last digit is the check digit of the others. `digits` are ASCII digits and nothing else."""
+    total = sum(digits[-1::-2]) + sum(digits[-2::-2].translate(_DOUBLED)) - 48 * len(digits)
+    return total % 10 == 0
+
+
+_GAPS: Final = b" .-"
+_SHADOW: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
+_RUN: Final = b"0" * SHORTEST
+
+# Where digits and gaps are many. On a shadow of the data in which every digit is 0, so that one byte finds its start.
+_AREA: Final = re.compile(rb"0[0 .-]{12,}+")
+_ZEROS: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
+_SOLID: Final = re.compile(rb"(?<![0-9])[0-9]{13,19}(?![0-9])")
+# As lookaheads: the groups before a card must not swallow its first ones.
+_FOURS: Final = re.compile(
+    rb"(?<![0-9])(?=([0-9]{4}([ .-])[0-9]{4}\2[0-9]{4}\2[0-9]{1,4})(?![0-9])(\2[0-9]{1,3}(?![0-9]))?)"
+)
+_LAID_OUT: Final = re.compile(
+    rb"(?<![0-9])(?=([0-9]{4}([ .-])(?:[0-9]{6}\2[0-9]{4,5}|[0-9]{4}\2[0-9]{5}|[0-9]{3}\2[0-9]{3}\2[0-9]{3})"
+    rb"|[0-9]{8}[ -][0-9]{8}|[0-9]{6}[ -][0-9]{13})(?![0-9]))"
+)
+_IRREGULAR: Final = re.compile(
+    rb"(?<![0-9])(?<![0-9][ .-])[0-9]{1,17}([ -])(?:[0-9]{1,17}\1){0,17}[0-9]{1,17}(?![0-9])(?![ .-][0-9])"
+)
+_LONG_RUN: Final = re.compile(rb"(?<![0-9])[0-9]{13,21}(?![0-9])")
+_BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+
+_FRACTION: Final = re.compile(rb"\.0*+[1-9]")
+_UUID: Final = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_IBAN: Final = re.compile(rb"(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?:[ -]?[A-Za-z0-9]){11,30}")
+# Letters that may touch: a word for a card, and the mark of a magnetic stripe's first track.
+_CARD_WORD: Final = re.compile(rb"(?:%B|(?<![A-Za-z0-9])(?i:pan|card|cardno|cc|ccn|visa|mastercard|amex|no|nr))\Z")
+_AROUND: Final = 48
+
+
+class Candidate(NamedTuple):
+    """Digits at data[start:end]; `grouped` says that they are laid out as on a card."""
+
+    start: int
+    end: int
+    digits: bytes
+    issuer: Issuer
+    grouped: bool
+
+
+def worth_a_look(data: bytes) -> bool:
+    """Cheap, and never wrong when it says no: there are 13 digits with at most gaps between them."""
+    return data.translate(_SHADOW, _GAPS).find(_RUN) >= 0
+
+
+def candidates(data: bytes) -> Iterator[Candidate]:
+    """All candidates, roughly in order; they may overlap."""
+    for area in _AREA.finditer(data.translate(_ZEROS)):
+        start, end = area.span()
+        for match in _SOLID.finditer(data, start, end):
+            one = _solid(data, match)
+            if one is not None:
+                yield one
+        if not area[0].isdigit():
+            yield from _gapped(data, start, end)
+    if _is_binary(data):
+        yield from _prefixed(data)
+
+
+def _solid(data: bytes, match: re.Match[bytes]) -> Candidate | None:
+    issuer = card(match[0])
+    if issuer is None:
+        return None
+    start, end = match.span()
+    if data[start - 1 : start] == b"." and data[start - 2 : start - 1].isdigit():
+        return None
+    if _FRACTION.match(data, end) or _excluded(data, start, end, len(match[0])):
+        return None
+    return Candidate(start, end, match[0], issuer, False)
+
+
+def _gapped(data: bytes, area_start: int, area_end: int) -> Iterator[Candidate]:
+    for start, end, grouped in _spans(data, area_start, area_end):
+        digits = data[start:end].translate(None, _GAPS)
+        issuer = card(digits)
+        if issuer is not None and not _excluded(data, start, end, len(digits)):
+            yield Candidate(start, end, digits, issuer, grouped)
+
+
+def _spans(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    for match in _FOURS.finditer(data, start, end):
+        yield *match.span(1), True
+        if match[3] is not None:
+            yield match.start(1), match.end(3), True
+    for match in _LAID_OUT.finditer(data, start, end):
+        yield *match.span(1), True
+    for match in _IRREGULAR.finditer(data, start, end):
+        yield *match.span(), False
+
+
+def _prefixed(data: bytes) -> Iterator[Candidate]:
+    """At most two more digits than announced: one may be the next field's mark or length, more are no accident."""
+    for match in _LONG_RUN.finditer(data):
+        start = match.start()
+        before = data[start - 1] if start else 0
+        for length in (before, before / 2, before - 0xA0, before - 0x60):
+            if length in _LENGTHS and int(length) <= len(match[0]) <= length + 2:
+                digits = match[0][: int(length)]
+                issuer = card(digits)
+                if issuer is not None:
+                    yield Candidate(start, start + len(digits), digits, issuer, False)
+
+
+_LENGTHS: Final = frozenset(range(SHORTEST, LONGEST + 1))
+
+
+def _is_binary(data: bytes) -> bool:
+    if _BINARY.search(data):
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def card(digits: bytes) -> Issuer | None:
+    """The issuer, if these digits may be a card number: by length, check digit and range."""
+    if not SHORTEST <= len(digits) <= LONGEST or not luhn(digits):
+        return None
+    return issuer_of(digits) if digits.strip(digits[:1]) else None  # one digit repeated fills a form, not a purse
+
+
+def _excluded(data: bytes, start: int, end: int, length: int) -> bool:
+    before, after = data[max(0, start - _AROUND) : start], data[end : end + 1]
+    if before.endswith(b"+") and length <= 15:
+        return True
+    if after.isalpha():
+        return True
+    # The letter of an escape (`\n`) belongs to the backslash, not to the digits.
+    if before[-1:].isalpha() and before[-2:-1] != b"\\" and not _CARD_WORD.search(before):
+        return True
+    near = data[start - len(before) : end + _AROUND]
+    start, end = len(before), len(before) + end - start
+    return _inside_uuid(near, start, end) or _inside_iban(near, start, end)
+
+
+def _inside_uuid(near: bytes, start: int, end: int) -> bool:
+    if b"-" not in near[max(0, start - 1) : end + 1]:
+        return False
+    return any(match.start() < end and start < match.end() for match in _UUID.finditer(near))
+
+
+def _inside_iban(near: bytes, start: int, end: int) -> bool:
+    """A part that begins behind the first group; the first one is glued to letters, and out already."""
+    if near[start - 1 : start] not in (b" ", b"-") or not near[start - 2 : start - 1].isalnum():
+        return False
+    for match in _IBAN.finditer(near):
+        if not match.start() < start < match.end():
+            continue
+        for stop in range(max(end, match.start() + 15), match.end() + 1):
+            text = near[match.start() : stop].translate(None, b" -").upper()
+            number = "".join(str(int(chr(byte), 36)) for byte in text[4:] + text[:4])
+            if int(number) % 97 == 1:
+                return True
+    return False
+
+
+CARD: Final = "[card number]"
+
+_CHAIN: Final = re.compile(rb"(?<![0-9])[0-9](?:[ .-]?[0-9]){12,}+")
+_GROUP: Final = re.compile(rb"[0-9]++")
+_UNREADABLE: Final = 64
+_DOT: Final = 46
+
+
+Span = tuple[int, int]
+
+
+def mask_cards(text: str) -> str:
+    """The text with `[card number]` in place of each. Linear, never fails; masking twice is masking once."""
+    if len(text) < SHORTEST:
+        return text
+    data = text.encode("utf-8", "surrogatepass")
+    spans = _card_mask_spans(data)
+    if not spans:
+        return text
+    pieces: list[bytes] = []
+    done = 0
+    for start, end in spans:
+        pieces += (data[done:start], CARD.encode())
+        done = end
+    pieces.append(data[done:])
+    return b"".join(pieces).decode("utf-8", "surrogatepass")
+
+
+def _card_mask_spans(data: bytes) -> list[Span]:
+    """Where the card numbers are in the original, in order, without overlaps."""
+    folded = fold(data)
+    if not worth_a_look(folded.data):
+        return []
+    found = [one for chain in _CHAIN.finditer(folded.data) for one in _in_chain(folded.data, chain)]
+    # A candidate may be part of a run; what is left of one could begin another.
+    found += [(one.start, _end_of_run(folded.data, one.end)) for one in candidates(folded.data)]
+    merged: list[Span] = []
+    for start, end in sorted(found):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return [(folded.origin(start), folded.origin(end)) for start, end in merged]
+
+
+def _end_of_run(data: bytes, at: int) -> int:
+    more = _GROUP.match(data, at)
+    return more.end() if more else at
+
+
+def _in_chain(data: bytes, chain: re.Match[bytes]) -> Iterator[Span]:
+    groups = [match.span() for match in _GROUP.finditer(data, *chain.span())]
+    # Nothing but a whole number and its fraction; in a longer chain a dot may separate anything.
+    if len(groups) == 2 and groups[0][1] - groups[0][0] < SHORTEST and data[groups[0][1]] == _DOT:
+        return
+    digits = chain[0].translate(None, _GAPS)
+    offsets = list(itertools.accumulate((end - start for start, end in groups), initial=0))
+    at_offset = {offset: at for at, offset in enumerate(offsets)}
+    at = 0
+    while at < len(groups):
+        start, end = groups[at]
+        if _lone(data[start:end]):
+            stop = at + 1
+        else:
+            stop = _window(digits, offsets[at], at_offset) or at
+            if stop == at + 2 and data[end] == _DOT:
+                stop = at
+        if stop > at:
+            yield start, groups[stop - 1][1]
+        at = max(stop, at + 1)
+
+
+def _lone(digits: bytes) -> bool:
+    size = len(digits)
+    if size < SHORTEST:
+        return False
+    if size <= LONGEST:
+        return luhn(digits) and (digits[0] > 49 or card(digits) is not None)
+    return size > _UNREADABLE or any(
+        part is not None and part.usual
+        for length in range(SHORTEST, LONGEST + 1)
+        for part in (card(digits[:length]), card(digits[-length:]))
+    )
+
+
+def _window(digits: bytes, offset: int, at_offset: dict[int, int]) -> int | None:
+    """The group behind the longest card number of whole groups that begins at this offset in the chain's digits."""
+    for length in LENGTHS[digits[offset]]:
+        stop = at_offset.get(offset + length)
+        if stop is not None and card(digits[offset : offset + length]) is not None:
+            return stop
+    return None
