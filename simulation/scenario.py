@@ -12,7 +12,8 @@ from math import inf
 from random import Random
 
 from keepfast.core import partitions
-from keepfast.deadletters.spool import files, keeper
+from keepfast.deadletters.spool import files
+from keepfast.deadletters.spool import worker as keeper
 from keepfast.engine import crash_guard, loop, topic_ids
 from keepfast.testing.fakes.setup import Setup, changing, setup_for
 from keepfast.testing.fakes.trace import Event

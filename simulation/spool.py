@@ -8,8 +8,8 @@ from random import Random
 from keepfast.core.errors import SpoolError
 from keepfast.core.ports import Delivery, Keeping, Kept, Outgoing
 from keepfast.deadletters.spool.files import FileStore
-from keepfast.deadletters.spool.keeper import Item, Keep, Keeper
 from keepfast.deadletters.spool.letters import letter_of
+from keepfast.deadletters.spool.worker import Item, Keep, Keeper
 from keepfast.testing.fakes.acts import LetterHanded, LetterKept
 from keepfast.testing.fakes.disk import FakeDisk
 from keepfast.testing.fakes.process import Process, ProcessDied

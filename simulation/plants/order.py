@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from keepfast.core import partition_lanes
+from keepfast.core import lanes
 from keepfast.core.errors import SinkError
 from keepfast.core.held_bytes import HeldBytes
-from keepfast.core.key_lanes import KeyLanes
-from keepfast.core.partition_lanes import PartitionLanes
+from keepfast.core.lanes import KeyLanes, PartitionLanes
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.engine.failures import Cases
@@ -57,7 +56,7 @@ def p38_puts_the_rest_of_a_run_at_the_end(patch: Patch) -> None:
         if run.messages[start:] and run.partition.live and not run.partition.closing:
             run.partition.buffer.extend(run.messages[start:])
 
-    patch.set(partition_lanes, "_put_back", put_back)
+    patch.set(lanes, "_put_back", put_back)
 
 
 @plant

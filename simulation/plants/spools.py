@@ -7,10 +7,11 @@ from typing import Any
 
 from keepfast.core.errors import SinkError, SpoolError
 from keepfast.core.ports import Kept
-from keepfast.deadletters.spool import frames, keeper, part
-from keepfast.deadletters.spool.keeper import Keeper
+from keepfast.deadletters.spool import files, frames
+from keepfast.deadletters.spool import worker as keeper
+from keepfast.deadletters.spool.files import Part
 from keepfast.deadletters.spool.letters import Spooled
-from keepfast.deadletters.spool.part import Part
+from keepfast.deadletters.spool.worker import Keeper
 from keepfast.engine.forwarding import Burying
 from simulation.plants import Patch, plant
 
@@ -120,7 +121,7 @@ def p41_throws_a_torn_segment_away(patch: Patch) -> None:
             segment.live.clear()
         return segment
 
-    before = patch.set(part, "read_segment", read_segment)
+    before = patch.set(files, "read_segment", read_segment)
 
 
 @plant

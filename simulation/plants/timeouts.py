@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keepfast.core import timeouts
-from keepfast.core.key_lanes import KeyLanes
+from keepfast.core.lanes import KeyLanes
 from keepfast.core.runs import Run
 from keepfast.engine.timeouts import Overdue
 from simulation.plants import Patch, plant

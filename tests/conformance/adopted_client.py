@@ -5,8 +5,7 @@ from __future__ import annotations
 from confluent_kafka import Consumer, Producer
 
 from keepfast.core.ports import Sink, Source
-from keepfast.kafka.adopted_sink import AdoptedSink
-from keepfast.kafka.adopted_source import AdoptedSource
+from keepfast.kafka.adopted import AdoptedSink, AdoptedSource
 from tests.conformance.real import RealBackend
 
 

@@ -10,10 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 
 from keepfast.core.held_bytes import size_of
-from keepfast.core.key_lanes import KeyLanes, _Lane
-from keepfast.core.lanes import Holder
-from keepfast.core.order import lanes_for
-from keepfast.core.partition_lanes import PartitionLanes
+from keepfast.core.lanes import Holder, KeyLanes, PartitionLanes, _Lane, lanes_for
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition

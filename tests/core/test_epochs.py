@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.core.epochs import Epochs
 from keepfast.core.records import TopicPartition
+from keepfast.engine.ownership import Epochs
 
 PLACES = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("refunds", 0)]
 

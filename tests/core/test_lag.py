@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.core.lag import WINDOW_S, Look, state_of, within
+from keepfast.desk.lagging import WINDOW_S, Look, state_of, within
 
 Row = tuple[float, int | None, int]
 

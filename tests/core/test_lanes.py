@@ -8,10 +8,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from keepfast.core.key_lanes import KeyLanes
-from keepfast.core.lanes import Lanes
+from keepfast.core.lanes import KeyLanes, Lanes, lanes_for
 from keepfast.core.ledger import WINDOW, CompletionMap
-from keepfast.core.order import lanes_for
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import ORDERS, Order
 from keepfast.core.records import TopicPartition

@@ -8,9 +8,8 @@ from random import Random
 import pytest
 
 from keepfast.core.crash_guard import Guard, Watch
-from keepfast.core.lanes import Lanes
+from keepfast.core.lanes import Lanes, lanes_for
 from keepfast.core.ledger import WINDOW, CompletionMap
-from keepfast.core.order import lanes_for
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import ORDERS, Order
 from keepfast.core.runs import Run

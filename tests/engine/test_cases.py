@@ -9,7 +9,7 @@ import pytest
 
 from keepfast.classify.classification import Rule, RuleBook
 from keepfast.core.errors import BatchError, Discard, Fault, Halt, HandlerTimeout, Reject, SinkError
-from keepfast.core.order import lanes_for
+from keepfast.core.lanes import lanes_for
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.ports import Delivery, Outgoing, Receipt

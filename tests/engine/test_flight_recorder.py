@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from keepfast.core.batches import Batch
 from keepfast.core.crash_guard import NOT_DEAD, UNKNOWN, Fate, Guard, Watch
-from keepfast.core.key_lanes import KeyLanes
+from keepfast.core.lanes import KeyLanes
 from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Run

@@ -13,7 +13,7 @@ from keepfast.core.batches import lane_of
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch
-from keepfast.engine.whereabouts import locations
+from keepfast.engine.stacks import locations
 from keepfast.engine.workers import EventLoopThread
 from tests.engine.heard import Heard
 from tests.engine.test_handlers_that_take_too_long import WAIT_S, coroutines, threads

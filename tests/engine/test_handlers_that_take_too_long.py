@@ -15,8 +15,7 @@ import pytest
 
 from keepfast.core.batches import Batch
 from keepfast.core.errors import Abandoned, Fault, HandlerTimeout, SinkError
-from keepfast.core.lanes import Lanes
-from keepfast.core.order import lanes_for
+from keepfast.core.lanes import Lanes, lanes_for
 from keepfast.core.partitions import Partition
 from keepfast.core.ports import Executor
 from keepfast.core.records import Message, TopicPartition

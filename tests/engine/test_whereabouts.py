@@ -8,7 +8,7 @@ import sys
 
 ASKED_WHILE_THREADS_COME_AND_GO = """
 import gc, threading, time
-from keepfast.engine.whereabouts import threads_now
+from keepfast.engine.stacks import threads_now
 
 def come_and_go():
     while True:

@@ -14,8 +14,7 @@ from kafka.serializer import DefaultSerializer
 from keepfast.core.errors import ConfigError, Fault, SinkError
 from keepfast.core.ports import BEGINNING, CommitOutcome, Outgoing, Position, Receipt
 from keepfast.core.records import TopicPartition
-from keepfast.kafka.adopted_sink import AdoptedSink
-from keepfast.kafka.adopted_source import AdoptedSource
+from keepfast.kafka.adopted import AdoptedSink, AdoptedSource
 from keepfast.kafka.kafka_python.sink import KafkaPythonSink
 from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory

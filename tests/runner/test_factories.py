@@ -10,8 +10,7 @@ from confluent_kafka import Consumer
 
 from keepfast.core.errors import ConfigError
 from keepfast.runner import KafkaConsumerRunner
-from keepfast.runner.clients import made_consumer, sink_of
-from keepfast.runner.properties import consumer_tree, producer_connection
+from keepfast.runner.clients import consumer_tree, made_consumer, producer_connection, sink_of
 from tests.project.files import ROOT
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from keepfast.runner import KafkaConsumerRunner
-from keepfast.runner.properties import consumer_tree
+from keepfast.runner.clients import consumer_tree
 
 PAGE = Path(__file__).parents[2] / "docs" / "runner.md"
 

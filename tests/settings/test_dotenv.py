@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.settings.dotenv import parse
+from keepfast.settings.variables import parse
 
 
 def read(text: str) -> dict[str, str]:

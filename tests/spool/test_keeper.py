@@ -8,10 +8,10 @@ import pytest
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.ports import Delivery, Kept, Outgoing, Receipt
-from keepfast.deadletters.spool.keeper import WINDOW, Answer, Keep, Keeper, Nudge
 from keepfast.deadletters.spool.letters import Spooled
 from keepfast.deadletters.spool.memory import MemoryStore
 from keepfast.deadletters.spool.store import Head
+from keepfast.deadletters.spool.worker import WINDOW, Answer, Keep, Keeper, Nudge
 from tests.spool.places import letter, numbers, outgoing
 
 Told = Kept | SpoolError

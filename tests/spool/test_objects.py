@@ -14,9 +14,9 @@ from fsspec.registry import _registry
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.ports import Delivery, Kept, Outgoing
-from keepfast.deadletters.spool.keeper import Keep, Keeper
 from keepfast.deadletters.spool.objects import PARTIAL, PARTIAL_MS, RELIST_S, SUFFIX, ObjectStore
 from keepfast.deadletters.spool.store import Head
+from keepfast.deadletters.spool.worker import Keep, Keeper
 from keepfast.engine.clock import RealClock
 from tests.spool.places import letter, outgoing
 

@@ -10,8 +10,8 @@ import pytest
 
 from keepfast.core.records import Record
 from keepfast.deadletters import ours
-from keepfast.demo.books import PARTITIONS_LOST, PROCESS_DIED, UNEXPLAINED, Account, reconcile
 from keepfast.demo.orders import Plan
+from keepfast.demo.reconcile import PARTITIONS_LOST, PROCESS_DIED, UNEXPLAINED, Account, reconcile
 from keepfast.demo.shop import ORDERS
 
 DEATH = json.dumps({"event": "child_ended"})

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from keepfast.cli.demo import wants_screen
-from keepfast.demo.books import Account
 from keepfast.demo.picture import Note, Picture, View
 from keepfast.demo.plain import PlainView
+from keepfast.demo.reconcile import Account
 from keepfast.demo.screen import ScreenView
 from keepfast.desk.causes import Cause
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from keepfast.audit import checks_errors as errors
+from keepfast.audit import checks_groups as groups
+from keepfast.audit import checks_settings as settings
 from keepfast.audit import evidence as e
 from keepfast.audit import evidence_around as a
-from keepfast.audit import look_errors as errors
-from keepfast.audit import look_groups as groups
-from keepfast.audit import look_settings as settings
+from keepfast.audit.checks_errors import retried
 from keepfast.audit.clause import Clause, must, should
-from keepfast.audit.look_errors import retried
 
 LOOP: Final[tuple[Clause, ...]] = (
     must("loop:1", "A failed record is not passed by the commit of a later one.", e.NOT_LOST),

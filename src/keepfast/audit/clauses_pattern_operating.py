@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from keepfast.audit import checks_alerts as alerts
+from keepfast.audit import checks_groups as groups
+from keepfast.audit import checks_letters as letters
+from keepfast.audit import checks_project as project
+from keepfast.audit import checks_settings as settings
 from keepfast.audit import evidence as e
 from keepfast.audit import evidence_around as a
-from keepfast.audit import look_alerts as alerts
-from keepfast.audit import look_groups as groups
-from keepfast.audit import look_letters as letters
-from keepfast.audit import look_project as project
-from keepfast.audit import look_settings as settings
 from keepfast.audit.clause import Clause, must, outside, should
 
 _REGISTRY = outside(

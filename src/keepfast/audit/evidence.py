@@ -197,13 +197,14 @@ COMMITS_RETRIED: Final = by(
     "scenarios/test_commits_that_fail_for_a_while_are_made_up_for.py::test_nothing_starts_while_they_fail_and_everything_is_committed_after",
 )
 FENCED: Final = by(
-    "core/epochs.py", "core/test_epochs.py::test_an_epoch_is_current_from_its_beginning_until_its_end_or_the_next_one"
+    "engine/ownership.py",
+    "core/test_epochs.py::test_an_epoch_is_current_from_its_beginning_until_its_end_or_the_next_one",
 )
 PARTITION_ORDER: Final = by(
-    "core/partition_lanes.py", "core/test_lanes.py::test_a_partition_has_one_run_out_at_a_time_in_offset_order"
+    "core/lanes.py", "core/test_lanes.py::test_a_partition_has_one_run_out_at_a_time_in_offset_order"
 )
 KEY_ORDER: Final = by(
-    "core/key_lanes.py",
+    "core/lanes.py",
     "scenarios/test_key_order_is_kept_with_64_workers.py::test_5_000_records_of_200_keys_keep_their_order",
 )
 OWN_GROUP: Final = by(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from keepfast.audit.checks_hooks import in_its_place
 from keepfast.audit.clause import STATUSES, Clause, Finding, Status, not_applicable
-from keepfast.audit.look_hooks import in_its_place
 from keepfast.audit.subject import Record, Subject
 from keepfast.audit.table import CLAUSES
 from keepfast.core.errors import ConfigError

@@ -25,8 +25,8 @@ from keepfast.cli.where import EXIT_INTERRUPTED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keepfast.demo.books import Account
     from keepfast.demo.picture import View
+    from keepfast.demo.reconcile import Account
 
 EXIT_NOT_RIGHT = 1
 

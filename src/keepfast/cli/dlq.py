@@ -13,7 +13,7 @@ from keepfast.cli import dlq_shown as shown
 from keepfast.cli.dlq_options import Office, OffsetsOption, open_office, selection_of, selection_options
 from keepfast.cli.dlq_replay import Order, Rate, replay_letters
 from keepfast.cli.errors import said_plainly
-from keepfast.cli.shown import table
+from keepfast.cli.tables import table
 from keepfast.cli.where import interrupted_quietly, where_options
 from keepfast.core.errors import KeepfastError
 from keepfast.desk.causes import by_cause

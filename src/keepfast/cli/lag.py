@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from keepfast.cli.errors import said_plainly
-from keepfast.cli.shown import LIVE_EVERY_S, live, table
+from keepfast.cli.tables import LIVE_EVERY_S, live, table
 from keepfast.cli.where import brokers_option, connection_for, interrupted_quietly, reached, told_as_start_error
 from keepfast.core.errors import ConfigError
 from keepfast.desk.lagging import PartitionLag, Seen, Watched, Watcher

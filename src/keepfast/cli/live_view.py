@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import click
 
-from keepfast.cli.shown import table
+from keepfast.cli.tables import table
 from keepfast.telemetry.clean import clean_text
 from keepfast.telemetry.shapes import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, LaneState, PartitionState
 

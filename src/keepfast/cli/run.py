@@ -209,7 +209,7 @@ def _load_and_run(
 
 def _supervise(options: RunOptions, processes: int) -> int:
     from keepfast.supervisor import Supervisor
-    from keepfast.supervisor.for_all import ForAll
+    from keepfast.supervisor.children import ForAll
 
     with ForAll(processes) as server:
 

@@ -11,7 +11,7 @@ import msgspec
 from keepfast.cli.controlling import Control, Refused, control_options
 from keepfast.cli.errors import said_plainly
 from keepfast.cli.live_view import view_lines
-from keepfast.cli.shown import LIVE_EVERY_S, live
+from keepfast.cli.tables import LIVE_EVERY_S, live
 from keepfast.cli.where import interrupted_quietly
 from keepfast.core.errors import StartError
 from keepfast.telemetry.shapes import AppState, ConsumerDetail, LaneState

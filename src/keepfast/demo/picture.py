@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
-from keepfast.demo.books import Account
+from keepfast.demo.reconcile import Account
 from keepfast.desk.causes import Cause
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from keepfast.demo.books import Account
 from keepfast.demo.picture import Note, Picture
+from keepfast.demo.reconcile import Account
 from keepfast.demo.shop import LANES
 from keepfast.desk.causes import Cause
 

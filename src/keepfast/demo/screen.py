@@ -15,9 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from keepfast.demo.books import Account
 from keepfast.demo.picture import Note, Picture
 from keepfast.demo.plain import lines, short, verdict
+from keepfast.demo.reconcile import Account
 from keepfast.demo.shop import LANES
 from keepfast.desk.causes import Cause
 

@@ -14,11 +14,11 @@ from types import MappingProxyType
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from keepfast.core.errors import KeepfastError
-from keepfast.demo.books import Account
 from keepfast.demo.carrier import Carrier
 from keepfast.demo.crew import Crew, environment
 from keepfast.demo.orders import CUSTOMERS, Plan
 from keepfast.demo.picture import Note, Picture, View
+from keepfast.demo.reconcile import Account
 from keepfast.demo.shop import ORDERS, SHIPMENTS, app
 from keepfast.desk.causes import Cause, by_cause
 from keepfast.desk.shelf import Shelf
@@ -165,7 +165,7 @@ class Story:
         plan = self._stage.plan
         words = [self._stage.brokers, letter_topic(), str(self._log)]
         numbers = [str(plan.records), str(plan.seed), str(int(plan.calm))]
-        return Account(**json.loads(self._run(["-m", "keepfast.demo.books", *words, *numbers])))
+        return Account(**json.loads(self._run(["-m", "keepfast.demo.reconcile", *words, *numbers])))
 
     def _run(self, words: list[str]) -> str:
         """A program of ours, to its end; returns what it says. Raises KeepfastError if it fails."""

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from keepfast.core.batches import Batch
-from keepfast.core.lanes import Holder, Lanes
-from keepfast.core.order import lanes_for
+from keepfast.core.lanes import Holder, Lanes, lanes_for
 from keepfast.core.ordered import OrderedSet
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import BatchPolicy

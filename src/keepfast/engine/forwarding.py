@@ -16,7 +16,7 @@ from keepfast.core.retry_topics import Returned, Tiers, moved, original, shorten
 from keepfast.core.runs import Case
 from keepfast.core.verdicts import Move
 from keepfast.deadletters.publisher import Publisher
-from keepfast.deadletters.spool.keeper import changed
+from keepfast.deadletters.spool.worker import changed
 from keepfast.engine.timers import Timers
 from keepfast.telemetry.logs import get_logger
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from keepfast.core.names import TopicParts, topic_parts
-from keepfast.deadletters.spool.keeper import SpoolStatus
+from keepfast.deadletters.spool.worker import SpoolStatus
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
 from keepfast.engine.status import Labelled, TopicCounts

@@ -31,7 +31,7 @@ from keepfast.core.timeouts import TimeoutPolicy, Watch
 from keepfast.engine.commits import Committer
 from keepfast.engine.guards import Guards
 from keepfast.engine.plan import Plan
-from keepfast.engine.whereabouts import locations
+from keepfast.engine.stacks import locations
 from keepfast.engine.workers import WALKS
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.shapes import StuckHandler

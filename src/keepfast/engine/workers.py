@@ -25,8 +25,8 @@ from keepfast.core.runs import Run
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from keepfast.engine.flight_recorder import NO_SLOT, FlightRecorder, Slot
 from keepfast.engine.mailbox import HaltApp
+from keepfast.engine.stacks import awaits_of, stack_of, threads_now, trace_of
 from keepfast.engine.walk import AsyncCall, Call, walk, walk_async
-from keepfast.engine.whereabouts import awaits_of, stack_of, threads_now, trace_of
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.tally import Tallies
 

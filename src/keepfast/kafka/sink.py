@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.kafka.faults import error_in, fault_of, sink_error
-from keepfast.kafka.line import Line, Sending, is_fatal
+from keepfast.kafka.producer_worker import Line, Sending, is_fatal
 
 _log = logging.getLogger("keepfast.kafka.sink")
 

@@ -22,7 +22,7 @@ from keepfast.engine.returning import returning
 from keepfast.http.one_app import Serving
 from keepfast.http.running import Parts, Running
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
-from keepfast.kafka.adopting import close_consumer
+from keepfast.kafka.adopted import close_consumer
 from keepfast.runner.clients import MadeConsumer, check_producer, end_producer, made_consumer, sink_of
 from keepfast.runner.hooks import Hooks
 from keepfast.runner.publishing import DlqPublisher, HookPublisher, NoSink

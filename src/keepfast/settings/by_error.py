@@ -10,8 +10,8 @@ from keepfast.classify.classification import BUILT_IN, RuleBook, classify_key
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from keepfast.settings import catalogue
-from keepfast.settings.gathered import Given
 from keepfast.settings.kinds import Unfit
+from keepfast.settings.raw import Given
 from keepfast.settings.tables import RetryEntry
 
 Told = Mapping[str, Given]

@@ -17,8 +17,8 @@ from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.settings import catalogue, guards
 from keepfast.settings.alerts import ALERTS
 from keepfast.settings.by_error import without_effect
-from keepfast.settings.gathered import Given
 from keepfast.settings.model import AppSettings, ConsumerSettings, TopicNames
+from keepfast.settings.raw import Given
 from keepfast.settings.resolver import DEFAULT, Resolver
 from keepfast.settings.shape import Section, variable
 

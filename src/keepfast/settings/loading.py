@@ -1,4 +1,7 @@
-"""Loads the settings of an app: reads every source once, checks everything, and says all that is wrong in one error."""
+"""Loads the settings of an app: reads every source once, checks everything, and says all that is wrong in one error.
+
+Whether login and encryption fit together, so that nobody believes in a protection that is not there.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,8 @@ from typing import Any
 
 from keepfast.core import names
 from keepfast.core.errors import ConfigError
-from keepfast.settings import catalogue, dotenv
+from keepfast.settings import catalogue, variables
 from keepfast.settings.consumers import ConsumerBuilder
-from keepfast.settings.gathered import Gathered, Given, Source
 from keepfast.settings.model import (
     AppSettings,
     ConsumerSettings,
@@ -29,10 +31,79 @@ from keepfast.settings.model import (
     StateSettings,
     TracingSettings,
 )
-from keepfast.settings.resolver import Resolver
-from keepfast.settings.security import security_problems, security_warnings
+from keepfast.settings.raw import Gathered, Given, Source
+from keepfast.settings.resolver import DEFAULT, Resolver
 from keepfast.settings.trees import TreeReader
 from keepfast.settings.variables import read_variables
+
+_FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
+_SASL = ("sasl_mechanism", "sasl_username", "sasl_password")
+
+
+def security_problems(kafka: Mapping[str, Given], cwd: Path, *, refused: Callable[[str], bool]) -> list[str]:
+    """What does not fit; a value that was `refused` already is not called missing."""
+    protocol = kafka["security_protocol"]
+    encrypted, login = str(protocol.value).endswith("SSL"), str(protocol.value).startswith("SASL")
+    problems = _missing_files(kafka, cwd)
+    for name in [key for key in kafka if key.startswith("ssl_")] if not encrypted else []:
+        if kafka[name].origin != DEFAULT:
+            fitting = "SASL_SSL" if login else "SSL"
+            problems.append(
+                f"{kafka[name].origin}: {name} has no effect, because kafka.security_protocol is {protocol.value}"
+                f" ({protocol.origin}) and nothing is encrypted. Set it to {fitting}, or remove {name}."
+            )
+    for name in _SASL if not login else ():
+        if kafka[name].value is not None:
+            problems.append(
+                f"{kafka[name].origin}: {name} has no effect, because kafka.security_protocol is {protocol.value}"
+                f" ({protocol.origin}) and nobody logs in. Set it to SASL_SSL, or remove {name}."
+            )
+    if login:
+        problems.extend(_login_problems(kafka, refused))
+    if (kafka["ssl_certificate_location"].value is None) != (kafka["ssl_key_location"].value is None):
+        given, missing = "ssl_certificate_location", "ssl_key_location"
+        if kafka[given].value is None:
+            given, missing = missing, given
+        problems.append(f"{kafka[given].origin}: {given} needs kafka.{missing}, too. Set both or neither.")
+    return problems
+
+
+def security_warnings(kafka: Mapping[str, Given]) -> list[str]:
+    if kafka["security_protocol"].value == "SASL_PLAINTEXT" and kafka["sasl_mechanism"].value == "PLAIN":
+        return [
+            "kafka.security_protocol is SASL_PLAINTEXT: the password crosses the network in the clear; use SASL_SSL."
+        ]
+    return []
+
+
+def _login_problems(kafka: Mapping[str, Given], refused: Callable[[str], bool]) -> list[str]:
+    protocol, mechanism = kafka["security_protocol"], kafka["sasl_mechanism"].value
+    if mechanism is None and refused("kafka.sasl_mechanism"):
+        return []
+    if mechanism is None:
+        return [
+            f"{protocol.origin}: {protocol.value} needs kafka.sasl_mechanism. Set it, for example to SCRAM-SHA-512."
+        ]
+    if mechanism in {"OAUTHBEARER", "GSSAPI"}:
+        return []
+    missing = [f"kafka.{name}" for name in ("sasl_username", "sasl_password") if kafka[name].value is None]
+    missing = [key for key in missing if not refused(key)]
+    if not missing:
+        return []
+    return [f"{kafka['sasl_mechanism'].origin}: {mechanism} needs {' and '.join(missing)}. Set what is missing."]
+
+
+def _missing_files(kafka: Mapping[str, Given], cwd: Path) -> list[str]:
+    problems = []
+    for name in _FILES:
+        value, origin = kafka[name]
+        if (
+            isinstance(value, str)
+            and not (name == "ssl_ca_location" and value == "probe")
+            and not (cwd / value).exists()
+        ):
+            problems.append(f"{origin}: there is no file {value!r}. Put the path right, or mount the file.")
+    return problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,11 +237,11 @@ def _read_dotenv(gathered: Gathered, path: Path, consumers: tuple[str, ...]) -> 
     text = _text_of(gathered, path)
     if text is None:
         return
-    lines, problems = dotenv.parse(text)
+    lines, problems = variables.parse(text)
     gathered.problems.extend(f".env {problem}." for problem in problems)
     origin: Callable[[str], str] = lambda name: f"{name} in .env line {lines[name].number}"  # noqa: E731
-    variables = {name: line.value for name, line in lines.items()}
-    read_variables(gathered, Source.DOTENV, variables, consumers=consumers, origin=origin)
+    values = {name: line.value for name, line in lines.items()}
+    read_variables(gathered, Source.DOTENV, values, consumers=consumers, origin=origin)
 
 
 def _read_toml(gathered: Gathered, path: Path, consumers: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from keepfast.classify.rules import Rule
 from keepfast.core.policies import RetryPolicy
 from keepfast.settings import catalogue
 from keepfast.settings.by_error import policies_of
-from keepfast.settings.gathered import APP, Gathered, Given, Position, Scope, Source
+from keepfast.settings.raw import APP, Gathered, Given, Position, Scope, Source
 from keepfast.settings.shape import Section, variable
 from keepfast.settings.tables import RetryEntry
 from keepfast.settings.trees import profile_name

@@ -16,8 +16,8 @@ from dataclasses import fields, is_dataclass
 
 from keepfast.settings import catalogue
 from keepfast.settings.app_wide import LIBRDKAFKA
-from keepfast.settings.gathered import APP, Gathered, Position, Scope, Source
 from keepfast.settings.kinds import flat
+from keepfast.settings.raw import APP, Gathered, Position, Scope, Source
 from keepfast.settings.shape import Section, Setting, variable_part
 
 Path = tuple[str, ...]

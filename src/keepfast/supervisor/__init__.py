@@ -3,11 +3,10 @@
 The parent loads neither the user's code nor the Kafka client, so nothing of theirs can take it down.
 """
 
-from keepfast.supervisor.identity import with_static_members
 from keepfast.supervisor.policy import RestartPolicy, ShutdownPolicy
 from keepfast.supervisor.process import ChildProcess, Place
 from keepfast.supervisor.signals import Signals
-from keepfast.supervisor.supervise import Supervisor
+from keepfast.supervisor.supervise import Supervisor, with_static_members
 from keepfast.supervisor.tether import Report, Tether
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""What several processes of one app have to say, as one: each is asked through its own door when somebody asks."""
+"""What several processes of one app have to say, as one: each is asked through its own door when somebody asks.
+
+One server for all children of a supervisor.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,19 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, TypeVar
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Final, Self, TypeVar
 
 import msgspec
 
 from keepfast.http.asking import ask
-from keepfast.http.http import UNIX, Request, Response, as_json, problem
-from keepfast.http.pages import API, FAMILIES, Subject
+from keepfast.http.http import UNIX, Request, Response, Server, as_json, problem
+from keepfast.http.pages import API, FAMILIES, Pages, Subject
+from keepfast.http.serving import served
+from keepfast.settings import HealthSettings
+from keepfast.supervisor.process import Place
+from keepfast.supervisor.tether import Report
 from keepfast.telemetry import catalogue
 from keepfast.telemetry.families import Family, Sample, labelled
 from keepfast.telemetry.process import process_families
@@ -182,3 +191,44 @@ def _one_of(answers: Mapping[str, Response]) -> Response:
     process, first = next(iter(answers.items()))
     refused = _decoded(first, Problem)
     return problem(first.status, f"Process {process}: {refused.error if refused else 'it failed.'}")
+
+
+class ForAll:
+    """Use it as a context manager around the supervisor's run. Owner: the main thread."""
+
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+        self._folder: TemporaryDirectory[str] | None = None
+        self._server: Server | None = None
+        self._begun = False
+
+    def __enter__(self) -> Self:
+        self._folder = TemporaryDirectory(prefix="keepfast-", ignore_cleanup_errors=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.stop()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def door(self, place: Place) -> Path:
+        return self._doors.of(place.index)
+
+    def begin(self, report: Report) -> None:
+        """A child has told where to serve; the first word counts. Raises ConfigError if that cannot be and must."""
+        if self._begun or report.health is None:
+            return
+        self._begun = True
+        host, port = report.health
+        pages = Pages(Children(self._doors, app=report.app), passes_on=True)
+        settings = HealthSettings(enabled=True, host=host, port=port)
+        self._server = served(pages, settings, required=report.health_required)
+
+    @property
+    def _doors(self) -> Doors:
+        if self._folder is None:
+            raise RuntimeError("ForAll needs the context manager to be entered first.")
+        return Doors(Path(self._folder.name), self._processes)

@@ -1,12 +1,18 @@
-"""Keeps a number of child processes running until it is told to stop, or until one of them ends for good."""
+"""Keeps a number of child processes running until it is told to stop, or until one of them ends for good.
+
+Static membership for supervised children: a child that is started again gets its partitions back at once.
+"""
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
+from keepfast.settings import Settings
 from keepfast.supervisor.policy import RestartPolicy, ShutdownPolicy, exit_code, is_final
 from keepfast.supervisor.process import ChildProcess, Command, ending
 from keepfast.supervisor.signals import Signals
@@ -184,3 +190,33 @@ class Supervisor:
         if self._stopping is not None and not self._stopping.killed:
             times.append(self._stopping.kill_at)
         return min([_TICK_S, *(at - now for at in times)])
+
+
+_LONGEST = 249
+"""What Kafka takes."""
+_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def with_static_members(settings: Settings, *, index: int, host: str) -> Settings:
+    """The settings with a `group_instance_id` for each consumer that is the same after every restart of this child.
+
+    It is `<app>-<host>-<index>`; one that was configured is kept and gets the index, because two members of a group
+    must not share it.
+    """
+    default = f"{settings.app.name}-{host}"
+    consumers = {
+        name: replace(
+            own,
+            group_instance_id=instance_id(own.group_instance_id or default, index),
+            named_by_supervisor=own.group_instance_id is None,
+            group_protocol="classic" if own.group_protocol == "auto" else own.group_protocol,
+        )
+        for name, own in settings.consumers.items()
+    }
+    return replace(settings, consumers=MappingProxyType(consumers))
+
+
+def instance_id(stem: str, index: int) -> str:
+    """`<stem>-<index>` in the characters and the length that Kafka takes."""
+    tail = f"-{index}"
+    return _NOT_IN_AN_ID.sub("_", stem)[: _LONGEST - len(tail)] + tail

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from keepfast.testing.fakes.clock import SimClock
-from keepfast.testing.fakes.mailbox import SimMailbox
 from keepfast.testing.fakes.process import Process, ProcessDied
 from keepfast.testing.fakes.trace import Trace
-from keepfast.testing.fakes.world import FINISHED, Seat, Step, World
+from keepfast.testing.fakes.world import FINISHED, Seat, SimMailbox, Step, World
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import time
 
 from keepfast.core.errors import SpoolError
 from keepfast.core.ports import Clock, Keeping, Outgoing, Sink
-from keepfast.deadletters.spool.keeper import Item, Keep, Keeper, Nudge, SpoolStatus
 from keepfast.deadletters.spool.letters import letter_of
 from keepfast.deadletters.spool.store import Store
+from keepfast.deadletters.spool.worker import Item, Keep, Keeper, Nudge, SpoolStatus
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.spool")

@@ -9,15 +9,16 @@ What the library can and cannot do, as far as this file depends on it (measured;
 - Errors of one partition in a commit are told for the whole request.
 - A member that learns only while joining that the group has forgotten it joins anew and goes on with what it had, and
   says nothing, although others may have had it meanwhile. A new member id tells (`_mind_membership`).
-"""
 
-# long: one client, whose callbacks, commits and end depend on each other
+Records that were fetched and not yet handed out, and those of them that must wait. Owner: the loop's thread.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from queue import Empty
 from typing import Any
 
@@ -29,12 +30,67 @@ from keepfast.core.ports import BEGINNING, CommitOutcome, Committed, Listener, P
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.commits import Request
 from keepfast.kafka.kafka_python import questions
-from keepfast.kafka.kafka_python.backlog import Backlog
 from keepfast.kafka.kafka_python.faults import source_error
 from keepfast.kafka.kafka_python.inside import Adopted, adopt
 from keepfast.kafka.kafka_python.records import PythonMessage
 from keepfast.kafka.kafka_python.thread import Answered, ClientThread, Closed, Fetched, Turn, Word
 from keepfast.kafka.places import names_of
+
+
+class Backlog:
+    """In order of arrival. Of partitions that are held (paused, or outside their log), records are parked."""
+
+    def __init__(self) -> None:
+        self._ready: deque[PythonMessage] = deque()
+        self._parked: dict[TopicPartition, list[PythonMessage]] = {}
+        self.paused: set[TopicPartition] = set()
+        self.outside: set[TopicPartition] = set()
+
+    def __len__(self) -> int:
+        """How many may be handed out."""
+        return len(self._ready)
+
+    def holds(self, place: TopicPartition) -> bool:
+        return place in self.paused or place in self.outside
+
+    def add(self, place: TopicPartition, messages: Iterable[PythonMessage]) -> None:
+        if self.holds(place):
+            self._parked.setdefault(place, []).extend(messages)
+        else:
+            self._ready.extend(messages)
+
+    def take_one(self) -> Message | None:
+        return self._ready.popleft() if self._ready else None
+
+    def take(self, limit: int) -> list[Message]:
+        return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+
+    def pause(self, places: Collection[TopicPartition]) -> None:
+        self.paused.update(places)
+        ready, self._ready = self._ready, deque()
+        for message in ready:
+            self.add(TopicPartition(message.topic(), message.partition()), (message,))
+
+    def resume(self, places: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Which of them go on: those that were paused, and may."""
+        going = [place for place in places if place in self.paused]
+        self.paused.difference_update(going)
+        going = [place for place in going if not self.holds(place)]
+        for place in going:
+            self._ready.extend(self._parked.pop(place, ()))
+        return going
+
+    def drop(self, places: Collection[TopicPartition]) -> None:
+        """Forget what was fetched of these; a pause stays."""
+        gone = set(places)
+        self._ready = deque(message for message in self._ready if (message.topic(), message.partition()) not in gone)
+        self.outside -= gone
+        for place in places:
+            self._parked.pop(place, None)
+
+
+# long: one client, whose callbacks, commits and end depend on each other
+
 
 _log = logging.getLogger("keepfast.kafka.source")
 

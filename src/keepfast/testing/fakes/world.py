@@ -14,6 +14,8 @@
 A step is an event of the clock. Whatever a process waits for inside its step, time passes there, and the steps of the
 *other* processes run meanwhile, nested on the stack: so a member that drains inside on_revoked does not stop the rest.
 The nesting is at most as deep as there are processes, because a process that is on the stack is not stepped again.
+
+The mailbox of a simulated process.
 """
 
 from __future__ import annotations
@@ -21,16 +23,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from keepfast.testing.fakes.broker import FakeBroker
 from keepfast.testing.fakes.clock import SimClock
 from keepfast.testing.fakes.disk import FakeDisk
 from keepfast.testing.fakes.flights import Flights
-from keepfast.testing.fakes.mailbox import SimMailbox
 from keepfast.testing.fakes.process import Process, ProcessDied
 from keepfast.testing.fakes.settings import WorldSettings
 from keepfast.testing.fakes.sink import FakeSink
 from keepfast.testing.fakes.source import FakeSource
+
+LEAST_WAIT_S = 0.005
+"""A loop may look for the answer to a commit many times in a millisecond: more often than a simulation can afford."""
+
+
+class SimMailbox:
+    """Implements `core.ports.Mailbox`: waiting for an item lets simulated time pass."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._items: list[Any] = []
+
+    def post(self, item: Any) -> None:
+        if type(item) is list:
+            self._items.extend(item)
+        else:
+            self._items.append(item)
+
+    def collect(self, timeout_s: float) -> list[Any]:
+        self._process.enter()
+        if not self._items and timeout_s > 0:
+            self._process.wait(max(timeout_s, LEAST_WAIT_S), lambda: self._items, yields=True)
+        items, self._items = self._items, []
+        return items
+
 
 Step = Callable[[float], object]
 """One turn of a process at the simulated time given. Returning the `FINISHED` value ends the process in order."""

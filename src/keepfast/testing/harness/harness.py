@@ -1,27 +1,94 @@
-"""The harness itself: send, let it settle, and look at what has become of every record."""
+"""The harness itself: send, let it settle, and look at what has become of every record.
+
+Where a harness runs its app: in memory, or on a broker.
+
+What the engine said in its log while a harness ran: which records were tried again, and which were discarded.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from keepfast.core.errors import KeepfastError
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import Record
+from keepfast.core.ports import Outgoing, Receipt
+from keepfast.core.records import Record, TopicPartition
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.engine.context import to_bytes
-from keepfast.testing.harness.backend import Backend
-from keepfast.testing.harness.said import Place, Said
+from keepfast.telemetry.logs import Entry
 
 if TYPE_CHECKING:
     from keepfast.app.application import App
     from keepfast.runner import KafkaConsumerRunner
     from keepfast.testing.harness.tested import Tested
+
+
+class Backend(Protocol):
+    """An app that runs. Owner: the test."""
+
+    @property
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Each consumer group and everything that it reads, retry topics too."""
+
+    async def produce(self, outgoing: Outgoing) -> Receipt:
+        """Into the topic, acknowledged; says where."""
+
+    async def records(self, topic: str) -> list[Record]:
+        """What has come into the topic since the harness began, oldest first in each partition."""
+
+    def unfinished(self) -> dict[TopicPartition, int]:
+        """Partitions with records that no commit covers yet, and how many those are. Empty: nothing is left to do."""
+
+    async def go_on(self) -> float:
+        """Let it work for a moment; returns how many seconds passed on its own clock. Raises what ended the app."""
+
+    async def close(self) -> None:
+        """End the app."""
+
+
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+class Said(logging.Handler):
+    """Listens to keepfast's loggers, whatever else does."""
+
+    def __init__(self, groups: frozenset[str]) -> None:
+        super().__init__(level=logging.INFO)
+        self._groups = groups
+        self.retries: Counter[Place] = Counter()
+        self.discarded: set[Place] = set()
+        self._logger = logging.getLogger("keepfast")
+        self._level = self._logger.level
+
+    def __enter__(self) -> Said:
+        self._logger.addHandler(self)
+        if self._logger.getEffectiveLevel() > logging.INFO:
+            self._logger.setLevel(logging.INFO)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        entry = record.msg
+        if not isinstance(entry, Entry) or entry.fields.get("consumer_group") not in self._groups:
+            return
+        fields = entry.fields
+        place = (str(fields.get("topic")), fields.get("partition"), fields.get("offset"))
+        if entry.event == "retry":
+            self.retries[place] += 1  # type: ignore[index] # such entries have both numbers
+        elif entry.event in ("discard", "sensitive_data_discarded"):
+            self.discarded.add(place)  # type: ignore[arg-type]
+
 
 SETTLE_S = 2 * 86_400.0
 """How long records may take by the app's own clock, which in memory costs nothing: the longest retry topic is a day."""

@@ -5,7 +5,7 @@ What was sent is made anew from the seed. Each record of the topic of orders, re
 an end: a shipment that names its place, a letter about it with its exact bytes, or the engine's log entry that it was
 discarded (a discarded record leaves no trace in a topic).
 
-`python -m keepfast.demo.books BROKERS LETTER_TOPIC LOG_FILE RECORDS SEED CALM` prints one JSON object.
+`python -m keepfast.demo.reconcile BROKERS LETTER_TOPIC LOG_FILE RECORDS SEED CALM` prints one JSON object.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from keepfast.audit.checks_hooks import OWN_PUBLISHER
 from keepfast.audit.clause import Finding, Look, each, failed, not_applicable, overruled, passed, whole
 from keepfast.audit.decisions import CHOSEN_BY_NAME, GUARDS, SPOOL
-from keepfast.audit.look_hooks import OWN_PUBLISHER
 from keepfast.audit.subject import Asked, Subject
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keepfast.audit.checks_hooks import OWN_SERVER
 from keepfast.audit.clause import Finding, Look, each, failed, not_applicable, overruled, passed, whole
 from keepfast.audit.decisions import (
     GUARDS,
@@ -9,7 +10,6 @@ from keepfast.audit.decisions import (
     JITTER_AFTER_THE_CAP,
     RETRY_SUM_WARNS,
 )
-from keepfast.audit.look_hooks import OWN_SERVER
 from keepfast.audit.subject import Asked, Subject
 from keepfast.core import policies
 from keepfast.core.policies import RetryPolicy

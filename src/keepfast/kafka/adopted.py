@@ -1,4 +1,11 @@
-"""A consumer of confluent-kafka that somebody else has made, behind the port.
+"""Clients that somebody else has made, of whichever library: found out without importing the one that is not there.
+
+A producer of confluent-kafka that somebody else has made, behind the port.
+
+What it was made with cannot be read: whether it is idempotent, and how many replicas it waits for (all, unless its
+maker said otherwise). Nor can it be replaced when it fails for good; then every record fails until the next start.
+
+A consumer of confluent-kafka that somebody else has made, behind the port.
 
 What it was made with cannot be read and its callbacks cannot be set any more, so it is less than our own:
 
@@ -11,21 +18,93 @@ What it was made with cannot be read and its callbacks cannot be set any more, s
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from keepfast.core.errors import ConfigError, Fault, SourceError
-from keepfast.core.ports import Listener, Position
+from keepfast.core.errors import ConfigError, Fault, SinkError, SourceError
+from keepfast.core.ports import Delivery, Listener, Outgoing, Position, Receipt, Sink, Source
 from keepfast.core.records import TopicPartition
-from keepfast.kafka.faults import error_in
+from keepfast.kafka.faults import error_in, sink_error
 from keepfast.kafka.places import ClientPlace, names_of, translated
+from keepfast.kafka.producer_worker import Line, Sending
+from keepfast.kafka.sink import closed, tell
 from keepfast.kafka.source import KafkaSource
 
-_log = logging.getLogger("keepfast.kafka.source")
+_sink_log = logging.getLogger("keepfast.kafka.sink")
+
+
+class AdoptedSink:
+    """Any thread may call it. Raises ConfigError for a client that is no plain Producer."""
+
+    def __init__(self, client: Any) -> None:
+        if type(client).produce is not Producer.produce:
+            raise ConfigError(
+                f"producer_factory: a {type(client).__name__} serialises by itself, but a letter is bytes already;"
+                " return a plain confluent_kafka.Producer, or the dict of its configuration."
+            )
+        self._client: Producer = client
+        self._lock = threading.Lock()  # guards the fields below
+        self._line: Line | None = None
+        self._closing = False
+
+    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        """Never blocks, never raises; calls `delivered` exactly once, from any thread, perhaps before this returns."""
+        failed: Exception | None
+        try:
+            failed = self._open().put(Sending(outgoing, delivered))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome of this record
+            failed = error
+        if failed is not None:
+            tell(delivered, failed if isinstance(failed, SinkError) else _said(outgoing.topic, failed))
+
+    def close(self, timeout_s: float) -> None:
+        """Flush what is under way, by others too, for at most timeout_s."""
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            self._closing = True
+            line, self._line = self._line, None
+        if line is None:
+            self._client.flush(timeout_s)
+            return
+        line.flush(deadline)
+        for one in line.close():
+            tell(one.delivered, closed(one.outgoing.topic))
+
+    def _open(self) -> Line:
+        with self._lock:
+            if self._closing:
+                raise SinkError("The sink is closed.", fault=Fault.FATAL, code="CLOSED")
+            if self._line is None:
+                self._line = Line({}, reported=self._reported, broke=_broke, client=self._client)
+            return self._line
+
+    def _reported(self, line: Line, one: Sending, word: confluent_kafka.Message | KafkaError | Exception) -> None:
+        topic = one.outgoing.topic
+        if isinstance(word, confluent_kafka.Message):
+            tell(one.delivered, Receipt(topic, cast(int, word.partition()), cast(int, word.offset())))
+        elif isinstance(word, KafkaError) and word.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
+            tell(one.delivered, closed(topic) if line.fatal is None else _said(topic, line.fatal))
+        else:
+            tell(one.delivered, _said(topic, word))
+
+
+def _said(topic: str, word: KafkaError | Exception) -> SinkError:
+    return sink_error(f"send to {topic}", word)
+
+
+def _broke(line: Line) -> None:
+    _sink_log.error("producer_failed: %s; it came from producer_factory and is not replaced: restart", line.fatal)
+
+
+_source_log = logging.getLogger("keepfast.kafka.source")
 
 READ_S = 0.02
 """How long one reading back may hold up the loop."""
@@ -158,7 +237,7 @@ class AdoptedSource(KafkaSource):
         try:
             low, high = self.edges(position.place, EDGES_S)
         except SourceError:
-            _log.warning("start_not_checked %s", position.place)
+            _source_log.warning("start_not_checked %s", position.place)
             return False
         return not low <= position.offset <= high
 
@@ -198,3 +277,89 @@ def _refuse_unfit(client: Any) -> None:
             ) from error
     except RuntimeError as error:
         raise ConfigError(f"consumer_factory: the Consumer cannot be used: {error}") from error
+
+
+Library = Literal["confluent-kafka", "kafka-python"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedConsumer:
+    """A consumer behind the port, and what could be learned of it; None and empty: nobody can tell."""
+
+    source: Source
+    group: str | None
+    topics: tuple[str, ...]
+    reset: str | None
+    max_poll_records: int | None
+    deserialise: Callable[[str, Any, bytes | None], Any] | None
+    partitions: Callable[[str, float], int]
+
+
+def library_of(client: object) -> Library | None:
+    """Which library a client is of, if of any that we know."""
+    if isinstance(client, Consumer | Producer):
+        return "confluent-kafka"
+    known = {"KafkaConsumer", "KafkaProducer"}
+    if any(kind.__module__.partition(".")[0] == "kafka" and kind.__name__ in known for kind in type(client).__mro__):
+        return "kafka-python"
+    return None
+
+
+def adopt_consumer(client: Any) -> AdoptedConsumer | None:
+    """None if it is no consumer. Raises ConfigError if it is one that must not be used."""
+    if isinstance(client, Consumer):
+        adopted = AdoptedSource(client)
+        return AdoptedConsumer(
+            source=adopted,
+            group=adopted.group,
+            topics=(),
+            reset=None,
+            max_poll_records=None,
+            deserialise=None,
+            partitions=adopted.partition_count,
+        )
+    if library_of(client) != "kafka-python" or not hasattr(client, "subscription"):
+        return None
+    from keepfast.kafka.kafka_python import KafkaPythonSource
+    from keepfast.kafka.kafka_python.questions import partitions_of
+
+    source = KafkaPythonSource(client)
+    known = source.adopted
+    return AdoptedConsumer(
+        source=source,
+        group=known.group,
+        topics=known.topics,
+        reset=known.reset,
+        max_poll_records=known.max_poll_records,
+        deserialise=known.value_deserialiser,
+        partitions=lambda topic, timeout_s: len(partitions_of(client, topic, timeout_s)),
+    )
+
+
+def adopt_producer(client: Any) -> Sink | None:
+    """None if it is no producer. Raises ConfigError if letters cannot go through it."""
+    if isinstance(client, Producer):
+        return AdoptedSink(client)
+    if library_of(client) != "kafka-python" or not hasattr(client, "send"):
+        return None
+    from keepfast.kafka.kafka_python import KafkaPythonSink
+
+    return KafkaPythonSink(client)
+
+
+def close_consumer(client: Any) -> None:
+    """For one that was made and is not used after all; commits nothing. Never raises."""
+    with contextlib.suppress(Exception):
+        if isinstance(client, Consumer):
+            client.close()
+        elif library_of(client) == "kafka-python":
+            client.close(autocommit=False, timeout_ms=1000)
+
+
+def close_producer(client: Any, timeout_s: float) -> None:
+    """Flush and, where there is such a thing, close. Never raises."""
+    with contextlib.suppress(Exception):
+        if isinstance(client, Producer):
+            client.flush(timeout_s)
+        elif hasattr(client, "close"):
+            client.close(timeout=timeout_s)

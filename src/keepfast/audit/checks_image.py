@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from keepfast.audit.checks_project import NO_FOLDER
 from keepfast.audit.clause import Finding, Look, failed, not_applicable, overruled, passed, whole
 from keepfast.audit.decisions import SLIM_IMAGE
-from keepfast.audit.look_project import NO_FOLDER
 from keepfast.audit.subject import Subject
 
 _SYSTEM_PACKAGES = re.compile(r"apt(?:-get)? install|apk add")
