@@ -17,7 +17,7 @@ import confluent_kafka
 
 from bench.measure import Measured, OrderCheck, Stopwatch
 from keepfast import App, Context
-from keepfast.app.assembly import Assembled, assemble
+from keepfast.app.assembly import AssembledApp, assemble
 from keepfast.core.policies import CommitPolicy
 from keepfast.http.asking import ask
 from keepfast.http.one_app import Serving
@@ -190,7 +190,7 @@ def _keepfast(
     return measured[0]
 
 
-def _watch(assembled: Assembled, records: int, check: OrderCheck | None, measured: list[Measured]) -> None:
+def _watch(assembled: AssembledApp, records: int, check: OrderCheck | None, measured: list[Measured]) -> None:
     """Reads the loop's counters from outside, as a scrape would; seldom, so as not to disturb it."""
     loop, watch = assembled.threads[0].loop, Stopwatch()
     while not loop.processed:

@@ -9,7 +9,7 @@ from keepfast.core.errors import SpoolError
 from keepfast.core.ports import Delivery, Keeping, Kept, Outgoing
 from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.letters import letter_of
-from keepfast.deadletters.spool.worker import Item, Keep, Keeper
+from keepfast.deadletters.spool.worker import Item, Keep, SpoolWorker
 from keepfast.testing.fakes.acts import LetterHanded, LetterKept
 from keepfast.testing.fakes.disk import FakeDisk
 from keepfast.testing.fakes.process import Process, ProcessDied
@@ -55,7 +55,7 @@ class SimSpool:
             salts=lambda: rng.randbytes(8),
             adopt_after_s=rng.choice((0.5, 2.0)),
         )
-        self._keeper = Keeper(store, _Onward(sink), process.clock, self._post)
+        self._keeper = SpoolWorker(store, _Onward(sink), process.clock, self._post)
         self._items: list[Item] = []
         self._due = inf
         self._known: set[bytes] = set()  # what is to be kept now, and of which a copy is there already

@@ -15,7 +15,7 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned
 from keepfast.core.runs import Run
 from keepfast.engine.returning import attempt_of
-from keepfast.testing.fakes.acts import BatchBegan, BatchEnded, HandlerBegan, HandlerEnded, Refused
+from keepfast.testing.fakes.acts import BatchBegan, BatchEnded, HandlerBegan, HandlerEnded, LoopRefused
 from keepfast.testing.fakes.broker import FakeBroker
 from keepfast.testing.fakes.setup import Setup
 
@@ -241,7 +241,7 @@ class Workload:
         entry = self.of(message)
         if entry.conduct == "decode":
             now = self._broker.clock.monotonic()
-            self._broker.trace.add(Refused(now, member, entry.place, entry.number))
+            self._broker.trace.add(LoopRefused(now, member, entry.place, entry.number))
             self._broker.trace.fault("record_not_decoded")
             raise DecodeError("not readable")
         return entry

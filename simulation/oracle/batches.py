@@ -213,7 +213,7 @@ class BatchRules:
             batch.waits[entry.number] = epoch
             self._waits_in[event.member, entry.number] = event.batch
 
-    def refused(self, event: acts.Refused) -> None:
+    def refused(self, event: acts.LoopRefused) -> None:
         epoch = self._book.epochs.get((event.member, event.place))
         if epoch is not None and event.number not in epoch.finished:
             epoch.outcomes[event.number] = "DecodeError"

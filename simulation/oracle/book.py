@@ -68,8 +68,8 @@ class Book:
             trace.Reset: self._started,
             trace.RevokedEnd: self._let_go,
             trace.Lost: self._let_go,
-            trace.Crashed: self._gone,
-            trace.Closed: self._gone,
+            trace.ProcessCrashed: self._gone,
+            trace.ClientClosed: self._gone,
             acts.Ended: self._gone,
             trace.CommitSent: self._commit_sent,
             trace.CommitAccepted: self._commit_accepted,
@@ -213,7 +213,7 @@ class Book:
             self.held.discard((event.member, place))
             self._end(self.epochs.pop((event.member, place), None), event.at)
 
-    def _gone(self, event: trace.Crashed | trace.Closed | acts.Ended) -> None:
+    def _gone(self, event: trace.ProcessCrashed | trace.ClientClosed | acts.Ended) -> None:
         for key in [key for key in self.held if key[0] == event.member]:
             self.held.discard(key)
             self._end(self.epochs.pop(key, None), event.at)

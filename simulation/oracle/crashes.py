@@ -174,7 +174,7 @@ class CrashRules:
             for entry in self._book.shelf(event.place).entries:
                 self._deaths[entry.number] = 0
 
-    def crashed(self, event: trace.Crashed) -> None:
+    def crashed(self, event: trace.ProcessCrashed) -> None:
         for epoch, entry in self._book.calls.values():
             if epoch is None or epoch.member != event.member:
                 continue

@@ -46,7 +46,7 @@ class Health:
                 self._refused_partition_at[event.member, event.place] = event.at
             case trace.CommitRefused():
                 self._refused_at[event.member] = event.at
-            case trace.Stopped() | trace.Continued():
+            case trace.ProcessStopped() | trace.Continued():
                 self._stopped_at[event.member] = event.at
             case trace.Generation():
                 self._generation_at = event.at

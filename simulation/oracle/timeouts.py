@@ -60,7 +60,7 @@ class TimeoutRules:
             case acts.Blocked(member=name):
                 self._blocked_s[name] = self._blocked_s.get(name, 0.0) + event.seconds
                 self._pauses[name] = self._pauses.get(name, 0) + 1
-            case trace.Stopped(member=name):
+            case trace.ProcessStopped(member=name):
                 self._stopped_since[name] = event.at
                 self._pauses[name] = self._pauses.get(name, 0) + 1
             case trace.Continued(member=name):

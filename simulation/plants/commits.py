@@ -11,7 +11,7 @@ from keepfast.core.partitions import Partition
 from keepfast.core.ports import Position
 from keepfast.engine import commits
 from keepfast.engine.commits import Committer, Refusals
-from keepfast.engine.forwarding import Burying
+from keepfast.engine.forwarding import DeadLetterForwarder
 from keepfast.engine.rebalance import Assignment
 from simulation.plants import Patch, plant
 
@@ -53,13 +53,13 @@ def p22_stops_committing_at_a_gap(patch: Patch) -> None:
 
 @plant
 def p31_counts_a_letter_as_there_before_it_is_acknowledged(patch: Patch) -> None:
-    def publish(self: Burying, case: Any) -> None:
+    def publish(self: DeadLetterForwarder, case: Any) -> None:
         before(self, case)
         self.settling.discard(case)
         self._finished(case, "topic", None)
         case.dropped = True
 
-    before = patch.set(Burying, "_publish", publish)
+    before = patch.set(DeadLetterForwarder, "_publish", publish)
 
 
 @plant

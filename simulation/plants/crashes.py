@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from keepfast.core import crash_guard
-from keepfast.core.crash_guard import UNKNOWN, Fate, Guard, Watch
+from keepfast.core.crash_guard import UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.partitions import NO_LEASE_NEEDED, Partition
 from keepfast.core.runs import Run
 from keepfast.engine import crash_guard as engine_guard
@@ -18,16 +18,16 @@ from simulation.plants import Patch, plant
 
 @plant
 def never_says_that_it_is_at_work(patch: Patch) -> None:
-    def words(self: Watch, base: int, handed: int) -> str:
+    def words(self: CrashWatch, base: int, handed: int) -> str:
         said: str = original(self, base, handed)
         return ",".join(word for word in said.split(",") if not word.startswith("d"))
 
-    original = patch.set(Watch, "words", words)
+    original = patch.set(CrashWatch, "words", words)
 
 
 @plant
 def never_takes_its_lease_back(patch: Patch) -> None:
-    patch.set(Watch, "leave", lambda _: False)
+    patch.set(CrashWatch, "leave", lambda _: False)
 
 
 @plant
@@ -41,21 +41,21 @@ def takes_its_lease_for_endless(patch: Patch) -> None:
 
 @plant
 def starts_a_suspect_before_its_start_is_counted(patch: Patch) -> None:
-    def charge(self: Watch, offset: int) -> bool:
+    def charge(self: CrashWatch, offset: int) -> bool:
         original(self, offset)
         return True
 
-    original = patch.set(Watch, "charge", charge)
+    original = patch.set(CrashWatch, "charge", charge)
 
 
 @plant
 def never_takes_a_count_back(patch: Patch) -> None:
-    def came_back(self: Watch, *, finished: bool) -> None:
+    def came_back(self: CrashWatch, *, finished: bool) -> None:
         if self.charged is not None and not finished:
             self._starts[self.charged] = self.starts(self.charged) + 1
         original(self, finished=finished)
 
-    original = patch.set(Watch, "came_back", came_back)
+    original = patch.set(CrashWatch, "came_back", came_back)
 
 
 @plant
@@ -77,10 +77,10 @@ def runs_suspects_beside_others(patch: Patch) -> None:
 
 @plant
 def suspects_for_ever(patch: Patch) -> None:
-    def begin(self: Watch, found: Guard, press: Any, **more: Any) -> None:
+    def begin(self: CrashWatch, found: Guard, press: Any, **more: Any) -> None:
         original(self, replace(found, until=found.until and found.until + 10_000), press, **more)
 
-    original = patch.set(Watch, "__init__", begin)
+    original = patch.set(CrashWatch, "__init__", begin)
 
 
 @plant

@@ -6,8 +6,8 @@ from typing import Any
 
 from keepfast.core import verdicts
 from keepfast.core.guards import Breaker, BreakerState, Pace, StormGuard
-from keepfast.core.runs import Case, Run
-from keepfast.engine.failures import Cases
+from keepfast.core.runs import FailedRecord, Run
+from keepfast.engine.failures import Failures
 from keepfast.engine.guards import BREAKER, STORM, Guards
 from keepfast.engine.loop import Loop
 from simulation.plants import Patch, plant
@@ -70,20 +70,20 @@ def never_opens_the_breaker_unless_a_record_is_lost(patch: Patch) -> None:
 
 @plant
 def buries_a_record_whose_last_attempt_met_an_outage(patch: Patch) -> None:
-    def holds_back(self: Guards, case: Case, found: Any, verdict: Any, now: float, **how: Any) -> Any:
+    def holds_back(self: Guards, case: FailedRecord, found: Any, verdict: Any, now: float, **how: Any) -> Any:
         wait_s = original(self, case, found, verdict, now, **how)
-        return None if isinstance(verdict, verdicts.Bury) else wait_s
+        return None if isinstance(verdict, verdicts.DeadLetter) else wait_s
 
     original = patch.set(Guards, "holds_back", holds_back)
 
 
 @plant
 def burns_attempts_while_the_breaker_is_open(patch: Patch) -> None:
-    def wait(self: Cases, case: Case, wait_s: float, now: float) -> None:
+    def wait(self: Failures, case: FailedRecord, wait_s: float, now: float) -> None:
         case.failures += 1
         original(self, case, wait_s, now)
 
-    original = patch.set(Cases, "_wait", wait)
+    original = patch.set(Failures, "_wait", wait)
 
 
 @plant
@@ -132,8 +132,8 @@ def forgets_the_rate_of_a_partition(patch: Patch) -> None:
 
 @plant
 def retries_sooner_than_the_rate_allows(patch: Patch) -> None:
-    def failed(self: Cases, case: Case, error: BaseException, now: float) -> None:
+    def failed(self: Failures, case: FailedRecord, error: BaseException, now: float) -> None:
         self._floor_s = 0.0
         original(self, case, error, now)
 
-    original = patch.set(Cases, "failed", failed)
+    original = patch.set(Failures, "failed", failed)

@@ -7,9 +7,9 @@ from typing import Any
 
 from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Outgoing, Receipt
-from keepfast.core.runs import Case
+from keepfast.core.runs import FailedRecord
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.forwarding import Burying
+from keepfast.engine.forwarding import DeadLetterForwarder
 from simulation.plants import Patch, plant
 
 QUEUE = 2
@@ -58,7 +58,7 @@ def p30_takes_a_letter_for_sent_when_the_queue_of_the_producer_is_full(patch: Pa
 
 @plant
 def p46_cannot_build_a_letter_without_a_value(patch: Patch) -> None:
-    def compose(self: Publisher, case: Case, *args: Any, **named: Any) -> Any:
+    def compose(self: Publisher, case: FailedRecord, *args: Any, **named: Any) -> Any:
         if case.message.value() is None:
             raise TypeError("a bytes-like object is required, not 'NoneType'")
         return before(self, case, *args, **named)
@@ -74,11 +74,11 @@ def _given_up_if(patch: Patch, fault: Fault) -> None:
     _instead(patch, fault, lambda *_: None)
 
 
-def _instead(patch: Patch, fault: Fault, act: Callable[[Burying, Case], None]) -> None:
-    def not_published(self: Burying, case: Case, error: SinkError, now: float) -> None:
+def _instead(patch: Patch, fault: Fault, act: Callable[[DeadLetterForwarder, FailedRecord], None]) -> None:
+    def not_published(self: DeadLetterForwarder, case: FailedRecord, error: SinkError, now: float) -> None:
         if error.fault is fault:
             act(self, case)
         else:
             before(self, case, error, now)
 
-    before = patch.set(Burying, "_not_published", not_published)
+    before = patch.set(DeadLetterForwarder, "_not_published", not_published)

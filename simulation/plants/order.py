@@ -11,8 +11,8 @@ from keepfast.core.held_bytes import HeldBytes
 from keepfast.core.lanes import KeyLanes, PartitionLanes
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
-from keepfast.engine.failures import Cases
-from keepfast.engine.forwarding import Burying
+from keepfast.engine.failures import Failures
+from keepfast.engine.forwarding import DeadLetterForwarder
 from keepfast.engine.intake import Intake
 from keepfast.engine.loop import Loop
 from keepfast.engine.shutdown import Draining
@@ -41,13 +41,13 @@ def counts_the_bytes_of_values_alone(patch: Patch) -> None:
 def p33_lets_the_retry_counter_survive_a_revoke(patch: Patch) -> None:
     counts: dict[tuple[Any, ...], int] = {}
 
-    def failed(self: Cases, case: Any, error: BaseException, now: float) -> None:
+    def failed(self: Failures, case: Any, error: BaseException, now: float) -> None:
         key = (self, case.partition.place, case.message.offset())
         case.failures = max(case.failures, counts.get(key, 0))
         before(self, case, error, now)
         counts[key] = case.failures
 
-    before = patch.set(Cases, "failed", failed)
+    before = patch.set(Failures, "failed", failed)
 
 
 @plant
@@ -101,20 +101,20 @@ def p50_runs_all_null_keys_in_one_lane(patch: Patch) -> None:
 
 @plant
 def runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
-    def step(self: Cases, now: float) -> None:
+    def step(self: Failures, now: float) -> None:
         before(self, now)
         self.ready.extend(case for case in failed.pop(self.burying, []) if not case.dropped)
 
-    def settled(self: Burying, word: Any, now: float) -> None:
+    def settled(self: DeadLetterForwarder, word: Any, now: float) -> None:
         if isinstance(word.outcome, SinkError) and not word.case.dropped:
             self.settling.discard(word.case)
             failed.setdefault(self, []).append(word.case)
         else:
             original(self, word, now)
 
-    failed: dict[Burying, list[Any]] = {}
-    before = patch.set(Cases, "step", step)
-    original = patch.set(Burying, "settled", settled)
+    failed: dict[DeadLetterForwarder, list[Any]] = {}
+    before = patch.set(Failures, "step", step)
+    original = patch.set(DeadLetterForwarder, "settled", settled)
 
 
 @plant

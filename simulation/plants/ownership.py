@@ -11,7 +11,7 @@ from keepfast.core.partitions import Partition
 from keepfast.core.ports import BEGINNING
 from keepfast.core.records import TopicPartition
 from keepfast.engine.commits import Committer
-from keepfast.engine.failures import Cases
+from keepfast.engine.failures import Failures
 from keepfast.engine.intake import Intake
 from keepfast.engine.loop import Loop
 from keepfast.engine.ownership import Ownership
@@ -137,7 +137,7 @@ def p19_takes_an_error_for_no_offset(patch: Patch) -> None:
 
 @plant
 def p32_sends_a_letter_after_the_revoke(patch: Patch) -> None:
-    patch.set(Cases, "drop", lambda self, partition: list(partition.cases))
+    patch.set(Failures, "drop", lambda self, partition: list(partition.cases))
 
 
 @plant

@@ -8,21 +8,21 @@ from keepfast.core import retry_topics, runs
 from keepfast.core.retry_topics import Past, Tier, Tiers
 from keepfast.deadletters import publisher
 from keepfast.engine import retry_topics as waiting
-from keepfast.engine.forwarding import Moving
+from keepfast.engine.forwarding import RetryForwarder
 from keepfast.engine.plan import Plan
-from keepfast.engine.retry_topics import WaitingRoom
+from keepfast.engine.retry_topics import DelayedRecords
 from simulation.plants import Patch, plant
 
 
 @plant
 def p31_counts_a_move_as_done_before_it_is_acknowledged(patch: Patch) -> None:
-    def publish(self: Moving, case: Any) -> None:
+    def publish(self: RetryForwarder, case: Any) -> None:
         before(self, case)
         self._settling.discard(case)
         self._finished(case)
         case.dropped = True
 
-    before = patch.set(Moving, "_publish", publish)
+    before = patch.set(RetryForwarder, "_publish", publish)
 
 
 @plant
@@ -32,12 +32,12 @@ def ignores_when_a_record_is_due(patch: Patch) -> None:
 
 @plant
 def lets_what_waits_in_with_the_first_one_that_is_due(patch: Patch) -> None:
-    def let_in(self: WaitingRoom, partition: Any, queue: Any, now: float) -> None:
+    def let_in(self: DelayedRecords, partition: Any, queue: Any, now: float) -> None:
         if queue.entries and queue.entries[0][0] <= now:
             queue.entries = type(queue.entries)((0.0, record) for _, record in queue.entries)
         before(self, partition, queue, now)
 
-    before = patch.set(WaitingRoom, "_let_in", let_in)
+    before = patch.set(DelayedRecords, "_let_in", let_in)
 
 
 @plant
@@ -72,4 +72,4 @@ def counts_the_attempts_anew_after_each_move(patch: Patch) -> None:
         before(self, *given)
         self.failures, self.attempts = 0, []
 
-    before = patch.set(runs.Case, "__init__", no_past)
+    before = patch.set(runs.FailedRecord, "__init__", no_past)

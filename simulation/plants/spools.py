@@ -11,8 +11,8 @@ from keepfast.deadletters.spool import files, frames
 from keepfast.deadletters.spool import worker as keeper
 from keepfast.deadletters.spool.files import Part
 from keepfast.deadletters.spool.letters import Spooled
-from keepfast.deadletters.spool.worker import Keeper
-from keepfast.engine.forwarding import Burying
+from keepfast.deadletters.spool.worker import SpoolWorker
+from keepfast.engine.forwarding import DeadLetterForwarder
 from simulation.plants import Patch, plant
 
 
@@ -32,31 +32,31 @@ def nothing(*_: Any) -> None: ...
 
 @plant
 def p27_swallows_that_a_letter_was_not_published(patch: Patch) -> None:
-    def not_published(self: Burying, case: Any, error: SinkError, now: float) -> None:
+    def not_published(self: DeadLetterForwarder, case: Any, error: SinkError, now: float) -> None:
         self._done(case, "topic")
 
-    patch.set(Burying, "_not_published", not_published)
+    patch.set(DeadLetterForwarder, "_not_published", not_published)
 
 
 @plant
 def p41_takes_a_spool_that_is_full_for_one_that_has_the_letter(patch: Patch) -> None:
-    def settled(self: Burying, word: Any, now: float) -> None:
+    def settled(self: DeadLetterForwarder, word: Any, now: float) -> None:
         if isinstance(word.outcome, SpoolError) and not word.case.dropped:
             self._done(word.case, "spool")
         else:
             before(self, word, now)
 
-    before = patch.set(Burying, "settled", settled)
+    before = patch.set(DeadLetterForwarder, "settled", settled)
 
 
 @plant
 def p41_says_that_a_letter_is_kept_before_it_is_written(patch: Patch) -> None:
-    def keep(self: Keeper, keeps: Any) -> None:
+    def keep(self: SpoolWorker, keeps: Any) -> None:
         for one in keeps:
             one.answer(Kept())
         before(self, keeps)
 
-    before = patch.set(Keeper, "_keep", keep)
+    before = patch.set(SpoolWorker, "_keep", keep)
 
 
 @plant
@@ -126,11 +126,11 @@ def p41_throws_a_torn_segment_away(patch: Patch) -> None:
 
 @plant
 def p41_removes_a_letter_when_it_is_sent_on_and_not_when_it_is_acknowledged(patch: Patch) -> None:
-    def send(self: Keeper, sending: Any) -> None:
+    def send(self: SpoolWorker, sending: Any) -> None:
         before(self, sending)
         self._acknowledged[sending.head.ref] = sending.head
 
-    before = patch.set(Keeper, "_send", send)
+    before = patch.set(SpoolWorker, "_send", send)
 
 
 @plant

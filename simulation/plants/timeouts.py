@@ -43,11 +43,11 @@ def gives_up_more_handlers_than_it_may(patch: Patch) -> None:
 
 @plant
 def times_the_run_instead_of_the_record(patch: Patch) -> None:
-    def look(self: timeouts.Watch, begun_at: float, at: int, passed_s: float) -> float:
+    def look(self: timeouts.OverdueWatch, begun_at: float, at: int, passed_s: float) -> float:
         self.spent_s += passed_s
         return self.spent_s
 
-    patch.set(timeouts.Watch, "look", look)
+    patch.set(timeouts.OverdueWatch, "look", look)
 
 
 @plant

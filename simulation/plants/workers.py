@@ -7,8 +7,8 @@ from typing import Any
 from keepfast.core.errors import Discard, Reject
 from keepfast.core.runs import Run
 from keepfast.engine import handler
-from keepfast.engine.context import Sends
-from keepfast.engine.failures import Cases
+from keepfast.engine.context import HandlerSends
+from keepfast.engine.failures import Failures
 from keepfast.engine.loop import Starter
 from keepfast.engine.workers import CoroutineExecutor
 from simulation.plants import Patch, plant
@@ -48,15 +48,15 @@ def waits_for_no_sends(patch: Patch) -> None:
 
 @plant
 def goes_on_without_the_sends_of_a_handler_that_it_gave_up(patch: Patch) -> None:
-    patch.set(Sends, "close", lambda self, answered: answered(None))
+    patch.set(HandlerSends, "close", lambda self, answered: answered(None))
 
 
 @plant
 def lets_what_the_handler_raised_stand_although_a_send_failed(patch: Patch) -> None:
-    def decisive(self: Cases, error: Any) -> Any:
+    def decisive(self: Failures, error: Any) -> Any:
         return getattr(error, "raised", None) or error
 
-    patch.set(Cases, "decisive", decisive)
+    patch.set(Failures, "decisive", decisive)
 
 
 @plant

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from keepfast.classify.classification import Rule, RuleBook, classify, is_retryable_error
 from keepfast.classify.rules import RULES
-from keepfast.classify.rules.book import Case
+from keepfast.classify.rules.book import Lookup
 from keepfast.classify.rules.reading import MAX_WAIT_S, READERS, parse_retry_after
 from tests.classify.errors import NOW_WALL
 
@@ -198,7 +198,7 @@ def test_an_exception_of_any_make_is_classified(
             assert result.code
             assert result.retry_after_s is None or result.kind == "retryable"
             assert not result.outage or result.kind == "retryable"
-        book.classify(error, Case("retry", "final", NOW_WALL))  # not even inside the last net
+        book.classify(error, Lookup("retry", "final", NOW_WALL))  # not even inside the last net
     assert is_retryable_error(error) in (True, False)
 
 

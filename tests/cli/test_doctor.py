@@ -21,8 +21,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 
 from keepfast import App
 from keepfast.cli.doctor_environment import client_finding, python_finding, settings_findings, state_finding
-from keepfast.cli.doctor_findings import Finding, exit_code, summary
-from keepfast.cli.doctor_topics import Seen, findings
+from keepfast.cli.doctor_findings import DoctorFinding, exit_code, summary
+from keepfast.cli.doctor_topics import TopicSeen, findings
 from keepfast.core.errors import Fault, SourceError
 from keepfast.kafka.probe import GroupFacts, Held, TopicProbe
 from keepfast.settings import Settings
@@ -195,7 +195,7 @@ def settings_of(**options: Any) -> Settings:
 
 
 ALL = frozenset({"READ", "WRITE", "CREATE", "DESCRIBE"})
-FINE = Seen(
+FINE = TopicSeen(
     topics={SOURCE: TopicProbe(SOURCE, 4, 3, ALL), LETTERS: TopicProbe(LETTERS, 4, 3, ALL)},
     configs={SOURCE: {"max.message.bytes": "900"}, LETTERS: {"max.message.bytes": "1000000", "retention.ms": "-1"}},
     groups={"payments.charge": GroupFacts("stable", 2, ALL)},
@@ -205,7 +205,7 @@ FINE = Seen(
 )
 
 
-def wrong(seen: Seen, **options: Any) -> list[str]:
+def wrong(seen: TopicSeen, **options: Any) -> list[str]:
     own = settings_of(**options).consumers["charge"]
     return [f"{one.status}: {one.text}" for one in findings(own, seen, NOW_MS) if one.status != "ok"]
 
@@ -249,7 +249,7 @@ def test_where_all_is_well_nothing_is_said() -> None:
         ),
     ],
 )
-def test_each_thing_that_is_wrong_is_said_alone(seen: Seen, said: str) -> None:
+def test_each_thing_that_is_wrong_is_said_alone(seen: TopicSeen, said: str) -> None:
     [text] = wrong(seen)
     assert text.startswith(said)
 
@@ -267,7 +267,7 @@ def test_versions_are_compared_with_what_is_tested() -> None:
 
 
 def test_a_spool_that_may_not_serve_is_told(tmp_path: Path) -> None:
-    def told(url: str) -> Finding:
+    def told(url: str) -> DoctorFinding:
         app = App("payments", spool=url)
 
         @app.consumer(SOURCE)
@@ -295,7 +295,7 @@ def test_a_state_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 
 
 def test_the_exit_code_is_that_of_a_start() -> None:
-    ok, doubt = Finding("topics", "ok", ""), Finding("clock", "warning", "")
-    here, outside = Finding("settings", "problem", ""), Finding("rights", "problem", "")
+    ok, doubt = DoctorFinding("topics", "ok", ""), DoctorFinding("clock", "warning", "")
+    here, outside = DoctorFinding("settings", "problem", ""), DoctorFinding("rights", "problem", "")
     assert [exit_code(one) for one in ([ok, doubt], [ok, outside], [outside, here])] == [0, 3, 2]
     assert [summary(one) for one in ([ok], [outside, doubt, doubt])] == ["Nothing is wrong.", "1 problem, 2 warnings."]

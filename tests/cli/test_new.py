@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from keepfast.core.errors import ConfigError
-from keepfast.scaffold import Names, planned
+from keepfast.scaffold import ProjectNames, planned
 from keepfast.testing.jars import KAFKA_VERSION
 from tests.classify.postgres import running as running_postgres
 from tests.cli.command import environment, keepfast, running, until
@@ -187,18 +187,18 @@ def test_nothing_is_overwritten_and_a_dry_run_writes_nothing(tmp_path: Path) -> 
 )
 def test_a_name_that_cannot_be_one_is_refused_in_a_sentence(name: str, said: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        Names.of(name)
+        ProjectNames.of(name)
     [problem] = refused.value.problems
     assert said in problem
 
 
 def test_every_name_of_a_project_fits_and_every_template_is_filled() -> None:
-    names = Names.of("shop")
+    names = ProjectNames.of("shop")
     assert (names.topic, names.group, names.dead_letter_topic) == ("shop.event.v1", "shop.handle", "shop.event.dlq")
     left = [str(path) for path, text in planned(names).files.items() if "{{" in text or "__package__" in str(path)]
     assert left == []
     with pytest.raises(ConfigError, match="--topic is 'a b'"):
-        Names.of("shop", "a b")
+        ProjectNames.of("shop", "a b")
 
 
 def packed(folder: Path) -> Path:
@@ -215,7 +215,7 @@ def test_it_installs_keepfast_from_its_own_wheel_and_never_from_an_index(project
     [metadata] = tmp_path.glob("shop_payments-*.dist-info/METADATA")
     needed = [line for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist: keepfast")]
     assert needed == [f"Requires-Dist: keepfast @ {wheel.as_uri()}#sha256={digest}"]
-    written = [project / path for path in planned(Names.of("shop-payments")).files]
+    written = [project / path for path in planned(ProjectNames.of("shop-payments")).files]
     asks = re.compile(r"pip install[^\n]*(keepfast|find-links)")
     assert [path for path in written if asks.search(path.read_text())] == []
 

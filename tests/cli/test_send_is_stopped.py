@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from keepfast.cli.send import Sending, where_to_go_on
+from keepfast.cli.send import SendProgress, where_to_go_on
 from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.kafka.sink import KafkaSink
 
@@ -36,7 +36,7 @@ def lines() -> Iterator[tuple[int, Outgoing]]:
 @pytest.mark.timeout(20)
 def test_what_was_not_sent_is_neither_counted_nor_waited_for() -> None:
     sink = Sink(stops_at=3)
-    sending = Sending(cast(KafkaSink, sink))
+    sending = SendProgress(cast(KafkaSink, sink))
     assert sending.run(lines(), None) is True
     assert (sending.acknowledged, sending.last) == (3, 5)
 

@@ -10,7 +10,7 @@ from keepfast.core.lanes import Holder
 from keepfast.core.ledger import WINDOW, CompletionMap, decode, encode
 from keepfast.core.partitions import Partition
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from tests.core.lanes_watched import ALL, PLACES, Tenure, WatchedLanes
 from tests.core.messages import message
 
@@ -197,7 +197,7 @@ class LanesModel(WatchedLanes):
             else:
                 self.give_rest(tenure, run)
 
-    def give_case(self, tenure: Tenure, run: Run, case: Case, *, at_once: bool) -> None:
+    def give_case(self, tenure: Tenure, run: Run, case: FailedRecord, *, at_once: bool) -> None:
         if run.done:
             self.count(case.partition, [case.message])
             case.partition.finish_case(case)
@@ -295,7 +295,7 @@ class LanesModel(WatchedLanes):
         else:
             tenure.awaiting.append(holder)
 
-    def leave_case(self, case: Case) -> None:
+    def leave_case(self, case: FailedRecord) -> None:
         case.partition.cases.discard(case)
         self.release(case)
 

@@ -14,7 +14,7 @@ from keepfast.core.lanes import Holder, KeyLanes, PartitionLanes, _Lane, lanes_f
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 
 PLACES = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("refunds", 0)]
 ALL = 1_000
@@ -29,7 +29,7 @@ class Tenure:
         self.window_end = 0  # when the lanes were last told that the partition may have something to start
         self.passed_over = False  # since then, because a bundle of it is out
         self.unstarted: dict[Hashable, deque[int]] = defaultdict(deque)  # offsets, by lane
-        self.cases: list[Case] = []  # waiting for their next attempt
+        self.cases: list[FailedRecord] = []  # waiting for their next attempt
         self.awaiting: list[Holder] = []  # finished, lanes held until the commit
 
     @property

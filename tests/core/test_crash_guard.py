@@ -16,9 +16,9 @@ from keepfast.core.crash_guard import (
     MOST_SPANS,
     MOST_STARTS,
     NOT_DEAD,
+    CrashWatch,
     Fate,
     Guard,
-    Watch,
     coarser,
     common,
     covers,
@@ -311,7 +311,7 @@ def test_a_lease_that_is_not_used_shrinks_by_halves() -> None:
 def test_the_short_way_says_the_same_as_the_long_one(
     base: int, ahead: int, working: bool, leaving: bool, mark: int
 ) -> None:
-    short, long = (Watch(Guard(mark=mark or None), lambda: None) for _ in range(2))
+    short, long = (CrashWatch(Guard(mark=mark or None), lambda: None) for _ in range(2))
     for _ in range(3):
         for watch in (short, long):
             if working:
@@ -332,7 +332,7 @@ class Watched:
     pressed: int = 0
 
     def __post_init__(self) -> None:
-        self.watch = Watch(self.found, self._press)
+        self.watch = CrashWatch(self.found, self._press)
 
     def _press(self) -> None:
         self.pressed += 1
@@ -364,7 +364,7 @@ def test_every_commit_moves_the_lease_until_the_end_takes_it_back() -> None:
 
 
 def test_the_first_lease_may_be_a_longer_one() -> None:
-    watch = Watch(Guard(), lambda: None, first_lease=1_000)
+    watch = CrashWatch(Guard(), lambda: None, first_lease=1_000)
     watch.run_out()
     assert watch.propose(0, 0).lease == 1_000
     assert watch.confirmed() == (1_000, 500)
@@ -375,9 +375,9 @@ def test_who_never_began_has_nothing_to_take_back() -> None:
 
 
 def test_the_token_goes_with_the_lease_and_the_drain_is_said_once() -> None:
-    watch = Watch(Guard(), lambda: None, token="0123456789abcdef")
+    watch = CrashWatch(Guard(), lambda: None, token="0123456789abcdef")
     assert not watch.drain(), "nobody is at work"
-    watch = Watch(Guard(), lambda: None, token="0123456789abcdef")
+    watch = CrashWatch(Guard(), lambda: None, token="0123456789abcdef")
     watch.run_out()
     assert watch.words(0, 0) == f"d{LEAST_LEASE},t0123456789abcdef"
     assert watch.drain()

@@ -46,16 +46,16 @@ def verdict_on(
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (errors.Reject("no account", code="NO_ACCOUNT"), verdicts.Bury("no account", "NO_ACCOUNT")),
-        (errors.Reject("no account"), verdicts.Bury("no account", "REJECTED")),
-        (OurReject("no account", code=Code.NO_ACCOUNT), verdicts.Bury("no account", "NO_ACCOUNT")),
-        (errors.DecodeError("byte 7"), verdicts.Bury("the record cannot be decoded", "DECODE_FAILED")),
-        (errors.DecodeError("", code="TOMBSTONE"), verdicts.Bury("the record cannot be decoded", "TOMBSTONE")),
-        (errors.HandlerTimeout(2.5), verdicts.Bury("the handler did not end within 2.5 s", "TIMEOUT")),
-        (errors.Discard("a test record"), verdicts.Discard("a test record")),
-        (errors.Halt("the disk is full"), verdicts.Halt("the disk is full")),
-        (SystemExit(0), verdicts.Halt("the handler raised SystemExit")),
-        (KeyboardInterrupt(), verdicts.Halt("the handler raised KeyboardInterrupt")),
+        (errors.Reject("no account", code="NO_ACCOUNT"), verdicts.DeadLetter("no account", "NO_ACCOUNT")),
+        (errors.Reject("no account"), verdicts.DeadLetter("no account", "REJECTED")),
+        (OurReject("no account", code=Code.NO_ACCOUNT), verdicts.DeadLetter("no account", "NO_ACCOUNT")),
+        (errors.DecodeError("byte 7"), verdicts.DeadLetter("the record cannot be decoded", "DECODE_FAILED")),
+        (errors.DecodeError("", code="TOMBSTONE"), verdicts.DeadLetter("the record cannot be decoded", "TOMBSTONE")),
+        (errors.HandlerTimeout(2.5), verdicts.DeadLetter("the handler did not end within 2.5 s", "TIMEOUT")),
+        (errors.Discard("a test record"), verdicts.DiscardRecord("a test record")),
+        (errors.Halt("the disk is full"), verdicts.HaltConsumer("the disk is full")),
+        (SystemExit(0), verdicts.HaltConsumer("the handler raised SystemExit")),
+        (KeyboardInterrupt(), verdicts.HaltConsumer("the handler raised KeyboardInterrupt")),
     ],
 )
 def test_some_words_are_final_whatever_the_policy_says(
@@ -91,11 +91,11 @@ def test_a_record_is_buried_when_its_retries_are_used_up_and_not_before(
         assert isinstance(verdict, verdicts.RetryAfter)
     else:
         code = "RETRY_LATER" if later else "UNHANDLED_EXCEPTION"
-        assert verdict == verdicts.Bury(f"failed {attempt} times", code)
+        assert verdict == verdicts.DeadLetter(f"failed {attempt} times", code)
 
 
 def test_without_retries_the_first_failure_is_the_last() -> None:
-    assert verdict_on(RuntimeError(), policy=NEVER) == verdicts.Bury("failed 1 times", "UNHANDLED_EXCEPTION")
+    assert verdict_on(RuntimeError(), policy=NEVER) == verdicts.DeadLetter("failed 1 times", "UNHANDLED_EXCEPTION")
 
 
 @given(attempt=st.integers(1, 10**9), elapsed_s=st.floats(0, 1e12), jitter=jitters)
@@ -160,18 +160,18 @@ def test_no_retry_begins_after_the_time_a_record_may_take(error: Exception, elap
         assert isinstance(verdict, verdicts.RetryAfter)
     else:
         code = "RETRY_LATER" if isinstance(error, errors.RetryLater) else "UNHANDLED_EXCEPTION"
-        assert verdict == verdicts.Bury("not done within 10 s", code)
+        assert verdict == verdicts.DeadLetter("not done within 10 s", code)
 
 
 def test_whichever_limit_comes_first_ends_the_retries() -> None:
     policy = RetryPolicy(max_retries=1, max_elapsed_s=10)
     assert isinstance(verdict_on(RuntimeError(), attempt=1, policy=policy), verdicts.RetryAfter)
-    assert isinstance(verdict_on(RuntimeError(), attempt=1, elapsed_s=10, policy=policy), verdicts.Bury)
-    assert isinstance(verdict_on(RuntimeError(), attempt=2, policy=policy), verdicts.Bury)
+    assert isinstance(verdict_on(RuntimeError(), attempt=1, elapsed_s=10, policy=policy), verdicts.DeadLetter)
+    assert isinstance(verdict_on(RuntimeError(), attempt=2, policy=policy), verdicts.DeadLetter)
 
 
 def test_a_reason_that_is_no_text_becomes_one() -> None:
     reason: object = RuntimeError("no account")
-    assert verdict_on(errors.Reject(reason, code=404)) == verdicts.Bury("no account", "404")  # type: ignore[arg-type]
-    assert verdict_on(errors.Discard(reason)) == verdicts.Discard("no account")  # type: ignore[arg-type]
-    assert verdict_on(errors.Halt(reason)) == verdicts.Halt("no account")  # type: ignore[arg-type]
+    assert verdict_on(errors.Reject(reason, code=404)) == verdicts.DeadLetter("no account", "404")  # type: ignore[arg-type]
+    assert verdict_on(errors.Discard(reason)) == verdicts.DiscardRecord("no account")  # type: ignore[arg-type]
+    assert verdict_on(errors.Halt(reason)) == verdicts.HaltConsumer("no account")  # type: ignore[arg-type]

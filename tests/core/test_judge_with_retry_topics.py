@@ -60,7 +60,7 @@ def test_the_whole_way_of_a_record_that_never_succeeds(max_retries: int, tiers: 
 def test_the_verdict_says_why() -> None:
     assert verdict_on(RuntimeError(), attempt=4) == verdicts.Move(1, 5, "failed 4 times")
     code = "UNHANDLED_EXCEPTION"
-    assert verdict_on(RuntimeError(), attempt=7, moved=3) == verdicts.Bury("failed 7 times", code)
+    assert verdict_on(RuntimeError(), attempt=7, moved=3) == verdicts.DeadLetter("failed 7 times", code)
 
 
 def test_time_that_is_up_in_place_goes_on_in_the_retry_topics() -> None:
@@ -91,8 +91,8 @@ def test_a_delay_that_was_asked_for_passes_over_topics_that_would_come_too_soon(
     assert verdict_on(RuntimeError(), attempt=4, found=asking(20.0)) == verdicts.Move(2, 60, "failed 4 times")
     last = verdict_on(RuntimeError(), attempt=5, moved=1, found=asking(9e9))
     assert last == verdicts.Move(3, 600, "failed 5 times", asked=True)
-    assert isinstance(verdict_on(RuntimeError(), attempt=6, moved=3, found=asking(9e9)), verdicts.Bury)
+    assert isinstance(verdict_on(RuntimeError(), attempt=6, moved=3, found=asking(9e9)), verdicts.DeadLetter)
 
 
 def test_a_record_out_of_a_topic_that_is_left_over_has_one_attempt() -> None:
-    assert isinstance(verdict_on(RuntimeError(), attempt=2, moved=0, tiers_s=()), verdicts.Bury)
+    assert isinstance(verdict_on(RuntimeError(), attempt=2, moved=0, tiers_s=()), verdicts.DeadLetter)

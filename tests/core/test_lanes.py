@@ -13,7 +13,7 @@ from keepfast.core.ledger import WINDOW, CompletionMap
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import ORDERS, Order
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from tests.core.lanes_stories import STORIES, walk
 from tests.core.messages import PLACE, message
 
@@ -63,14 +63,14 @@ def come_back(lanes: Lanes, run: Run, *, done: int | None = None) -> None:
         lanes.give_back(run)
 
 
-def fail(lanes: Lanes, run: Run, *, at: int) -> Case:
+def fail(lanes: Lanes, run: Run, *, at: int) -> FailedRecord:
     run.done = at
     run.failure = ValueError()
     run.partition.finish(run)
     return lanes.split(run, 0.0)
 
 
-def finish_case(lanes: Lanes, case: Case) -> None:
+def finish_case(lanes: Lanes, case: FailedRecord) -> None:
     case.partition.finish_case(case)
     lanes.release(case)
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from keepfast.core.crash_guard import Guard, Watch
+from keepfast.core.crash_guard import CrashWatch, Guard
 from keepfast.core.lanes import Lanes, lanes_for
 from keepfast.core.ledger import WINDOW, CompletionMap
 from keepfast.core.partitions import Partition
@@ -25,7 +25,7 @@ class Leased:
         self.asked = 0
         self.lanes: Lanes = lanes_for(order)
         self.partition = Partition(PLACE, epoch=1, start=0, resumed=resumed)
-        self.partition.watch = Watch(Guard(), self._ask)
+        self.partition.watch = CrashWatch(Guard(), self._ask)
         self.partition.lease_until(lease, lease)
         self.partition.feed([message(offset, b"k%d" % offset) for offset in offsets])
         self.lanes.ready(self.partition)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keepfast.core.ledger import WINDOW, CompletionMap
 from keepfast.core.partitions import Partition
 from keepfast.core.records import Message
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from tests.core.messages import PLACE, message
 
 
@@ -89,7 +89,7 @@ def test_a_run_finishes_as_far_as_it_came() -> None:
 def test_a_case_is_finished_by_itself() -> None:
     one = partition()
     one.feed(records(0, 1, 2))
-    case = Case(one, 1, one.buffer[1], (), 0.0)
+    case = FailedRecord(one, 1, one.buffer[1], (), 0.0)
     one.cases.add(case)
     one.finish_case(case)
     assert not one.cases

@@ -8,7 +8,7 @@ import pytest
 
 from keepfast.classify.classification import Rule, RuleBook, classify
 from keepfast.core.errors import ConfigError, HandlerTimeout
-from keepfast.core.timeouts import LOOK_EVERY_S, LOOK_FOR_STUCK_S, TimeoutPolicy, Watch
+from keepfast.core.timeouts import LOOK_EVERY_S, LOOK_FOR_STUCK_S, OverdueWatch, TimeoutPolicy
 
 
 def test_without_a_time_limit_nothing_is_said_about_time() -> None:
@@ -66,7 +66,7 @@ def test_a_handler_is_stuck_after_the_larger_of_both_and_an_event_loop_is_blocke
 
 
 def test_a_watch_begins_anew_with_every_record_and_with_every_run() -> None:
-    watch = Watch()
+    watch = OverdueWatch()
     assert watch.look(1.0, 0, 0.05) == 0.0  # when it began is not known, so what has passed does not count
     assert watch.look(1.0, 0, 0.05) == pytest.approx(0.05)
     assert watch.look(1.0, 0, 0.05) == pytest.approx(0.1)

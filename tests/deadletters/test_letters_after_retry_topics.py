@@ -9,8 +9,8 @@ from keepfast.core.partitions import Partition
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.core.records import Headers, TopicPartition
 from keepfast.core.retry_topics import Returned, Tier, Tiers, moved
-from keepfast.core.runs import Attempt, Case
-from keepfast.core.verdicts import Bury
+from keepfast.core.runs import Attempt, FailedRecord
+from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.letter import Letter
 from keepfast.testing.fakes.log import FakeMessage
 from tests.deadletters.letters import TOPIC, headers, keys, values
@@ -22,7 +22,7 @@ SENT_MS, MOVED_S = 1_600_000_000_000, 1_700_000_000.0
 REPLAYED = (("keepfast-replay-count", b"2"), ("keepfast-letter-id", b"g/t/0/1"))
 
 
-def returned(value: bytes | None, key: bytes | None, own: Headers, *, block: bool = True) -> Case:
+def returned(value: bytes | None, key: bytes | None, own: Headers, *, block: bool = True) -> FailedRecord:
     """A record that failed four times in place, was moved, and failed again."""
     source = FakeMessage(TopicPartition(TOPIC, 7), 17, key=key, value=value, headers=own, timestamp_ms=SENT_MS)
     told = [(MOVED_S - 3, "OSError"), (MOVED_S, "OSError")]
@@ -30,13 +30,13 @@ def returned(value: bytes | None, key: bytes | None, own: Headers, *, block: boo
     place = TopicPartition(RETRY, 3)
     kept = out.headers if block else own
     message = FakeMessage(place, 99, key=key, value=value, headers=kept, timestamp_ms=int(MOVED_S * 1000))
-    case = Case(Partition(place, epoch=1, start=0), 0, Returned(message, TIERS.topics[RETRY], TIERS), (), 0.0)
+    case = FailedRecord(Partition(place, epoch=1, start=0), 0, Returned(message, TIERS.topics[RETRY], TIERS), (), 0.0)
     case.note(Attempt(MOVED_S + 6, "ValueError"))
     return case
 
 
-def letter_of(case: Case, form: LetterFormat) -> Letter:
-    outgoing = publisher(form=form).letter(case, ValueError("bad"), Bury("failed 5 times", "CODE"))
+def letter_of(case: FailedRecord, form: LetterFormat) -> Letter:
+    outgoing = publisher(form=form).letter(case, ValueError("bad"), DeadLetter("failed 5 times", "CODE"))
     assert outgoing.topic == "orders.payment.dlq"
     return back(outgoing)
 
@@ -66,7 +66,7 @@ def test_it_tells_of_all_attempts(form: LetterFormat) -> None:
 
 
 def test_it_goes_to_the_partition_that_the_record_came_from() -> None:
-    assert publisher().letter(returned(b"v", b"k", ()), ValueError(), Bury("why", "CODE")).partition == 7
+    assert publisher().letter(returned(b"v", b"k", ()), ValueError(), DeadLetter("why", "CODE")).partition == 7
 
 
 @pytest.mark.parametrize("form", LETTER_FORMATS)
@@ -78,7 +78,7 @@ def test_without_a_believable_origin_it_names_the_retry_topic_and_is_sent_all_th
 
 def test_the_identity_of_a_letter_is_that_of_the_original() -> None:
     direct = FakeMessage(TopicPartition(TOPIC, 7), 17, key=b"k", value=b"v", timestamp_ms=SENT_MS)
-    case = Case(Partition(TopicPartition(TOPIC, 7), epoch=1, start=0), 0, direct, (), 0.0)
-    straight = publisher().letter(case, ValueError(), Bury("why", "CODE"))
-    outgoing = publisher().letter(returned(b"v", b"k", ()), ValueError(), Bury("why", "CODE"))
+    case = FailedRecord(Partition(TopicPartition(TOPIC, 7), epoch=1, start=0), 0, direct, (), 0.0)
+    straight = publisher().letter(case, ValueError(), DeadLetter("why", "CODE"))
+    outgoing = publisher().letter(returned(b"v", b"k", ()), ValueError(), DeadLetter("why", "CODE"))
     assert back(outgoing).identity == back(straight).identity

@@ -15,8 +15,8 @@ from keepfast.core.partitions import Partition
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.core.ports import Delivery, Outgoing
 from keepfast.core.records import Headers, TopicPartition
-from keepfast.core.runs import KEPT_ATTEMPTS, Attempt, Case
-from keepfast.core.verdicts import Bury
+from keepfast.core.runs import KEPT_ATTEMPTS, Attempt, FailedRecord
+from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.letter import LONGEST_MESSAGE, LONGEST_STACK, Letter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
@@ -57,10 +57,10 @@ def publisher(sink: SinkThatKeeps | None = None, *, partitions: int = 12, form: 
     )
 
 
-def case_of(value: bytes | None, *, key: bytes | None = b"k", headers: Headers = ()) -> Case:
+def case_of(value: bytes | None, *, key: bytes | None = b"k", headers: Headers = ()) -> FailedRecord:
     partition = Partition(PLACE, epoch=1, start=0)
     message = FakeMessage(PLACE, 17, key=key, value=value, headers=headers, timestamp_ms=5)
-    case = Case(partition, 0, message, (), 0.0)
+    case = FailedRecord(partition, 0, message, (), 0.0)
     case.note(Attempt(1_700_000_000.0, "ValueError"))
     return case
 
@@ -74,7 +74,9 @@ def back(outgoing: Outgoing) -> Letter:
 def test_key_value_and_headers_of_a_letter_are_the_originals_and_ours_come_last(
     form: LetterFormat, value: bytes | None, key: bytes | None, own: Headers
 ) -> None:
-    outgoing = publisher(form=form).letter(case_of(value, key=key, headers=own), ValueError(), Bury("why", "CODE"))
+    outgoing = publisher(form=form).letter(
+        case_of(value, key=key, headers=own), ValueError(), DeadLetter("why", "CODE")
+    )
     assert (outgoing.topic, outgoing.partition, outgoing.key) == ("orders.payment.dlq", 3, key)
     assert tuple(outgoing.headers)[: len(own)] == tuple(own)
     if form != "headers":
@@ -94,7 +96,7 @@ def test_headers_of_an_earlier_letter_are_replaced_and_its_count_goes_on() -> No
         ("keepfast-replay-count", b"2"),
         ("keepfast-letter-id", b"g/orders.payment.v1/3/9"),
     ]
-    outgoing = publisher().letter(case_of(b"1", headers=own), ValueError(), Bury("why", "CODE"))
+    outgoing = publisher().letter(case_of(b"1", headers=own), ValueError(), DeadLetter("why", "CODE"))
     assert [name for name, _ in outgoing.headers] == ["trace", "trace", "keepfast-letter-id", "keepfast-error-code"]
     assert (back(outgoing).replay_count, back(outgoing).replayed_from) == (2, "g/orders.payment.v1/3/9")
 
@@ -102,7 +104,7 @@ def test_headers_of_an_earlier_letter_are_replaced_and_its_count_goes_on() -> No
 @pytest.mark.parametrize("count", [b"", b"-1", b"1e3", b"\xb2", b"9" * 30, None, b"1 ", b"0x1"])
 def test_a_replay_count_that_is_none_counts_as_none(count: bytes | None) -> None:
     outgoing = publisher().letter(
-        case_of(b"1", headers=[("keepfast-replay-count", count)]), ValueError(), Bury("why", "CODE")
+        case_of(b"1", headers=[("keepfast-replay-count", count)]), ValueError(), DeadLetter("why", "CODE")
     )
     assert (back(outgoing).replay_count, back(outgoing).replayed_from) == (0, "")
 
@@ -110,7 +112,7 @@ def test_a_replay_count_that_is_none_counts_as_none(count: bytes | None) -> None
 @pytest.mark.parametrize(("partitions", "chosen"), [(12, 3), (4, 3), (3, None), (1, None)])
 def test_a_letter_goes_to_its_records_partition_where_there_is_one(partitions: int, chosen: int | None) -> None:
     letters = publisher(partitions=partitions)
-    assert letters.letter(case_of(b"1"), ValueError(), Bury("why", "CODE")).partition == chosen
+    assert letters.letter(case_of(b"1"), ValueError(), DeadLetter("why", "CODE")).partition == chosen
 
 
 def test_a_letter_tells_the_whole_story() -> None:
@@ -122,7 +124,7 @@ def test_a_letter_tells_the_whole_story() -> None:
         except TimeoutError as error:
             raise Reject("no account 17", code="NO_ACCOUNT") from error
     except Reject as error:
-        found = back(publisher().letter(case, error, Bury("no account 17", "NO_ACCOUNT")))
+        found = back(publisher().letter(case, error, DeadLetter("no account 17", "NO_ACCOUNT")))
     assert (found.error_type, found.error_class, found.error_cause) == (
         "Reject",
         "keepfast.core.errors.Reject",
@@ -140,18 +142,20 @@ def test_a_letter_tells_the_whole_story() -> None:
 
 
 def test_the_classification_is_what_the_caller_says() -> None:
-    outgoing = publisher().letter(case_of(b"1"), ValueError(), Bury("why", "CODE"), classification="non-retryable")
+    outgoing = publisher().letter(
+        case_of(b"1"), ValueError(), DeadLetter("why", "CODE"), classification="non-retryable"
+    )
     assert back(outgoing).classification == "non-retryable"
 
 
 def test_an_error_that_cannot_be_put_into_words_is_buried_all_the_same() -> None:
-    found = back(publisher().letter(case_of(b"1"), Unspeakable(), Bury("why", "CODE")))
+    found = back(publisher().letter(case_of(b"1"), Unspeakable(), DeadLetter("why", "CODE")))
     assert found.error_type == "Unspeakable"
 
 
 @pytest.mark.parametrize("form", LETTER_FORMATS)
 def test_odd_characters_are_buried_all_the_same(form: LetterFormat) -> None:
-    outgoing = publisher(form=form).letter(case_of(b"1"), Reject("x\udcff\x00"), Bury("\udcff", "\ud800"))
+    outgoing = publisher(form=form).letter(case_of(b"1"), Reject("x\udcff\x00"), DeadLetter("\udcff", "\ud800"))
     assert (back(outgoing).error_code, back(outgoing).reason) == ("?", "?")
     assert ("keepfast-error-code", b"?") in outgoing.headers
 
@@ -164,7 +168,7 @@ def test_a_letter_is_bounded_however_much_the_error_says_and_however_often_it_fa
     try:
         raise ValueError("x" * 1_000_000)
     except ValueError as error:
-        found = back(publisher(form=form).letter(case, error, Bury("y" * 100_000, "CODE")))
+        found = back(publisher(form=form).letter(case, error, DeadLetter("y" * 100_000, "CODE")))
     assert (len(found.error_message), len(found.stack_trace)) == (LONGEST_MESSAGE, LONGEST_STACK)
     assert (found.retry_count, len(found.attempts)) == (1_000, KEPT_ATTEMPTS)
     assert (found.attempts[0].error_type, found.attempts[-1].error_type) == ("ValueError", "E999")
@@ -174,7 +178,7 @@ def test_a_letter_is_bounded_however_much_the_error_says_and_however_often_it_fa
 def test_sending_hands_the_letter_to_the_sink_as_it_is() -> None:
     sink = SinkThatKeeps()
     letters = publisher(sink)
-    outgoing = letters.letter(case_of(b"1"), ValueError(), Bury("why", "CODE"))
+    outgoing = letters.letter(case_of(b"1"), ValueError(), DeadLetter("why", "CODE"))
     told: list[object] = []
     letters.send(outgoing, told.append)
     assert sink.sent == [(outgoing, told.append)]
@@ -182,7 +186,7 @@ def test_sending_hands_the_letter_to_the_sink_as_it_is() -> None:
 
 def test_a_refused_letter_gets_smaller_until_nothing_but_the_original_is_left() -> None:
     letters = publisher()
-    outgoing = letters.letter(case_of(b"\xff" * 1_000), ValueError("x" * 10_000), Bury("why", "CODE"))
+    outgoing = letters.letter(case_of(b"\xff" * 1_000), ValueError("x" * 10_000), DeadLetter("why", "CODE"))
     seen = [outgoing]
     while (smaller := shrunk(seen[-1])) != seen[-1]:
         seen.append(smaller)

@@ -14,7 +14,7 @@ from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.writing import write
 from keepfast.desk.planning import ReplayPolicy, Router
 from keepfast.desk.selection import Selection
-from keepfast.desk.shelf import Shelf
+from keepfast.desk.shelf import LetterTopic
 from keepfast.kafka.browser import Span
 from tests.deadletters.letters import letter
 
@@ -74,8 +74,8 @@ def stocked(count: int, **fields: Any) -> Stock:
     return stock
 
 
-def shelf(stock: Stock, selection: Selection | None = None) -> Shelf:
-    return Shelf(stock, DLQ, selection)
+def shelf(stock: Stock, selection: Selection | None = None) -> LetterTopic:
+    return LetterTopic(stock, DLQ, selection)
 
 
 def router(policy: ReplayPolicy | None = None, **topics: int) -> Router:

@@ -14,7 +14,7 @@ from keepfast.core.records import Record
 from keepfast.deadletters.writing import write
 from keepfast.desk.planning import ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay
-from keepfast.desk.shelf import Shelf
+from keepfast.desk.shelf import LetterTopic
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.groups import KafkaGroups
@@ -123,7 +123,7 @@ def test_what_is_replayed_is_on_the_broker_what_was_buried(
 
     to = connection(kafka.bootstrap)
     admin, sink = KafkaAdmin(admin_properties(to)), KafkaSink(sink_properties(to))
-    shelf = Shelf(browser, letters)
+    shelf = LetterTopic(browser, letters)
 
     def partitions_of(name: str) -> int | None:
         facts = admin.topics([name], 10)[name]

@@ -16,12 +16,12 @@ from keepfast.core.errors import ConfigError, Fault, SinkError
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.core.records import Headers, Record
-from keepfast.core.retry_topics import Origin, Tier, Tiers, decode
+from keepfast.core.retry_topics import RetryOrigin, Tier, Tiers, decode
 from keepfast.desk import replay as module
 from keepfast.desk.planning import ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay, Replayed
 from keepfast.desk.selection import Offsets, Selection
-from keepfast.desk.shelf import Stopped
+from keepfast.desk.shelf import ReadStopped
 from tests.deadletters.letters import headers, keys, letter, values
 from tests.desk.shelves import DLQ, SOURCE_PARTITIONS, Answering, Stock, router, shelf, stocked
 
@@ -98,7 +98,7 @@ def test_the_plan_counts_destinations_and_says_why_others_are_left_out() -> None
 
 
 def test_planning_ends_when_it_is_told_to() -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(ReadStopped):
         plan(shelf(stocked(2)), router(), lambda: True)
 
 
@@ -240,7 +240,7 @@ def test_a_signal_that_comes_while_the_rate_is_waited_for_is_heard(monkeypatch: 
     run = Replay(shelf(Stock(), Selection()), router(policy), Answering(), policy)
     # As a handler on the same thread: whoever waits must hold nothing that it needs.
     monkeypatch.setattr(time, "sleep", lambda _: run.stop())
-    with pytest.raises(Stopped):
+    with pytest.raises(ReadStopped):
         run._wait_until(time.monotonic() + 0.5)
 
 
@@ -288,7 +288,7 @@ def test_a_replay_to_the_group_goes_through_its_shortest_retry_topic() -> None:
         topics={name: Tier(name, "orders.payment.v1", delay_s, 2) for name, delay_s in RETRIES.items()},
     )
     past = decode(sink.sent[0].headers, tier=tiers.topics[shortest], tiers=tiers)
-    assert past.origin == Origin("orders.payment.v1", 1, 7, 1, 1_700_000_000_000)
+    assert past.origin == RetryOrigin("orders.payment.v1", 1, 7, 1, 1_700_000_000_000)
     assert (past.step, past.due_ms, past.foreign) == (1, 50_000, False)
     assert [name for name, _ in past.headers] == ["own", "keepfast-replay-count", "keepfast-letter-id"]
 

@@ -14,8 +14,8 @@ from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.core.ports import Outgoing
 from keepfast.core.records import Headers, Message, Record, TopicPartition, read_headers
 from keepfast.core.retry_topics import Returned, Tier, Tiers, moved, topic_name
-from keepfast.core.runs import Attempt, Case
-from keepfast.core.verdicts import Bury
+from keepfast.core.runs import Attempt, FailedRecord
+from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.writing import shrunk
 from keepfast.desk.planning import ReplayPolicy, Router
@@ -48,12 +48,14 @@ def through_retry_topics(message: Message) -> Message:
 
 
 def buried(message: Message, form: LetterFormat) -> Outgoing:
-    case = Case(Partition(TopicPartition(TOPIC, 3), epoch=1, start=0), 0, message, (), 0.0)
+    case = FailedRecord(Partition(TopicPartition(TOPIC, 3), epoch=1, start=0), 0, message, (), 0.0)
     case.note(Attempt(1.7e9, "ValueError"))
     publisher = Publisher(
         NOTHING, topics={TOPIC: DLQ}, partitions={DLQ: 4}, group=GROUP, handler="app:charge", app_version="1", form=form
     )
-    return publisher.letter(case, ValueError("no account for card 4111111111111111"), Bury("final", "VALUE_INVALID"))
+    return publisher.letter(
+        case, ValueError("no account for card 4111111111111111"), DeadLetter("final", "VALUE_INVALID")
+    )
 
 
 def replayed(letter: Outgoing) -> Outgoing:

@@ -17,7 +17,7 @@ from keepfast.core.runs import Run
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
 from keepfast.engine.batch_walk import BatchCall, walk_batch
-from keepfast.engine.crash_guard import Floor
+from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import QueueMailbox, Stop
 from keepfast.engine.plan import Plan
@@ -211,7 +211,7 @@ class World:
         capacity: int = 4,
         partitions: int = 2,
         found: Mapping[int, str] | None = None,
-        floor: Floor | None = None,
+        floor: ExclusiveGate | None = None,
         **guards: Any,
     ) -> None:
         self.clock, self.source, self.sink, self.workers = Clock(), Source(), Sink(), Workers()

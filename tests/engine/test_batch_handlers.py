@@ -17,7 +17,7 @@ from keepfast.core.errors import BatchError, ConfigError, DecodeError, Fault, Ha
 from keepfast.core.partitions import Partition
 from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.batch_handler import BatchHandler
 from keepfast.engine.batch_walk import walk_batch, walk_batch_async
@@ -166,7 +166,7 @@ def test_a_record_on_its_own_is_a_list_of_one() -> None:
 
     seen: list[Any] = []
     partition = Partition(TopicPartition("t", 0), epoch=1, start=0)
-    run = Run.again(Case(partition, 0, message(0, value=b"x"), (), 0.0))
+    run = Run.again(FailedRecord(partition, 0, message(0, value=b"x"), (), 0.0))
     walk_batch(run, handler_of(handle).call(Sink()), Tally(), lambda: 0.0)
     assert (seen, run.done) == ([[b"x"]], 1)
 

@@ -10,10 +10,10 @@ from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.partitions import Partition
 from keepfast.core.ports import Delivery, Keeping, Kept, Outgoing, Receipt
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Attempt, Case
-from keepfast.core.verdicts import Bury
+from keepfast.core.runs import Attempt, FailedRecord
+from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.forwarding import SHUT_S, Burying, Settled
+from keepfast.engine.forwarding import SHUT_S, DeadLetterForwarder, Settled
 from keepfast.testing.fakes.log import FakeMessage
 
 PLACE = TopicPartition("orders", 0)
@@ -70,7 +70,7 @@ class Scene:
     def __init__(self, *, spool: bool) -> None:
         self.mailbox, self.sink, self.now = Mailbox(), Sink(), 100.0
         self.spool = Spool() if spool else None
-        self.finished: list[tuple[Case, str]] = []
+        self.finished: list[tuple[FailedRecord, str]] = []
         self.publisher = Publisher(
             self.sink,
             topics={"orders": "orders.dlq"},
@@ -80,15 +80,15 @@ class Scene:
             app_version="",
             spool=self.spool,
         )
-        self.burying = Burying(
+        self.burying = DeadLetterForwarder(
             self.publisher, self.mailbox, group="g", finished=lambda case, where, _: self.finished.append((case, where))
         )
 
-    def bury(self, offset: int = 0, *, size: int = 10) -> Case:
+    def bury(self, offset: int = 0, *, size: int = 10) -> FailedRecord:
         message = FakeMessage(PLACE, offset, key=b"k", value=b"\xff" * size, headers=(), timestamp_ms=5)
-        case = Case(Partition(PLACE, epoch=1, start=0), offset, message, (), 0.0)
+        case = FailedRecord(Partition(PLACE, epoch=1, start=0), offset, message, (), 0.0)
         case.note(Attempt(1.0, "ValueError"))
-        case.verdict = verdict = Bury("why", "CODE")
+        case.verdict = verdict = DeadLetter("why", "CODE")
         case.outgoing = self.publisher.letter(case, ValueError("x" * 2_000), verdict)
         self.burying.begin(case, self.now)
         self.turn()

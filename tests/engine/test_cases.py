@@ -14,9 +14,9 @@ from keepfast.core.partitions import Partition
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Case
+from keepfast.core.runs import FailedRecord
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.failures import Cases
+from keepfast.engine.failures import Failures
 from keepfast.engine.forwarding import Settled
 from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.mailbox import QueueMailbox
@@ -53,14 +53,14 @@ class Bench:
     """Cases with nothing around them."""
 
     def __init__(self, **plan: Any) -> None:
-        self.finished: list[Case] = []
+        self.finished: list[FailedRecord] = []
         self.halted: list[str] = []
         self.mailbox = QueueMailbox()
         names: dict[str, Any] = {"topics": {PLACE.topic: "orders.dlq"}, "partitions": {"orders.dlq": 3}}
         publisher = Publisher(SinkThatTakesAll(), group="g", handler="app:charge", app_version="1", **names)
         whole = Plan(name="charge", group="g", topics=(PLACE.topic,), **plan)
         self.guards = Guards(whole, lanes_for(whole.order), Holds(whole.name, StillClock()))
-        self.cases = Cases(
+        self.cases = Failures(
             whole,
             publisher,
             self.mailbox,
@@ -75,11 +75,11 @@ class Bench:
     def counts(self) -> CaseCounts:
         return self.cases.counts
 
-    def case(self, value: bytes = b"v") -> Case:
+    def case(self, value: bytes = b"v") -> FailedRecord:
         message = FakeMessage(PLACE, 7, key=b"k", value=value)
-        return Case(Partition(PLACE, epoch=1, start=0), 0, message, (), 0.0)
+        return FailedRecord(Partition(PLACE, epoch=1, start=0), 0, message, (), 0.0)
 
-    def fail(self, *errors: BaseException, case: Case | None = None) -> Case:
+    def fail(self, *errors: BaseException, case: FailedRecord | None = None) -> FailedRecord:
         """One attempt after another, and what the sink answers."""
         one = case or self.case()
         for error in errors:

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepfast.core.batches import Batch
-from keepfast.core.crash_guard import NOT_DEAD, UNKNOWN, Fate, Guard, Watch
+from keepfast.core.crash_guard import NOT_DEAD, UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.lanes import KeyLanes
 from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
@@ -69,7 +69,7 @@ class Noted:
 
     def partition(self, place: TopicPartition = PLACE, *, marked: bool = False, topic_id: str = "one") -> Partition:
         partition = Partition(place, epoch=1, start=0)
-        partition.watch = Watch(Guard(mark=50 if marked else None), lambda: None)
+        partition.watch = CrashWatch(Guard(mark=50 if marked else None), lambda: None)
         partition.flight = self.recorder.place("group", place, topic_id, 1)
         return partition
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 
-from keepfast.engine.crash_guard import Floor
+from keepfast.engine.crash_guard import ExclusiveGate
 
 
-def floor_of(*members: str) -> Floor:
-    floor = Floor()
+def floor_of(*members: str) -> ExclusiveGate:
+    floor = ExclusiveGate()
     for member in members:
         floor.join(member)
     return floor

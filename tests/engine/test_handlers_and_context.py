@@ -311,4 +311,4 @@ def test_a_record_with_a_card_number_is_discarded_before_the_handler_sees_it() -
     assert "1111" not in str(caught.value)
     assert judge(
         caught.value, classify(caught.value), attempt=1, elapsed_s=0, policy=RetryPolicy(), jitter=0
-    ) == verdicts.Discard("a card number (Visa, 16 digits) in the value at $.pan")
+    ) == verdicts.DiscardRecord("a card number (Visa, 16 digits) in the value at $.pan")

@@ -10,10 +10,10 @@ from keepfast.core.partitions import Partition
 from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import ATTEMPTS, Tier, Tiers
-from keepfast.core.runs import Attempt, Case
+from keepfast.core.runs import Attempt, FailedRecord
 from keepfast.core.verdicts import Move
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.forwarding import Moving, Settled
+from keepfast.engine.forwarding import RetryForwarder, Settled
 from keepfast.testing.fakes.log import FakeMessage
 
 TOPIC = "orders.g.retry.5s"
@@ -30,11 +30,11 @@ class Stage:
         self.sent: list[Outgoing] = []
         self.deliveries: list[Delivery] = []
         self.posted: list[Any] = []
-        self.finished: list[Case] = []
-        self.stayed: list[Case] = []
-        self.settling: OrderedSet[Case] = OrderedSet()
+        self.finished: list[FailedRecord] = []
+        self.stayed: list[FailedRecord] = []
+        self.settling: OrderedSet[FailedRecord] = OrderedSet()
         publisher = Publisher(self, topics={}, partitions={}, group="g", handler="h", app_version="")
-        self.moving = Moving(
+        self.moving = RetryForwarder(
             TIERS,
             publisher,
             self,
@@ -55,9 +55,9 @@ class Stage:
     def collect(self, timeout_s: float) -> list[Any]:
         return []
 
-    def begin(self) -> Case:
+    def begin(self) -> FailedRecord:
         message = FakeMessage(TopicPartition("orders", 0), 7, key=b"k", value=b"v")
-        case = Case(Partition(TopicPartition("orders", 0), epoch=1, start=0), 0, message, (), 0.0)
+        case = FailedRecord(Partition(TopicPartition("orders", 0), epoch=1, start=0), 0, message, (), 0.0)
         case.note(Attempt(1.0, "OSError"))
         case.verdict = VERDICT
         self.moving.begin(case, VERDICT, 1.0)

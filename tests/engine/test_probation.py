@@ -7,8 +7,8 @@ from keepfast.core.crash_guard import Guard
 from keepfast.core.errors import Fault
 from keepfast.core.guards import BreakerPolicy
 from keepfast.core.ledger import CompletionMap
-from keepfast.engine.control import Order
-from keepfast.engine.crash_guard import Floor
+from keepfast.engine.control import ControlOrder
+from keepfast.engine.crash_guard import ExclusiveGate
 from tests.engine.batch_world import World, refusing
 
 
@@ -181,7 +181,7 @@ def test_a_loop_that_failed_leaves_its_lease_as_a_death_does() -> None:
 
 
 def test_a_suspect_waits_for_the_other_consumers_of_the_process_and_they_for_it() -> None:
-    floor = Floor()
+    floor = ExclusiveGate()
     one = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor, found={0: died(mark=16)})
     other = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor)
     other.feed("aa")
@@ -205,19 +205,19 @@ def test_a_suspect_waits_for_the_other_consumers_of_the_process_and_they_for_it(
 
 
 def test_a_consumer_that_is_paused_before_its_suspect_starts_holds_up_no_other_one() -> None:
-    floor = Floor()
+    floor = ExclusiveGate()
     one = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor, found={0: died(mark=16)})
     other = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor)
     other.feed("aa")
     settle(other)
     one.feed("a")
     settle(one)
-    one.mailbox.post(Order(verb="pause", answer=lambda _: None))
+    one.mailbox.post(ControlOrder(verb="pause", answer=lambda _: None))
     settle(one)
     other.work()
     settle(other)
     assert other.out == [["0:1"]]
-    one.mailbox.post(Order(verb="resume", answer=lambda _: None))
+    one.mailbox.post(ControlOrder(verb="resume", answer=lambda _: None))
     settle(one)
     assert one.out == [], "the other one is at work"
     other.work()
@@ -228,7 +228,7 @@ def test_a_consumer_that_is_paused_before_its_suspect_starts_holds_up_no_other_o
 
 
 def test_a_consumer_that_is_paused_while_its_suspect_runs_lets_the_others_go_on_after_it() -> None:
-    floor = Floor()
+    floor = ExclusiveGate()
     one = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor, found={0: died(mark=16)})
     other = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor)
     one.feed("aa")
@@ -236,7 +236,7 @@ def test_a_consumer_that_is_paused_while_its_suspect_runs_lets_the_others_go_on_
     settle(other)
     settle(one)
     assert one.out == [["0:0"]]
-    one.mailbox.post(Order(verb="pause", answer=lambda _: None))
+    one.mailbox.post(ControlOrder(verb="pause", answer=lambda _: None))
     settle(one)
     other.feed("a")
     settle(other)
@@ -268,7 +268,7 @@ def test_a_guilty_record_that_is_drawn_as_the_probe_leaves_the_next_probe_to_ano
 
 
 def test_a_consumer_that_has_ended_is_waited_for_no_more() -> None:
-    floor = Floor()
+    floor = ExclusiveGate()
     one = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor, found={0: died(mark=16)})
     other = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor)
     one.feed("a")

@@ -10,7 +10,7 @@ from keepfast.core.errors import Discard
 from keepfast.core.partitions import Partition
 from keepfast.core.records import Headers, Message, TopicPartition
 from keepfast.core.retry_topics import GROUP, OWN_HEADERS, Returned, Tier, Tiers, moved
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from keepfast.engine.returning import returning, returning_async
 from keepfast.testing.fakes.log import FakeMessage
 
@@ -29,7 +29,7 @@ def returned(headers: Headers | None = None) -> Returned:
     return Returned(message, TIERS.topics[TOPIC], TIERS)
 
 
-def run_of(message: Message, case: Case | None = None) -> Run:
+def run_of(message: Message, case: FailedRecord | None = None) -> Run:
     partition = Partition(TopicPartition(TOPIC, 2), epoch=1, start=0)
     return Run(partition, [message], [0], {}, case)
 
@@ -67,7 +67,7 @@ def test_other_records_are_handed_on_as_they_are(is_async: bool) -> None:
 
 def test_a_case_counts_by_itself() -> None:
     message = returned()
-    case = Case(Partition(TopicPartition(TOPIC, 2), epoch=1, start=0), 0, message, (), 0.0)
+    case = FailedRecord(Partition(TopicPartition(TOPIC, 2), epoch=1, start=0), 0, message, (), 0.0)
     assert case.failures == 4
     case.failures = 6
     assert seen_by(message, run_of(message, case), is_async=False)[-1] == 7

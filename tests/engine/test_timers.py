@@ -9,7 +9,7 @@ import pytest
 
 from keepfast.core.errors import RetryLater
 from keepfast.core.policies import Order
-from keepfast.core.runs import Case
+from keepfast.core.runs import FailedRecord
 from keepfast.engine.timers import Timers
 from tests.engine.batch_world import World
 
@@ -54,7 +54,7 @@ def refuse(values: list[str]) -> None:
 
 def waiting_cases() -> int:
     gc.collect()
-    return sum(isinstance(one, Case) for one in gc.get_objects())
+    return sum(isinstance(one, FailedRecord) for one in gc.get_objects())
 
 
 @pytest.mark.parametrize("order", ["key", "none"])

@@ -10,7 +10,7 @@ from keepfast.core.partitions import Partition
 from keepfast.core.policies import BufferPolicy
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned, Tier, Tiers, moved
-from keepfast.engine.retry_topics import WaitingRoom
+from keepfast.engine.retry_topics import DelayedRecords
 from keepfast.testing.fakes.clock import SimClock
 from keepfast.testing.fakes.log import FakeMessage
 
@@ -27,7 +27,7 @@ class Room:
         self.paused = False
         self.pauses = 0
         self.partition = self.fresh()
-        self.room = WaitingRoom(
+        self.room = DelayedRecords(
             TIERS, BufferPolicy(**policy), self.clock, enter=self._enter, pause=self._pause, resume=self._resume
         )
 

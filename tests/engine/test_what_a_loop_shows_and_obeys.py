@@ -13,11 +13,11 @@ from keepfast.core.guards import StormPolicy
 from keepfast.core.policies import BufferPolicy
 from keepfast.core.ports import Committed
 from keepfast.core.records import TopicPartition
-from keepfast.engine.control import Answer, Order
+from keepfast.engine.control import Answer, ControlOrder
 from keepfast.engine.intake import IN_LANES
 from keepfast.engine.status import AWAY_S, LOOK_AT_LEAST_S, LOOK_S, STUCK_S
 from keepfast.engine.timeouts import RECALL_S
-from keepfast.telemetry.shapes import ConsumerState, Done, Problem
+from keepfast.telemetry.shapes import CommandDone, ConsumerState, Problem
 from tests.core.messages import message
 from tests.engine.batch_world import TOPIC, World
 from tests.engine.heard import Heard
@@ -32,7 +32,7 @@ def world_of(handle: Any = lambda _: None, **options: Any) -> World:
 def told(world: World, verb: Any, **more: Any) -> Any:
     """Order it, let the loop turn, and return the answer."""
     answers: list[Answer] = []
-    world.mailbox.post(Order(verb=verb, answer=answers.append, **more))
+    world.mailbox.post(ControlOrder(verb=verb, answer=answers.append, **more))
     world.step()
     [answer] = answers
     return answer
@@ -189,7 +189,7 @@ def test_a_partition_is_full_of_keys_and_headers_as_it_is_of_values(order: polic
 def test_what_is_held_on_purpose_is_not_stuck() -> None:
     world = world_of()
     world.feed("a")
-    assert isinstance(told(world, "pause"), Done)
+    assert isinstance(told(world, "pause"), CommandDone)
     for end in range(2, 200):
         world.source.seen = {PLACE: end}
         state = looked(world)
@@ -227,14 +227,14 @@ def test_a_consumer_that_is_paused_starts_nothing_and_goes_on_when_it_is_resumed
     world.step()
     world.step()
     assert len(world.workers.out) == 1
-    assert told(world, "pause") == Done(text="Paused: what runs finishes its record.", changed=1)
+    assert told(world, "pause") == CommandDone(text="Paused: what runs finishes its record.", changed=1)
     assert told(world, "pause").changed == 0
     world.play(steps=10)
     assert world.done == ["0:0"], "what ran has finished, and nothing else has started"
     assert told(world, "resume").changed == 1
     world.play(steps=20)
     assert world.done == ["0:0", "0:1", "0:2"]
-    assert told(world, "resume") == Done(text="It was not paused.", changed=0)
+    assert told(world, "resume") == CommandDone(text="It was not paused.", changed=0)
 
 
 def test_a_partition_that_is_paused_stays_so_when_it_goes_and_comes_back() -> None:
@@ -297,7 +297,7 @@ def test_orders_that_cannot_be_obeyed_say_why() -> None:
     assert told(world, "pause", topic="other") == Problem(error="Nothing of other is assigned to this process.")
     assert told(world, "resume", topic=TOPIC, partition=1) == Problem(error=f"Nothing of {TOPIC}[1] is paused here.")
     assert "only" in told(world, "release", hold="drain").error.lower()
-    assert told(world, "release", hold="storm") == Done(text="There is no hold named storm now.", changed=0)
+    assert told(world, "release", hold="storm") == CommandDone(text="There is no hold named storm now.", changed=0)
 
 
 def test_the_storm_guard_is_released_by_hand() -> None:
@@ -308,7 +308,7 @@ def test_the_storm_guard_is_released_by_hand() -> None:
     world.feed("abcd")
     world.play(steps=20)
     assert [hold.name for hold in looked(world).holds] == ["storm"]
-    assert told(world, "release", hold="storm") == Done(text="Released: storm.", changed=1)
+    assert told(world, "release", hold="storm") == CommandDone(text="Released: storm.", changed=1)
     assert looked(world).guards.storm == "watching"
 
 

@@ -17,7 +17,7 @@ from keepfast import App
 from keepfast.core.errors import ConfigError
 from keepfast.http import http as web_http
 from keepfast.http.asking import ask
-from keepfast.http.http import Request, Server
+from keepfast.http.http import HttpRequest, Server
 from keepfast.http.one_app import OneApp, Serving
 from keepfast.http.pages import Pages
 from keepfast.http.running import Running
@@ -74,8 +74,8 @@ def test_an_app_that_waits_for_its_brokers_answers_already(server: Server) -> No
     ],
 )
 def test_the_control_api_answers_this_host_alone(pages: Pages, peer: str, headers: dict[str, str], status: int) -> None:
-    assert pages(Request("GET", "/api/state", headers=headers, peer=peer)).status == status
-    assert pages(Request("GET", "/health/live", headers=headers, peer=peer)).status == 200
+    assert pages(HttpRequest("GET", "/api/state", headers=headers, peer=peer)).status == status
+    assert pages(HttpRequest("GET", "/health/live", headers=headers, peer=peer)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_the_control_api_answers_this_host_alone(pages: Pages, peer: str, header
 def test_a_change_needs_the_token(pages: Pages, authorization: str, status: int) -> None:
     headers = {**HERE, "authorization": authorization}
     body = b'{"level": "info"}'
-    assert pages(Request("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1")).status == status
+    assert pages(HttpRequest("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1")).status == status
     without = Pages(OneApp(Running(app="shop")))
-    refused = without(Request("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1"))
+    refused = without(HttpRequest("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1"))
     assert refused.status == 403
     told = refused.body.decode()
     assert "KEEPFAST_CONTROL_TOKEN" in told
@@ -98,7 +98,7 @@ def test_a_change_needs_the_token(pages: Pages, authorization: str, status: int)
 )
 def test_a_body_that_does_not_fit_is_refused_with_a_sentence(pages: Pages, body: bytes) -> None:
     headers = {**HERE, "authorization": "Bearer secret"}
-    answer = pages(Request("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1"))
+    answer = pages(HttpRequest("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1"))
     assert answer.status == 400
     assert b'"error"' in answer.body
 
@@ -155,7 +155,7 @@ def test_a_request_that_trickles_ends_at_its_deadline(monkeypatch: pytest.Monkey
 def test_probes_are_answered_while_everything_else_is_busy() -> None:
     busy, go_on = threading.Semaphore(0), threading.Event()
 
-    def slow(request: Request) -> web_http.Response:
+    def slow(request: HttpRequest) -> web_http.Response:
         if not request.path.startswith("/health"):
             busy.release()
             go_on.wait(60)
@@ -188,9 +188,9 @@ def exchanged(server: Server, request: bytes, *, end: bool = False) -> bytes:
 
 
 def test_a_body_that_is_not_read_changes_nothing() -> None:
-    asked: list[Request] = []
+    asked: list[HttpRequest] = []
 
-    def app(request: Request) -> web_http.Response:
+    def app(request: HttpRequest) -> web_http.Response:
         asked.append(request)
         return web_http.as_json({})
 
@@ -240,7 +240,7 @@ def test_families_are_not_for_the_network(server: Server) -> None:
 
 
 def test_a_request_that_fails_is_a_500_and_the_server_goes_on() -> None:
-    def broken(request: Request) -> web_http.Response:
+    def broken(request: HttpRequest) -> web_http.Response:
         raise RuntimeError("a secret")
 
     server = Server(broken)

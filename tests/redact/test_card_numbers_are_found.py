@@ -9,14 +9,16 @@ import pytest
 
 from keepfast.core.errors import ConfigError, Discard
 from keepfast.core.records import Headers
-from keepfast.redact.sensitive import PAN_DETECTED, TEST_NUMBERS, CardNumbers, Finding, SensitiveData
+from keepfast.redact.sensitive import PAN_DETECTED, TEST_NUMBERS, CardFinding, CardNumbers, SensitiveData
 
 VISA = "4111111111111111"
 AMEX = "378282246310005"
 VISA_13 = "4222222222222"
 
 
-def scan(value: object = None, *, key: bytes | None = None, headers: Headers = (), **options: Any) -> Finding | None:
+def scan(
+    value: object = None, *, key: bytes | None = None, headers: Headers = (), **options: Any
+) -> CardFinding | None:
     data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
     return CardNumbers(**options).scan(key, data, headers)
 

@@ -11,18 +11,18 @@ import pytest
 from keepfast.core.errors import Fault, SinkError
 from keepfast.core.partitions import Partition
 from keepfast.core.ports import Outgoing, Receipt
-from keepfast.core.runs import Attempt, Case
-from keepfast.core.verdicts import Bury
+from keepfast.core.runs import Attempt, FailedRecord
+from keepfast.core.verdicts import DeadLetter
 from keepfast.runner.hooks import Hooks, MessageRefused
 from keepfast.runner.publishing import HookPublisher, NoSink
 from tests.runner.test_hooks import PLACE, hooks, record, run_of
 
 Outcome = Receipt | SinkError
-BURY = Bury("because", "X")
+BURY = DeadLetter("because", "X")
 
 
-def case(value: bytes | None = b'{"n": 1}', failures: int = 1) -> Case:
-    made = Case(Partition(PLACE, epoch=1, start=0), 0, record(value), (), 0.0)
+def case(value: bytes | None = b'{"n": 1}', failures: int = 1) -> FailedRecord:
+    made = FailedRecord(Partition(PLACE, epoch=1, start=0), 0, record(value), (), 0.0)
     for _ in range(failures):
         made.note(Attempt(0.0, "ValueError"))
     return made
@@ -32,7 +32,7 @@ def publisher(publish: Any, made: Hooks | None = None) -> HookPublisher:
     return HookPublisher(publish, made or hooks(), NoSink(), group="g", handler="app:process")
 
 
-def outcome_of(publish: Any, one: Case | None = None, error: BaseException | None = None) -> Outcome:
+def outcome_of(publish: Any, one: FailedRecord | None = None, error: BaseException | None = None) -> Outcome:
     told: SimpleQueue[Outcome] = SimpleQueue()
     letters = publisher(publish)
     letters.send(letters.letter(one or case(), error or ValueError("x"), BURY), told.put)

@@ -17,14 +17,14 @@ import pytest
 from keepfast import App
 from keepfast.cli import main
 from keepfast.core.exit_codes import NOT_RESTARTED
-from keepfast.scaffold import Names, planned
+from keepfast.scaffold import ProjectNames, planned
 from keepfast.settings import Settings
 from tests.project.files import ROOT
 from tests.scaffold import keda
 from tools.reference import health
 
 yaml: Any = importlib.import_module("yaml")
-NAMES = Names.of("shop_pay", "orders.payment.v1")
+NAMES = ProjectNames.of("shop_pay", "orders.payment.v1")
 FILES: Mapping[PurePosixPath, str] = planned(NAMES).files
 DNS = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SPARE_S = 5

@@ -18,7 +18,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer
 
 from keepfast.app import App
-from keepfast.app.assembly import Assembled, assemble
+from keepfast.app.assembly import AssembledApp, assemble
 from keepfast.core.ledger import decode
 from keepfast.core.records import Headers
 from keepfast.deadletters.spool.service import SpoolService
@@ -103,11 +103,11 @@ class Inside:
         self.log = Log()
         self.code: int | None = None
         self._wanted = code
-        self._assembled: Assembled | None = None
+        self._assembled: AssembledApp | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._failure: BaseException | None = None
 
-    def assemble(self) -> Assembled:
+    def assemble(self) -> AssembledApp:
         """Look at the cluster and build everything, as a process does before it joins its group."""
         if self._assembled is None:
             settings = self.app.settings(environ={}, cwd=Path("/nonexistent"))

@@ -8,8 +8,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from keepfast import Context
-from keepfast.engine.control import Answer, Order, Verb
-from keepfast.telemetry.shapes import Done
+from keepfast.engine.control import Answer, ControlOrder, Verb
+from keepfast.telemetry.shapes import CommandDone
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.inside import Client, Inside, app_for, numbered, until
@@ -18,7 +18,7 @@ from tests.scenarios.inside import Client, Inside, app_for, numbered, until
 def order(running: Inside, verb: Verb, **which: Any) -> Answer:
     assert running._assembled is not None
     answers: SimpleQueue[Answer] = SimpleQueue()
-    running._assembled.threads[0].mailbox.post(Order(verb=verb, answer=answers.put, **which))
+    running._assembled.threads[0].mailbox.post(ControlOrder(verb=verb, answer=answers.put, **which))
     return answers.get(timeout=20)
 
 
@@ -37,7 +37,7 @@ def test_a_paused_partition_stays_paused_when_its_topic_is_created_again(
         client.produce(name, numbered(20))
         until(lambda: len(seen) == 20, 30, "the first records are processed")
         paused = order(running, "pause", topic=name, partition=0)
-        assert isinstance(paused, Done)
+        assert isinstance(paused, CommandDone)
         kafka.delete_topic(name)
         kafka.create_topic(name)
         client.produce(name, numbered(3, start=100))
@@ -46,6 +46,6 @@ def test_a_paused_partition_stays_paused_when_its_topic_is_created_again(
         until(lambda: len(seen) == 25, 30, "the other topic goes on")
         assert {where for where, _ in seen[20:]} == {other}, "nothing of the paused partition has started"
         resumed = order(running, "resume")
-        assert isinstance(resumed, Done)
+        assert isinstance(resumed, CommandDone)
         until(lambda: len(seen) == 28, 30, "the paused one goes on")
     assert [value for _, value in seen[25:]] == numbered(3, start=100)

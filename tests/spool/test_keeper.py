@@ -11,7 +11,7 @@ from keepfast.core.ports import Delivery, Kept, Outgoing, Receipt
 from keepfast.deadletters.spool.letters import Spooled
 from keepfast.deadletters.spool.memory import MemoryStore
 from keepfast.deadletters.spool.store import Head
-from keepfast.deadletters.spool.worker import WINDOW, Answer, Keep, Keeper, Nudge
+from keepfast.deadletters.spool.worker import WINDOW, Keep, Nudge, SpoolAnswer, SpoolWorker
 from tests.spool.places import letter, numbers, outgoing
 
 Told = Kept | SpoolError
@@ -57,8 +57,8 @@ class Desk:
     def __init__(self, *, max_bytes: int = 10**7) -> None:
         self.clock, self.sink = Clock(), Sink()
         self.store = MemoryStore(max_bytes=max_bytes)
-        self.answers: list[Answer] = []
-        self.keeper = Keeper(self.store, self.sink, self.clock, self.answers.append)
+        self.answers: list[SpoolAnswer] = []
+        self.keeper = SpoolWorker(self.store, self.sink, self.clock, self.answers.append)
         self.keeper.open()
 
     def keep(self, *letters: Outgoing) -> list[Told]:

@@ -16,7 +16,7 @@ from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.ports import Delivery, Kept, Outgoing
 from keepfast.deadletters.spool.objects import PARTIAL, PARTIAL_MS, RELIST_S, SUFFIX, ObjectStore
 from keepfast.deadletters.spool.store import Head
-from keepfast.deadletters.spool.worker import Keep, Keeper
+from keepfast.deadletters.spool.worker import Keep, SpoolWorker
 from keepfast.engine.clock import RealClock
 from tests.spool.places import letter, outgoing
 
@@ -84,7 +84,7 @@ def objects(url: str) -> list[Path]:
 
 def test_an_upload_that_failed_half_way_never_counts_as_kept(url: str) -> None:
     store = opened(url)
-    keeper = Keeper(store, Away(), RealClock(), lambda answer: None)
+    keeper = SpoolWorker(store, Away(), RealClock(), lambda answer: None)
     answers: list[Kept | SpoolError] = []
     Share.failing = "noticed"
     keeper.take([Keep(outgoing(1), answers.append)], 100.0)

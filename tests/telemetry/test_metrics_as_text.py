@@ -16,8 +16,8 @@ from keepfast.telemetry.families import (
     Buckets,
     Collision,
     Exemplar,
-    Family,
     Metric,
+    MetricFamily,
     Sample,
     labelled,
     merged,
@@ -32,23 +32,23 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 ODD = 'a "quoted" \\ back\nslash, an ümlaut and a \ud800 surrogate'
 
 
-def families() -> list[Family]:
+def families() -> list[MetricFamily]:
     own = {"domain": "orders", "entity": "payment"}
     counts = [0] * 21
     counts[3], counts[20] = 5, 2
     return [
-        Family.of(
+        MetricFamily.of(
             catalogue.ERRORS,
             [Sample((ODD, "retryable", "g", "orders.payment.v1"), 3, exemplar=Exemplar(TRACE, 1.0, 1_700_000_000.5))],
             **own,
         ),
-        Family.of(
+        MetricFamily.of(
             catalogue.DURATION,
             [Sample(("g", "orders.payment.v1"), Buckets(counts, 130.5, {20: Exemplar(TRACE, 65.25, 1_700_000_000.5)}))],
             **own,
         ),
-        Family.of(catalogue.LAG, [Sample(("g", "orders.payment.v1", "0"), 17)]),
-        Family.of(catalogue.HOLD, []),
+        MetricFamily.of(catalogue.LAG, [Sample(("g", "orders.payment.v1", "0"), 17)]),
+        MetricFamily.of(catalogue.HOLD, []),
     ]
 
 
@@ -123,13 +123,15 @@ def test_every_name_that_the_documents_ask_for_is_in_the_catalogue() -> None:
 
 
 def test_no_two_metrics_of_the_catalogue_have_one_name() -> None:
-    all_of_them = [Family.of(metric, [], domain="a", entity="b") for metric in catalogue.CATALOGUE]
+    all_of_them = [MetricFamily.of(metric, [], domain="a", entity="b") for metric in catalogue.CATALOGUE]
     assert len(merged(all_of_them)) == len(all_of_them)
     assert namesakes(all_of_them) == {}
 
 
 def names_of(topics: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    return namesakes(Family.of(catalogue.PROCESSED, [], domain=domain, entity=entity) for domain, entity in topics)
+    return namesakes(
+        MetricFamily.of(catalogue.PROCESSED, [], domain=domain, entity=entity) for domain, entity in topics
+    )
 
 
 def test_topics_whose_metrics_get_the_same_name_are_found() -> None:
@@ -142,7 +144,7 @@ def test_two_kinds_of_metric_under_one_name_are_refused_with_both_names() -> Non
     gauge = Metric(name="a.b", kind="gauge", help="…")
     counter = Metric(name="a_b", kind="counter", help="…")
     with pytest.raises(Collision, match=r"a\.b \(gauge\) and a_b \(counter\) would both be named a_b"):
-        merged([Family.of(gauge, []), Family.of(counter, [])])
+        merged([MetricFamily.of(gauge, []), MetricFamily.of(counter, [])])
 
 
 def test_families_of_several_processes_become_one_with_a_label() -> None:

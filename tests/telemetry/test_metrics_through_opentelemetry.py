@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import Histogram, MetricsData, Sum
 
 from keepfast.core.errors import ConfigError
 from keepfast.telemetry import catalogue, otel
-from keepfast.telemetry.families import Buckets, Family, Sample
+from keepfast.telemetry.families import Buckets, MetricFamily, Sample
 from keepfast.telemetry.otel import Exporting, exporter_from
 
 
@@ -35,19 +35,19 @@ class Collecting:
         self.closed = True
 
 
-def families() -> list[Family]:
+def families() -> list[MetricFamily]:
     counts = [0] * 21
     counts[2] = 3
     return [
-        Family.of(
+        MetricFamily.of(
             catalogue.DURATION,
             [Sample(("g", "orders.payment.v1"), Buckets(counts, 0.25))],
             domain="orders",
             entity="payment",
         ),
-        Family.of(catalogue.CONSUMED, [Sample(("g", "orders.payment.v1"), 7)]),
-        Family.of(catalogue.LAG, [Sample(("g", "orders.payment.v1", "0"), 17)]),
-        Family.of(catalogue.HOLD, []),
+        MetricFamily.of(catalogue.CONSUMED, [Sample(("g", "orders.payment.v1"), 7)]),
+        MetricFamily.of(catalogue.LAG, [Sample(("g", "orders.payment.v1", "0"), 17)]),
+        MetricFamily.of(catalogue.HOLD, []),
     ]
 
 

@@ -17,7 +17,7 @@ from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError
 from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from keepfast.settings import AppSpec, Settings, load
 from keepfast.telemetry import tracing
 from keepfast.telemetry.tracing import Tracing, tracing_from
@@ -81,7 +81,7 @@ def test_a_failed_attempt_ends_with_what_was_decided_and_open_ones_are_bounded(
         with pytest.raises(ValueError, match="4111"):
             own.traced(fail, "g")(message, run_of([message]))
     assert len(exporter.get_finished_spans()) == 2, "the oldest are let go"
-    case = Case(Partition(PLACE, epoch=1, start=0), 0, found[4], (), 0.0)
+    case = FailedRecord(Partition(PLACE, epoch=1, start=0), 0, found[4], (), 0.0)
     own.decided(case, verdicts.RetryAfter(0.25))
     own.decided(case, verdicts.RetryAfter(0.25))
     last = exporter.get_finished_spans()[-1]

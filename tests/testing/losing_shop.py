@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from keepfast.core.runs import Case
+from keepfast.core.runs import FailedRecord
 from keepfast.demo.shop import app
-from keepfast.engine.forwarding import Burying
+from keepfast.engine.forwarding import DeadLetterForwarder
 
 __all__ = ["app"]
 
-begin, lost = Burying.begin, list[Case]()
+begin, lost = DeadLetterForwarder.begin, list[FailedRecord]()
 
 
-def begin_but_once(self: Burying, case: Case, now: float) -> None:
+def begin_but_once(self: DeadLetterForwarder, case: FailedRecord, now: float) -> None:
     if lost:
         begin(self, case, now)
     else:
@@ -19,4 +19,4 @@ def begin_but_once(self: Burying, case: Case, now: float) -> None:
         self._finished(case, "topic", None)
 
 
-Burying.begin = begin_but_once  # type: ignore[method-assign]
+DeadLetterForwarder.begin = begin_but_once  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ import pytest
 
 from keepfast.core.records import Record
 from keepfast.deadletters import ours
-from keepfast.demo.orders import Plan
+from keepfast.demo.orders import OrderPlan
 from keepfast.demo.reconcile import PARTITIONS_LOST, PROCESS_DIED, UNEXPLAINED, Account, reconcile
 from keepfast.demo.shop import ORDERS
 
@@ -133,7 +133,7 @@ def test_what_belongs_to_nobody_is_seen(ordered: list[Record], shipped: list[Rec
 
 
 def test_the_same_seed_gives_the_same_orders_and_every_one_is_unique() -> None:
-    plan = Plan(records=2_000, seed=3)
+    plan = OrderPlan(records=2_000, seed=3)
     values = [value for _, value in plan.orders()]
     assert values == [value for _, value in plan.orders()]
     assert len(set(values)) == 2_000

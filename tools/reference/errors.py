@@ -10,7 +10,7 @@ from keepfast.classify.rules.databases import DATABASE_RULES
 from keepfast.classify.rules.http import HTTP_RULES
 from keepfast.classify.rules.language import LANGUAGE_RULES
 from keepfast.classify.rules.services import SERVICE_RULES
-from keepfast.cli.explained import View, answer, as_text
+from keepfast.cli.explained import ExplainView, answer, as_text
 from tools.reference.markdown import MADE, code, codes, fence, table
 
 INTRODUCTION = """# Errors: codes and rules
@@ -44,8 +44,10 @@ def page() -> str:
     known = [rule for _, rules in GROUPS for rule in rules]
     if known != list(RULES):
         raise ValueError("tools/reference/errors.py: the groups are not all rules; add the new one to GROUPS.")
+    view = ExplainView()
     example = fence(
-        f"$ keepfast explain {EXAMPLE}\n{click.unstyle(as_text(answer(EXAMPLE, View()), View()))}", "console"
+        f"$ keepfast explain {EXAMPLE}\n{click.unstyle(as_text(answer(EXAMPLE, view), view))}",
+        "console",
     )
     parts = [
         MADE + INTRODUCTION.replace("{explained}", example),

@@ -17,7 +17,7 @@ from keepfast.core.errors import ConfigError
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.batch_handler import BatchHandler
-from keepfast.engine.crash_guard import Floor
+from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import RecorderFile, open_recorder
 from keepfast.engine.handler import Handler
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
@@ -32,7 +32,7 @@ from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.tracing import Tracing, tracing_from
 from keepfast.wiring.building import Workers, loop_thread, thread_workers
-from keepfast.wiring.clients import Ground, LetterTopics, connection_of, letter_topics, preflight, source_of
+from keepfast.wiring.clients import LetterTopics, StartFacts, connection_of, letter_topics, preflight, source_of
 from keepfast.wiring.planning import plan_from
 from keepfast.wiring.spooling import open_spool
 
@@ -55,12 +55,12 @@ class Shared:
     events: EventLoopThread
     spool: SpoolService | None
     letter_topics: LetterTopics
-    floor: Floor = field(default_factory=Floor)
+    floor: ExclusiveGate = field(default_factory=ExclusiveGate)
     recorder: RecorderFile | None = None
     tracing: Tracing | None = None
 
 
-class Assembled:
+class AssembledApp:
     """Everything of an app, put together and not yet started."""
 
     def __init__(self, lifecycle: Lifecycle, shared: Shared, threads: list[LoopThread]) -> None:
@@ -99,7 +99,7 @@ def assemble(
     *,
     wait: bool,
     supervisor_stops: Callable[[], bool] = lambda: False,
-) -> Assembled:
+) -> AssembledApp:
     """Check everything that can be wrong, then build. Raises ConfigError or StartError."""
     handlers = handlers_of(consumers, settings)
     mask_with(settings.masking.rules)
@@ -123,7 +123,7 @@ def assemble(
     lifecycle = Lifecycle(
         threads, shutdown_timeout_s=settings.shutdown.timeout_s, leave=leave, supervisor_stops=supervisor_stops
     )
-    return Assembled(lifecycle, shared, threads)
+    return AssembledApp(lifecycle, shared, threads)
 
 
 def _recorder(consumers: list[Consumer], settings: Settings) -> RecorderFile | None:
@@ -163,7 +163,7 @@ def _place(consumer: Consumer) -> str:
 
 
 def _loop_thread(
-    consumer: Consumer, handler: Handler | BatchHandler, settings: Settings, ground: Ground, shared: Shared
+    consumer: Consumer, handler: Handler | BatchHandler, settings: Settings, ground: StartFacts, shared: Shared
 ) -> LoopThread:
     sink = shared.sink
     own = settings.consumers[consumer.name]
@@ -204,7 +204,7 @@ def _loop_thread(
     )
 
 
-def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, ground: Ground) -> Plan:
+def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, ground: StartFacts) -> Plan:
     """What the loop needs to know, from the settings."""
     handler = f"{consumer.function.__module__}:{consumer.shape.name}"
     return plan_from(own, settings, ground, capacity=_capacity(consumer), handler=handler)

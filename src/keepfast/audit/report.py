@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from keepfast.audit.checks_hooks import in_its_place
 from keepfast.audit.clause import STATUSES, Clause, Finding, Status, not_applicable
-from keepfast.audit.subject import Record, Subject
+from keepfast.audit.subject import DecisionRecord, Subject
 from keepfast.audit.table import CLAUSES
 from keepfast.core.errors import ConfigError
 from keepfast.core.exit_codes import EXIT_OK, EXIT_UNEXPECTED
@@ -53,7 +53,7 @@ def _examined(clause: Clause, subject: Subject, *, ignored: bool) -> Result:
     return Result(clause, tuple(heaviest_first) or (not_applicable("The app has no consumers."),))
 
 
-def _weighed(finding: Finding, record: Record | None) -> Finding:
+def _weighed(finding: Finding, record: DecisionRecord | None) -> Finding:
     """A record of the app's own overrules what is broken, and nothing else."""
     if record is None or finding.status != "failed":
         return finding

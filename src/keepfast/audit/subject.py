@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DecisionRecord:
     """A decision of the app's own that overrules rules: `docs/decisions/0004-no-timeouts.md`."""
 
     path: str
@@ -102,12 +102,12 @@ class Subject:
         return [line.strip() for line in re.sub(r"\\\s*\n\s*", " ", without_comments).splitlines() if line.strip()]
 
     @cached_property
-    def overruled(self) -> dict[str, Record]:
+    def overruled(self) -> dict[str, DecisionRecord]:
         """Rules that a record in the project overrules by a line of its own, `Overrules: standard:9.3.3, loop:4`."""
-        found: dict[str, Record] = {}
+        found: dict[str, DecisionRecord] = {}
         for name in self._records():
             for said in _OVERRULES.finditer(self.file(name) or ""):
-                found |= dict.fromkeys(re.findall(r"[a-z]+:[\w.]*\w", said["rules"]), Record(name))
+                found |= dict.fromkeys(re.findall(r"[a-z]+:[\w.]*\w", said["rules"]), DecisionRecord(name))
         return found
 
     def _records(self) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Final
 
 from keepfast.classify.rules.book import (
     UNKNOWN_RULE,
-    Case,
+    Lookup,
     NotFound,
     RuleBook,
     Unknown,
@@ -61,7 +61,7 @@ def classify(
     `unknown` decides about errors that no rule knows, `not_found` about HTTP 404 and its like. `now_wall`
     (seconds of the wall clock) is for Retry-After headers that name a date; without it they are not obeyed.
     """
-    case = Case(unknown, not_found, now_wall)
+    case = Lookup(unknown, not_found, now_wall)
     if type(error) is HandlerTimeout:
         rules = BUILT_IN  # final by the standard, whatever a rule of the user says about its bases
     try:
@@ -77,7 +77,7 @@ def classify_key(
 
     Raises ConfigError if it is no key.
     """
-    case = Case(unknown, not_found, None)
+    case = Lookup(unknown, not_found, None)
     return rules.of_key(normal_key(key), case) or unknown_error(case)
 
 
@@ -85,7 +85,7 @@ def classify_class(
     cls: type[BaseException], rules: RuleBook = BUILT_IN, *, unknown: Unknown = "retry", not_found: NotFound = "final"
 ) -> Classification:
     """What becomes of an error of this class that says nothing more about itself (see `RuleBook.asked`)."""
-    case = Case(unknown, not_found, None)
+    case = Lookup(unknown, not_found, None)
     return rules.of_class(cls, case) or unknown_error(case)
 
 

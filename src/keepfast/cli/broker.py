@@ -59,7 +59,7 @@ def broker(
             else:
                 died = _run_kafka(stack, int(nodes), port, data, topics)
             _wait(died)
-    except Stopped:
+    except BrokerStopped:
         click.echo("Stopped.", err=True)
 
 
@@ -114,7 +114,7 @@ def _run_embedded(stack: ExitStack, nodes: int, topics: tuple[tuple[str, int], .
     return str  # nothing of it can die before this process does
 
 
-class Stopped(BaseException):
+class BrokerStopped(BaseException):
     """A signal came. Not an Exception, so that nothing on the way takes it for a failure."""
 
 
@@ -123,7 +123,7 @@ def stop_on_signals() -> None:
 
     def came(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal.signal wants it
         ignore_signals()
-        raise Stopped
+        raise BrokerStopped
 
     signal.signal(signal.SIGINT, came)
     signal.signal(signal.SIGTERM, came)

@@ -15,7 +15,7 @@ from keepfast.cli.where import settings_for
 from keepfast.core.errors import ConfigError, KeepfastError, StartError
 from keepfast.http.asking import ask
 from keepfast.http.http import UNIX
-from keepfast.telemetry.shapes import Done, Problem
+from keepfast.telemetry.shapes import CommandDone, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
@@ -24,7 +24,7 @@ EVERYWHERE = ("0.0.0.0", "::", "")
 ANSWER_S = 10.0
 
 
-class Refused(KeepfastError):
+class ControlRefused(KeepfastError):
     """The app answered, and did not do it: no such consumer, nothing of it here, or its loop is stuck."""
 
 
@@ -64,8 +64,8 @@ class Control:
     def look(self, shape: type[S], *path: str) -> S:
         return self._ask("GET", path, None, shape)
 
-    def tell(self, *path: str, **body: object) -> Done:
-        return self._ask("POST", path, {name: value for name, value in body.items() if value is not None}, Done)
+    def tell(self, *path: str, **body: object) -> CommandDone:
+        return self._ask("POST", path, {name: value for name, value in body.items() if value is not None}, CommandDone)
 
     def _ask(self, method: str, path: tuple[str, ...], body: Mapping[str, object] | None, shape: type[S]) -> S:
         headers = {"Authorization": f"Bearer {self.token}"} if self.token and method == "POST" else {}
@@ -92,4 +92,4 @@ class Control:
             raise StartError(f"What answers at {self.url} is not an app of keepfast, or of another version.") from error
         if answer.status == HTTPStatus.UNAUTHORIZED:
             raise ConfigError("The token is missing or wrong: set KEEPFAST_CONTROL_TOKEN to the one of the app.")
-        raise ConfigError(said) if answer.status == HTTPStatus.FORBIDDEN else Refused(said)
+        raise ConfigError(said) if answer.status == HTTPStatus.FORBIDDEN else ControlRefused(said)

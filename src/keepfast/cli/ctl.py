@@ -13,7 +13,7 @@ from keepfast.cli.errors import said_plainly
 from keepfast.cli.live_view import detail_lines, view_lines
 from keepfast.cli.where import interrupted_quietly
 from keepfast.telemetry.clean import clean_text
-from keepfast.telemetry.shapes import AppState, ConsumerDetail, Done, HealthReport
+from keepfast.telemetry.shapes import AppState, CommandDone, ConsumerDetail, HealthReport
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 COLOURS = {"ok": "green", "degraded": "yellow", "failing": "red"}
@@ -143,7 +143,7 @@ def _control(options: dict[str, Any]) -> Control:
     return Control.of(options["target"], options["url"])
 
 
-def _done(done: Done, *, as_json: bool) -> None:
+def _done(done: CommandDone, *, as_json: bool) -> None:
     _say(done, [clean_text(done.text, 500)], as_json=as_json)
 
 

@@ -65,7 +65,7 @@ def demo(*, debug: bool, **options: Any) -> None:
 
 
 def _play(options: dict[str, Any]) -> Account:
-    from keepfast.demo.orders import Plan
+    from keepfast.demo.orders import OrderPlan
     from keepfast.demo.story import SHOP, Stage, play
 
     begun_at = time.monotonic()
@@ -75,7 +75,7 @@ def _play(options: dict[str, Any]) -> Account:
         stage = Stage(
             brokers=brokers,
             kind=kind,
-            plan=Plan(options["records"], options["seed"], calm=options["calm"]),
+            plan=OrderPlan(options["records"], options["seed"], calm=options["calm"]),
             view=view,
             folder=Path(folder),
             begun_at=begun_at,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keepfast.cli.broker import MOST_PARTITIONS, Stopped, ignore_signals, stop_on_signals
+from keepfast.cli.broker import MOST_PARTITIONS, BrokerStopped, ignore_signals, stop_on_signals
 from keepfast.cli.errors import said_plainly
 from keepfast.cli.run import LogFormat, RunOptions, consumer_options
 from keepfast.core.exit_codes import EXIT_DEADLINE
 
 if TYPE_CHECKING:
     from keepfast.cli.dev_child import Bench
-    from keepfast.supervisor import Place
+    from keepfast.supervisor import ChildPlace
 
 EMBEDDED_PARTITIONS = 4
 
@@ -78,14 +78,14 @@ def _dev(options: RunOptions, *, kafka: bool, partitions: int) -> int:
             bench, died = _start(stack, kafka=kafka, partitions=partitions)
             _announce(stack, bench, options.target)
 
-            def command(place: Place) -> Sequence[str]:
+            def command(place: ChildPlace) -> Sequence[str]:
                 kind = ["--dev-embedded"] if bench.embedded else []
                 mine = ["--dev-at", bench.address, "--dev-partitions", str(bench.partitions), *kind]
                 return options.command("--tether", str(place.tether_fd), *mine)
 
             code = Reloader(command, root=Path.cwd(), died=died).run()
             ignore_signals()
-    except Stopped:
+    except BrokerStopped:
         code = 0
     click.echo(last_words(code), err=True)
     return code

@@ -11,7 +11,7 @@ import click
 
 from keepfast.cli import dlq_shown as shown
 from keepfast.cli.dlq_options import Office, OffsetsOption, open_office, selection_of, selection_options
-from keepfast.cli.dlq_replay import Order, Rate, replay_letters
+from keepfast.cli.dlq_replay import Rate, ReplayOrder, replay_letters
 from keepfast.cli.errors import said_plainly
 from keepfast.cli.tables import table
 from keepfast.cli.where import interrupted_quietly, where_options
@@ -19,7 +19,7 @@ from keepfast.core.errors import KeepfastError
 from keepfast.desk.causes import by_cause
 from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPolicy
 from keepfast.desk.selection import Filed, Offsets, Selection
-from keepfast.desk.shelf import Shelf
+from keepfast.desk.shelf import LetterTopic
 from keepfast.kafka.browser import KafkaBrowser
 
 LETTERS_SHOWN = 100
@@ -70,11 +70,11 @@ def list_letters(
         with office.browser() as browser:
             for name in office.topics:
                 with office.looking_into(name):
-                    shelf = Shelf(browser, name, selection)
+                    shelf = LetterTopic(browser, name, selection)
                 (_list_letters if letters else _list_causes)(shelf, limit=limit, as_json=as_json)
 
 
-def _list_causes(shelf: Shelf, *, limit: int, as_json: bool) -> None:  # noqa: ARG001 - limits letters alone
+def _list_causes(shelf: LetterTopic, *, limit: int, as_json: bool) -> None:  # noqa: ARG001 - limits letters alone
     causes = by_cause(shelf.letters())
     count = sum(cause.count for cause in causes)
     if as_json:
@@ -91,7 +91,7 @@ def _list_causes(shelf: Shelf, *, limit: int, as_json: bool) -> None:  # noqa: A
     click.echo(f"\nA letter of the first: {sample} (--reveal shows what is masked)", err=True)
 
 
-def _list_letters(shelf: Shelf, *, limit: int, as_json: bool) -> None:
+def _list_letters(shelf: LetterTopic, *, limit: int, as_json: bool) -> None:
     found = shelf.letters()
     some = list(itertools.islice(found, limit + 1)) if limit else list(found)
     rows, more = (some[:limit], len(some) > limit) if limit else (some, False)
@@ -106,7 +106,7 @@ def _list_letters(shelf: Shelf, *, limit: int, as_json: bool) -> None:
         click.echo(f"The first {limit:,} of {shelf.topic}; there are more. --limit 0 shows all.", err=True)
 
 
-def _nothing(shelf: Shelf) -> str:
+def _nothing(shelf: LetterTopic) -> str:
     if shelf.selection.is_everything:
         return f"Nothing is dead in {shelf.topic}."
     return f"No letter in {shelf.topic} fits; {shelf.offsets:,} offsets were looked at."
@@ -142,7 +142,7 @@ def _the_one(browser: KafkaBrowser, office: Office, wanted: Offsets) -> Filed:
     if wanted.end != wanted.start + 1:
         raise click.UsageError("One letter at a time: write PARTITION:OFFSET.")
     with office.looking_into(office.topic):
-        shelf = Shelf(browser, office.topic, Selection(offsets=(wanted,)))
+        shelf = LetterTopic(browser, office.topic, Selection(offsets=(wanted,)))
     filed = next(shelf.letters(), None)
     if filed is None:
         there = browser.spans(office.topic, 10.0)
@@ -229,6 +229,8 @@ def replay(
             keep_timestamp=keep_timestamp,
             inexact=inexact,
         )
-        order = Order(selection=selection, policy=policy, target=target, brokers=brokers, dry_run=dry_run, yes=yes)
+        order = ReplayOrder(
+            selection=selection, policy=policy, target=target, brokers=brokers, dry_run=dry_run, yes=yes
+        )
         code = replay_letters(open_office(topic, target, brokers), order)
     sys.exit(code)

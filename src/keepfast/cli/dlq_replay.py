@@ -16,10 +16,10 @@ import click
 from keepfast.cli.dlq_options import Office, words_of
 from keepfast.cli.progress import Progress
 from keepfast.core.errors import SourceError
-from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, Plan, ReplayPolicy, Router, plan
+from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPlan, ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay, Replayed
 from keepfast.desk.selection import Offsets, Selection
-from keepfast.desk.shelf import Shelf, Stopped
+from keepfast.desk.shelf import LetterTopic, ReadStopped
 from keepfast.kafka.config import Producing, admin_properties, sink_properties
 from keepfast.kafka.groups import KafkaGroups
 from keepfast.kafka.sink import KafkaSink
@@ -43,7 +43,7 @@ class Rate(click.ParamType[float]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ReplayOrder:
     """What was asked for."""
 
     selection: Selection
@@ -67,17 +67,17 @@ class Order:
         return " ".join(words)
 
 
-def replay_letters(office: Office, order: Order) -> int:
+def replay_letters(office: Office, order: ReplayOrder) -> int:
     """Returns the exit code. Raises ConfigError, StartError, or SourceError before anything was sent."""
     with office.browser() as browser:
         with office.looking_into(office.topic):
-            shelf = Shelf(browser, office.topic, order.selection)
+            shelf = LetterTopic(browser, office.topic, order.selection)
         stop = threading.Event()
         router = _router(office, order)
         try:
             with _on_signals(stop.set):
                 made = plan(shelf, router, stop.is_set)
-        except Stopped:
+        except ReadStopped:
             click.echo("Stopped before anything was sent.", err=True)
             return EXIT_STOPPED
         _say_plan(made, shelf, order)
@@ -96,7 +96,7 @@ def replay_letters(office: Office, order: Order) -> int:
         return _send(shelf, router.again(), office, order, made)
 
 
-def _router(office: Office, order: Order) -> Router:
+def _router(office: Office, order: ReplayOrder) -> Router:
     return Router(
         order.policy,
         partitions_of=office.partitions_of,
@@ -105,7 +105,7 @@ def _router(office: Office, order: Order) -> Router:
     )
 
 
-def _say_plan(made: Plan, shelf: Shelf, order: Order) -> None:
+def _say_plan(made: ReplayPlan, shelf: LetterTopic, order: ReplayOrder) -> None:
     if made.records:
         took_s = made.duration_s(order.policy.rate_per_s)
         how_long = "" if took_s is None else f", about {took_s:,.0f} s at {order.policy.rate_per_s:g}/s"
@@ -128,7 +128,7 @@ def _where(policy: ReplayPolicy) -> str:
     return "their keys decide about the partition" if policy.topic else "to their original partitions"
 
 
-def _warn_of_readers(office: Office, made: Plan) -> None:
+def _warn_of_readers(office: Office, made: ReplayPlan) -> None:
     """All groups that read a topic get what is replayed into it."""
     try:
         readers = KafkaGroups(admin_properties(office.connection)).reading(set(made.destinations), GROUPS_S)
@@ -147,7 +147,7 @@ def _records(count: int) -> str:
     return f"{count:,} record{'s' * (count != 1)}"
 
 
-def _confirmed(made: Plan) -> bool:
+def _confirmed(made: ReplayPlan) -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("There is nobody to ask here: say --yes to send, or --dry-run to only look.")
     try:
@@ -157,7 +157,7 @@ def _confirmed(made: Plan) -> bool:
         return False
 
 
-def _send(shelf: Shelf, router: Router, office: Office, order: Order, made: Plan) -> int:
+def _send(shelf: LetterTopic, router: Router, office: Office, order: ReplayOrder, made: ReplayPlan) -> int:
     sink = KafkaSink(sink_properties(office.connection, Producing(linger_ms=5)))
     sink.open()
     run = Replay(shelf, router, sink, order.policy)
@@ -174,7 +174,7 @@ def _send(shelf: Shelf, router: Router, office: Office, order: Order, made: Plan
     return _say_outcome(outcome, shelf, order, made)
 
 
-def _say_outcome(outcome: Replayed, shelf: Shelf, order: Order, made: Plan) -> int:
+def _say_outcome(outcome: Replayed, shelf: LetterTopic, order: ReplayOrder, made: ReplayPlan) -> int:
     if outcome.complete(made.records):
         them = "it is" if outcome.confirmed == 1 else "all are"
         click.echo(f"Replayed {_records(outcome.confirmed)}; {them} confirmed.")

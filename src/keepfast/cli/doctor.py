@@ -15,8 +15,8 @@ from keepfast.cli.errors import LoadError, said_plainly
 from keepfast.cli.where import brokers_option, connection_for, interrupted_quietly
 
 if TYPE_CHECKING:
-    from keepfast.cli.doctor_findings import Finding, Status
-    from keepfast.cli.doctor_topics import Seen, Told
+    from keepfast.cli.doctor_findings import DoctorFinding, Status
+    from keepfast.cli.doctor_topics import Told, TopicSeen
     from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import Connection
     from keepfast.kafka.probe import ClusterFacts, KafkaProbe
@@ -65,7 +65,7 @@ def doctor(
     with said_plainly(debug=debug), interrupted_quietly():
         from keepfast.cli.doctor_findings import exit_code, summary
 
-        found: list[Finding] = []
+        found: list[DoctorFinding] = []
         for finding in _examine(target or named, brokers, timeout_s):
             if not as_json:
                 _say(finding, first=not found or found[-1].section != finding.section)
@@ -79,7 +79,7 @@ def doctor(
     sys.exit(code)
 
 
-def _say(finding: Finding, *, first: bool) -> None:
+def _say(finding: DoctorFinding, *, first: bool) -> None:
     from keepfast.telemetry.clean import clean_text
 
     if first:
@@ -90,15 +90,15 @@ def _say(finding: Finding, *, first: bool) -> None:
         click.echo(f"           → {clean_text(finding.fix, 2000)}")
 
 
-def _examine(target: str | None, brokers: str | None, timeout_s: float) -> Iterator[Finding]:
+def _examine(target: str | None, brokers: str | None, timeout_s: float) -> Iterator[DoctorFinding]:
     from keepfast.cli import doctor_broker, doctor_environment
-    from keepfast.cli.doctor_findings import Finding
+    from keepfast.cli.doctor_findings import DoctorFinding
 
     yield from doctor_environment.environment()
     problems, opened = _opened(target, brokers)
-    yield from (Finding("settings", "problem", problem) for problem in problems)
+    yield from (DoctorFinding("settings", "problem", problem) for problem in problems)
     if opened is None:
-        yield Finding(
+        yield DoctorFinding(
             "broker", "unknown", "Not looked at: which brokers is a matter of settings. --brokers names some."
         )
         return
@@ -125,9 +125,9 @@ def _opened(target: str | None, brokers: str | None) -> tuple[list[str], tuple[C
     return problems, None
 
 
-def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> Iterator[Finding]:
+def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> Iterator[DoctorFinding]:
     from keepfast.cli import doctor_broker, doctor_topics
-    from keepfast.cli.doctor_findings import Finding
+    from keepfast.cli.doctor_findings import DoctorFinding
     from keepfast.core.errors import SourceError
     from keepfast.kafka.config import admin_properties
     from keepfast.kafka.probe import KafkaProbe
@@ -136,7 +136,7 @@ def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> It
     try:
         facts = probe.cluster(timeout_s)
     except SourceError as error:
-        yield Finding("broker", "problem", str(error), "Try again; if it stays, look at the broker's log.")
+        yield DoctorFinding("broker", "problem", str(error), "Try again; if it stays, look at the broker's log.")
         return
     yield from doctor_broker.cluster_finding(facts)
     yield from doctor_broker.advertised(facts, connection.brokers, timeout_s)
@@ -149,8 +149,10 @@ def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> It
     yield from sorted(dict.fromkeys(found), key=lambda one: order.index(one.section))
 
 
-def _look(probe: KafkaProbe, facts: ClusterFacts, connection: Connection, settings: Settings, timeout_s: float) -> Seen:
-    from keepfast.cli.doctor_topics import Seen
+def _look(
+    probe: KafkaProbe, facts: ClusterFacts, connection: Connection, settings: Settings, timeout_s: float
+) -> TopicSeen:
+    from keepfast.cli.doctor_topics import TopicSeen
     from keepfast.core.errors import SourceError
     from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import admin_properties
@@ -178,7 +180,7 @@ def _look(probe: KafkaProbe, facts: ClusterFacts, connection: Connection, settin
                 held[name] = probe.held(name, told.partitions, timeout_s)
             except SourceError:
                 continue  # a right that is missing is told by the rights
-    return Seen(
+    return TopicSeen(
         topics=topics,
         configs=configs,
         groups=groups,

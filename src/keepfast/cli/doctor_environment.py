@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from keepfast.cli.doctor_findings import Finding
+from keepfast.cli.doctor_findings import DoctorFinding
 from keepfast.core.errors import ConfigError
 from keepfast.deadletters.spool.places import doubts_about, folder_of, scheme_of, shown, store_at
 from keepfast.engine.flight_recorder import StateDirectory, default_directory
@@ -36,51 +36,55 @@ EXTRAS: Final = {
 """Extra → the module that it brings."""
 
 
-def environment() -> Iterator[Finding]:
+def environment() -> Iterator[DoctorFinding]:
     """The interpreter, the client, and which extras are there."""
     yield python_finding(sys.version_info[:2])
     yield client_finding(*client_versions())
     there = [extra for extra, module in EXTRAS.items() if importlib.util.find_spec(module) is not None]
     absent = [extra for extra in EXTRAS if extra not in there]
     text = f"Extras: {', '.join(there) or 'none'}" + (f"; not installed: {', '.join(absent)}" if absent else "")
-    yield Finding("environment", "ok", text)
+    yield DoctorFinding("environment", "ok", text)
 
 
-def python_finding(version: tuple[int, int]) -> Finding:
+def python_finding(version: tuple[int, int]) -> DoctorFinding:
     written = ".".join(map(str, version))
     if version > RUN_ON[1]:
         newest = ".".join(map(str, RUN_ON[1]))
         fix = f"Use Python {newest} where it matters, until keepfast names {written}."
-        return Finding("environment", "warning", f"Python {written} is newer than what keepfast is tested on", fix)
-    return Finding("environment", "ok", f"Python {written}")
+        return DoctorFinding(
+            "environment", "warning", f"Python {written} is newer than what keepfast is tested on", fix
+        )
+    return DoctorFinding("environment", "ok", f"Python {written}")
 
 
-def client_finding(version: str, library: str) -> Finding:
+def client_finding(version: str, library: str) -> DoctorFinding:
     text = f"confluent-kafka {version} with librdkafka {library}"
     if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_CLIENT:
         oldest = ".".join(map(str, OLDEST_CLIENT))
         fix = f"Install confluent-kafka {oldest} or newer: pip install -U confluent-kafka"
-        return Finding("environment", "problem", f"{text} is older than keepfast needs", fix)
-    return Finding("environment", "ok", text)
+        return DoctorFinding("environment", "problem", f"{text} is older than keepfast needs", fix)
+    return DoctorFinding("environment", "ok", text)
 
 
-def settings_findings(settings: Settings) -> Iterator[Finding]:
+def settings_findings(settings: Settings) -> Iterator[DoctorFinding]:
     """Of settings that could be loaded: their warnings, and where letters are spooled."""
     count = len(settings.consumers)
     told = f" for {count} consumer{'s' * (count != 1)}: {', '.join(settings.consumers)}" if count else ""
-    yield Finding("settings", "ok", f"The settings are complete and fit together{told}")
+    yield DoctorFinding("settings", "ok", f"The settings are complete and fit together{told}")
     for warning in settings.warnings:
-        yield Finding("settings", "warning", warning)
+        yield DoctorFinding("settings", "warning", warning)
     if settings.health.enabled and not is_free(settings.health.port):
         port = settings.health.port
         text = f"Port {port} for health and metrics is taken, by this app itself if it runs here"
-        yield Finding("settings", "warning", text, "Else set HEALTH_CHECK_PORT to another one; 0 is any free one.")
+        yield DoctorFinding(
+            "settings", "warning", text, "Else set HEALTH_CHECK_PORT to another one; 0 is any free one."
+        )
     yield state_finding(settings.state.dir)
     if settings.spool.url is not None:
         yield _spool(settings.spool.url.reveal(), settings)
 
 
-def state_finding(configured: str | None) -> Finding:
+def state_finding(configured: str | None) -> DoctorFinding:
     """Whether the flight recorder of the crash guard has a place."""
     fix = "Set KEEPFAST_STATE_DIR to a directory that this user can write to and that outlives a restart."
     try:
@@ -91,24 +95,24 @@ def state_finding(configured: str | None) -> Finding:
             raise PermissionError(f"{path} cannot be made")
     except OSError as error:
         text = f"The flight recorder is off: {error}. After a crash, more records than were in hand may run one by one"
-        return Finding("settings", "warning", text, fix)
-    return Finding("settings", "ok", f"The state directory is {path}")
+        return DoctorFinding("settings", "warning", text, fix)
+    return DoctorFinding("settings", "ok", f"The state directory is {path}")
 
 
-def _spool(url: str, settings: Settings) -> Finding:
+def _spool(url: str, settings: Settings) -> DoctorFinding:
     try:
         store_at(url, app=settings.app.name, max_bytes=settings.spool.max_bytes)
     except ConfigError as error:
-        return Finding("settings", "problem", f"The spool {shown(url)} cannot be used", str(error))
+        return DoctorFinding("settings", "problem", f"The spool {shown(url)} cannot be used", str(error))
     if scheme_of(url) == "file":
         folder = _nearest(folder_of(url, settings.app.name))
         if not os.access(folder, os.W_OK | os.X_OK):
             fix = f"Give this user the right to write to {folder}, or set KEEPFAST_SPOOL_URL to another place."
-            return Finding("settings", "problem", f"The spool {shown(url)} cannot be written to", fix)
+            return DoctorFinding("settings", "problem", f"The spool {shown(url)} cannot be written to", fix)
     doubts = doubts_about(url, settings.app.name)
     if doubts:
-        return Finding("settings", "warning", f"The spool {shown(url)} may not outlive what it is for", doubts)
-    return Finding("settings", "ok", f"The spool is at {shown(url)}")
+        return DoctorFinding("settings", "warning", f"The spool {shown(url)} may not outlive what it is for", doubts)
+    return DoctorFinding("settings", "ok", f"The spool is at {shown(url)}")
 
 
 def _nearest(folder: Path) -> Path:

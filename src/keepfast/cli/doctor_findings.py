@@ -15,7 +15,7 @@ _HERE: Final = frozenset({"environment", "settings"})
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """`unknown`: nobody could tell, which is no problem by itself."""
 
     section: Section
@@ -24,7 +24,7 @@ class Finding:
     fix: str = ""
 
 
-def exit_code(findings: Sequence[Finding]) -> int:
+def exit_code(findings: Sequence[DoctorFinding]) -> int:
     """As a start would end: 2 for settings, 3 for what is missing outside, 0 with warnings alone."""
     wrong = {one.section for one in findings if one.status == "problem"}
     if wrong & _HERE:
@@ -32,7 +32,7 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return EXIT_OUTSIDE if wrong else EXIT_OK
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def summary(findings: Sequence[DoctorFinding]) -> str:
     problems = sum(one.status == "problem" for one in findings)
     warnings = sum(one.status == "warning" for one in findings)
     if not problems and not warnings:

@@ -10,7 +10,7 @@ import click
 from keepfast.classify.classification import NotFound, Unknown
 from keepfast.cli import explained
 from keepfast.cli.errors import said_plainly
-from keepfast.cli.explained import View
+from keepfast.cli.explained import ExplainView
 
 
 @click.command(short_help="Say how an exception is classified, and by which rule.")
@@ -70,9 +70,9 @@ def explain(
             click.echo(shown if as_json or number == 0 else f"\n{shown}")
 
 
-def _views(target: str | None, consumer: str | None) -> list[View]:
+def _views(target: str | None, consumer: str | None) -> list[ExplainView]:
     if target is None:
-        return [View()]
+        return [ExplainView()]
     from keepfast.cli.loading import load_app
 
     app = load_app(target, cwd=Path.cwd())

@@ -46,7 +46,7 @@ _DECIDED_BY = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ExplainView:
     """By whose rules and settings an exception is looked at: those of a consumer, or, without one, the built-in ones.
 
     `told` says where rules and policies came from, by their keys: `rules.http:409` → `keepfast.toml [consumer] rules`.
@@ -61,7 +61,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Explanation:
     """What is known about what was asked for."""
 
     asked: str
@@ -71,12 +71,12 @@ class Answer:
     notes: tuple[str, ...]
 
 
-def view_of(consumer: str, settings: Settings) -> View:
+def view_of(consumer: str, settings: Settings) -> ExplainView:
     """The consumer's own."""
     own = settings.consumers[consumer]
     prefix = f"consumers.{consumer}.consumer."
     told = {key.removeprefix(prefix): origin for key, origin in settings.origins.items() if key.startswith(prefix)}
-    return View(
+    return ExplainView(
         consumer=consumer,
         rules=RuleBook(own.rules),
         policies=RetryPolicies(own.retry, own.retries),
@@ -86,7 +86,7 @@ def view_of(consumer: str, settings: Settings) -> View:
     )
 
 
-def answer(text: str, view: View) -> Answer:
+def answer(text: str, view: ExplainView) -> Explanation:
     """Raises ConfigError for what can be no exception."""
     key = normal_key(text)
     cls, note = (None, "") if ":" in key else _load(key)
@@ -100,7 +100,7 @@ def answer(text: str, view: View) -> Answer:
         else classify_class(cls, view.rules, unknown=view.unknown, not_found=view.not_found)
     )
     policy_key, policy = view.policies.of_key(key) if by_key else view.policies.of_class(cls)  # type: ignore[arg-type]
-    return Answer(key, found, policy_key, policy, tuple(notes))
+    return Explanation(key, found, policy_key, policy, tuple(notes))
 
 
 def _decided_by(scheme: str) -> str:
@@ -145,7 +145,7 @@ def _is_exception(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, BaseException)
 
 
-def as_json(one: Answer, view: View) -> str:
+def as_json(one: Explanation, view: ExplainView) -> str:
     fields = {"exception": one.asked, **asdict(one.found), "next": _next(one, view), "notes": one.notes}
     if view.consumer:
         fields |= {"consumer": view.consumer, "rule_from": _rule_origin(one.found, view), "policy": asdict(one.policy)}
@@ -153,7 +153,7 @@ def as_json(one: Answer, view: View) -> str:
     return json.dumps(fields)
 
 
-def as_text(one: Answer, view: View) -> str:
+def as_text(one: Explanation, view: ExplainView) -> str:
     found = one.found
     by = f", as consumer {view.consumer} sees it" if view.consumer else ""
     lines = [f"{clean_text(one.asked)}{by}", ""]
@@ -180,14 +180,14 @@ def _why(found: Classification, rules: Iterable[Rule]) -> str:
     return next((rule.why for rule in rules if rule.name == found.rule), "")
 
 
-def _rule_origin(found: Classification, view: View) -> str:
+def _rule_origin(found: Classification, view: ExplainView) -> str:
     """Where the rule was written; empty for a built-in one."""
     rule = next((rule for rule in view.rules.rules if rule.name == found.rule), None)
     origins = (view.told.get(f"rules.{key}", "") for key in (rule.keys if rule else ()))
     return next((origin for origin in origins if origin), "")
 
 
-def _next(one: Answer, view: View) -> str:
+def _next(one: Explanation, view: ExplainView) -> str:
     match one.found.kind:
         case "retryable":
             return _retries(one, view)
@@ -202,7 +202,7 @@ def _next(one: Answer, view: View) -> str:
             assert_never(other)
 
 
-def _retries(one: Answer, view: View) -> str:
+def _retries(one: Explanation, view: ExplainView) -> str:
     """The policy in words."""
     policy = one.policy
     origin = view.told.get(f"retries.{one.policy_key}", "")
@@ -232,7 +232,7 @@ def _coloured(kind: str) -> str:
     return click.style(kind, fg=colours[kind], bold=True)
 
 
-def show_rules(view: View, *, as_json: bool) -> None:
+def show_rules(view: ExplainView, *, as_json: bool) -> None:
     rules = view.rules.rules
     if as_json:
         names = ("name", "kind", "code", "outage", "standard", "why", "keys")

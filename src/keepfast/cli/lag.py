@@ -15,7 +15,7 @@ from keepfast.cli.errors import said_plainly
 from keepfast.cli.tables import LIVE_EVERY_S, live, table
 from keepfast.cli.where import brokers_option, connection_for, interrupted_quietly, reached, told_as_start_error
 from keepfast.core.errors import ConfigError
-from keepfast.desk.lagging import PartitionLag, Seen, Watched, Watcher
+from keepfast.desk.lagging import LagSeen, LagWatcher, PartitionLag, Watched
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import admin_properties
 from keepfast.kafka.groups import MOST_GROUPS, KafkaGroups
@@ -83,13 +83,13 @@ def lag(
         click.echo(json.dumps(_fields(seen)) if as_json else "\n".join(_lines(seen)))
 
 
-def _looked(watcher: Watcher) -> Seen:
+def _looked(watcher: LagWatcher) -> LagSeen:
     with told_as_start_error():
         return watcher.look()
 
 
 @contextmanager
-def _watcher(target: str | None, brokers: str | None) -> Iterator[Watcher]:
+def _watcher(target: str | None, brokers: str | None) -> Iterator[LagWatcher]:
     app = target if target and _is_app(target) else None
     connection, settings = connection_for(app, brokers)
     reached(connection)
@@ -102,7 +102,7 @@ def _watcher(target: str | None, brokers: str | None) -> Iterator[Watcher]:
             watched, letters = _of_app(settings)
         else:
             watched, letters = _of_groups(target, groups), []
-        yield Watcher(browser, groups, watched, letters, now=time.monotonic, wall=time.time)
+        yield LagWatcher(browser, groups, watched, letters, now=time.monotonic, wall=time.time)
     finally:
         browser.close()
 
@@ -135,7 +135,7 @@ def _of_groups(group: str | None, groups: KafkaGroups) -> list[Watched]:
         return [Watched(one, tuple(sorted(groups.read_by(one, ANSWER_S))), all_of_it=False) for one in chosen]
 
 
-def _lines(seen: Seen) -> list[str]:
+def _lines(seen: LagSeen) -> list[str]:
     rows = [_row(one) for one in seen.partitions]
     lines = table(COLUMNS, rows, right=range(2, 7)).splitlines()
     head, *body = [click.style(lines[0], bold=True), *lines[1:]]
@@ -164,7 +164,7 @@ def _row(one: PartitionLag) -> tuple[str, ...]:
     return (*place, committed, str(look.end), f"{look.lag:,}", seconds, one.state)
 
 
-def _fields(seen: Seen) -> dict[str, Any]:
+def _fields(seen: LagSeen) -> dict[str, Any]:
     return {
         "partitions": [
             {

@@ -22,7 +22,7 @@ DEFAULT_ATTRIBUTE = "app"
 EXAMPLE = "Write it as module:app or path/to/file.py:app."
 
 
-class Target(NamedTuple):
+class AppTarget(NamedTuple):
     """What was asked for: a dotted module, or a file, and an attribute in it."""
 
     module: str
@@ -33,7 +33,7 @@ class Target(NamedTuple):
         return Path(self.module) if self.module.endswith(".py") else None
 
     @classmethod
-    def parse(cls, text: str) -> Target:
+    def parse(cls, text: str) -> AppTarget:
         """Raises LoadError for what can be neither."""
         module, _, attribute = text.rpartition(":") if ":" in text else (text, "", "")
         attribute = attribute or DEFAULT_ATTRIBUTE
@@ -50,7 +50,7 @@ class Target(NamedTuple):
 
 def must_be_there(text: str, *, cwd: Path) -> None:
     """Raises LoadError if there is no such file or module. Nothing is imported, so all else may still be wrong."""
-    target = Target.parse(text)
+    target = AppTarget.parse(text)
     if target.file is not None:
         _module_of(cwd / target.file)
         return
@@ -64,7 +64,7 @@ def load_app(text: str, *, cwd: Path) -> App:
 
     Raises LoadError, or ConfigError if the module's own use of keepfast is wrong.
     """
-    target = Target.parse(text)
+    target = AppTarget.parse(text)
     module = _module(target, cwd)
     value = _value_in(module, target)
     if isinstance(value, App):
@@ -76,7 +76,7 @@ def load_app_or_runner(text: str, *, cwd: Path) -> App | KafkaConsumerRunner:
     """The same for commands that take both."""
     from keepfast.runner import KafkaConsumerRunner
 
-    target = Target.parse(text)
+    target = AppTarget.parse(text)
     module = _module(target, cwd)
     value = _value_in(module, target)
     if isinstance(value, App | KafkaConsumerRunner):
@@ -84,7 +84,7 @@ def load_app_or_runner(text: str, *, cwd: Path) -> App | KafkaConsumerRunner:
     raise LoadError(_no_app(value, module, target))
 
 
-def _module(target: Target, cwd: Path) -> ModuleType:
+def _module(target: AppTarget, cwd: Path) -> ModuleType:
     name = target.module
     roots = _roots(cwd)
     if target.file is not None:
@@ -116,7 +116,7 @@ def _module_of(file: Path) -> tuple[Path, str]:
     return folder, ".".join(parts)
 
 
-def _import(name: str, target: Target, cwd: Path) -> ModuleType:
+def _import(name: str, target: AppTarget, cwd: Path) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ConfigError as error:  # a decorator of ours refused what it was given
@@ -130,7 +130,7 @@ def _import(name: str, target: Target, cwd: Path) -> ModuleType:
         raise LoadError(_failed(name, error, cwd)) from error
 
 
-def _no_module(name: str, missing: str, target: Target, cwd: Path) -> str:
+def _no_module(name: str, missing: str, target: AppTarget, cwd: Path) -> str:
     said = f"There is no module {name!r} here ({cwd})"
     if missing != name:
         said += f": {missing!r} is missing"
@@ -161,7 +161,7 @@ def _install_hint(missing: str) -> str:
     return f" Install what provides {missing.partition('.')[0]!r}, or correct the import." if missing else ""
 
 
-def _must_be_that_file(module: ModuleType, target: Target, cwd: Path) -> None:
+def _must_be_that_file(module: ModuleType, target: AppTarget, cwd: Path) -> None:
     """A file named like a module that is loaded already, such as `signal.py`, would silently be that module."""
     if target.file is None:
         return
@@ -173,7 +173,7 @@ def _must_be_that_file(module: ModuleType, target: Target, cwd: Path) -> None:
         )
 
 
-def _value_in(module: ModuleType, target: Target) -> object:
+def _value_in(module: ModuleType, target: AppTarget) -> object:
     value: Any = module
     for part in target.attribute.split("."):
         try:
@@ -185,7 +185,7 @@ def _value_in(module: ModuleType, target: Target) -> object:
     return value
 
 
-def _no_app(value: object, module: ModuleType, target: Target) -> str:
+def _no_app(value: object, module: ModuleType, target: AppTarget) -> str:
     where = f"{target.module}:{target.attribute}"
     if type(value).__name__ == "KafkaConsumerRunner":
         return f"{where} is a KafkaConsumerRunner, which runs itself ({target.attribute}.run()); this takes an App."
@@ -198,7 +198,7 @@ def _no_app(value: object, module: ModuleType, target: Target) -> str:
     return said + hint
 
 
-def _apps_hint(module: ModuleType, target: Target) -> str:
+def _apps_hint(module: ModuleType, target: AppTarget) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, App) and not name.startswith("_")]
     runners = [name for name, value in vars(module).items() if type(value).__name__ == "KafkaConsumerRunner"]
     if runners and not names:

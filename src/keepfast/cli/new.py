@@ -33,9 +33,9 @@ def new(name: str, topic: str | None, into: Path | None, wheel: Path | None, *, 
       keepfast dev payments.app:app
     """
     with said_plainly(debug=debug):
-        from keepfast.scaffold import Names, planned, wheel_at
+        from keepfast.scaffold import ProjectNames, planned, wheel_at
 
-        project = planned(Names.of(name, topic), wheel_at(wheel) if wheel else None)
+        project = planned(ProjectNames.of(name, topic), wheel_at(wheel) if wheel else None)
         folder = into or Path(name)
         if not dry_run:
             project.write(folder)

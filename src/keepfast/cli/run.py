@@ -19,7 +19,7 @@ from keepfast.engine import lifecycle
 
 if TYPE_CHECKING:
     from keepfast.cli.dev_child import Bench
-    from keepfast.supervisor import Place, Report, Tether
+    from keepfast.supervisor import ChildPlace, Report, Tether
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -209,11 +209,11 @@ def _load_and_run(
 
 def _supervise(options: RunOptions, processes: int) -> int:
     from keepfast.supervisor import Supervisor
-    from keepfast.supervisor.children import ForAll
+    from keepfast.supervisor.children import SharedHealthServer
 
-    with ForAll(processes) as server:
+    with SharedHealthServer(processes) as server:
 
-        def command(place: Place) -> Sequence[str]:
+        def command(place: ChildPlace) -> Sequence[str]:
             # Whoever is started again saw the broker before: if it is away now, that will pass.
             mine = ["--child", str(place.index), "--tether", str(place.tether_fd), "--door", str(server.door(place))]
             return options.command(*mine, wait=place.again)
@@ -230,7 +230,7 @@ def _supervise(options: RunOptions, processes: int) -> int:
 def _reload(options: RunOptions) -> int:
     from keepfast.cli.reload import Reloader
 
-    def command(place: Place) -> Sequence[str]:
+    def command(place: ChildPlace) -> Sequence[str]:
         return options.command("--tether", str(place.tether_fd))
 
     return Reloader(command, root=Path.cwd()).run()

@@ -77,7 +77,7 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
         partition = options["partition"]
         if partition is not None and partition >= facts.partitions:
             raise ConfigError(f"{topic} has {facts.partitions} partitions, from 0; there is no partition {partition}.")
-        sending = Sending(KafkaSink(sink_properties(connection)))
+        sending = SendProgress(KafkaSink(sink_properties(connection)))
         stopped = sending.run(records, Progress(total, done="sent") if total else None)
         _say(sending, topic, as_json=options["as_json"])
     if stopped:
@@ -116,7 +116,7 @@ def _header(text: str) -> tuple[str, bytes]:
 
 
 @dataclass(slots=True)
-class Sending:
+class SendProgress:
     """Counts what was acknowledged. `run` is the caller's; the counts are written by the sink's thread."""
 
     sink: KafkaSink
@@ -169,7 +169,7 @@ def where_to_go_on(last: int, topic: str, *, total: int | None, file: str | None
     return f"Stopped by Ctrl-C after line {last:,} of {file}. To go on, with the same options: {rest}"
 
 
-def _say(sending: Sending, topic: str, *, as_json: bool) -> None:
+def _say(sending: SendProgress, topic: str, *, as_json: bool) -> None:
     where = dict(sorted(sending.partitions.items()))
     if as_json:
         fields = {"topic": topic, "sent": sending.acknowledged, "failed": len(sending.failed), "partitions": where}

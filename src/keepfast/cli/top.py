@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from keepfast.cli.controlling import Control, Refused, control_options
+from keepfast.cli.controlling import Control, ControlRefused, control_options
 from keepfast.cli.errors import said_plainly
 from keepfast.cli.live_view import view_lines
 from keepfast.cli.tables import LIVE_EVERY_S, live
@@ -63,7 +63,7 @@ def _lanes(control: Control, now: AppState) -> list[tuple[str, LaneState]]:
         if state.in_flight or state.waiting or state.settling:
             try:
                 detail = control.look(ConsumerDetail, "consumers", name)
-            except (Refused, StartError):
+            except (ControlRefused, StartError):
                 continue
             found += [(name, lane) for lane in detail.lanes]
     return found

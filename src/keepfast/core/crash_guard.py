@@ -245,7 +245,7 @@ def lease_length(before: int, used: int) -> int:
     return min(WINDOW, max(LEAST_LEASE, LEASE_GROWTH * used, before // 2))
 
 
-class Watch:
+class CrashWatch:
     """The guard of one partition for one ownership epoch. Owner: the loop thread.
 
     `press` asks for a commit of the partition as soon as possible. Unfinished records below `until` (0: there are none)

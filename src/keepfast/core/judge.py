@@ -37,11 +37,13 @@ def judge(
     """
     match found.kind:
         case "halt":
-            return verdicts.Halt(_reason(error) or f"the handler raised {type(error).__name__}")
+            return verdicts.HaltConsumer(_reason(error) or f"the handler raised {type(error).__name__}")
         case "discard":
-            return verdicts.Discard(_reason(error) or f"{type(error).__name__} is discarded by the rule {found.rule}")
+            return verdicts.DiscardRecord(
+                _reason(error) or f"{type(error).__name__} is discarded by the rule {found.rule}"
+            )
         case "non-retryable":
-            return verdicts.Bury(_reason(error) or f"{type(error).__name__} is final ({found.rule})", found.code)
+            return verdicts.DeadLetter(_reason(error) or f"{type(error).__name__} is final ({found.rule})", found.code)
         case "retryable":
             delay_s = policy.delay_ms(attempt - 1, jitter) / 1000
             asked_s = found.retry_after_s or 0.0
@@ -52,7 +54,7 @@ def judge(
                 return verdicts.RetryAfter(delay_s)
             step = next_step(tiers_s, moved or 0, asked_s)
             if step is None:
-                return verdicts.Bury(used_up, found.code)
+                return verdicts.DeadLetter(used_up, found.code)
             return verdicts.Move(step, tiers_s[step - 1], used_up or f"asked to wait for {asked_s:g} s", too_long)
         case other:
             assert_never(other)

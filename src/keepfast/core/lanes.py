@@ -22,9 +22,9 @@ from typing import Protocol, cast
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 
-Holder = Run | Case
+Holder = Run | FailedRecord
 
 
 class Lanes(Protocol):
@@ -64,10 +64,10 @@ class Lanes(Protocol):
         nothing more may start, so whatever could start waits for it, too.
         """
 
-    def split(self, run: Run, now: float) -> Case:
+    def split(self, run: Run, now: float) -> FailedRecord:
         """The run failed at record `run.done`: make a case of that record (it holds the lane) and put the rest back."""
 
-    def extract(self, run: Run, at: Sequence[int], now: float) -> list[Case]:
+    def extract(self, run: Run, at: Sequence[int], now: float) -> list[FailedRecord]:
         """Make cases of the records at these positions, each holding its lane, and put the rest back.
 
         Below `run.done`, and before each of them in its lane, everything must be finished. Those behind another one in
@@ -395,12 +395,12 @@ class KeyLanes:
             waiting |= dict.fromkeys(run.partition for run in self._resumed)
         return list(waiting)
 
-    def split(self, run: Run, now: float) -> Case:
+    def split(self, run: Run, now: float) -> FailedRecord:
         return self.extract(run, (run.done,), now)[0]
 
-    def extract(self, run: Run, at: Sequence[int], now: float) -> list[Case]:
+    def extract(self, run: Run, at: Sequence[int], now: float) -> list[FailedRecord]:
         partition, wanted = run.partition, frozenset(at)
-        cases: list[Case] = []
+        cases: list[FailedRecord] = []
         rest: list[tuple[Message, int]] = []
         behind: dict[bytes, list[tuple[Partition, int, Message]]] = {}
         for index in range(run.done, len(run.messages)):
@@ -411,7 +411,7 @@ class KeyLanes:
             elif index not in wanted:
                 rest.append((message, seq))
             else:
-                case = Case(partition, seq, message, () if key is None else (key,), now)
+                case = FailedRecord(partition, seq, message, () if key is None else (key,), now)
                 cases.append(case)
                 if key is not None:
                     behind[key] = []
@@ -528,14 +528,14 @@ class PartitionLanes:
             waiting.append(self._parked[place])
         return waiting
 
-    def split(self, run: Run, now: float) -> Case:
+    def split(self, run: Run, now: float) -> FailedRecord:
         at = run.done
-        case = Case(run.partition, run.seqs[at], run.messages[at], (), now)
+        case = FailedRecord(run.partition, run.seqs[at], run.messages[at], (), now)
         self._busy[run.partition.place] = case
         _put_back(run, at + 1)
         return case
 
-    def extract(self, run: Run, at: Sequence[int], now: float) -> list[Case]:
+    def extract(self, run: Run, at: Sequence[int], now: float) -> list[FailedRecord]:
         """Only the first of them: the others are behind it."""
         if at[0] != run.done:
             raise ValueError("a record cannot be taken out of its lane before those in front of it are finished")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from keepfast.core.crash_guard import Watch
+from keepfast.core.crash_guard import CrashWatch
 from keepfast.core.held_bytes import HeldBytes
 from keepfast.core.ledger import WINDOW, Ages, CompletionMap, Ledger
 from keepfast.core.ordered import OrderedSet
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 
 NO_LEASE_NEEDED = 1 << 63
 """Above every offset."""
@@ -67,10 +67,10 @@ class Partition:
         self.full_since: float | None = None
         self.queued = False  # already in the lanes' queue of partitions with something to start
         self.running: OrderedSet[Run] = OrderedSet()
-        self.cases: OrderedSet[Case] = OrderedSet()
-        self.awaiting: list[Run | Case] = []  # finished, lane held until a commit that covers them is confirmed
+        self.cases: OrderedSet[FailedRecord] = OrderedSet()
+        self.awaiting: list[Run | FailedRecord] = []  # finished, lane held until a commit that covers them is confirmed
         self.committed: tuple[int, str] = (start, "")  # what the broker is known to have
-        self.watch: Watch | None = None  # the crash guard's; None where it is switched off
+        self.watch: CrashWatch | None = None  # the crash guard's; None where it is switched off
         self.flight = -1  # its number in the flight recorder; -1: its records in hand are not noted
         self.lease = NO_LEASE_NEEDED  # offsets from here on may not start before a commit moves it,
         self.lease_low = NO_LEASE_NEEDED  # and from here on it is time to ask for that
@@ -166,7 +166,7 @@ class Partition:
         self.ledger.finish(seqs)
         self.held.finish(seqs, run.messages if whole else run.messages[first:count])
 
-    def finish_case(self, case: Case) -> None:
+    def finish_case(self, case: FailedRecord) -> None:
         self.ledger.finish((case.seq,))
         self.held.finish((case.seq,), (case.message,))
         self.cases.discard(case)

@@ -225,7 +225,7 @@ _LONGEST_BLOCK: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RetryOrigin:
     """Where the record was before it was moved. `timestamp_kind` is the client's number for the timestamp's type."""
 
     topic: str
@@ -249,7 +249,7 @@ class Past:
     step: int
     failures: int
     due_ms: int | None
-    origin: Origin | None
+    origin: RetryOrigin | None
     attempts: tuple[Told, ...]
     headers: tuple[tuple[str, bytes | None], ...]
     foreign: bool = False
@@ -343,14 +343,14 @@ def _step(told: int | None, tier: Tier, tiers: Tiers) -> int:
     return min(told or len(tiers.delays_s), len(tiers.delays_s))
 
 
-def _origin(told: dict[str, bytes | None], tier: Tier) -> Origin | None:
+def _origin(told: dict[str, bytes | None], tier: Tier) -> RetryOrigin | None:
     partition, offset = digits(told.get(PARTITION), LARGEST_PARTITION), digits(told.get(OFFSET))
     if told.get(TOPIC) != tier.source.encode() or partition is None or offset is None:
         return None
     timestamp_ms, kind = digits(told.get(TIMESTAMP), LAST_MS), digits(told.get(TIMESTAMP_KIND), 2)
     if timestamp_ms is None or kind is None:
-        return Origin(tier.source, partition, offset, 0, -1)
-    return Origin(tier.source, partition, offset, kind, timestamp_ms)
+        return RetryOrigin(tier.source, partition, offset, 0, -1)
+    return RetryOrigin(tier.source, partition, offset, kind, timestamp_ms)
 
 
 def _attempts(told: bytes | None) -> tuple[Told, ...]:
@@ -376,7 +376,7 @@ class Original:
 
     __slots__ = ("_headers", "_message", "_origin")
 
-    def __init__(self, message: Message, origin: Origin, headers: Headers) -> None:
+    def __init__(self, message: Message, origin: RetryOrigin, headers: Headers) -> None:
         self._message = message
         self._origin = origin
         self._headers = headers
@@ -419,7 +419,7 @@ class Returned:
         self._message = message
         self.tier = tier
         self.past: Past = decode(read_headers(message), tier=tier, tiers=tiers)
-        origin = self.past.origin or Origin(
+        origin = self.past.origin or RetryOrigin(
             message.topic(), message.partition(), message.offset(), *message.timestamp()
         )
         self.original = Original(message, origin, self.past.headers)
@@ -485,8 +485,8 @@ def moved(
     )
 
 
-def _returned_origin(message: Message) -> Origin | None:
+def _returned_origin(message: Message) -> RetryOrigin | None:
     """None for one that came back without saying where from: the next topic must not believe it either."""
     if isinstance(message, Returned):
         return message.past.origin
-    return Origin(message.topic(), message.partition(), message.offset(), *message.timestamp())
+    return RetryOrigin(message.topic(), message.partition(), message.offset(), *message.timestamp())

@@ -33,7 +33,7 @@ class Attempt:
     error_type: str
 
 
-class Case:
+class FailedRecord:
     """A record that failed at least once; it holds its lane until it is finished. Owner: the loop thread.
 
     `verdict` is sticky: once it says Bury or Move, only the publishing is repeated, never the handler. `failures` and
@@ -121,7 +121,7 @@ class Run:
         messages: list[Message],
         seqs: Sequence[int],
         keys: dict[bytes, None],
-        case: Case | None = None,
+        case: FailedRecord | None = None,
     ) -> None:
         self.partition = partition
         self.messages = messages
@@ -143,7 +143,7 @@ class Run:
         self.taken = 0  # so many of its first records are finished although it is still out
 
     @classmethod
-    def again(cls, case: Case) -> Run:
+    def again(cls, case: FailedRecord) -> Run:
         """The next attempt of a case: on its own, in the lane that the case holds."""
         return cls(case.partition, [case.message], (case.seq,), {}, case)
 

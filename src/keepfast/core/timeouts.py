@@ -76,7 +76,7 @@ class TimeoutPolicy:
         return self.stuck_s if self.timeout_s is None else self.timeout_s
 
 
-class Watch:
+class OverdueWatch:
     """How long one run has been at the record it is at. Owner: the loop thread.
 
     Time counts only as far as it was watched: a process that stood still for a minute has not worked for a minute.

@@ -43,7 +43,7 @@ class RetryAfter:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class DeadLetter:
     """Send a dead letter; the record is finished when the letter is acknowledged."""
 
     reason: str
@@ -63,17 +63,17 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Discard:
+class DiscardRecord:
     """Drop it on purpose; counted and logged."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class HaltConsumer:
     """Stop the app; the record stays unfinished."""
 
     reason: str
 
 
-Verdict = Done | RetryAfter | Bury | Move | Discard | Halt
+Verdict = Done | RetryAfter | DeadLetter | Move | DiscardRecord | HaltConsumer

@@ -21,7 +21,7 @@ from keepfast.deadletters.spring import short_name
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class LetterFamily:
     """How one of them names things, after its prefix. Topic, partition and offset are called so by all."""
 
     format: ForeignFormat
@@ -38,19 +38,19 @@ class Family:
 
 
 FAMILIES: Final = (
-    Family(
+    LetterFamily(
         "connect",
         "__connect.errors.",
         error_class="exception.class.name",
         message="exception.message",
         stack="exception.stacktrace",
     ),
-    Family("streams", "__streams.errors.", error_class="exception", stack="stacktrace"),
-    Family("share", "__dlq.errors.", group="group", deliveries="delivery.count"),
+    LetterFamily("streams", "__streams.errors.", error_class="exception", stack="stacktrace"),
+    LetterFamily("share", "__dlq.errors.", group="group", deliveries="delivery.count"),
 )
 
 
-def read(family: Family, key: Bytes, value: Bytes, headers: Headers) -> Letter:
+def read(family: LetterFamily, key: Bytes, value: Bytes, headers: Headers) -> Letter:
     """Whatever has the family's prefix is taken for its, and the rest for the original's."""
     told = {name.removeprefix(family.prefix): value for name, value in headers if name.startswith(family.prefix)}
     name: Callable[[str], str] = lambda known: checked.utf8(told.get(known), LONGEST_NAME)  # noqa: E731

@@ -10,8 +10,8 @@ from keepfast.core.policies import LetterFormat
 from keepfast.core.ports import Delivery, Outgoing, Sink, Spool
 from keepfast.core.records import Record
 from keepfast.core.retry_topics import original, source_of
-from keepfast.core.runs import Case
-from keepfast.core.verdicts import Bury
+from keepfast.core.runs import FailedRecord
+from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters import checked, ours
 from keepfast.deadletters.fingerprint import fingerprint, user_frame, user_place
 from keepfast.deadletters.letter import (
@@ -62,7 +62,9 @@ class Publisher:
         self._form: LetterFormat = form
         self._masking = masking
 
-    def letter(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Outgoing:
+    def letter(
+        self, case: FailedRecord, error: BaseException, verdict: DeadLetter, *, classification: str | None = None
+    ) -> Outgoing:
         """The letter for a case: original key, original headers then ours, the value as the format has it."""
         letter = self.compose(case, error, verdict, classification=classification)
         value, headers = write(letter, self._form)
@@ -77,7 +79,9 @@ class Publisher:
             timestamp_ms=None,
         )
 
-    def compose(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Letter:
+    def compose(
+        self, case: FailedRecord, error: BaseException, verdict: DeadLetter, *, classification: str | None = None
+    ) -> Letter:
         """Everything that is known about it, in no format yet."""
         message = original(case.message)
         record = Record.of(message)

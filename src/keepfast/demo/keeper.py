@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from keepfast.supervisor import Place, RestartPolicy, Supervisor, Tether
+from keepfast.supervisor import ChildPlace, RestartPolicy, Supervisor, Tether
 from keepfast.telemetry import logs
 
 
@@ -27,7 +27,7 @@ def main(tether_fd: str, log_file: str, target: str) -> int:
         os.dup2(log, stream)
     logs.configure(level="info", format="json")
 
-    def command(place: Place) -> Sequence[str]:
+    def command(place: ChildPlace) -> Sequence[str]:
         here = ["--child", str(place.index), "--tether", str(place.tether_fd)]
         return [sys.executable, "-m", "keepfast", "run", target, "--log-format", "json", "--log-level", "info", *here]
 

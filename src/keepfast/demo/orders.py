@@ -19,7 +19,7 @@ KILLER_AT = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class OrderPlan:
     """How many orders, which ones, and what else happens. `calm`: neither a killer nor an outage."""
 
     records: int = 4_000

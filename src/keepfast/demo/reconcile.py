@@ -21,7 +21,7 @@ from typing import Any
 
 from keepfast.core.records import Record
 from keepfast.deadletters import ours
-from keepfast.demo.orders import Plan
+from keepfast.demo.orders import OrderPlan
 from keepfast.demo.shop import ORDERS, SHIPMENTS
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import Connection
@@ -212,7 +212,7 @@ def main(brokers: str, letter_topic: str, log_file: str, *plan: str) -> str:
         return [record for record in browser.read(topic, browser.spans(topic, 15.0)) if record is not None]
 
     try:
-        sent = [value for _, value in Plan(records, seed, calm=bool(calm)).orders()]
+        sent = [value for _, value in OrderPlan(records, seed, calm=bool(calm)).orders()]
         log = Path(log_file).read_text(errors="replace").splitlines()
         account = reconcile(sent, whole(ORDERS), whole(SHIPMENTS), whole(letter_topic), log)
     finally:

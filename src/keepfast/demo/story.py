@@ -16,12 +16,12 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from keepfast.core.errors import KeepfastError
 from keepfast.demo.carrier import Carrier
 from keepfast.demo.crew import Crew, environment
-from keepfast.demo.orders import CUSTOMERS, Plan
+from keepfast.demo.orders import CUSTOMERS, OrderPlan
 from keepfast.demo.picture import Note, Picture, View
 from keepfast.demo.reconcile import Account
 from keepfast.demo.shop import ORDERS, SHIPMENTS, app
 from keepfast.desk.causes import Cause, by_cause
-from keepfast.desk.shelf import Shelf
+from keepfast.desk.shelf import LetterTopic
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import Connection
 from keepfast.settings import ConsumerSettings
@@ -51,7 +51,7 @@ class Stage:
     brokers: str
     kind: str
     """What kind of broker that is, in words."""
-    plan: Plan
+    plan: OrderPlan
     view: View
     folder: Path
     begun_at: float
@@ -149,7 +149,7 @@ class Story:
         connection = Connection(brokers=self._stage.brokers.split(","), properties={"log_level": 0})
         browser = KafkaBrowser(browser_properties(connection))
         try:
-            return by_cause(Shelf(browser, letter_topic()).letters())
+            return by_cause(LetterTopic(browser, letter_topic()).letters())
         finally:
             browser.close()
 

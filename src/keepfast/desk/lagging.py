@@ -72,7 +72,7 @@ LOOK_S = 15.0
 """For one question."""
 
 
-class Browser(Protocol):
+class LagBrowser(Protocol):
     """What is needed of `kafka.browser.KafkaBrowser`."""
 
     def spans(self, topic: str, timeout_s: float) -> dict[int, Span]: ...
@@ -113,7 +113,7 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LagSeen:
     """Everything at one moment. `letters`: dead-letter topic → how many it holds; None: there is no such topic."""
 
     partitions: tuple[PartitionLag, ...]
@@ -123,13 +123,13 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Watcher:
+class LagWatcher:
     """Remembers its looks, so each can be judged by those before. One thread. `now` is monotonic, `wall` is not.
 
     `look` raises SourceError if the topics cannot be read.
     """
 
-    browser: Browser
+    browser: LagBrowser
     groups: Groups
     watched: Sequence[Watched]
     dead_letter_topics: Sequence[str]
@@ -137,7 +137,7 @@ class Watcher:
     wall: Callable[[], float]
     _looks: dict[tuple[str, TopicPartition], list[Look]] = field(default_factory=dict)
 
-    def look(self, *, seconds: bool = True) -> Seen:
+    def look(self, *, seconds: bool = True) -> LagSeen:
         """`seconds`: also find out how old what waits is; a record of each partition that lags is read for that."""
         spans = {topic: self._spans(topic) for one in self.watched for topic in one.topics}
         found: list[PartitionLag] = []
@@ -151,7 +151,7 @@ class Watcher:
         if seconds:
             found = self._aged(found)
         letters = {topic: self._depth(topic) for topic in self.dead_letter_topics}
-        return Seen(tuple(found), letters, tuple(unseen))
+        return LagSeen(tuple(found), letters, tuple(unseen))
 
     def _spans(self, topic: str) -> dict[int, Span]:
         """Nothing, if there is no such topic: a retry topic is made when it is first needed."""

@@ -11,11 +11,11 @@ from typing import Final, Literal
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
 from keepfast.core.ports import Outgoing
-from keepfast.core.retry_topics import Origin, Past, encode
+from keepfast.core.retry_topics import Past, RetryOrigin, encode
 from keepfast.deadletters import ours
 from keepfast.deadletters.letter import TIMESTAMP_TYPES, Headers, Letter
 from keepfast.desk.selection import Filed
-from keepfast.desk.shelf import Shelf
+from keepfast.desk.shelf import LetterTopic
 
 DEFAULT_MAX_REPLAYS: Final = 3
 LARGEST_RATE: Final = 1_000_000
@@ -181,7 +181,7 @@ class Router:
             step=1,
             failures=1,
             due_ms=round(self._wall() * 1000),
-            origin=Origin(*place, kind, timestamp_ms),
+            origin=RetryOrigin(*place, kind, timestamp_ms),
             attempts=(),
             headers=headers,
         )
@@ -205,7 +205,7 @@ class Router:
 
 
 @dataclass(slots=True)
-class Plan:
+class ReplayPlan:
     """What would be sent, and what would not."""
 
     records: int = 0
@@ -241,14 +241,14 @@ class Plan:
             self.groups.add(filed.letter.group)
 
 
-def plan(shelf: Shelf, router: Router, stopped: Callable[[], bool] = lambda: False) -> Plan:
+def plan(shelf: LetterTopic, router: Router, stopped: Callable[[], bool] = lambda: False) -> ReplayPlan:
     """Reads all that the shelf has. Raises SourceError, ConfigError, and Stopped when `stopped` says so."""
     made = _one_pass(shelf, router, stopped)
     return _one_pass(shelf, router.again(), stopped) if router.found_out_late else made
 
 
-def _one_pass(shelf: Shelf, router: Router, stopped: Callable[[], bool]) -> Plan:
-    made = Plan()
+def _one_pass(shelf: LetterTopic, router: Router, stopped: Callable[[], bool]) -> ReplayPlan:
+    made = ReplayPlan()
     for filed in shelf.letters(stopped):
         made.add(filed, router.route(filed))
     return made

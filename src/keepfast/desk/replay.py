@@ -12,7 +12,7 @@ from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Delivery, Outgoing, Receipt, Sink
 from keepfast.desk.planning import ReplayPolicy, Router
 from keepfast.desk.selection import Filed, Offsets
-from keepfast.desk.shelf import Shelf, Stopped
+from keepfast.desk.shelf import LetterTopic, ReadStopped
 
 MOST_IN_FLIGHT: Final = 1_000
 MOST_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
@@ -68,7 +68,7 @@ class Replay:
     is: they are sent again, each alone, and may so fall behind later ones.
     """
 
-    def __init__(self, shelf: Shelf, router: Router, sink: Sink, policy: ReplayPolicy) -> None:
+    def __init__(self, shelf: LetterTopic, router: Router, sink: Sink, policy: ReplayPolicy) -> None:
         self._shelf = shelf
         self._router = router
         self._sink = sink
@@ -101,7 +101,7 @@ class Replay:
                     self._send_alone(progress)
             self._send_alone(progress)
             ended_early = False
-        except Stopped:
+        except ReadStopped:
             pass
         finally:
             self._settle(progress, SETTLE_STOPPED_S if self._stop.is_set() else SETTLE_S)
@@ -130,17 +130,17 @@ class Replay:
     def _wait_until(self, at: float) -> None:
         while (left_s := at - time.monotonic()) > 0:
             if self._ended():
-                raise Stopped
+                raise ReadStopped
             time.sleep(min(left_s, LOOK_S))  # not in the Event: a signal that comes just then could not set it
 
     def _wait_for_room(self) -> None:
         with self._changed:
             while len(self._under_way) >= MOST_IN_FLIGHT or self._bytes >= MOST_BYTES_IN_FLIGHT:
                 if self._ended():
-                    raise Stopped
+                    raise ReadStopped
                 self._changed.wait(LOOK_S)
         if self._ended():
-            raise Stopped
+            raise ReadStopped
 
     def _ended(self) -> bool:
         return self._stop.is_set() or bool(self._outcome.broken)
@@ -156,7 +156,7 @@ class Replay:
         self._settle(progress, SETTLE_S)
         while self._refused:
             if self._ended():
-                raise Stopped
+                raise ReadStopped
             with self._changed:
                 one = self._refused.pop(0)
             self._send(replace(one, alone=True))

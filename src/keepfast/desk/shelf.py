@@ -13,21 +13,21 @@ from keepfast.kafka.browser import Span
 LOOK_TIMEOUT_S = 15.0
 
 
-class Browser(Protocol):
+class LetterBrowser(Protocol):
     """What the shelf needs of `kafka.browser.KafkaBrowser`."""
 
     def spans(self, topic: str, timeout_s: float) -> dict[int, Span]: ...
     def read(self, topic: str, spans: Mapping[int, Span]) -> Iterator[Record | None]: ...
 
 
-class Stopped(Exception):
+class ReadStopped(Exception):
     """Whoever looks has had enough: a signal came."""
 
 
-class Shelf:
+class LetterTopic:
     """The letters of a topic, as many as there were when it was opened. Raises SourceError."""
 
-    def __init__(self, browser: Browser, topic: str, selection: Selection | None = None) -> None:
+    def __init__(self, browser: LetterBrowser, topic: str, selection: Selection | None = None) -> None:
         self.topic = topic
         self.selection = selection or Selection()
         self._browser = browser
@@ -45,7 +45,7 @@ class Shelf:
         """
         for record in self._browser.read(self.topic, self.spans):
             if stopped():
-                raise Stopped
+                raise ReadStopped
             if record is not None:
                 filed = filed_of(record)
                 if self.selection.takes(filed):

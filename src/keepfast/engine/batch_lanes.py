@@ -11,7 +11,7 @@ from keepfast.core.ordered import OrderedSet
 from keepfast.core.partitions import Partition
 from keepfast.core.policies import BatchPolicy
 from keepfast.core.ports import Clock
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers
 
@@ -213,10 +213,10 @@ class BatchLanes:
         waiting = self._lanes.waiting_behind(holder, full=full)
         return [*waiting, *(part.partition for part in self._parts)] if full else waiting
 
-    def split(self, run: Run, now: float) -> Case:
+    def split(self, run: Run, now: float) -> FailedRecord:
         return self._lanes.split(run, now)
 
-    def extract(self, run: Run, at: Sequence[int], now: float) -> list[Case]:
+    def extract(self, run: Run, at: Sequence[int], now: float) -> list[FailedRecord]:
         self._waited.add(run.partition)
         return self._lanes.extract(run, at, now)
 

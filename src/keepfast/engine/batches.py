@@ -15,7 +15,7 @@ from keepfast.core.runs import Run
 from keepfast.core.verdicts import Verdict
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import Committer
-from keepfast.engine.failures import Cases
+from keepfast.engine.failures import Failures
 from keepfast.engine.guards import Guards
 from keepfast.engine.mailbox import DRAIN
 from keepfast.engine.ownership import Ownership
@@ -34,7 +34,7 @@ def batches_of(
     lanes: Lanes,
     ownership: Ownership,
     committer: Committer,
-    cases: Cases,
+    cases: Failures,
     *,
     guards: Guards,
     holds: Collection[str],
@@ -61,7 +61,7 @@ class Batches:
         *,
         ownership: Ownership,
         committer: Committer,
-        cases: Cases,
+        cases: Failures,
         guards: Guards,
         holds: Collection[str],
     ) -> None:
@@ -82,7 +82,7 @@ class Batches:
         verdict: Verdict = verdicts.Done()
         if failure is not None or (batch.bad and batch.given is not None):  # else it never began
             verdict = self._judged(batch, failure, bad, now)
-        discarded = isinstance(verdict, verdicts.Discard)
+        discarded = isinstance(verdict, verdicts.DiscardRecord)
         if discarded:
             batch.succeeded()  # by its own word the handler is through with all that it was given
         done = self._finish(batch)
@@ -124,7 +124,7 @@ class Batches:
     def _go_on(self, batch: Batch, verdict: Verdict, bad: Bad, now: float) -> None:
         """Something of it is left."""
         match verdict:
-            case verdicts.Done() | verdicts.Discard():
+            case verdicts.Done() | verdicts.DiscardRecord():
                 if bad:
                     self._lanes.when_committed(batch, lambda now: self._isolate(batch, bad, now), now)
                 elif batch.search is not None and batch.done:
@@ -133,12 +133,12 @@ class Batches:
                     self._lanes.again(batch)
             case verdicts.RetryAfter(delay_s=delay_s):
                 self._lanes.wait(batch, now + delay_s)
-            case verdicts.Bury() | verdicts.Move():
+            case verdicts.DeadLetter() | verdicts.Move():
                 count = len(batch.messages)
                 before = batch.search or Search(count, count, self._plan.atomic)
                 asked_s = batch.found.retry_after_s if batch.found is not None else None
                 self._search_on(batch, before.failed(count), now, after_s=asked_s or 0.0)
-            case verdicts.Halt(reason=reason):
+            case verdicts.HaltConsumer(reason=reason):
                 self._lanes.put_back(batch.parts)
                 self._cases.halt(reason)
             case other:
@@ -203,11 +203,11 @@ class Batches:
                 counts.retried(batch.failures, delay_s)
                 said = about | {"retry_count": batch.failures}
                 log.warning("batch_retry", **said, backoff_delay_ms=round(delay_s * 1000))
-            case verdicts.Bury(reason=reason) | verdicts.Move(reason=reason):
+            case verdicts.DeadLetter(reason=reason) | verdicts.Move(reason=reason):
                 log.warning("batch_search", **about, reason=reason)
-            case verdicts.Discard(reason=reason):
+            case verdicts.DiscardRecord(reason=reason):
                 log.warning("batch_discard", **about, reason=reason)
-            case verdicts.Halt(reason=reason):
+            case verdicts.HaltConsumer(reason=reason):
                 log.error("halt", **about, reason=reason)
             case verdicts.Done():
                 raise RuntimeError("the judge called a failure done")

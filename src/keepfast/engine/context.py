@@ -19,7 +19,7 @@ _first_send = threading.Lock()
 """Held while the first send of an attempt creates its `Sends`: a handler may send from several threads of its own."""
 
 
-class Sends:
+class HandlerSends:
     """What one attempt has sent, and whether all of it was acknowledged. Any thread may send and answer.
 
     Implements `core.ports.Sends`.
@@ -35,11 +35,11 @@ class Sends:
         self._closed = False
 
     @classmethod
-    def of(cls, run: Run) -> Sends:
+    def of(cls, run: Run) -> HandlerSends:
         """Those of the attempt in hand."""
         with _first_send:
             sends = run.sends
-            if not isinstance(sends, Sends):
+            if not isinstance(sends, HandlerSends):
                 sends = run.sends = cls()
             return sends
 
@@ -166,7 +166,7 @@ class Context:
         Raises Abandoned, and sends nothing, if the record has timed out.
         """
         outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), _pairs(headers))
-        sends = Sends.of(self._run)
+        sends = HandlerSends.of(self._run)
         # The loop sets `abandoned` and then closes what it finds. So this is asked when it can find them.
         if self._run.abandoned or not sends.begin():
             raise Abandoned(

@@ -11,12 +11,12 @@ from keepfast.core.batches import Batch
 from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import original
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.engine.status import Labels
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.shapes import ConsumerState, Done, LaneState, Problem
+from keepfast.telemetry.shapes import CommandDone, ConsumerState, LaneState, Problem
 
 if TYPE_CHECKING:
     from keepfast.engine.loop import Loop
@@ -29,11 +29,11 @@ OPERATOR: Final = "operator"
 MOST_LANES: Final = 100
 
 Verb = Literal["pause", "resume", "release", "show"]
-Answer = Done | Problem | tuple[ConsumerState, tuple[LaneState, ...], int]
+Answer = CommandDone | Problem | tuple[ConsumerState, tuple[LaneState, ...], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ControlOrder:
     """A person's word to a loop. `answer` is called once, on the loop's thread: it must not block.
 
     `topic` and `partition` say what to pause or resume; without them, the whole consumer. `hold` says what to release.
@@ -54,7 +54,7 @@ class Operator:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
 
-    def obey(self, order: Order, now: float) -> None:
+    def obey(self, order: ControlOrder, now: float) -> None:
         """Do it, and answer."""
         match order.verb:
             case "pause":
@@ -66,14 +66,14 @@ class Operator:
             case "show":
                 order.answer(self._show(now))
 
-    def _pause(self, order: Order) -> Done | Problem:
+    def _pause(self, order: ControlOrder) -> CommandDone | Problem:
         if order.topic is None:
             before = OPERATOR in self._loop.holds
             self._loop.holds.add(OPERATOR)
             for run in self._loop.in_flight:
                 self._call_back(run)
             self._say("paused", "")
-            return Done(
+            return CommandDone(
                 text="It is paused already." if before else "Paused: what runs finishes its record.",
                 changed=int(not before),
             )
@@ -85,14 +85,14 @@ class Operator:
             self._say("paused", str(partition.place))
         return self._partitions_done(order, found, "Paused")
 
-    def _resume(self, order: Order) -> Done | Problem:
+    def _resume(self, order: ControlOrder) -> CommandDone | Problem:
         if order.topic is None:
             held = self._loop.ownership.held(OPERATOR)
             before = OPERATOR in self._loop.holds or bool(held)
             self._loop.holds.discard(OPERATOR)
             self._let_go(held)
             self._say("resumed", "")
-            return Done(text="Resumed." if before else "It was not paused.", changed=int(before))
+            return CommandDone(text="Resumed." if before else "It was not paused.", changed=int(before))
         found = [partition for partition in self._meant(order) if OPERATOR in partition.holds]
         self._let_go([place for place in self._loop.ownership.held(OPERATOR) if _means(order, place)])
         return self._partitions_done(order, found, "Resumed")
@@ -112,22 +112,24 @@ class Operator:
             if run.current >= 0:
                 self._loop.lanes.relieve(run)
 
-    def _meant(self, order: Order) -> list[Partition]:
+    def _meant(self, order: ControlOrder) -> list[Partition]:
         return [partition for partition in self._loop.ownership if _means(order, partition.place)]
 
-    def _partitions_done(self, order: Order, found: list[Partition], what: str) -> Done | Problem:
+    def _partitions_done(self, order: ControlOrder, found: list[Partition], what: str) -> CommandDone | Problem:
         if not found:
             which = order.topic if order.partition is None else f"{order.topic}[{order.partition}]"
             state = "is paused here" if what == "Resumed" else "is assigned to this process"
             return Problem(error=f"Nothing of {which} {state}.")
-        return Done(text=f"{what}: {', '.join(str(one.place) for one in found)}.", changed=len(found))
+        return CommandDone(text=f"{what}: {', '.join(str(one.place) for one in found)}.", changed=len(found))
 
-    def _release(self, hold: str, now: float) -> Done | Problem:
+    def _release(self, hold: str, now: float) -> CommandDone | Problem:
         if hold not in (BREAKER, STORM):
             return Problem(error=f"Only {BREAKER} and {STORM} can be released; a pause ends by resume.")
         held = hold in self._loop.holds
         self._loop.guards.release(hold, now)
-        return Done(text=f"Released: {hold}." if held else f"There is no hold named {hold} now.", changed=int(held))
+        return CommandDone(
+            text=f"Released: {hold}." if held else f"There is no hold named {hold} now.", changed=int(held)
+        )
 
     def _show(self, now: float) -> tuple[ConsumerState, tuple[LaneState, ...], int]:
         loop = self._loop
@@ -135,13 +137,13 @@ class Operator:
         cases = [case for partition in loop.ownership for case in partition.cases if case not in running]
         runs = [run for run in loop.in_flight if run.messages]  # one that was emptied only waits for its worker
         batches = loop.lanes.kept if isinstance(loop.lanes, BatchLanes) else []
-        work: list[Run | Case] = [*runs, *cases, *(batch for batch in batches if batch.parts)]
+        work: list[Run | FailedRecord] = [*runs, *cases, *(batch for batch in batches if batch.parts)]
         oldest = nsmallest(MOST_LANES, work, key=lambda one: one.begun_at)
         lanes = tuple(self._lane(one, now) for one in oldest)
         return loop.vitals.look(now), lanes, max(0, len(work) - MOST_LANES)
 
-    def _lane(self, one: Run | Case, now: float) -> LaneState:
-        if isinstance(one, Case):
+    def _lane(self, one: Run | FailedRecord, now: float) -> LaneState:
+        if isinstance(one, FailedRecord):
             record = original(one.message)
             labels = Labels.of(one)
             return LaneState(
@@ -181,5 +183,5 @@ class Operator:
         log.warning(event, consumer=self._loop.plan.name, by="hand", **({"place": place} if place else {}))
 
 
-def _means(order: Order, place: TopicPartition) -> bool:
+def _means(order: ControlOrder, place: TopicPartition) -> bool:
     return place.topic == order.topic and order.partition in (None, place.partition)

@@ -15,21 +15,21 @@ from threading import Lock
 
 from keepfast.core import crash_guard
 from keepfast.core.batches import Batch
-from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, UNKNOWN, Fate, Guard, Watch
+from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.lanes import Lanes
 from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Run
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import COMMIT_REFUSED, Committer
-from keepfast.engine.failures import Cases
+from keepfast.engine.failures import Failures
 from keepfast.engine.flight_recorder import FlightRecorder
 from keepfast.engine.guards import RATE, Guards
 from keepfast.engine.plan import Plan
 from keepfast.telemetry.logs import get_logger
 
 
-class Floor:
+class ExclusiveGate:
     """One loop may ask for the floor; it has it when all others have said that nothing of theirs is running.
 
     Whoever sees that another one has asked must start nothing until the floor is free again. Any thread; never blocks.
@@ -96,10 +96,10 @@ class Probation:
         plan: Plan,
         lanes: Lanes,
         *,
-        cases: Cases,
+        cases: Failures,
         committer: Committer,
         guards: Guards,
-        floor: Floor,
+        floor: ExclusiveGate,
         recorder: FlightRecorder | None = None,
     ) -> None:
         self._group = plan.group
@@ -131,7 +131,7 @@ class Probation:
         guard = crash_guard.inherited(found, offset, fate)
         token = self._note(partition)
         press = partial(self._committer.press, partition)
-        partition.watch = Watch(guard, press, first_lease=self._first_lease, token=token)
+        partition.watch = CrashWatch(guard, press, first_lease=self._first_lease, token=token)
         partition.lease_until(0, 0)
         if found.charged is not None and guard.starts.get(found.charged, 0) < found.starts.get(found.charged, 0):
             partition.watch.take_back()
@@ -327,13 +327,13 @@ def _tell(partition: Partition, offset: int, found: Guard, guard: Guard, fate: F
         log.warning("owner_died", place=place, offset=offset, in_hand=len(fate.in_hand), again=bool(guard.suspects))
 
 
-def _is_through(partition: Partition, watch: Watch) -> bool:
+def _is_through(partition: Partition, watch: CrashWatch) -> bool:
     """Whether all suspects are finished."""
     ledger = partition.ledger
     return ledger.watermark() >= watch.until and all(ledger.are_finished(*span) for span in watch.suspects)
 
 
-def _suspects(partition: Partition, guard: Guard | Watch) -> int:
+def _suspects(partition: Partition, guard: Guard | CrashWatch) -> int:
     """How many there are, at most."""
     base = partition.ledger.watermark()
     reach = max(0, (guard.until or 0) - base)

@@ -15,10 +15,10 @@ from keepfast.core.errors import BatchError, Crashed, SinkError
 from keepfast.core.judge import judge
 from keepfast.core.partitions import Partition
 from keepfast.core.ports import Clock, Mailbox, Receipt
-from keepfast.core.runs import Attempt, Case
+from keepfast.core.runs import Attempt, FailedRecord
 from keepfast.core.verdicts import Verdict
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.forwarding import Burying, Moving, Settled, Where, told
+from keepfast.engine.forwarding import DeadLetterForwarder, RetryForwarder, Settled, Where, told
 from keepfast.engine.guards import Guards
 from keepfast.engine.plan import Plan
 from keepfast.engine.status import CaseCounts, Counts, Labels, TopicCounts, exemplar_of
@@ -32,7 +32,7 @@ security = get_logger("keepfast.security")
 """For whoever watches over data that must not be there: one event for each record that was dropped because of it."""
 
 
-class Cases:
+class Failures:
     """Carries out the judge's verdicts.
 
     `finished` is called when a case has reached its terminal fact, `halt` when a verdict says so. A lane waits here,
@@ -48,7 +48,7 @@ class Cases:
         random: Random,
         *,
         guards: Guards,
-        finished: Callable[[Case], None],
+        finished: Callable[[FailedRecord], None],
         halt: Callable[[str], None],
     ) -> None:
         self._plan = plan
@@ -60,11 +60,13 @@ class Cases:
         self._finished = finished
         self.halt = halt
         self._policies = RetryPolicies(plan.retry, plan.retry_by_error)
-        self._timers: Timers[Case] = Timers(lambda case: not case.dropped)
-        self.ready: deque[Case] = deque()
-        self.burying = Burying(publisher, mailbox, group=plan.group, finished=self._buried)
+        self._timers: Timers[FailedRecord] = Timers(lambda case: not case.dropped)
+        self.ready: deque[FailedRecord] = deque()
+        self.burying = DeadLetterForwarder(publisher, mailbox, group=plan.group, finished=self._buried)
         self.settling = self.burying.settling
-        self.moving = Moving(plan.tiers, publisher, mailbox, self.settling, finished=self._moved, stay=self._stays)
+        self.moving = RetryForwarder(
+            plan.tiers, publisher, mailbox, self.settling, finished=self._moved, stay=self._stays
+        )
         self.by_topic = Counts(plan.topics, plan.tiers)
         self.tracing: Tracing | None = None
 
@@ -76,7 +78,7 @@ class Cases:
     def counts_of(self, partition: Partition) -> TopicCounts:
         return self.by_topic[partition.place.topic]
 
-    def failed(self, case: Case, error: BaseException, now: float) -> None:
+    def failed(self, case: FailedRecord, error: BaseException, now: float) -> None:
         """An attempt failed: decide, and begin what was decided."""
         wall = self._clock.wall()
         error = self.decisive(error)
@@ -106,7 +108,7 @@ class Cases:
                 delay_ms = round(delay_s * 1000)
                 self._say(log.warning, "retry", case, retry_count=case.failures, backoff_delay_ms=delay_ms, **at)
                 self._timers.add(now + delay_s, case)
-            case verdicts.Bury(reason=reason):
+            case verdicts.DeadLetter(reason=reason):
                 # What was tried to the end is an outage or a gap in the rules; what is final was expected by a rule.
                 self._say(log.error if found.kind == "retryable" else log.warning, "bury", case, reason=reason, **at)
                 case.outgoing = self._publisher.letter(case, error, verdict, classification=found.kind)
@@ -117,9 +119,9 @@ class Cases:
                 said = {"retry_count": case.failures, "backoff_delay_ms": delay_ms, "reason": reason}
                 self._say(log.warning, "move", case, **said, **at)
                 self.moving.begin(case, verdict, wall)
-            case verdicts.Discard(reason=reason):
+            case verdicts.DiscardRecord(reason=reason):
                 self._discard(case, error, reason)
-            case verdicts.Halt(reason=reason):
+            case verdicts.HaltConsumer(reason=reason):
                 self._say(log.error, "halt", case, reason=reason)
                 self.halt(reason)
             case verdicts.Done():
@@ -127,7 +129,7 @@ class Cases:
             case other:
                 assert_never(other)
 
-    def _wait(self, case: Case, wait_s: float, now: float) -> None:
+    def _wait(self, case: FailedRecord, wait_s: float, now: float) -> None:
         """A guard has it: the attempt does not count, and the next one is made when nothing is held any more."""
         case.failures -= 1
         self._say(log.warning, "wait", case)
@@ -172,20 +174,20 @@ class Cases:
         )
         return found, verdict
 
-    def crashed(self, case: Case, starts: int, now: float) -> None:
+    def crashed(self, case: FailedRecord, starts: int, now: float) -> None:
         """The process died so often after it had started this record: bury it, whatever rules say of errors."""
         error = Crashed(starts)
         case.note(Attempt(self._clock.wall(), type(error).__name__))
         case.found = Classification(kind="non-retryable", code=CRASHED, rule="crash-guard")
-        case.verdict = verdict = verdicts.Bury(str(error), CRASHED)
+        case.verdict = verdict = verdicts.DeadLetter(str(error), CRASHED)
         self._say(log.error, "bury", case, reason=verdict.reason)
         case.outgoing = self._publisher.letter(case, error, verdict, classification=case.found.kind)
         self.burying.begin(case, now)
 
-    def _say(self, level: Callable[..., None], event: str, case: Case, **fields: object) -> None:
+    def _say(self, level: Callable[..., None], event: str, case: FailedRecord, **fields: object) -> None:
         level(event, **told(case, self._plan.group) | fields)
 
-    def _discard(self, case: Case, error: BaseException, reason: str) -> None:
+    def _discard(self, case: FailedRecord, error: BaseException, reason: str) -> None:
         sensitive = isinstance(error, SensitiveData)
         self.counts_of(case.partition).was_discarded(Labels.of(case), sensitive=sensitive)
         if isinstance(error, SensitiveData):  # what was found is named by its place and kind, never shown
@@ -196,7 +198,7 @@ class Cases:
             self._say(log.warning, "discard", case, reason=reason)
         self._finished(case)
 
-    def _buried(self, case: Case, where: Where, receipt: Receipt | None) -> None:
+    def _buried(self, case: FailedRecord, where: Where, receipt: Receipt | None) -> None:
         example = exemplar_of(case.message, 1.0, self._clock.wall())
         self.counts_of(case.partition).was_buried(Labels.of(case), example)
         level = log.info if where == "topic" else log.warning
@@ -206,12 +208,12 @@ class Cases:
         self._say(level, "buried", case, where=where, dead_letter_topic=topic, **letter)
         self._finished(case)
 
-    def _moved(self, case: Case) -> None:
+    def _moved(self, case: FailedRecord) -> None:
         self.counts_of(case.partition).was_moved(Labels.of(case))
         self._say(log.info, "moved", case, to=case.outgoing.topic if case.outgoing else None)
         self._finished(case)
 
-    def _stays(self, case: Case, now: float) -> None:
+    def _stays(self, case: FailedRecord, now: float) -> None:
         """It cannot be moved: its lane waits, but for no longer than retries in place wait."""
         delay_s = case.verdict.delay_s if isinstance(case.verdict, verdicts.Move) else 0.0
         case.verdict = verdicts.RetryAfter(min(delay_s, self._plan.retry.max_delay_ms / 1000))
@@ -237,7 +239,7 @@ class Cases:
         due_s = min(self._timers.next_in(now), self.burying.next_in(now), self.moving.next_in(now))
         return min(due_s, self._guards.next_in(now)) if self._guards.on else due_s
 
-    def drop(self, partition: Partition) -> list[Case]:
+    def drop(self, partition: Partition) -> list[FailedRecord]:
         """The partition goes: forget its cases; returns those that were waiting or settling (not running)."""
         self._guards.forget(partition)
         dropped = list(partition.cases)
@@ -258,9 +260,9 @@ class Cases:
             self.ready.clear()
             self.ready.extend(kept)
 
-    def take_ready(self, limit: int) -> list[Case]:
+    def take_ready(self, limit: int) -> list[FailedRecord]:
         """Cases to run now, at most `limit`; those whose partition is held stay."""
-        taken: list[Case] = []
+        taken: list[FailedRecord] = []
         for _ in range(len(self.ready)):
             if len(taken) >= limit:
                 break

@@ -13,7 +13,7 @@ from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.ordered import OrderedSet
 from keepfast.core.ports import Kept, Mailbox, Outgoing, Receipt, Spool
 from keepfast.core.retry_topics import Returned, Tiers, moved, original, shortened
-from keepfast.core.runs import Case
+from keepfast.core.runs import FailedRecord
 from keepfast.core.verdicts import Move
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.spool.worker import changed
@@ -39,12 +39,12 @@ SHUT_S = 30.0
 class Settled:
     """Word from the sink or the spool about a letter."""
 
-    case: Case
+    case: FailedRecord
     outcome: Receipt | SinkError | Kept | SpoolError
 
 
 @dataclass(frozen=True, slots=True)
-class BuryingStatus:
+class DeadLetterStatus:
     """For health. `red`: letters that neither Kafka nor the spool takes hold up their lanes, uncommitted."""
 
     settling: int = 0
@@ -60,7 +60,7 @@ class BuryingStatus:
         return self.refused > 0
 
 
-class Burying:
+class DeadLetterForwarder:
     """Cases whose verdict is final: `case.outgoing` is what has to be somewhere else before the record is finished.
 
     `finished` is called when it is there, and told where, with its receipt if that came from a topic. Until then the
@@ -74,21 +74,21 @@ class Burying:
         mailbox: Mailbox,
         *,
         group: str,
-        finished: Callable[[Case, Where, Receipt | None], None],
+        finished: Callable[[FailedRecord, Where, Receipt | None], None],
     ) -> None:
         self._publisher = publisher
         self._mailbox = mailbox
         self._group = group
         self._finished = finished
         self._spool = publisher.spool
-        self.timers: Timers[Case] = Timers(lambda case: not case.dropped)
-        self.smaller: dict[Case, Outgoing] = {}
-        self._refused: dict[Case, tuple[float, str]] = {}  # since when, and why the last time
+        self.timers: Timers[FailedRecord] = Timers(lambda case: not case.dropped)
+        self.smaller: dict[FailedRecord, Outgoing] = {}
+        self._refused: dict[FailedRecord, tuple[float, str]] = {}  # since when, and why the last time
         self._shut: dict[str, float] = {}  # topic → until when it is not tried
-        self.settling: OrderedSet[Case] = OrderedSet()
+        self.settling: OrderedSet[FailedRecord] = OrderedSet()
         self.failures = 0
 
-    def begin(self, case: Case, now: float) -> None:
+    def begin(self, case: FailedRecord, now: float) -> None:
         """Send what `case.outgoing` holds, or keep it while its topic is known not to take anything."""
         outgoing = _letter_of(case)
         self.settling.add(case)
@@ -102,7 +102,7 @@ class Burying:
                 return
         self._publish(case)
 
-    def drop(self, case: Case) -> None:
+    def drop(self, case: FailedRecord) -> None:
         """Its partition goes: word that still comes counts for nothing."""
         self.settling.discard(case)
         self.smaller.pop(case, None)
@@ -117,7 +117,7 @@ class Burying:
         """Seconds until something is due."""
         return self.timers.next_in(now)
 
-    def status(self) -> BuryingStatus:
+    def status(self) -> DeadLetterStatus:
         """The loop thread's own view; a copy that others may look at."""
         return status_of(len(self.settling), self._refused)
 
@@ -139,17 +139,17 @@ class Burying:
             case other:
                 assert_never(other)
 
-    def _publish(self, case: Case) -> None:
+    def _publish(self, case: FailedRecord) -> None:
         mailbox = self._mailbox
         outgoing = self.smaller.get(case) or _letter_of(case)
         self._publisher.send(outgoing, lambda outcome: mailbox.post(Settled(case, outcome)))
 
-    def _keep(self, case: Case, spool: Spool) -> None:
+    def _keep(self, case: FailedRecord, spool: Spool) -> None:
         """The whole letter: what had to be cut for Kafka is not lost here."""
         mailbox = self._mailbox
         spool.keep(_letter_of(case), lambda outcome: mailbox.post(Settled(case, outcome)))
 
-    def _not_published(self, case: Case, error: SinkError, now: float) -> None:
+    def _not_published(self, case: FailedRecord, error: SinkError, now: float) -> None:
         self.failures += 1
         outgoing = self.smaller.get(case) or _letter_of(case)
         other = changed(outgoing, error)
@@ -172,33 +172,35 @@ class Burying:
         self._say_refused("letter_not_published", case, error, fault=error.fault)
         self._keep(case, self._spool)
 
-    def _wait(self, case: Case, error: SinkError | SpoolError, now: float, event: str, **fields: object) -> None:
+    def _wait(
+        self, case: FailedRecord, error: SinkError | SpoolError, now: float, event: str, **fields: object
+    ) -> None:
         since, _ = self._refused.get(case, (now, ""))
         self._refused[case] = (since, str(error))
         delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(max(0, case.publishes - 1), 10))
         self._say_refused(event, case, error, **fields, backoff_delay_ms=round(delay_s * 1000))
         self.timers.add(now + delay_s, case)
 
-    def _say_refused(self, event: str, case: Case, error: SinkError | SpoolError, **fields: object) -> None:
+    def _say_refused(self, event: str, case: FailedRecord, error: SinkError | SpoolError, **fields: object) -> None:
         log.error(event, **told(case, self._group), error=str(error), **fields)
 
-    def _done(self, case: Case, where: Where, receipt: Receipt | None = None) -> None:
+    def _done(self, case: FailedRecord, where: Where, receipt: Receipt | None = None) -> None:
         self.drop(case)
         self._finished(case, where, receipt)
 
 
-def status_of(settling: int, refused: Mapping[Case, tuple[float, str]]) -> BuryingStatus:
+def status_of(settling: int, refused: Mapping[FailedRecord, tuple[float, str]]) -> DeadLetterStatus:
     """`refused`: since when, and why the last time."""
     if not refused:
-        return BuryingStatus(settling)
+        return DeadLetterStatus(settling)
     case, (since, why) = min(refused.items(), key=lambda item: item[1])
     record = original(case.message)
-    return BuryingStatus(
+    return DeadLetterStatus(
         settling, len(refused), since, why, f"{record.topic()}[{record.partition()}] offset {record.offset()}"
     )
 
 
-def told(case: Case, group: str) -> dict[str, object]:
+def told(case: FailedRecord, group: str) -> dict[str, object]:
     """What every line of the log says about a case: what it failed with, what the rules made of it, and where it is:
     where it came from, wherever it waited.
     """
@@ -217,13 +219,13 @@ def told(case: Case, group: str) -> dict[str, object]:
     }
 
 
-def _letter_of(case: Case) -> Outgoing:
+def _letter_of(case: FailedRecord) -> Outgoing:
     if case.outgoing is None:
         raise RuntimeError("a case is being buried without a letter")
     return case.outgoing
 
 
-class Moving:
+class RetryForwarder:
     """Cases whose verdict is Move. Until its copy is acknowledged a case is in `settling`, as one that is buried.
 
     `finished` is called when it is: if the process dies before the commit that follows, the record is moved once more.
@@ -235,10 +237,10 @@ class Moving:
         tiers: Tiers | None,
         publisher: Publisher,
         mailbox: Mailbox,
-        settling: OrderedSet[Case],
+        settling: OrderedSet[FailedRecord],
         *,
-        finished: Callable[[Case], None],
-        stay: Callable[[Case, float], None],
+        finished: Callable[[FailedRecord], None],
+        stay: Callable[[FailedRecord, float], None],
     ) -> None:
         self._tiers = tiers or Tiers(group="")
         self._publisher = publisher
@@ -246,20 +248,20 @@ class Moving:
         self._settling = settling
         self._finished = finished
         self._stay = stay
-        self.timers: Timers[Case] = Timers(lambda case: not case.dropped)
-        self._refused: dict[Case, tuple[float, str]] = {}  # since when, and why the last time
+        self.timers: Timers[FailedRecord] = Timers(lambda case: not case.dropped)
+        self._refused: dict[FailedRecord, tuple[float, str]] = {}  # since when, and why the last time
         self.failures = 0
 
-    def way(self, case: Case) -> tuple[int, ...]:
+    def way(self, case: FailedRecord) -> tuple[int, ...]:
         """The delays that this record may go through."""
         return () if case.stays else self._tiers.delays_s
 
     @staticmethod
-    def behind(case: Case) -> int | None:
+    def behind(case: FailedRecord) -> int | None:
         """How many of them it has behind it; None if it is still where it came from."""
         return case.message.past.step if isinstance(case.message, Returned) else None
 
-    def begin(self, case: Case, verdict: Move, wall_s: float) -> None:
+    def begin(self, case: FailedRecord, verdict: Move, wall_s: float) -> None:
         case.outgoing = moved(
             case.message,
             tiers=self._tiers,
@@ -279,16 +281,16 @@ class Moving:
     def next_in(self, now: float) -> float:
         return self.timers.next_in(now)
 
-    def drop(self, case: Case) -> None:
+    def drop(self, case: FailedRecord) -> None:
         """Its partition goes: word that still comes counts for nothing."""
         self._settling.discard(case)
         self._refused.pop(case, None)
 
-    def status(self) -> BuryingStatus:
+    def status(self) -> DeadLetterStatus:
         """Records that their retry topic does not take, which hold up their lanes, uncommitted. For health."""
         return status_of(len(self._settling), self._refused)
 
-    def _publish(self, case: Case) -> None:
+    def _publish(self, case: FailedRecord) -> None:
         if case.outgoing is None:
             raise RuntimeError("a case is being moved without a record")
         mailbox = self._mailbox
@@ -308,7 +310,7 @@ class Moving:
             case _:
                 raise RuntimeError("only letters go to the spool")
 
-    def _failed(self, case: Case, error: SinkError, now: float) -> None:
+    def _failed(self, case: FailedRecord, error: SinkError, now: float) -> None:
         self.failures += 1
         case.publishes += 1
         delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(case.publishes - 1, 10))

@@ -29,7 +29,7 @@ from keepfast.core.ordered import OrderedSet
 from keepfast.core.partitions import Partition
 from keepfast.core.ports import Clock
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from keepfast.core.verdicts import Verdict
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers
@@ -41,7 +41,7 @@ class Ready(Protocol):
 
     @property
     def ready(self) -> Sized: ...
-    def take_ready(self, limit: int) -> list[Case]: ...
+    def take_ready(self, limit: int) -> list[FailedRecord]: ...
 
 
 class Tried(Protocol):
@@ -334,7 +334,7 @@ class Guards:
             self._probe, self._probe_place, self._back = None, None, False
         wait_s = self._ask_breaker(self.breaker, found, verdict, now, probe=probe) if self.breaker else None
         if self.storm is not None:
-            judged = verdicts.RetryAfter(0.0) if several and isinstance(verdict, verdicts.Bury) else verdict
+            judged = verdicts.RetryAfter(0.0) if several and isinstance(verdict, verdicts.DeadLetter) else verdict
             wait_s = self._ask_storm(self.storm, judged, wait_s, now, probe=probe)
         if wait_s is not None:
             self.waits += 1
@@ -357,7 +357,7 @@ class Guards:
             guards_log.warning(
                 "breaker_probe_failed", consumer=self._consumer, next_probe_s=round(breaker.probes_in(now), 3)
             )
-        if breaker.state is BreakerState.CLOSED and isinstance(verdict, verdicts.Bury):
+        if breaker.state is BreakerState.CLOSED and isinstance(verdict, verdicts.DeadLetter):
             if breaker.serves_others(now):
                 return self._alone_s
             breaker.force_open(now)
@@ -378,17 +378,17 @@ class Guards:
         self, storm: StormGuard, verdict: Verdict, wait_s: float | None, now: float, *, probe: bool
     ) -> float | None:
         if storm.tripped:
-            if probe and isinstance(verdict, verdicts.Discard | verdicts.Halt):
+            if probe and isinstance(verdict, verdicts.DiscardRecord | verdicts.HaltConsumer):
                 storm.probe_vanished(now)
             elif probe:
                 storm.probe_failed(now)
                 guards_log.error(
                     "storm_probe_failed", consumer=self._consumer, next_probe_s=round(storm.probes_in(now), 3)
                 )
-            return 0.0 if wait_s is None and isinstance(verdict, verdicts.Bury) else wait_s
-        if isinstance(verdict, verdicts.Discard):
+            return 0.0 if wait_s is None and isinstance(verdict, verdicts.DeadLetter) else wait_s
+        if isinstance(verdict, verdicts.DiscardRecord):
             storm.finished()
-        elif isinstance(verdict, verdicts.Bury) and wait_s is None:
+        elif isinstance(verdict, verdicts.DeadLetter) and wait_s is None:
             storm.about_to_bury(now)
             if storm.tripped:
                 guards_log.error(

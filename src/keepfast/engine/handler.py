@@ -14,7 +14,7 @@ from keepfast.core.records import Message, read_headers
 from keepfast.core.runs import Run
 from keepfast.decode.annotation import decoder_for, takes_bytes
 from keepfast.decode.signature import HandlerShape, positional
-from keepfast.engine.context import Context, Sends
+from keepfast.engine.context import Context, HandlerSends
 from keepfast.engine.walk import AsyncCall, Call
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 
@@ -144,7 +144,7 @@ def wait(run: Run, error: BaseException | None = None) -> None:
     """
     run.sending = True
     try:
-        failure = Sends.of(run).wait()
+        failure = HandlerSends.of(run).wait()
     finally:
         run.sending = False
     if failure is not None:
@@ -155,7 +155,7 @@ async def wait_async(run: Run, error: BaseException | None = None) -> None:
     """As `wait`. A cancellation that was not asked for does not end the wait; it is a failure when that is over."""
     if isinstance(error, GeneratorExit):
         return  # the event loop is gone, and a coroutine that is being closed must not await
-    sends, cancelled = Sends.of(run), None
+    sends, cancelled = HandlerSends.of(run), None
     run.sending = True
     try:
         while True:

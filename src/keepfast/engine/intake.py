@@ -10,7 +10,7 @@ from keepfast.core.ports import Clock, Source
 from keepfast.core.records import Message, TopicPartition
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
-from keepfast.engine.retry_topics import WaitingRoom
+from keepfast.engine.retry_topics import DelayedRecords
 
 PAUSE_AFTER_S = 0.05
 """A partition is paused only when it stays full this long, or is sure to (`pause_full`): a pause costs about 19 ms and
@@ -48,9 +48,9 @@ class Intake:
         self._policy = plan.buffer
         self._sweep = plan.sweep
         self._one_topic = len(plan.subscription) == 1
-        self._waiting: WaitingRoom | None = None
+        self._waiting: DelayedRecords | None = None
         if plan.tiers is not None:
-            self._waiting = WaitingRoom(
+            self._waiting = DelayedRecords(
                 plan.tiers, plan.buffer, clock, enter=self._enter, pause=self._pause, resume=self._resume
             )
         self._full: dict[TopicPartition, Partition] = {}

@@ -19,15 +19,15 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source, TopicIds
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from keepfast.core.sizing import Sizer
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.batch_lanes import lanes_of
 from keepfast.engine.batches import batches_of
 from keepfast.engine.commits import Committer
-from keepfast.engine.control import Operator, Order
-from keepfast.engine.crash_guard import Floor, Probation
-from keepfast.engine.failures import Cases
+from keepfast.engine.control import ControlOrder, Operator
+from keepfast.engine.crash_guard import ExclusiveGate, Probation
+from keepfast.engine.failures import Failures
 from keepfast.engine.flight_recorder import FlightRecorder
 from keepfast.engine.forwarding import Settled
 from keepfast.engine.guards import Guards, Holds
@@ -37,7 +37,7 @@ from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
 from keepfast.engine.rebalance import Assignment, Handover, NoPosition
 from keepfast.engine.shutdown import Draining
-from keepfast.engine.status import ASSIGNED, LOST, REVOKED, Vitals
+from keepfast.engine.status import ASSIGNED, LOST, REVOKED, LoopStatus
 from keepfast.engine.timeouts import Overdue
 from keepfast.engine.topic_ids import Identities, TopicsTold
 from keepfast.engine.workers import Inline
@@ -51,7 +51,7 @@ class Starter:
         self,
         plan: Plan,
         lanes: Lanes,
-        cases: Cases,
+        cases: Failures,
         guards: Guards,
         executor: Executor,
         *,
@@ -167,7 +167,7 @@ class Loop:
         clock: Clock,
         random: Random,
         inline: Inline | None = None,
-        floor: Floor | None = None,
+        floor: ExclusiveGate | None = None,
         topic_ids: TopicIds | None = None,
         recorder: FlightRecorder | None = None,
     ) -> None:
@@ -184,7 +184,7 @@ class Loop:
         self.holds = Holds(plan.name, clock)
         self.guards = Guards(plan, self.lanes, self.holds)
         self.in_flight = self.guards.in_flight
-        self.cases = Cases(
+        self.cases = Failures(
             plan, publisher, mailbox, clock, random, guards=self.guards, finished=self._case_finished, halt=self._halt
         )
         self.probation = Probation(
@@ -193,7 +193,7 @@ class Loop:
             cases=self.cases,
             committer=self.committer,
             guards=self.guards,
-            floor=floor or Floor(),
+            floor=floor or ExclusiveGate(),
             recorder=recorder,
         )
         self.assignment = Assignment(
@@ -223,7 +223,7 @@ class Loop:
         self.draining = Draining(self)
         self.halted: str | None = None
         self.ending: Ending | None = None
-        self.vitals = Vitals(self, source, clock)
+        self.vitals = LoopStatus(self, source, clock)
         self.operator = Operator(self)
         self._trouble: Ending | None = None
 
@@ -350,7 +350,7 @@ class Loop:
                 self._halt(reason)
             case Release(hold=hold):
                 self.guards.release(hold, now)
-            case Order():
+            case ControlOrder():
                 self.operator.obey(item, now)
             case _:
                 raise TypeError(f"nobody knows what to do with {item!r}")
@@ -389,7 +389,7 @@ class Loop:
         else:
             self.lanes.give_back(run)
 
-    def _case_returned(self, run: Run, case: Case, now: float) -> None:
+    def _case_returned(self, run: Run, case: FailedRecord, now: float) -> None:
         if run.done:
             self._case_finished(case)
         elif run.failure is not None and not case.partition.closing and DRAIN not in self.holds:
@@ -400,7 +400,7 @@ class Loop:
             self.cases.ready.append(case)
         run.failure = None
 
-    def _case_finished(self, case: Case) -> None:
+    def _case_finished(self, case: FailedRecord) -> None:
         case.partition.finish_case(case)
         self.committer.finished(case.partition, case, 1)
 

@@ -12,7 +12,7 @@ from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
 from keepfast.engine.status import Labelled, TopicCounts
 from keepfast.telemetry import catalogue as cat
-from keepfast.telemetry.families import Buckets, Exemplar, Family, Metric, Sample
+from keepfast.telemetry.families import Buckets, Exemplar, Metric, MetricFamily, Sample
 from keepfast.telemetry.shapes import ConsumerState
 from keepfast.telemetry.tally import BOUNDS_S, Tallies
 
@@ -28,17 +28,17 @@ class _Of:
     topic: str
     parts: TopicParts
 
-    def family(self, metric: Metric, samples: Iterable[Sample]) -> Family:
-        return Family.of(metric, samples, domain=self.parts.domain, entity=self.parts.entity)
+    def family(self, metric: Metric, samples: Iterable[Sample]) -> MetricFamily:
+        return MetricFamily.of(metric, samples, domain=self.parts.domain, entity=self.parts.entity)
 
     def sample(self, value: float | Buckets, *labels: str, exemplar: Exemplar | None = None) -> Sample:
         return Sample((*labels, self.group, self.topic), value, exemplar=exemplar)
 
 
-def consumer_families(thread: LoopThread, now: float, *, app: str) -> list[Family]:
+def consumer_families(thread: LoopThread, now: float, *, app: str) -> list[MetricFamily]:
     """All that one consumer has to say. Any thread may ask; counters may be a moment apart."""
     loop = thread.loop
-    found: list[Family] = []
+    found: list[MetricFamily] = []
     for topic in loop.plan.topics:
         parts = loop.plan.names.get(topic) or topic_parts(topic, app=app)
         own = _Of(loop.plan.group, topic, parts)
@@ -53,7 +53,7 @@ def _sources(loop: Loop, topic: str) -> list[str]:
     return [topic, *(tier.topic for tier in tiers if tier.source == topic)]
 
 
-def _topic(own: _Of, counts: TopicCounts, tallies: Sequence[Tallies], sources: list[str]) -> Iterator[Family]:
+def _topic(own: _Of, counts: TopicCounts, tallies: Sequence[Tallies], sources: list[str]) -> Iterator[MetricFamily]:
     failed = counts.buried + counts.discarded
     yield own.family(cat.PROCESSED, [own.sample(counts.processed, "success"), own.sample(failed, "failure")])
     times = [tally for each in list(tallies) for source in sources if (tally := each.get(source)) is not None]
@@ -90,29 +90,29 @@ def _by_error(own: _Of, counted: Labelled) -> list[Sample]:
     return [own.sample(count, *key, exemplar=examples.get(key)) for key, count in found.items()]
 
 
-def _aliases(own: _Of, counts: TopicCounts, dead_letter_topic: str) -> Iterator[Family]:
+def _aliases(own: _Of, counts: TopicCounts, dead_letter_topic: str) -> Iterator[MetricFamily]:
     """The same by the names that others gave it."""
-    yield Family.of(cat.DLQ_MESSAGES, [Sample((own.group, own.topic, dead_letter_topic), counts.buried)])
+    yield MetricFamily.of(cat.DLQ_MESSAGES, [Sample((own.group, own.topic, dead_letter_topic), counts.buried)])
     types: Counter[str] = Counter()
     for labels, count in counts.buried_by.counts.copy().items():
         types[labels.error_type] += count
-    yield Family.of(cat.DLQ_BY_TYPE, [own.sample(count, name) for name, count in types.items()])
-    yield Family.of(cat.EVENTS_PROCESSED, [own.sample(counts.processed)])
-    yield Family.of(cat.EVENTS_FAILED, [own.sample(counts.buried + counts.discarded)])
-    yield Family.of(cat.MOVED, [own.sample(counts.moved)])
-    yield Family.of(
+    yield MetricFamily.of(cat.DLQ_BY_TYPE, [own.sample(count, name) for name, count in types.items()])
+    yield MetricFamily.of(cat.EVENTS_PROCESSED, [own.sample(counts.processed)])
+    yield MetricFamily.of(cat.EVENTS_FAILED, [own.sample(counts.buried + counts.discarded)])
+    yield MetricFamily.of(cat.MOVED, [own.sample(counts.moved)])
+    yield MetricFamily.of(
         cat.DISCARDED,
         [own.sample(counts.discarded - counts.sensitive, "rule"), own.sample(counts.sensitive, "sensitive")],
     )
 
 
-def _totals(loop: Loop) -> Iterator[Family]:
+def _totals(loop: Loop) -> Iterator[MetricFamily]:
     """Counters of a whole consumer."""
     group = loop.plan.group
     guards, committer = loop.guards.status(), loop.committer
     received = loop.intake.received.copy()
-    yield Family.of(cat.CONSUMED, [Sample((group, topic), count) for topic, count in received.items()])
-    yield Family.of(
+    yield MetricFamily.of(cat.CONSUMED, [Sample((group, topic), count) for topic, count in received.items()])
+    yield MetricFamily.of(
         cat.REBALANCES, [Sample((event, group), count) for event, count in loop.vitals.rebalances.copy().items()]
     )
     plain: list[tuple[Metric, float]] = [
@@ -125,28 +125,28 @@ def _totals(loop: Loop) -> Iterator[Family]:
         (cat.MOVE_FAILURES, loop.cases.moving.failures),
     ]
     for metric, value in plain:
-        yield Family.of(metric, [Sample((group,), value)])
+        yield MetricFamily.of(metric, [Sample((group,), value)])
 
 
-def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> Iterator[Family]:
+def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> Iterator[MetricFamily]:
     """Gauges, as the loop saw them at its last look."""
     group = state.group
     lags = {(one.topic, one.partition): one.lag for one in state.partitions if one.lag is not None}
-    yield Family.of(cat.LAG, [Sample((group, topic, str(number)), lag) for (topic, number), lag in lags.items()])
-    yield Family.of(
+    yield MetricFamily.of(cat.LAG, [Sample((group, topic, str(number)), lag) for (topic, number), lag in lags.items()])
+    yield MetricFamily.of(
         cat.LAG_MAX,
         [Sample((group,), max((lag for (topic, _), lag in lags.items() if topic in own_topics), default=0))],
     )
     assigned = Counter(one.topic for one in state.partitions)
-    yield Family.of(cat.ASSIGNED, [Sample((group, topic), assigned[topic]) for topic in state.topics])
+    yield MetricFamily.of(cat.ASSIGNED, [Sample((group, topic), assigned[topic]) for topic in state.topics])
     places = [((group, one.topic, str(one.partition)), one) for one in state.partitions]
     aged = [Sample(labels, one.lag_s) for labels, one in places if one.lag_s is not None]
-    yield Family.of(cat.LAG_AGE, aged)
-    yield Family.of(cat.BUFFERED, [Sample(labels, one.buffered) for labels, one in places])
-    yield Family.of(cat.BUFFERED_BYTES, [Sample(labels, one.held_bytes) for labels, one in places])
+    yield MetricFamily.of(cat.LAG_AGE, aged)
+    yield MetricFamily.of(cat.BUFFERED, [Sample(labels, one.buffered) for labels, one in places])
+    yield MetricFamily.of(cat.BUFFERED_BYTES, [Sample(labels, one.held_bytes) for labels, one in places])
     depths = [Sample((group, topic), depth) for topic, depth in state.letter_topics.items() if depth is not None]
-    yield Family.of(cat.DLQ_DEPTH, depths)
-    yield Family.of(cat.HOLD, [Sample((hold.name, group), 1) for hold in state.holds])
+    yield MetricFamily.of(cat.DLQ_DEPTH, depths)
+    yield MetricFamily.of(cat.HOLD, [Sample((hold.name, group), 1) for hold in state.holds])
     plain: list[tuple[Metric, float]] = [
         (cat.MEMBER, int(state.member)),
         (cat.IN_FLIGHT, state.in_flight),
@@ -164,10 +164,10 @@ def _standing(state: ConsumerState, turn_age_s: float, own_topics: set[str]) -> 
         (cat.LOOP_AGE, max(0.0, turn_age_s)),
     ]
     for metric, value in plain:
-        yield Family.of(metric, [Sample((group,), value)])
+        yield MetricFamily.of(metric, [Sample((group,), value)])
 
 
-def spool_families(status: SpoolStatus) -> list[Family]:
+def spool_families(status: SpoolStatus) -> list[MetricFamily]:
     values: list[tuple[Metric, float]] = [
         (cat.SPOOL_LETTERS, status.fill.letters),
         (cat.SPOOL_BYTES, status.fill.held_bytes),
@@ -175,4 +175,4 @@ def spool_families(status: SpoolStatus) -> list[Family]:
         (cat.SPOOL_SENT_ON, status.sent_on),
         (cat.SPOOL_REFUSING, int(bool(status.refusing))),
     ]
-    return [Family.of(metric, [Sample((), value)]) for metric, value in values]
+    return [MetricFamily.of(metric, [Sample((), value)]) for metric, value in values]

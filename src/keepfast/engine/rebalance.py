@@ -14,10 +14,10 @@ from keepfast.core.lanes import Lanes
 from keepfast.core.partitions import Partition
 from keepfast.core.ports import BEGINNING, Clock, Committed, Position, Source
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Case
+from keepfast.core.runs import FailedRecord
 from keepfast.engine.commits import Committer
 from keepfast.engine.crash_guard import Probation
-from keepfast.engine.failures import Cases
+from keepfast.engine.failures import Failures
 from keepfast.engine.intake import Intake
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
@@ -42,7 +42,14 @@ class Handover:
     """The steps of giving partitions up; the loop decides when each is due."""
 
     def __init__(
-        self, source: Source, ownership: Ownership, lanes: Lanes, *, cases: Cases, committer: Committer, intake: Intake
+        self,
+        source: Source,
+        ownership: Ownership,
+        lanes: Lanes,
+        *,
+        cases: Failures,
+        committer: Committer,
+        intake: Intake,
     ) -> None:
         self._source = source
         self._ownership = ownership
@@ -76,7 +83,7 @@ class Handover:
             self.drop(case)
         self._cases.release_dropped(len(waiting))
 
-    def drop(self, case: Case) -> None:
+    def drop(self, case: FailedRecord) -> None:
         """Unfinished, and not ours to finish: whoever owns the partition next begins it anew."""
         case.dropped = True
         case.partition.cases.discard(case)

@@ -37,7 +37,7 @@ class _Queue:
         self.bytes = 0
 
 
-class WaitingRoom:
+class DelayedRecords:
     """`enter` lets records in, `pause` and `resume` tell the client; all three are the intake's."""
 
     def __init__(

@@ -23,11 +23,11 @@ from keepfast.core.partitions import Partition
 from keepfast.core.ports import Clock, Source
 from keepfast.core.records import Message, TopicPartition, read_headers
 from keepfast.core.retry_topics import Tiers
-from keepfast.core.runs import Case, Run
+from keepfast.core.runs import FailedRecord, Run
 from keepfast.deadletters import ours
 from keepfast.deadletters.checked import trace_id
 from keepfast.engine.batch_lanes import BatchLanes
-from keepfast.engine.forwarding import BuryingStatus
+from keepfast.engine.forwarding import DeadLetterStatus
 from keepfast.engine.mailbox import DRAIN
 from keepfast.engine.timeouts import STALE_RUN
 from keepfast.telemetry.families import Exemplar
@@ -51,7 +51,7 @@ class Labels(NamedTuple):
     code: str
 
     @classmethod
-    def of(cls, case: Case) -> Labels:
+    def of(cls, case: FailedRecord) -> Labels:
         """By its last failure."""
         name = case.attempts[-1].error_type if case.attempts else ""
         found = case.found
@@ -265,7 +265,7 @@ class _Progress:
     end: int
 
 
-class Vitals:
+class LoopStatus:
     """`turned_at`: when the last turn began, by the loop's clock. `state`: what was seen at the last look."""
 
     def __init__(self, loop: Loop, source: Source, clock: Clock) -> None:
@@ -508,7 +508,7 @@ def _left(run: Run) -> int:
     return max(0, len(run.messages) - run.done)
 
 
-def _refused(status: BuryingStatus, now: float) -> Refused:
+def _refused(status: DeadLetterStatus, now: float) -> Refused:
     if not status.refused:
         return Refused()
     return Refused(records=status.refused, for_s=now - (status.since or now), why=status.why, record=status.record)

@@ -27,7 +27,7 @@ from keepfast.core.ports import Executor, Mailbox
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Run
 from keepfast.core.sizing import Sizer
-from keepfast.core.timeouts import TimeoutPolicy, Watch
+from keepfast.core.timeouts import OverdueWatch, TimeoutPolicy
 from keepfast.engine.commits import Committer
 from keepfast.engine.guards import Guards
 from keepfast.engine.plan import Plan
@@ -72,7 +72,7 @@ class Stuck:
 
     # -- handlers
 
-    def look(self, watches: Mapping[Run, Watch]) -> None:
+    def look(self, watches: Mapping[Run, OverdueWatch]) -> None:
         """`watches`: every run that is at a record, and how long."""
         limit_s = self._policy.stuck_s
         if limit_s is None:
@@ -232,7 +232,7 @@ class Overdue:
         self._look_every_s = self._policy.look_every_s
         self._looked_at = 0.0
         self._blocked_s = 0.0
-        self._watches: dict[Run, Watch] = {}
+        self._watches: dict[Run, OverdueWatch] = {}
         self._stale: dict[Run, float] = {}  # that others wait for, and for how long they have been watched to wait
         self.waiting: Mapping[TopicPartition, float] = {}
         self._given_up = guards.given_up
@@ -309,7 +309,7 @@ class Overdue:
             at = run.current
             if at < 0 or run.waits or run.sending:
                 continue  # not begun, or only waiting for what it sent
-            watch = before.get(run) or Watch()
+            watch = before.get(run) or OverdueWatch()
             self._watches[run] = watch
             if watch.look(run.begun_at, at, passed_s) >= timeout_s:
                 self._overdue(run, at, now)

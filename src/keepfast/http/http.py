@@ -40,7 +40,7 @@ UNIX = "unix:"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """`peer` is the client's address; empty for one that came through the file system."""
 
     method: str
@@ -74,7 +74,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-App = Callable[[Request], Response]
+App = Callable[[HttpRequest], Response]
 """Answers any request; may raise, which becomes a 500."""
 
 
@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
             return problem(HTTPStatus.BAD_REQUEST, "The body is shorter than Content-Length says.")
         if not self._threads.arrived(self.request, split.path):
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests at once; ask again.")
-        request = Request(
+        request = HttpRequest(
             method=self.command,
             path=split.path,
             query=dict(parse_qsl(split.query)),

@@ -15,15 +15,15 @@ from keepfast.core.errors import ConfigError
 from keepfast.engine.control import Verb
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.http.health import health_of
-from keepfast.http.http import Request, Response, Server, as_json, problem
-from keepfast.http.pages import API, Pages, Subject
+from keepfast.http.http import HttpRequest, Response, Server, as_json, problem
+from keepfast.http.pages import API, Pages, ServedApp
 from keepfast.http.running import Parts, Running, Unanswered
 from keepfast.http.serving import is_required, served
 from keepfast.settings import Settings
 from keepfast.telemetry import logs
-from keepfast.telemetry.families import Collision, Family
+from keepfast.telemetry.families import Collision, MetricFamily
 from keepfast.telemetry.otel import Exporting, exporter_from
-from keepfast.telemetry.shapes import Done, HealthReport, Problem
+from keepfast.telemetry.shapes import CommandDone, HealthReport, Problem
 
 log = logs.get_logger("keepfast.http")
 
@@ -48,7 +48,7 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 B = TypeVar("B")
 
 
-class OneApp(Subject):
+class OneApp(ServedApp):
     """The app of this process."""
 
     def __init__(self, running: Running) -> None:
@@ -58,10 +58,10 @@ class OneApp(Subject):
     def health(self) -> HealthReport:
         return health_of(self._running.seen())
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         return self._running.families()
 
-    def api(self, request: Request) -> Response:
+    def api(self, request: HttpRequest) -> Response:
         try:
             return self._api(request)
         except Unanswered:
@@ -71,7 +71,7 @@ class OneApp(Subject):
         except msgspec.MsgspecError as error:
             return problem(HTTPStatus.BAD_REQUEST, f"The body does not fit: {error}.")
 
-    def _api(self, request: Request) -> Response:
+    def _api(self, request: HttpRequest) -> Response:
         looks = request.method in ("GET", "HEAD")
         match request.path.removeprefix(API).strip("/").split("/"):
             case ["state"] if looks:
@@ -108,17 +108,17 @@ class OneApp(Subject):
         return as_json(found, HTTPStatus.CONFLICT if isinstance(found, Problem) else HTTPStatus.OK)
 
 
-def _body(request: Request, shape: type[B]) -> B:
+def _body(request: HttpRequest, shape: type[B]) -> B:
     return msgspec.json.decode(request.body or b"{}", type=shape)
 
 
-def _set_level(level: str) -> Done | Problem:
+def _set_level(level: str) -> CommandDone | Problem:
     name = level.lower()
     if name not in logs.LEVELS:
         return Problem(error=f"There is no level {level!r}; there is {', '.join(logs.LEVELS)}.")
     logging.getLogger(logs.ROOT).setLevel(logs.LEVELS[name])
     log.warning("log_level_set", to=name, by="hand")
-    return Done(text=f"The log level is {name} until the process ends.", changed=1)
+    return CommandDone(text=f"The log level is {name} until the process ends.", changed=1)
 
 
 class Serving:

@@ -7,10 +7,10 @@ from http import HTTPStatus
 
 import msgspec
 
-from keepfast.http.http import Request, Response, as_json, problem
+from keepfast.http.http import HttpRequest, Response, as_json, problem
 from keepfast.telemetry import logs
 from keepfast.telemetry.exposition import OPEN_METRICS, PLAIN, exposition, wants_open_metrics
-from keepfast.telemetry.families import Family
+from keepfast.telemetry.families import MetricFamily
 from keepfast.telemetry.shapes import HealthReport
 
 log = logs.get_logger("keepfast.http")
@@ -26,7 +26,7 @@ INDEX = (
 )
 
 
-class Subject:
+class ServedApp:
     """What there is to serve: one app here, or several children."""
 
     app: str
@@ -34,10 +34,10 @@ class Subject:
     def health(self) -> HealthReport:
         raise NotImplementedError
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         raise NotImplementedError
 
-    def api(self, request: Request) -> Response:
+    def api(self, request: HttpRequest) -> Response:
         raise NotImplementedError
 
 
@@ -47,12 +47,12 @@ class Pages:
     `token`: what a request must bring to change something; None: none may. `passes_on`: others look at the token.
     """
 
-    def __init__(self, subject: Subject, *, token: str | None = None, passes_on: bool = False) -> None:
+    def __init__(self, subject: ServedApp, *, token: str | None = None, passes_on: bool = False) -> None:
         self._subject = subject
         self._token = token
         self._passes_on = passes_on
 
-    def __call__(self, request: Request) -> Response:
+    def __call__(self, request: HttpRequest) -> Response:
         path = request.path.rstrip("/") or "/"
         if path.startswith(API):
             return self._refused(request) or self._subject.api(request)
@@ -70,7 +70,7 @@ class Pages:
             case _:
                 return problem(HTTPStatus.NOT_FOUND, f"There is nothing here. Try {' '.join(INDEX.split())}.")
 
-    def _refused(self, request: Request) -> Response | None:
+    def _refused(self, request: HttpRequest) -> Response | None:
         """The control API is for this host; a page of another origin in a browser on it is a stranger, too."""
         name = (
             request.headers.get("host", "").rpartition("]")[0].lstrip("[")
@@ -104,7 +104,7 @@ def _name(host: str) -> str:
     return name.lower()
 
 
-def metrics_page(families: list[Family], request: Request) -> Response:
+def metrics_page(families: list[MetricFamily], request: HttpRequest) -> Response:
     wants = wants_open_metrics(request.headers.get("accept", ""))
     return Response(HTTPStatus.OK, exposition(families, open_metrics=wants).encode(), OPEN_METRICS if wants else PLAIN)
 

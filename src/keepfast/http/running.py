@@ -12,12 +12,12 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from keepfast.deadletters.spool.service import SpoolService
-from keepfast.engine.control import Answer, Order, Verb
+from keepfast.engine.control import Answer, ControlOrder, Verb
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.metrics import consumer_families, spool_families
 from keepfast.http.health import Seen
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import Family, Sample, merged, namesakes
+from keepfast.telemetry.families import MetricFamily, Sample, merged, namesakes
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.process import process_families
 from keepfast.telemetry.shapes import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, Phase, SpoolState
@@ -73,13 +73,13 @@ class Running:
     def spool(self) -> SpoolService | None:
         return self.parts.spool if self.parts else None
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         """All metrics of this process."""
         now = time.monotonic()
         found = [
-            Family.of(catalogue.INFO, [Sample((self.app, self.version, keepfast_version()), 1)]),
-            Family.of(catalogue.SHUTDOWN_TIMEOUT, [Sample((), self.shutdown_timeout_s)]),
-            Family.of(catalogue.SHUTDOWN, [Sample((), self._draining_s(now))]),
+            MetricFamily.of(catalogue.INFO, [Sample((self.app, self.version, keepfast_version()), 1)]),
+            MetricFamily.of(catalogue.SHUTDOWN_TIMEOUT, [Sample((), self.shutdown_timeout_s)]),
+            MetricFamily.of(catalogue.SHUTDOWN, [Sample((), self._draining_s(now))]),
         ]
         for thread in self.threads:
             found += consumer_families(thread, now, app=self.app)
@@ -133,7 +133,7 @@ class Running:
     ) -> Answer:
         """Tell the loop, and wait for its answer. Raises Unanswered."""
         answers: SimpleQueue[Answer] = SimpleQueue()
-        thread.mailbox.post(Order(verb=verb, answer=answers.put, topic=topic, partition=partition, hold=hold))
+        thread.mailbox.post(ControlOrder(verb=verb, answer=answers.put, topic=topic, partition=partition, hold=hold))
         try:
             return answers.get(timeout=ANSWER_S)
         except Empty:

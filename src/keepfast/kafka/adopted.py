@@ -34,7 +34,7 @@ from keepfast.core.ports import Delivery, Listener, Outgoing, Position, Receipt,
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.faults import error_in, sink_error
 from keepfast.kafka.places import ClientPlace, names_of, translated
-from keepfast.kafka.producer_worker import Line, Sending
+from keepfast.kafka.producer_worker import ProducerWorker, Sending
 from keepfast.kafka.sink import closed, tell
 from keepfast.kafka.source import KafkaSource
 
@@ -52,7 +52,7 @@ class AdoptedSink:
             )
         self._client: Producer = client
         self._lock = threading.Lock()  # guards the fields below
-        self._line: Line | None = None
+        self._line: ProducerWorker | None = None
         self._closing = False
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
@@ -78,15 +78,17 @@ class AdoptedSink:
         for one in line.close():
             tell(one.delivered, closed(one.outgoing.topic))
 
-    def _open(self) -> Line:
+    def _open(self) -> ProducerWorker:
         with self._lock:
             if self._closing:
                 raise SinkError("The sink is closed.", fault=Fault.FATAL, code="CLOSED")
             if self._line is None:
-                self._line = Line({}, reported=self._reported, broke=_broke, client=self._client)
+                self._line = ProducerWorker({}, reported=self._reported, broke=_broke, client=self._client)
             return self._line
 
-    def _reported(self, line: Line, one: Sending, word: confluent_kafka.Message | KafkaError | Exception) -> None:
+    def _reported(
+        self, line: ProducerWorker, one: Sending, word: confluent_kafka.Message | KafkaError | Exception
+    ) -> None:
         topic = one.outgoing.topic
         if isinstance(word, confluent_kafka.Message):
             tell(one.delivered, Receipt(topic, cast(int, word.partition()), cast(int, word.offset())))
@@ -100,7 +102,7 @@ def _said(topic: str, word: KafkaError | Exception) -> SinkError:
     return sink_error(f"send to {topic}", word)
 
 
-def _broke(line: Line) -> None:
+def _broke(line: ProducerWorker) -> None:
     _sink_log.error("producer_failed: %s; it came from producer_factory and is not replaced: restart", line.fatal)
 
 

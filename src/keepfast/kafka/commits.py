@@ -20,7 +20,7 @@ PARTLY_S = 0.1
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class CommitRequest:
     """One commit request. `answered`: its outcome is known already, by reading back; the client's answer comes late.
     `partly_since`: when the broker was first seen to hold some of it, and not all. `absence`: how long it held nothing.
     """
@@ -94,27 +94,27 @@ def _not_held(place: TopicPartition) -> SourceError:
 class Requests:
     """Owner: the loop's thread. Usually one entry; more only while answers of read-back requests are still to come."""
 
-    sent: list[Request] = field(default_factory=list)
+    sent: list[CommitRequest] = field(default_factory=list)
 
-    def under_way(self) -> Request | None:
+    def under_way(self) -> CommitRequest | None:
         """The one request whose outcome nobody knows yet."""
         for request in self.sent:
             if not request.answered:
                 return request
         return None
 
-    def add(self, positions: Sequence[Position]) -> Request:
-        request = Request(tuple(positions))
+    def add(self, positions: Sequence[Position]) -> CommitRequest:
+        request = CommitRequest(tuple(positions))
         self.sent.append(request)
         return request
 
-    def drop(self, request: Request) -> None:
+    def drop(self, request: CommitRequest) -> None:
         self.sent = [other for other in self.sent if other is not request]
 
     def forget_answered(self) -> None:
         self.sent = [request for request in self.sent if not request.answered]
 
-    def settle(self, answer: Sequence[ClientPlace]) -> Request | None:
+    def settle(self, answer: Sequence[ClientPlace]) -> CommitRequest | None:
         """The request to which the client's answer belongs; None if its outcome was known already."""
         if len(self.sent) == 1 == len(answer) and self.sent[0].is_about(answer[0]):
             request = self.sent.pop()  # the usual case, on the way of every record that is committed by itself
@@ -125,7 +125,7 @@ class Requests:
         self.drop(found)
         return None if found.answered else found
 
-    def _match(self, answer: Sequence[ClientPlace]) -> Request | None:
+    def _match(self, answer: Sequence[ClientPlace]) -> CommitRequest | None:
         # The client retries by itself, so answers may overtake each other: compare what was asked, not the order.
         told = {(one.topic, one.partition, one.offset) for one in answer}
         for request in self.sent:

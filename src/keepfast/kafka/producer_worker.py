@@ -34,10 +34,10 @@ class Sending:
     again: bool = False
 
 
-Reported = Callable[["Line", Sending, confluent_kafka.Message | KafkaError | Exception], None]
+Reported = Callable[["ProducerWorker", Sending, confluent_kafka.Message | KafkaError | Exception], None]
 
 
-class Line:
+class ProducerWorker:
     """Any thread may call it. Every record put in is told to `reported` exactly once, on the line's own thread.
 
     `fatal` is the error after which the client takes nothing more (an idempotent producer that cannot keep its promise
@@ -49,7 +49,7 @@ class Line:
         properties: Mapping[str, Any],
         *,
         reported: Reported,
-        broke: Callable[[Line], None],
+        broke: Callable[[ProducerWorker], None],
         lone: bool = False,
         client: Producer | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Delivery, Outgoing, Receipt
 from keepfast.kafka.faults import error_in, fault_of, sink_error
-from keepfast.kafka.producer_worker import Line, Sending, is_fatal
+from keepfast.kafka.producer_worker import ProducerWorker, Sending, is_fatal
 
 _log = logging.getLogger("keepfast.kafka.sink")
 
@@ -38,9 +38,9 @@ class KafkaSink:
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = dict(properties)
         self._lock = threading.Lock()  # guards the fields below; never held while a line is called
-        self._line: Line | None = None
-        self._lone: Line | None = None  # for batches of one record
-        self._broken: list[Line] = []
+        self._line: ProducerWorker | None = None
+        self._lone: ProducerWorker | None = None  # for batches of one record
+        self._broken: list[ProducerWorker] = []
         self._broke_at = self._renew_at = float("-inf")
         self._closing = False
 
@@ -82,27 +82,27 @@ class KafkaSink:
             failed = sink_error(f"send to {one.outgoing.topic}", failed)
         tell(one.delivered, failed)
 
-    def _batched(self) -> Line:
+    def _batched(self) -> ProducerWorker:
         with self._lock:
             if self._line is None:
                 self._line = self._new_line()
             return self._line
 
-    def _lone_line(self) -> Line:
+    def _lone_line(self) -> ProducerWorker:
         with self._lock:
             if self._lone is None:
                 self._lone = self._new_line(lone=True)
             return self._lone
 
-    def _new_line(self, *, lone: bool = False) -> Line:
+    def _new_line(self, *, lone: bool = False) -> ProducerWorker:
         """With the lock. Raises ConfigError and SinkError."""
         if self._closing:
             raise SinkError("The sink is closed.", fault=Fault.FATAL, code="CLOSED")
         if time.monotonic() < self._renew_at:
             raise SinkError("The client has failed and is about to be replaced.", fault=Fault.RETRY, code="RENEWING")
-        return Line(self._properties, reported=self._reported, broke=self._broke, lone=lone)
+        return ProducerWorker(self._properties, reported=self._reported, broke=self._broke, lone=lone)
 
-    def _broke(self, line: Line) -> None:
+    def _broke(self, line: ProducerWorker) -> None:
         """From any thread: this line takes nothing more."""
         now = time.monotonic()
         with self._lock:
@@ -113,7 +113,9 @@ class KafkaSink:
             self._broken = [*(one for one in self._broken if not one.ended), line]
         _log.error("producer_failed: %s; it is replaced", line.fatal)
 
-    def _reported(self, line: Line, one: Sending, word: confluent_kafka.Message | KafkaError | Exception) -> None:
+    def _reported(
+        self, line: ProducerWorker, one: Sending, word: confluent_kafka.Message | KafkaError | Exception
+    ) -> None:
         """On the line's thread: what became of a record."""
         topic = one.outgoing.topic
         if isinstance(word, confluent_kafka.Message):

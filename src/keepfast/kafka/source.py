@@ -37,7 +37,7 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import CommitOutcome, Committed, Listener, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.client_log import LOGGER
-from keepfast.kafka.commits import Request, Requests
+from keepfast.kafka.commits import CommitRequest, Requests
 from keepfast.kafka.config import is_incremental
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, lacks_new_protocol, passing_end, source_error
 from keepfast.kafka.places import ClientPlace, client_position, committed_of, names_of, places_of, translated
@@ -420,11 +420,11 @@ class KafkaSource(Questions):
         try:
             self._open.commit(offsets=[client_position(position) for position in positions], asynchronous=True)
         except CLIENT_ERRORS as error:
-            self._not_sent(Request(tuple(positions)), error)
+            self._not_sent(CommitRequest(tuple(positions)), error)
         else:
             self._requests.add(positions)  # while it is on its way: its answer is served by a later call
 
-    def _not_sent(self, request: Request, error: Exception) -> None:
+    def _not_sent(self, request: CommitRequest, error: Exception) -> None:
         inner = error_in(error)
         outlived = inner is not None and self._outlived(inner)
         told = CLOSED if outlived else source_error(f"commit {names_of(request.places())}", error)

@@ -21,7 +21,7 @@ def joined(name: str) -> str:
     return "".join(words(name))
 
 
-class Names:
+class FieldNames:
     """A set of names. A name is in it if one of them stands in it, word after word, or is all of it as one word.
 
     Any thread may ask: what is remembered is the same whoever writes it.

@@ -14,7 +14,7 @@ from typing import Any, Final
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
 from keepfast.redact.cards import CARD, SHORTEST, mask_cards
-from keepfast.redact.field_names import Names
+from keepfast.redact.field_names import FieldNames
 
 MASKED: Final = "[masked]"
 
@@ -25,7 +25,7 @@ SECRET_FIELDS: Final = (
 )  # fmt: skip
 """Fields and headers that are masked unless told otherwise; a name counts if these words are in it: `userPassword`."""
 
-_TO_THE_END_OF_THE_LINE: Final = Names(("authorization", "cookie"))
+_TO_THE_END_OF_THE_LINE: Final = FieldNames(("authorization", "cookie"))
 
 # What each of them always has in it, in lower case, for a quick look; then the pattern.
 _BUILT_IN: Final = (
@@ -66,7 +66,7 @@ class MaskingRules:
     fields: tuple[str, ...] = SECRET_FIELDS
     patterns: tuple[str, ...] = ()
 
-    _names: Names = field(init=False, repr=False, compare=False)
+    _names: FieldNames = field(init=False, repr=False, compare=False)
     _quick: bool = field(init=False, repr=False, compare=False)
     _compiled: tuple[tuple[str, re.Pattern[str]], ...] = field(init=False, repr=False, compare=False)
 
@@ -85,7 +85,7 @@ class MaskingRules:
                     problems.append(f"masking: the pattern {pattern!r} matches the empty text; let it match something.")
         if problems:
             raise ConfigError(*problems)
-        object.__setattr__(self, "_names", Names(self.fields))
+        object.__setattr__(self, "_names", FieldNames(self.fields))
         object.__setattr__(self, "_quick", not compiled)
         object.__setattr__(self, "_compiled", (*_BUILT_IN, *(("", one) for one in compiled)))
 

@@ -39,7 +39,7 @@ _DEEPEST: Final = 200
 _NAME_BYTES: Final = 256
 
 
-class Place(NamedTuple):
+class JsonPlace(NamedTuple):
     """The way from the root: names of fields and positions in lists. `in_name`: the byte stands in a field's name, and
     `way` leads to the object that has it."""
 
@@ -62,7 +62,7 @@ class _Level:
         self.step: bytes | int = b"" if is_object else 0
 
 
-def places(data: bytes, positions: Iterable[int]) -> Iterator[Place | None]:
+def places(data: bytes, positions: Iterable[int]) -> Iterator[JsonPlace | None]:
     """A place for each position (ascending), or None where the text is no JSON or is nested too deep. One pass."""
     start = _start(data)
     tokens = _TOKEN.finditer(data, start) if start is not None else iter(())
@@ -79,7 +79,7 @@ def places(data: bytes, positions: Iterable[int]) -> Iterator[Place | None]:
         inside = token is not None and token.start() <= position
         in_name = bool(inside and levels and levels[-1].naming)
         way = tuple(_step(level.step) for level in (levels[:-1] if in_name else levels))
-        yield Place(way, in_name)
+        yield JsonPlace(way, in_name)
 
 
 def _start(data: bytes) -> int | None:
@@ -162,7 +162,7 @@ Part = Literal["key", "value", "header", "header name"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CardFinding:
     """Where a card number is. It holds no digit of it, and may be logged.
 
     `header` is the name of the header, if it is in one. `place` is the way to it in JSON (`$.payment.card`), or
@@ -187,8 +187,8 @@ class SensitiveData(Discard):
     The engine raises it for a `Finding`; a handler may raise it, too, with a reason that tells no secret.
     """
 
-    def __init__(self, what: Finding | str, *, code: str = PAN_DETECTED) -> None:
-        self.finding = what if isinstance(what, Finding) else None
+    def __init__(self, what: CardFinding | str, *, code: str = PAN_DETECTED) -> None:
+        self.finding = what if isinstance(what, CardFinding) else None
         self.code = code
         super().__init__(str(what))
 
@@ -231,7 +231,7 @@ class CardNumbers:
         if problems:
             raise ConfigError(*problems)
 
-    def scan(self, key: bytes | None, value: bytes | None, headers: Headers | None = None) -> Finding | None:
+    def scan(self, key: bytes | None, value: bytes | None, headers: Headers | None = None) -> CardFinding | None:
         """The first card number of a record, or None. The value first: that is where they are."""
         if value is not None and len(value) >= SHORTEST:
             found = self._look(value, "value")
@@ -243,7 +243,7 @@ class CardNumbers:
                 return found
         return self._look_at_headers(headers) if headers else None
 
-    def _look_at_headers(self, headers: Headers) -> Finding | None:
+    def _look_at_headers(self, headers: Headers) -> CardFinding | None:
         for name, value in headers:
             if len(name) >= SHORTEST:
                 found = self._look(name.encode("utf-8", "surrogatepass"), "header name")
@@ -255,14 +255,14 @@ class CardNumbers:
                     return found
         return None
 
-    def _look(self, data: bytes, part: Part, header: str = "") -> Finding | None:
+    def _look(self, data: bytes, part: Part, header: str = "") -> CardFinding | None:
         if not data.isascii() or _BACKSLASH in data:  # else there is nothing to fold: the way of nearly every record
             if data[:2] in _BYTE_ORDER_MARKS:
                 data = data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
             data = fold(data).data if is_odd(data) else data
         return self._find(data, part, header) if worth_a_look(data) else None
 
-    def _find(self, data: bytes, part: Part, header: str) -> Finding | None:
+    def _find(self, data: bytes, part: Part, header: str) -> CardFinding | None:
         unsure = []
         for candidate in candidates(data):
             if len(candidate.digits) < self.min_digits or candidate.digits in self._allowed:
@@ -276,7 +276,7 @@ class CardNumbers:
             return _finding(candidate, place, part, header)
         return self._look_closer(data, sorted(unsure), part, header) if unsure else None
 
-    def _look_closer(self, data: bytes, unsure: list[Candidate], part: Part, header: str) -> Finding | None:
+    def _look_closer(self, data: bytes, unsure: list[Candidate], part: Part, header: str) -> CardFinding | None:
         """Where the place decides: by the names that lead to it."""
         for candidate, place in zip(unsure, places(data, [one.start for one in unsure]), strict=True):
             names = place.names if place else ()
@@ -303,7 +303,7 @@ def _has_sign(data: bytes, candidate: Candidate, names: tuple[str, ...]) -> bool
     return _SIGN.search(" ".join(words(text, longest=1024))) is not None
 
 
-def _finding(candidate: Candidate, place: Place | None, part: Part, header: str) -> Finding:
+def _finding(candidate: Candidate, place: JsonPlace | None, part: Part, header: str) -> CardFinding:
     if place is None:
         where = f"byte {candidate.start}"
     else:
@@ -311,7 +311,7 @@ def _finding(candidate: Candidate, place: Place | None, part: Part, header: str)
         more = "…" if len(place.way) > 16 else ""
         where = f"${more}{steps}" + (" (the name of a field)" if place.in_name else "")
     name = "" if part == "header name" else _shown(header)
-    return Finding(part, where, candidate.issuer.name, len(candidate.digits), name)
+    return CardFinding(part, where, candidate.issuer.name, len(candidate.digits), name)
 
 
 def _shown(name: str) -> str:

@@ -14,7 +14,7 @@ from keepfast.core.errors import ConfigError, SourceError, StartError
 from keepfast.core.ports import Sink
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.crash_guard import Floor
+from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import FlightRecorder, RecorderFile, open_recorder
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.plan import Plan
@@ -31,13 +31,13 @@ from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.tracing import Tracing, tracing_from
 from keepfast.wiring.building import loop_thread, thread_workers
-from keepfast.wiring.clients import Ground, connection_of, letter_topics, preflight, source_of
+from keepfast.wiring.clients import StartFacts, connection_of, letter_topics, preflight, source_of
 from keepfast.wiring.planning import plan_from
 from keepfast.wiring.spooling import open_spool
 
 log = get_logger("keepfast.start")
 
-FLOOR = Floor()
+FLOOR = ExclusiveGate()
 """Shared by all runners of the process: a record that may have killed its process runs beside none of them."""
 
 LOOK_S = 15.0
@@ -65,7 +65,7 @@ class Blueprint:
     """Told of every record that `dlq_publisher` has published; for tests."""
 
 
-class Assembled:
+class AssembledRunner:
     """Put together and not yet started."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Assembled:
             return code
 
 
-def assemble(blueprint: Blueprint, leave: Callable[[int], None]) -> Assembled:
+def assemble(blueprint: Blueprint, leave: Callable[[int], None]) -> AssembledRunner:
     """Call the factories, check everything that can be wrong, then build. Raises ConfigError or StartError."""
     client = blueprint.consumer_factory()
     try:
@@ -119,7 +119,9 @@ def looked_at(blueprint: Blueprint, *, environ: Mapping[str, str], cwd: Path) ->
         close_consumer(client)
 
 
-def build(blueprint: Blueprint, made: MadeConsumer, settings: Settings, leave: Callable[[int], None]) -> Assembled:
+def build(
+    blueprint: Blueprint, made: MadeConsumer, settings: Settings, leave: Callable[[int], None]
+) -> AssembledRunner:
     """From settings that hold. Raises ConfigError or StartError."""
     with ExitStack() as server:
         return _build(blueprint, made, settings, leave, server)
@@ -127,7 +129,7 @@ def build(blueprint: Blueprint, made: MadeConsumer, settings: Settings, leave: C
 
 def _build(
     blueprint: Blueprint, made: MadeConsumer, settings: Settings, leave: Callable[[int], None], server: ExitStack
-) -> Assembled:
+) -> AssembledRunner:
     # Where the user serves health, metrics are still exported, if they are, and `KafkaConsumerRunner.metrics` has them.
     served = settings if blueprint.serves else replace(settings, health=replace(settings.health, enabled=False))
     serving = server.enter_context(Serving(served))
@@ -162,7 +164,7 @@ def _build(
     leave = leave if recorder is None else recorder.leaving(leave)
     lifecycle = Lifecycle([thread], shutdown_timeout_s=settings.shutdown.timeout_s, leave=leave)
     serving.show(Parts([thread], lifecycle, spool))
-    return Assembled(lifecycle, thread, end, server.pop_all(), serving.running, recorder=recorder)
+    return AssembledRunner(lifecycle, thread, end, server.pop_all(), serving.running, recorder=recorder)
 
 
 def _settings(blueprint: Blueprint, made: MadeConsumer, *, environ: Mapping[str, str], cwd: Path) -> Settings:
@@ -204,7 +206,7 @@ def _sink(blueprint: Blueprint, made: MadeConsumer, producer: object | None, set
     )
 
 
-def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, admin: KafkaAdmin | None) -> Ground:
+def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, admin: KafkaAdmin | None) -> StartFacts:
     """What must be there before the start. Raises StartError."""
     if admin is not None:
         return preflight(admin, [needs(blueprint, own)], wait=False)
@@ -227,7 +229,7 @@ def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, adm
     ]
     if missing:
         raise StartError("\n".join(missing))
-    return Ground(
+    return StartFacts(
         topic_ids={},
         partition_counts={topic: counts[topic] for topic in own.topics},
         letter_partitions={topic: counts[topic] for topic in letters},
@@ -240,7 +242,7 @@ def needs(blueprint: Blueprint, own: ConsumerSettings) -> ConsumerSettings:
     return own if blueprint.dlq_publisher is None else replace(own, names={})
 
 
-def _publisher(blueprint: Blueprint, settings: Settings, ground: Ground, sink: Sink) -> Publisher:
+def _publisher(blueprint: Blueprint, settings: Settings, ground: StartFacts, sink: Sink) -> Publisher:
     own = settings.consumers[blueprint.name]
     if blueprint.dlq_publisher is not None:
         if settings.spool.url is not None:
@@ -278,7 +280,7 @@ def _loop_thread(
     blueprint: Blueprint,
     made: MadeConsumer,
     settings: Settings,
-    ground: Ground,
+    ground: StartFacts,
     publisher: Publisher,
     *,
     admin: KafkaAdmin | None,
@@ -301,7 +303,7 @@ def _loop_thread(
     )
 
 
-def plan_of(blueprint: Blueprint, settings: Settings, ground: Ground) -> Plan:
+def plan_of(blueprint: Blueprint, settings: Settings, ground: StartFacts) -> Plan:
     """What the loop needs to know."""
     own, floor = settings.consumers[blueprint.name], blueprint.hooks.retry_floor_s
     return plan_from(own, settings, ground, capacity=1, handler=blueprint.handler, retry_floor_s=floor)

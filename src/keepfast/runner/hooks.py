@@ -35,7 +35,7 @@ class Holder(Protocol):
     def stop(self) -> bool: ...
 
 
-class Turn:
+class SerialGate:
     """A lock that is taken away from a holder that was abandoned: its thread may hang for ever. Any thread."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Turn:
                     self._lock, self._holder = threading.Lock(), None
 
 
-class Anytime(Turn):
+class Anytime(SerialGate):
     """Any number at the same time."""
 
     @contextmanager
@@ -122,7 +122,7 @@ class Hooks:
         self.deserialise: Deserialise | None = None
         plain = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
         self.log: Logger = get_logger("keepfast.runner") if plain is None else logger_for(plain)
-        self.turn = Turn() if one_at_a_time else Anytime()
+        self.turn = SerialGate() if one_at_a_time else Anytime()
         self._floor_s = 0.0
 
     def retry_floor_s(self) -> float:

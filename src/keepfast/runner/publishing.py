@@ -12,8 +12,8 @@ from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Delivery, Outgoing, Receipt, Sink
 from keepfast.core.records import Message
 from keepfast.core.retry_topics import original
-from keepfast.core.runs import Case
-from keepfast.core.verdicts import Bury
+from keepfast.core.runs import FailedRecord
+from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.runner.hooks import Hooks, MessageRefused
@@ -68,7 +68,9 @@ class HookPublisher(Publisher):
         self._waiting: SimpleQueue[tuple[HookLetter, Delivery]] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def letter(self, case: Case, error: BaseException, verdict: Bury, *, classification: str | None = None) -> Outgoing:
+    def letter(
+        self, case: FailedRecord, error: BaseException, verdict: DeadLetter, *, classification: str | None = None
+    ) -> Outgoing:
         told = error.__cause__ if isinstance(error, MessageRefused) and error.__cause__ is not None else error
         about = None if self._noted is None else self.compose(case, told, verdict, classification=classification)
         retries = max(0, case.failures - 1)

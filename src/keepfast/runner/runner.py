@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from keepfast.core.policies import DeadLetterPolicy
-from keepfast.runner.assembly import Assembled, Blueprint, assemble, looked_at
+from keepfast.runner.assembly import AssembledRunner, Blueprint, assemble, looked_at
 from keepfast.runner.checking import LoggerAdapter, refuse
 from keepfast.runner.hooks import Hooks
 from keepfast.runner.retry import policy_of
@@ -120,7 +120,7 @@ class KafkaConsumerRunner:
         self._cleanup_callback = cleanup_callback
         self._lock = threading.Lock()  # guards the fields below
         self._at_end: list[tuple[str, Callable[[], Any]]] = []
-        self._assembled: Assembled | None = None
+        self._assembled: AssembledRunner | None = None
         self._stopped = False
 
     def run(self) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from keepfast.scaffold.naming import Names as Names
+from keepfast.scaffold.naming import ProjectNames as ProjectNames
 from keepfast.scaffold.project import Project as Project
 from keepfast.scaffold.project import planned as planned
 from keepfast.scaffold.wheel import Wheel as Wheel
 from keepfast.scaffold.wheel import wheel_at as wheel_at
 
-__all__ = ["Names", "Project", "Wheel", "planned", "wheel_at"]
+__all__ = ["Project", "ProjectNames", "Wheel", "planned", "wheel_at"]

@@ -22,7 +22,7 @@ RULE = "use small letters, digits, hyphens and underscores, and begin with a let
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class ProjectNames:
     """All names of a project; `of` makes them."""
 
     project: str
@@ -32,7 +32,7 @@ class Names:
     dead_letter_topic: str
 
     @classmethod
-    def of(cls, name: str, topic: str | None = None) -> Names:
+    def of(cls, name: str, topic: str | None = None) -> ProjectNames:
         """Raises ConfigError with every problem."""
         problems = [problem for problem in (name_problem(name), topic and _topic_problem(topic)) if problem]
         if problems:

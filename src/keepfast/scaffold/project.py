@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from keepfast.core.errors import ConfigError
-from keepfast.scaffold.naming import FUNCTION, Names
+from keepfast.scaffold.naming import FUNCTION, ProjectNames
 from keepfast.scaffold.wheel import Wheel, installed_wheel
 
 KAFKA_VERSION: Final = "4.3.1"
@@ -29,7 +29,7 @@ _PATH = re.compile(r"__(package|project)__")
 class Project:
     """A project that is not written yet: path in it → text."""
 
-    names: Names
+    names: ProjectNames
     files: Mapping[PurePosixPath, str]
     wheel: Wheel
     """Keepfast itself, in `wheels/`."""
@@ -70,7 +70,7 @@ class Project:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def planned(names: Names, wheel: Wheel | None = None) -> Project:
+def planned(names: ProjectNames, wheel: Wheel | None = None) -> Project:
     """Every file of the project, in order. It installs that wheel of keepfast; None: the package that is running."""
     wheel = wheel or installed_wheel()
     values = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from keepfast.core.alerts import TOPIC_KINDS, AlertPolicy
-from keepfast.settings.kinds import Choice, Names, Number, Text, Whole
+from keepfast.settings.kinds import Choice, NameList, Number, Text, Whole
 from keepfast.settings.shape import Section, Setting
 
 _ALERTS = AlertPolicy()
@@ -57,7 +57,7 @@ ALERTS: Final = Section(
             _ALERTS.runbook_url,
             "Where your people find the runbook; each alert links to its section there.",
         ),
-        Setting("without", Names(or_none=True), _ALERTS.without, "Names of alerts that are not to be written."),
+        Setting("without", NameList(or_none=True), _ALERTS.without, "Names of alerts that are not to be written."),
     ),
     per_consumer=True,
     policy=AlertPolicy,

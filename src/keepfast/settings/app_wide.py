@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from keepfast.core import names
-from keepfast.settings.kinds import Brokers, Choice, Flag, Hidden, Names, Number, Place, Table, Text, Whole
+from keepfast.settings.kinds import Brokers, Choice, Flag, Hidden, NameList, Number, SettingPlace, Table, Text, Whole
 from keepfast.settings.passthrough import CALLABLES, property_problem
 from keepfast.settings.shape import Section, Setting
 from keepfast.settings.tables import Patterns
@@ -52,7 +52,7 @@ APP_WIDE: Final = (
         "What is masked in logs, in the diagnostics of dead letters and in what commands show, besides card numbers and"
         " the usual names of secrets. The original bytes of a dead letter are never changed.",
         (
-            Setting("fields", Names(or_none=True), (), "More names of fields and headers whose values are masked."),
+            Setting("fields", NameList(or_none=True), (), "More names of fields and headers whose values are masked."),
             Setting("patterns", Patterns(), (), "Regular expressions; what they match is masked."),
         ),
     ),
@@ -62,7 +62,7 @@ APP_WIDE: Final = (
         (
             Setting(
                 "url",
-                Place(),
+                SettingPlace(),
                 None,
                 "`file:///…` (a folder that outlives the container), `postgresql://…`, `s3://…` or another fsspec URL.",
                 ("KEEPFAST_SPOOL",),

@@ -10,16 +10,16 @@ from keepfast.classify.classification import BUILT_IN, RuleBook, classify_key
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from keepfast.settings import catalogue
-from keepfast.settings.kinds import Unfit
-from keepfast.settings.raw import Given
+from keepfast.settings.kinds import InvalidValue
+from keepfast.settings.raw import Sourced
 from keepfast.settings.tables import RetryEntry
 
-Told = Mapping[str, Given]
+Told = Mapping[str, Sourced]
 _KINDS: Final = {setting.name: setting.kind for setting in catalogue.RETRY.settings}
 
 
 def policies_of(
-    entries: tuple[tuple[RetryEntry, str], ...], usual: Told, *, profile: Callable[[Given], Told]
+    entries: tuple[tuple[RetryEntry, str], ...], usual: Told, *, profile: Callable[[Sourced], Told]
 ) -> tuple[tuple[tuple[str, RetryPolicy], ...], list[str]]:
     """The policies by key, and what is wrong. Each entry comes with where it was told.
 
@@ -37,7 +37,7 @@ def policies_of(
     return tuple(made), problems
 
 
-def without_effect(told: Mapping[str, Given], policies: tuple[tuple[str, RetryPolicy], ...]) -> list[str]:
+def without_effect(told: Mapping[str, Sourced], policies: tuple[tuple[str, RetryPolicy], ...]) -> list[str]:
     """Warnings for policies of errors that are never tried again, because a rule calls them final."""
     rules = told["rules"].value
     book = RuleBook(rules) if isinstance(rules, tuple) else BUILT_IN
@@ -58,12 +58,12 @@ def without_effect(told: Mapping[str, Given], policies: tuple[tuple[str, RetryPo
 
 
 def _policy(
-    value: RetryPolicy | str | Mapping[str, object], origin: str, usual: Told, profile: Callable[[Given], Told]
+    value: RetryPolicy | str | Mapping[str, object], origin: str, usual: Told, profile: Callable[[Sourced], Told]
 ) -> RetryPolicy:
     if isinstance(value, RetryPolicy):
         return value
     if isinstance(value, str):
-        return _made(profile(Given(value, origin)))
+        return _made(profile(Sourced(value, origin)))
     told: dict[str, object] = {}
     problems = []
     for name, item in value.items():
@@ -72,13 +72,13 @@ def _policy(
             continue
         try:
             told[name] = _KINDS[name].check(item)
-        except Unfit as unfit:
+        except InvalidValue as unfit:
             problems.append(f"{name} {unfit}.")
     if problems:
         raise ConfigError(*problems)
     named = told.pop("profile", None)
-    base = usual if named is None else profile(Given(named, origin))
-    return _made(dict(base) | {name: Given(item, origin) for name, item in told.items()})
+    base = usual if named is None else profile(Sourced(named, origin))
+    return _made(dict(base) | {name: Sourced(item, origin) for name, item in told.items()})
 
 
 def _made(told: Told) -> RetryPolicy:

@@ -16,7 +16,7 @@ from keepfast.core.timeouts import LONGEST_S, ON_TIMEOUT, TimeoutPolicy
 from keepfast.settings.alerts import ALERTS
 from keepfast.settings.app_wide import APP_WIDE, KAFKA, SEGMENT
 from keepfast.settings.guards import GUARDS
-from keepfast.settings.kinds import Choice, Delays, Flag, Names, Number, Text, Whole
+from keepfast.settings.kinds import Choice, Delays, Flag, NameList, Number, Text, Whole
 from keepfast.settings.shape import Section, Setting
 from keepfast.settings.tables import Retries, Rules
 
@@ -26,7 +26,7 @@ CONSUMER: Final = Section(
     "What is consumed, as which group, in which order.",
     (
         Setting(
-            "topics", Names(), None, "The topics; `{env}` is filled in.", ("KAFKA_INPUT_TOPIC",), one_consumer=True
+            "topics", NameList(), None, "The topics; `{env}` is filled in.", ("KAFKA_INPUT_TOPIC",), one_consumer=True
         ),
         Setting(
             "group",

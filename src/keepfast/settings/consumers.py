@@ -18,7 +18,7 @@ from keepfast.settings import catalogue, guards
 from keepfast.settings.alerts import ALERTS
 from keepfast.settings.by_error import without_effect
 from keepfast.settings.model import AppSettings, ConsumerSettings, TopicNames
-from keepfast.settings.raw import Given
+from keepfast.settings.raw import Sourced
 from keepfast.settings.resolver import DEFAULT, Resolver
 from keepfast.settings.shape import Section, variable
 
@@ -29,7 +29,7 @@ BROKERS_OWN: Final = ("session_timeout_ms", "heartbeat_interval_ms", "assignor")
 """Under KIP-848 the broker decides these, and the client refuses them."""
 
 P = TypeVar("P")
-Told = Mapping[str, Given]
+Told = Mapping[str, Sourced]
 
 
 class ConsumerBuilder:
@@ -146,7 +146,7 @@ class ConsumerBuilder:
         told = self._resolver.section(ALERTS, self._name)
         profile = self._resolver.profile(self._name)
         if told["kind"].value is None and profile in TOPIC_KINDS:
-            told["kind"] = Given(profile, f"the retry profile {profile}")
+            told["kind"] = Sourced(profile, f"the retry profile {profile}")
         return self._policy(AlertPolicy, told)
 
     def _commit(self) -> CommitPolicy | None:
@@ -225,7 +225,7 @@ class ConsumerBuilder:
                         f"{name} ({self._told[name].origin}) has no effect: with group_protocol=consumer the"
                         " broker decides."
                     )
-            nothing = Given(None, DEFAULT)
+            nothing = Sourced(None, DEFAULT)
             told |= {"session_timeout_ms": nothing, "heartbeat_interval_ms": nothing}
         return self._policy(TimingPolicy, {**told, "unsafe": unsafe})
 
@@ -285,13 +285,13 @@ class ConsumerBuilder:
         )
 
 
-def _fit_defaults(told: Told) -> dict[str, Given]:
+def _fit_defaults(told: Told) -> dict[str, Sourced]:
     """With short sessions, as in tests, defaults that nobody chose give way."""
     found = dict(told)
     session, poll = found["session_timeout_ms"].value, found["max_poll_interval_ms"].value
     heartbeat, revoke = found["heartbeat_interval_ms"], found["revoke_timeout_s"]
     if heartbeat.origin == DEFAULT and isinstance(session, int):
-        found["heartbeat_interval_ms"] = Given(max(1, min(10_000, session // 3)), DEFAULT)
+        found["heartbeat_interval_ms"] = Sourced(max(1, min(10_000, session // 3)), DEFAULT)
     if revoke.origin == DEFAULT and isinstance(poll, int):
-        found["revoke_timeout_s"] = Given(min(10.0, poll / 4000), DEFAULT)
+        found["revoke_timeout_s"] = Sourced(min(10.0, poll / 4000), DEFAULT)
     return found

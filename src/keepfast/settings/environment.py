@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from keepfast.core.errors import ConfigError
 from keepfast.settings import catalogue
-from keepfast.settings.kinds import Unfit
+from keepfast.settings.kinds import InvalidValue
 from keepfast.settings.shape import variable
 
 
@@ -20,6 +20,6 @@ def from_environment(section: str, name: str, environ: Mapping[str, str]) -> obj
         if text:
             try:
                 return setting.kind.parse(text)
-            except Unfit as unfit:
+            except InvalidValue as unfit:
                 raise ConfigError(f"environment variable {one}: {unfit}. Put it right or remove it.") from None
     return setting.default

@@ -15,7 +15,7 @@ from keepfast.core.retry_topics import EXPECTED, delay_s, delay_text
 from keepfast.settings.secret import Secret
 
 
-class Unfit(ValueError):
+class InvalidValue(ValueError):
     """The value does not fit; the message says what would, and never repeats a secret."""
 
 
@@ -55,14 +55,14 @@ class Whole:
         if self.none_word is not None and plain == self.none_word:
             return None
         if not re.fullmatch(r"[+-]?[0-9]{1,30}", plain):
-            raise Unfit(f"must be {self.expects}; got {checks.shown(text)}")
+            raise InvalidValue(f"must be {self.expects}; got {checks.shown(text)}")
         return self.check(int(plain))
 
     def check(self, value: object) -> object:
         if self.none_word is not None and (value is None or value == self.none_word):
             return None
         if checks.whole(value, self.low, self.high):
-            raise Unfit(f"must be {self.expects}; got {checks.shown(value)}")
+            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
         return value
 
 
@@ -84,14 +84,14 @@ class Number:
         if self.none_word is not None and plain == self.none_word:
             return None
         if not re.fullmatch(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})(e[+-]?[0-9]{1,3})?", plain):
-            raise Unfit(f"must be {self.expects}; got {checks.shown(text)}")
+            raise InvalidValue(f"must be {self.expects}; got {checks.shown(text)}")
         return self.check(float(plain))
 
     def check(self, value: object) -> object:
         if self.none_word is not None and (value is None or value == self.none_word):
             return None
         if checks.number(value, self.low, self.high, above=self.above):
-            raise Unfit(f"must be {self.expects}; got {checks.shown(value)}")
+            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
         return value
 
 
@@ -112,11 +112,11 @@ class Flag:
             case "false" | "0" | "no" | "off":
                 return False
             case _:
-                raise Unfit(f"must be {self.expects}; got {checks.shown(text)}")
+                raise InvalidValue(f"must be {self.expects}; got {checks.shown(text)}")
 
     def check(self, value: object) -> object:
         if not isinstance(value, bool):
-            raise Unfit(f"must be {self.expects}; got {checks.shown(value)}")
+            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
         return value
 
 
@@ -138,7 +138,7 @@ class Choice:
             for option in self.options:
                 if option.lower() == value.lower():
                     return option
-        raise Unfit(f"must be {self.expects}; got {checks.shown(value)}")
+        raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +153,15 @@ class Text:
 
     def check(self, value: object) -> object:
         if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            raise Unfit(f"must be {self.expects}; got {checks.shown(value)}")
+            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
         problem = self.rule(value) if self.rule else None
         if problem:
-            raise Unfit(problem)
+            raise InvalidValue(problem)
         return value
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NameList:
     """One or several names: separated by commas in text, a list in keepfast.toml and code."""
 
     expects: str = "a name, or several"
@@ -173,10 +173,10 @@ class Names:
     def check(self, value: object) -> object:
         several = (value,) if isinstance(value, str) else value
         if not isinstance(several, list | tuple) or not (several or self.or_none):
-            raise Unfit(f"must be {self.expects}; got {checks.shown(value)}")
+            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
         for name in several:
             if not isinstance(name, str) or not name.strip() or not name.isprintable():
-                raise Unfit(f"must be {self.expects}; got {checks.shown(name)} among them")
+                raise InvalidValue(f"must be {self.expects}; got {checks.shown(name)} among them")
         return tuple(dict.fromkeys(several))
 
 
@@ -193,12 +193,12 @@ class Delays:
         if isinstance(value, str):
             value = [] if value.strip().lower() == "off" else [part.strip() for part in value.split(",")]
         if not isinstance(value, list | tuple):
-            raise Unfit(f"must be {self.expects}; got {checks.shown(value)}")
+            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
         found = []
         for part in value:
             seconds = delay_s(part)
             if seconds is None:
-                raise Unfit(f"must be {self.expects}; got {checks.shown(part)}")
+                raise InvalidValue(f"must be {self.expects}; got {checks.shown(part)}")
             found.append(delay_text(seconds))
         return tuple(found)
 
@@ -216,12 +216,12 @@ class Hidden:
         if isinstance(value, Secret):
             return value
         if not isinstance(value, str) or not value:
-            raise Unfit(f"must be {self.expects}; got something of type {type(value).__name__} (not shown)")
+            raise InvalidValue(f"must be {self.expects}; got something of type {type(value).__name__} (not shown)")
         return Secret(value)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SettingPlace:
     """A URL that may hold a password: kept secret, so a wrong one is described and not repeated."""
 
     expects: str = "a URL like file:///var/spool/app, postgresql://host/db or s3://bucket/folder (kept secret)"
@@ -232,14 +232,14 @@ class Place:
     def check(self, value: object) -> object:
         text = value.reveal() if isinstance(value, Secret) else value
         if not isinstance(text, str) or not text.isprintable():
-            raise Unfit(f"must be {self.expects}; got something of type {type(value).__name__}")
+            raise InvalidValue(f"must be {self.expects}; got something of type {type(value).__name__}")
         scheme, found, rest = text.partition("://")
         if not found or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-            raise Unfit(f"must be {self.expects}; it does not begin with a scheme such as file://")
+            raise InvalidValue(f"must be {self.expects}; it does not begin with a scheme such as file://")
         if scheme == "file" and not rest.startswith("/"):
-            raise Unfit("must name an absolute folder after file://, such as file:///var/spool/app")
+            raise InvalidValue("must name an absolute folder after file://, such as file:///var/spool/app")
         if not rest and scheme != "memory":
-            raise Unfit(f"must be {self.expects}; nothing follows {scheme}://")
+            raise InvalidValue(f"must be {self.expects}; nothing follows {scheme}://")
         return Secret(text)
 
 
@@ -258,15 +258,15 @@ class Brokers:
     def check(self, value: object) -> object:
         several = value.split(",") if isinstance(value, str) else value
         if not isinstance(several, list | tuple) or not all(isinstance(address, str) for address in several):
-            raise Unfit(f"must be {self.expects}; got something of type {type(value).__name__}")
+            raise InvalidValue(f"must be {self.expects}; got something of type {type(value).__name__}")
         addresses = [address.strip() for address in several if address.strip()]
         if not addresses:
-            raise Unfit(f"must be {self.expects}; got none")
+            raise InvalidValue(f"must be {self.expects}; got none")
         for place, address in enumerate(addresses, start=1):
             if "://" in address:
-                raise Unfit(f"must be {self.expects}; number {place} is a URL: leave out what stands before ://")
+                raise InvalidValue(f"must be {self.expects}; number {place} is a URL: leave out what stands before ://")
             if not _is_address(address):
-                raise Unfit(f"must be {self.expects}; number {place} is not host:port")
+                raise InvalidValue(f"must be {self.expects}; number {place} is not host:port")
         return tuple(dict.fromkeys(addresses))
 
 
@@ -286,27 +286,27 @@ class Table:
     expects: str = "a table of client properties"
 
     def parse(self, text: str) -> object:  # noqa: ARG002 - as every kind
-        raise Unfit(f"must be {self.expects}; give one variable per property")
+        raise InvalidValue(f"must be {self.expects}; give one variable per property")
 
     def check(self, value: object) -> object:
         if not isinstance(value, Mapping):
-            raise Unfit(f"must be {self.expects}; got something of type {type(value).__name__}")
+            raise InvalidValue(f"must be {self.expects}; got something of type {type(value).__name__}")
         return {name: self.one(name, item) for name, item in flat(value)}
 
     def one(self, name: str, value: object) -> object:
         """Check one property; what the client takes is text, so booleans and numbers become that."""
         problem = self.rule(name)
         if problem:
-            raise Unfit(problem)
+            raise InvalidValue(problem)
         if name in self.callables:
             if callable(value):
                 return value
-            raise Unfit("must be a function, so only code can give it")
+            raise InvalidValue("must be a function, so only code can give it")
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, str | int | float):
             return str(value)
-        raise Unfit(f"must be a text, a number or a boolean; got something of type {type(value).__name__}")
+        raise InvalidValue(f"must be a text, a number or a boolean; got something of type {type(value).__name__}")
 
 
 def flat(tree: Mapping[Any, object], prefix: str = "") -> list[tuple[str, object]]:

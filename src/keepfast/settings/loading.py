@@ -31,7 +31,7 @@ from keepfast.settings.model import (
     StateSettings,
     TracingSettings,
 )
-from keepfast.settings.raw import Gathered, Given, Source
+from keepfast.settings.raw import RawSettings, SettingSource, Sourced
 from keepfast.settings.resolver import DEFAULT, Resolver
 from keepfast.settings.trees import TreeReader
 from keepfast.settings.variables import read_variables
@@ -40,7 +40,7 @@ _FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
 _SASL = ("sasl_mechanism", "sasl_username", "sasl_password")
 
 
-def security_problems(kafka: Mapping[str, Given], cwd: Path, *, refused: Callable[[str], bool]) -> list[str]:
+def security_problems(kafka: Mapping[str, Sourced], cwd: Path, *, refused: Callable[[str], bool]) -> list[str]:
     """What does not fit; a value that was `refused` already is not called missing."""
     protocol = kafka["security_protocol"]
     encrypted, login = str(protocol.value).endswith("SSL"), str(protocol.value).startswith("SASL")
@@ -68,7 +68,7 @@ def security_problems(kafka: Mapping[str, Given], cwd: Path, *, refused: Callabl
     return problems
 
 
-def security_warnings(kafka: Mapping[str, Given]) -> list[str]:
+def security_warnings(kafka: Mapping[str, Sourced]) -> list[str]:
     if kafka["security_protocol"].value == "SASL_PLAINTEXT" and kafka["sasl_mechanism"].value == "PLAIN":
         return [
             "kafka.security_protocol is SASL_PLAINTEXT: the password crosses the network in the clear; use SASL_SSL."
@@ -76,7 +76,7 @@ def security_warnings(kafka: Mapping[str, Given]) -> list[str]:
     return []
 
 
-def _login_problems(kafka: Mapping[str, Given], refused: Callable[[str], bool]) -> list[str]:
+def _login_problems(kafka: Mapping[str, Sourced], refused: Callable[[str], bool]) -> list[str]:
     protocol, mechanism = kafka["security_protocol"], kafka["sasl_mechanism"].value
     if mechanism is None and refused("kafka.sasl_mechanism"):
         return []
@@ -93,7 +93,7 @@ def _login_problems(kafka: Mapping[str, Given], refused: Callable[[str], bool]) 
     return [f"{kafka['sasl_mechanism'].origin}: {mechanism} needs {' and '.join(missing)}. Set what is missing."]
 
 
-def _missing_files(kafka: Mapping[str, Given], cwd: Path) -> list[str]:
+def _missing_files(kafka: Mapping[str, Sourced], cwd: Path) -> list[str]:
     problems = []
     for name in _FILES:
         value, origin = kafka[name]
@@ -127,19 +127,23 @@ def load(spec: AppSpec, *, environ: Mapping[str, str], cwd: Path) -> Settings:
 
     Raises ConfigError with every problem: where the value came from, what is wrong, what to do.
     """
-    gathered = Gathered()
+    gathered = RawSettings()
     consumers = tuple(spec.consumers)
     read_variables(
-        gathered, Source.ENVIRONMENT, environ, consumers=consumers, origin=lambda name: f"environment variable {name}"
+        gathered,
+        SettingSource.ENVIRONMENT,
+        environ,
+        consumers=consumers,
+        origin=lambda name: f"environment variable {name}",
     )
     _read_dotenv(gathered, cwd / ".env", consumers)
     _read_toml(gathered, cwd / "keepfast.toml", consumers)
-    TreeReader(gathered, Source.CODE, consumers).read({**spec.settings, "consumers": spec.consumers})
-    TreeReader(gathered, Source.HANDED_OVER, consumers).read(spec.handed_over)
+    TreeReader(gathered, SettingSource.CODE, consumers).read({**spec.settings, "consumers": spec.consumers})
+    TreeReader(gathered, SettingSource.HANDED_OVER, consumers).read(spec.handed_over)
     return _resolve(spec, gathered, cwd)
 
 
-def _resolve(spec: AppSpec, gathered: Gathered, cwd: Path) -> Settings:
+def _resolve(spec: AppSpec, gathered: RawSettings, cwd: Path) -> Settings:
     consumers = tuple(spec.consumers)
     problem = names.segment_problem(str(spec.name))
     if problem:
@@ -176,12 +180,12 @@ def _resolve(spec: AppSpec, gathered: Gathered, cwd: Path) -> Settings:
     )
 
 
-def _values(section: Mapping[str, Given]) -> dict[str, Any]:
+def _values(section: Mapping[str, Sourced]) -> dict[str, Any]:
     return {name: given.value for name, given in section.items()}
 
 
 def _build_consumers(
-    spec: AppSpec, app: AppSettings, resolver: Resolver, gathered: Gathered
+    spec: AppSpec, app: AppSettings, resolver: Resolver, gathered: RawSettings
 ) -> dict[str, ConsumerSettings]:
     built: dict[str, ConsumerSettings] = {}
     problems: dict[str, list[str]] = {}
@@ -233,7 +237,7 @@ def _shared_retry_topics(built: Mapping[str, ConsumerSettings]) -> list[str]:
     ]
 
 
-def _read_dotenv(gathered: Gathered, path: Path, consumers: tuple[str, ...]) -> None:
+def _read_dotenv(gathered: RawSettings, path: Path, consumers: tuple[str, ...]) -> None:
     text = _text_of(gathered, path)
     if text is None:
         return
@@ -241,10 +245,10 @@ def _read_dotenv(gathered: Gathered, path: Path, consumers: tuple[str, ...]) -> 
     gathered.problems.extend(f".env {problem}." for problem in problems)
     origin: Callable[[str], str] = lambda name: f"{name} in .env line {lines[name].number}"  # noqa: E731
     values = {name: line.value for name, line in lines.items()}
-    read_variables(gathered, Source.DOTENV, values, consumers=consumers, origin=origin)
+    read_variables(gathered, SettingSource.DOTENV, values, consumers=consumers, origin=origin)
 
 
-def _read_toml(gathered: Gathered, path: Path, consumers: tuple[str, ...]) -> None:
+def _read_toml(gathered: RawSettings, path: Path, consumers: tuple[str, ...]) -> None:
     text = _text_of(gathered, path)
     if text is None:
         return
@@ -253,10 +257,10 @@ def _read_toml(gathered: Gathered, path: Path, consumers: tuple[str, ...]) -> No
     except tomllib.TOMLDecodeError as error:
         gathered.problems.append(f"keepfast.toml: is not TOML: {error}. Put that place right.")
         return
-    TreeReader(gathered, Source.FILE, consumers).read(tree)
+    TreeReader(gathered, SettingSource.FILE, consumers).read(tree)
 
 
-def _text_of(gathered: Gathered, path: Path) -> str | None:
+def _text_of(gathered: RawSettings, path: Path) -> str | None:
     """The file's text; None if there is no such file, or, with a problem noted, if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig")

@@ -8,12 +8,12 @@ from enum import IntEnum
 from typing import Literal, NamedTuple
 
 from keepfast.settings.app_wide import LIBRDKAFKA
-from keepfast.settings.kinds import Unfit, takes_none
+from keepfast.settings.kinds import InvalidValue, takes_none
 from keepfast.settings.shape import PREFIX, Section, Setting
-from keepfast.settings.tables import UnfitTable
+from keepfast.settings.tables import InvalidTable
 
 
-class Source(IntEnum):
+class SettingSource(IntEnum):
     """Highest first. What is handed over is a thing that is made already, such as a client: nobody can outvote it."""
 
     HANDED_OVER = 0
@@ -33,62 +33,62 @@ class Scope(NamedTuple):
 APP = Scope("app")
 
 
-class Given(NamedTuple):
+class Sourced(NamedTuple):
     """A checked value and where it came from."""
 
     value: object
     origin: str
 
 
-class Position(NamedTuple):
+class SourcePosition(NamedTuple):
     """How near a value is to the running process: by source first, then one consumer before the whole app."""
 
-    source: Source
+    source: SettingSource
     scope: Scope
 
 
-class Gathered:
+class RawSettings:
     """All values and all problems of one load. One owner: the function that loads."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.warnings: list[str] = []
-        self._values: dict[Position, dict[str, Given]] = {}
+        self._values: dict[SourcePosition, dict[str, Sourced]] = {}
         self._refused: set[str] = set()
 
-    def take(self, position: Position, section: Section, setting: Setting, raw: object, origin: str) -> None:
+    def take(self, position: SourcePosition, section: Section, setting: Setting, raw: object, origin: str) -> None:
         """Check a value and keep it, or note what is wrong with it. Variables are text, all else has a type."""
         key = f"{section.name}.{setting.name}"
-        textual = position.source in {Source.ENVIRONMENT, Source.DOTENV}
+        textual = position.source in {SettingSource.ENVIRONMENT, SettingSource.DOTENV}
         if textual and not str(raw).strip():
             return  # `NAME=` is how compose files pass on what is not set
         if raw is None and not takes_none(setting.kind):
             return  # an option that was left out
-        if setting.code_only and position.source not in {Source.CODE, Source.HANDED_OVER}:
+        if setting.code_only and position.source not in {SettingSource.CODE, SettingSource.HANDED_OVER}:
             self._refuse(key, f"{origin}: only the code can say {setting.name}; remove it here.")
             return
         try:
             value = setting.kind.parse(str(raw)) if textual else setting.kind.check(raw)
-        except UnfitTable as unfit:
+        except InvalidTable as unfit:
             self._refuse(key, *(f"{origin}: {problem}" for problem in unfit.problems))
             return
-        except Unfit as unfit:
+        except InvalidValue as unfit:
             self._refuse(key, f"{origin}: {unfit}. {_remedy(setting)}")
             return
         self._keep(position, key, value, origin)
 
-    def take_property(self, position: Position, name: str, raw: object, origin: str) -> None:
+    def take_property(self, position: SourcePosition, name: str, raw: object, origin: str) -> None:
         """The same for one property of the client."""
         if raw is None or (isinstance(raw, str) and not raw.strip()):
             return
         try:
             value = LIBRDKAFKA.one(name, raw)
-        except Unfit as unfit:
+        except InvalidValue as unfit:
             self.problems.append(f"{origin}: the client property {name} {unfit}.")
             return
         self._keep(position, f"kafka.librdkafka.{name}", value, origin)
 
-    def find(self, positions: Iterable[Position], key: str) -> tuple[Position, Given] | None:
+    def find(self, positions: Iterable[SourcePosition], key: str) -> tuple[SourcePosition, Sourced] | None:
         """The value at the first of these positions that has one."""
         for position in positions:
             given = self._values.get(position, {}).get(key)
@@ -96,16 +96,16 @@ class Gathered:
                 return position, given
         return None
 
-    def find_all(self, positions: Iterable[Position], key: str) -> list[Given]:
+    def find_all(self, positions: Iterable[SourcePosition], key: str) -> list[Sourced]:
         """The values at all of these positions that have one, in their order."""
         found = (self._values.get(position, {}).get(key) for position in positions)
         return [given for given in found if given is not None]
 
-    def under(self, prefix: str) -> dict[str, Given]:
+    def under(self, prefix: str) -> dict[str, Sourced]:
         """The app's values whose key begins so, the nearest each, with the prefix cut off."""
-        found: dict[str, Given] = {}
-        for source in Source:
-            for key, given in self._values.get(Position(source, APP), {}).items():
+        found: dict[str, Sourced] = {}
+        for source in SettingSource:
+            for key, given in self._values.get(SourcePosition(source, APP), {}).items():
                 if key.startswith(prefix):
                     found.setdefault(key.removeprefix(prefix), given)
         return found
@@ -127,8 +127,8 @@ class Gathered:
         advice = sure or (f"Did you mean {near[0]}?" if near else else_ or "Remove it, or look it up in the reference.")
         self.problems.append(f"{origin}: there is no {what} of this name. {advice}")
 
-    def _keep(self, position: Position, key: str, value: object, origin: str) -> None:
-        self._values.setdefault(position, {})[key] = Given(value, origin)
+    def _keep(self, position: SourcePosition, key: str, value: object, origin: str) -> None:
+        self._values.setdefault(position, {})[key] = Sourced(value, origin)
 
     def _refuse(self, key: str, *problems: str) -> None:
         self._refused.add(key)

@@ -10,7 +10,7 @@ from keepfast.classify.rules import Rule
 from keepfast.core.policies import RetryPolicy
 from keepfast.settings import catalogue
 from keepfast.settings.by_error import policies_of
-from keepfast.settings.raw import APP, Gathered, Given, Position, Scope, Source
+from keepfast.settings.raw import APP, RawSettings, Scope, SettingSource, Sourced, SourcePosition
 from keepfast.settings.shape import Section, variable
 from keepfast.settings.tables import RetryEntry
 from keepfast.settings.trees import profile_name
@@ -21,12 +21,12 @@ DEFAULT = "the default"
 class Resolver:
     """The nearer source wins; within one source, what is said of a consumer wins over what is said of the app."""
 
-    def __init__(self, gathered: Gathered, consumers: Collection[str]) -> None:
+    def __init__(self, gathered: RawSettings, consumers: Collection[str]) -> None:
         self._gathered = gathered
         self._consumers = consumers
         self.origins: dict[str, str] = {}
 
-    def section(self, section: Section, consumer: str | None = None) -> dict[str, Given]:
+    def section(self, section: Section, consumer: str | None = None) -> dict[str, Sourced]:
         """Every setting of a section, defaults included."""
         found = {}
         for setting in section.settings:
@@ -37,7 +37,7 @@ class Resolver:
                 found[setting.name] = self._joined(self._gathered.find_all(positions, key), consumer, key)
                 continue
             hit = self._gathered.find(positions, key)
-            found[setting.name] = hit[1] if hit else Given(setting.default, DEFAULT)
+            found[setting.name] = hit[1] if hit else Sourced(setting.default, DEFAULT)
         self._note(section, consumer, found)
         return found
 
@@ -48,7 +48,7 @@ class Resolver:
         self.origins.update({f"{prefix}{name}": given.origin for name, given in found.items()})
         return {name: given.value for name, given in found.items()}
 
-    def retry(self, consumer: str) -> dict[str, Given]:
+    def retry(self, consumer: str) -> dict[str, Sourced]:
         """What was told of the retries of a consumer; what was not is left out, for the policy to fill in.
 
         A profile counts where it was named: it wins over all that is farther away, and what stands beside it wins over
@@ -56,9 +56,9 @@ class Resolver:
         """
         positions = _positions(consumer)
         hit = self._gathered.find(positions, "retry.profile")
-        named_at, named = hit or (None, Given("default", DEFAULT))
+        named_at, named = hit or (None, Sourced("default", DEFAULT))
         profile = self._profile(named)
-        told: dict[str, Given] = {}
+        told: dict[str, Sourced] = {}
         for position in positions:
             for setting in catalogue.RETRY.settings:
                 given = self._gathered.find([position], f"retry.{setting.name}")
@@ -94,8 +94,8 @@ class Resolver:
         example = next(iter(self._consumers))
         problems = []
         for setting in (setting for setting in catalogue.CONSUMER.settings if setting.one_consumer):
-            for source in Source:
-                hit = self._gathered.find([Position(source, APP)], f"consumer.{setting.name}")
+            for source in SettingSource:
+                hit = self._gathered.find([SourcePosition(source, APP)], f"consumer.{setting.name}")
                 if hit:
                     own = variable("consumers", example, "consumer", setting.name)
                     problems.append(
@@ -104,7 +104,7 @@ class Resolver:
                     )
         return problems
 
-    def _profile(self, named: Given) -> dict[str, Given]:
+    def _profile(self, named: Sourced) -> dict[str, Sourced]:
         name = profile_name(str(named.value))
         known = {*catalogue.PROFILES, *self._gathered.profiles()}
         if name not in known:
@@ -115,15 +115,15 @@ class Resolver:
                 self._gathered.problems.append(problem)
             return {}
         origin = f"the profile {name}"
-        found = {key: Given(value, origin) for key, value in catalogue.PROFILES.get(name, {}).items()}
+        found = {key: Sourced(value, origin) for key, value in catalogue.PROFILES.get(name, {}).items()}
         for setting in catalogue.RETRY.settings:
-            positions = [Position(source, Scope("profile", name)) for source in Source]
+            positions = [SourcePosition(source, Scope("profile", name)) for source in SettingSource]
             hit = self._gathered.find(positions, f"retry.{setting.name}")
             if hit:
                 found[setting.name] = hit[1]
         return found
 
-    def _joined(self, given: list[Given], consumer: str | None, key: str) -> Given:
+    def _joined(self, given: list[Sourced], consumer: str | None, key: str) -> Sourced:
         """One tuple of all. Its origin names each source, and each of its keys gets an origin of its own."""
         values: list[object] = []
         for one in given:
@@ -131,15 +131,15 @@ class Resolver:
                 values.append(item)
                 for name in item.keys if isinstance(item, Rule) else item[:1]:
                     self.origins.setdefault(f"consumers.{consumer}.{key}.{name}", one.origin)
-        return Given(tuple(values), "; ".join(one.origin for one in given) or DEFAULT)
+        return Sourced(tuple(values), "; ".join(one.origin for one in given) or DEFAULT)
 
-    def _note(self, section: Section, consumer: str | None, found: dict[str, Given]) -> None:
+    def _note(self, section: Section, consumer: str | None, found: dict[str, Sourced]) -> None:
         prefix = f"consumers.{consumer}.{section.name}" if consumer is not None else section.name
         self.origins.update(
             {f"{prefix}.{name}": given.origin for name, given in found.items() if given.origin != DEFAULT}
         )
 
 
-def _positions(consumer: str | None, *, app: bool = True) -> list[Position]:
+def _positions(consumer: str | None, *, app: bool = True) -> list[SourcePosition]:
     scopes = ([] if consumer is None else [Scope("consumer", consumer)]) + ([APP] if app else [])
-    return [Position(source, scope) for source in Source for scope in scopes]
+    return [SourcePosition(source, scope) for source in SettingSource for scope in scopes]

@@ -17,7 +17,7 @@ from keepfast.classify.rules.rule import name_of
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
-from keepfast.settings.kinds import Unfit
+from keepfast.settings.kinds import InvalidValue
 
 _RETRY_SETTINGS: Final = {"profile", *(part.name for part in fields(RetryPolicy))}
 Entry = tuple[object, object]
@@ -25,7 +25,7 @@ RetryEntry = tuple[str, "RetryPolicy | str | Mapping[str, object]"]
 """A key, and a policy, the name of a profile, or some settings of a policy."""
 
 
-class UnfitTable(Unfit):
+class InvalidTable(InvalidValue):
     """Some entries do not fit; each problem is a sentence of its own."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -48,7 +48,7 @@ class Rules:
         if isinstance(value, list | tuple):
             return _each([(one, one) for one in value], self._rule)
         if not isinstance(value, Mapping):
-            raise Unfit(f"must be {self.expects}; got something of type {type(value).__name__}")
+            raise InvalidValue(f"must be {self.expects}; got something of type {type(value).__name__}")
         return _each(_leaves(value, lambda inner: not isinstance(inner, Mapping) or not inner), self._rule)
 
     def _rule(self, key: object, value: object) -> Rule:
@@ -72,7 +72,7 @@ class Retries:
         if isinstance(value, list | tuple) and not value:
             return ()
         if not isinstance(value, Mapping):
-            raise Unfit(f"must be {self.expects}; got something of type {type(value).__name__}")
+            raise InvalidValue(f"must be {self.expects}; got something of type {type(value).__name__}")
         return _each(_leaves(value, _is_policy), self._entry)
 
     def _entry(self, key: object, value: object) -> RetryEntry:
@@ -99,7 +99,7 @@ class Patterns:
     def check(self, value: object) -> object:
         several = (value,) if isinstance(value, str) else value
         if not isinstance(several, list | tuple) or not all(isinstance(one, str) and one for one in several):
-            raise Unfit(f"must be {self.expects}; got something else")
+            raise InvalidValue(f"must be {self.expects}; got something else")
         problems = []
         for number, one in enumerate(several, start=1):
             try:
@@ -108,7 +108,7 @@ class Patterns:
             except re.error as error:
                 problems.append(f"pattern number {number} is no regular expression: {error}.")
         if problems:
-            raise UnfitTable(problems)
+            raise InvalidTable(problems)
         return tuple(several)
 
 
@@ -128,7 +128,7 @@ def _entries(text: str) -> list[Entry]:
             problems.append(f"{checks.shown(part.strip())} is no entry; write them as http:409=retryable; …")
         found.append((key.strip(), value.strip()))
     if problems:
-        raise UnfitTable(problems)
+        raise InvalidTable(problems)
     return found
 
 
@@ -153,7 +153,7 @@ def _each(entries: list[Entry], make: Callable[[object, object], Any]) -> tuple[
         except ConfigError as error:
             problems.extend(error.problems)
     if problems:
-        raise UnfitTable(problems)
+        raise InvalidTable(problems)
     return tuple(made)
 
 

@@ -17,7 +17,7 @@ from dataclasses import fields, is_dataclass
 from keepfast.settings import catalogue
 from keepfast.settings.app_wide import LIBRDKAFKA
 from keepfast.settings.kinds import flat
-from keepfast.settings.raw import APP, Gathered, Position, Scope, Source
+from keepfast.settings.raw import APP, RawSettings, Scope, SettingSource, SourcePosition
 from keepfast.settings.shape import Section, Setting, variable_part
 
 Path = tuple[str, ...]
@@ -26,7 +26,7 @@ Path = tuple[str, ...]
 class TreeReader:
     """Walks one tree and hands every value on."""
 
-    def __init__(self, gathered: Gathered, source: Source, consumers: Collection[str]) -> None:
+    def __init__(self, gathered: RawSettings, source: SettingSource, consumers: Collection[str]) -> None:
         self._gathered = gathered
         self._source = source
         self._consumers = consumers
@@ -79,7 +79,7 @@ class TreeReader:
             elif setting is not None and setting.kind is LIBRDKAFKA:
                 for prop, content in flat(self._table(item, here)):
                     self._gathered.take_property(
-                        Position(self._source, scope), prop, content, self._origin((*here, prop))
+                        SourcePosition(self._source, scope), prop, content, self._origin((*here, prop))
                     )
             elif setting is not None:
                 self._value(scope, section, setting, item, here)
@@ -95,7 +95,7 @@ class TreeReader:
                 self._section(Scope("profile", profile_name(name)), catalogue.RETRY, value, here)
 
     def _value(self, scope: Scope, section: Section, setting: Setting, value: object, path: Path) -> None:
-        self._gathered.take(Position(self._source, scope), section, setting, value, self._origin(path))
+        self._gathered.take(SourcePosition(self._source, scope), section, setting, value, self._origin(path))
 
     def _table(self, value: object, path: Path, section: Section | None = None) -> Mapping[str, object]:
         """The value if it is a table; else none of it, and a problem. None is an option that was left out."""
@@ -105,7 +105,11 @@ class TreeReader:
             return {str(name): item for name, item in value.items()}
         policy = section and section.policy
         expected = (
-            "a table" if self._source is Source.FILE else f"a {policy.__name__} or a mapping" if policy else "a mapping"
+            "a table"
+            if self._source is SettingSource.FILE
+            else f"a {policy.__name__} or a mapping"
+            if policy
+            else "a mapping"
         )
         self._problem(path, f"must be {expected}; got something of type {type(value).__name__}")
         return {}
@@ -117,7 +121,7 @@ class TreeReader:
         self._gathered.problems.append(f"{self._origin(path)}: {what}.")
 
     def _origin(self, path: Path) -> str:
-        if self._source is Source.FILE:
+        if self._source is SettingSource.FILE:
             table = f"[{'.'.join(path[:-1])}] " if len(path) > 1 else ""
             return f"keepfast.toml {table}{path[-1]}"
         if path[0] == "consumers" and len(path) > 1:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from keepfast.settings import catalogue
-from keepfast.settings.raw import APP, Gathered, Position, Scope, Source
+from keepfast.settings.raw import APP, RawSettings, Scope, SettingSource, SourcePosition
 from keepfast.settings.shape import PREFIX, Section, Setting, variable, variable_part
 
 _PROFILES: Final = variable("retry", "profiles", "")
@@ -28,7 +28,7 @@ _SLIP: Final = 0.9
 """So near to a name of ours, without its prefix, a variable of somebody else's is more likely ours misspelt."""
 
 
-class Target(NamedTuple):
+class VariableTarget(NamedTuple):
     """A setting of the app or of one consumer, and the variables that may set it, best first."""
 
     scope: Scope
@@ -37,23 +37,25 @@ class Target(NamedTuple):
     names: tuple[str, ...]
 
 
-def targets(consumers: Collection[str]) -> list[Target]:
+def targets(consumers: Collection[str]) -> list[VariableTarget]:
     """Everything that variables can set, but for the open sets: profiles and client properties."""
     found = []
     for section in catalogue.SECTIONS:
         for setting in section.settings:
-            found.append(Target(APP, section, setting, (variable(section.name, setting.name), *setting.aliases)))
+            found.append(
+                VariableTarget(APP, section, setting, (variable(section.name, setting.name), *setting.aliases))
+            )
             for consumer in consumers if section.per_consumer else ():
                 names = [variable("consumers", consumer, section.name, setting.name)]
                 if section is catalogue.CONSUMER:
                     names.append(variable("consumers", consumer, setting.name))
-                found.append(Target(Scope("consumer", consumer), section, setting, tuple(names)))
+                found.append(VariableTarget(Scope("consumer", consumer), section, setting, tuple(names)))
     return found
 
 
 def read_variables(
-    gathered: Gathered,
-    source: Source,
+    gathered: RawSettings,
+    source: SettingSource,
     variables: Mapping[str, str],
     *,
     consumers: Collection[str],
@@ -79,7 +81,7 @@ def read_variables(
             gathered.warnings.append(
                 f"{origin(names[0])} wins over {', '.join(others)}, which says otherwise; keep one."
             )
-        position = Position(source, place.scope)
+        position = SourcePosition(source, place.scope)
         gathered.take(position, place.section, place.setting, told[names[0]], origin(names[0]))
     known = {name for place in places for name in place.names}
     for name in sorted(open_names):
@@ -92,24 +94,24 @@ def read_variables(
             gathered.warnings.append(f"{origin(name)} is no setting of keepfast. Did you mean {near[0]}?")
 
 
-def _shared_problem(name: str, places: Collection[Target], origin: Callable[[str], str]) -> str:
+def _shared_problem(name: str, places: Collection[VariableTarget], origin: Callable[[str], str]) -> str:
     meant = [
         f"{place.section.name}.{place.setting.name} of {place.scope.name}" for place in places if name in place.names
     ]
     return f"{origin(name)}: could mean {' or '.join(meant)}. Set it in keepfast.toml, or rename a consumer."
 
 
-def _read_open(gathered: Gathered, source: Source, name: str, text: str, origin: str) -> None:
+def _read_open(gathered: RawSettings, source: SettingSource, name: str, text: str, origin: str) -> None:
     if name.startswith(_PROPERTIES):
         # Client properties are written with dots, and none that may be set has an underscore of its own.
         prop = name.removeprefix(_PROPERTIES).lower().replace("_", ".")
-        gathered.take_property(Position(source, APP), prop, text, origin)
+        gathered.take_property(SourcePosition(source, APP), prop, text, origin)
         return
     rest = name.removeprefix(_PROFILES)
     for setting in catalogue.RETRY.settings:
         profile = rest.removesuffix(f"_{variable_part(setting.name)}")
         if profile not in {rest, ""} and setting.name != "profile":
-            position = Position(source, Scope("profile", profile.lower()))
+            position = SourcePosition(source, Scope("profile", profile.lower()))
             gathered.take(position, catalogue.RETRY, setting, text, origin)
             return
     known = [f"{_PROFILES}FINANCIAL_{variable_part(setting.name)}" for setting in catalogue.RETRY.settings[1:]]
@@ -138,16 +140,16 @@ _COMMENT = re.compile(r"(?:^|\s)#.*", re.DOTALL)
 _MEANT = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "$": "$"}
 
 
-class Line(NamedTuple):
+class DotenvLine(NamedTuple):
     """Where a variable was set, for messages, and its value."""
 
     number: int
     value: str
 
 
-def parse(text: str) -> tuple[dict[str, Line], list[str]]:
+def parse(text: str) -> tuple[dict[str, DotenvLine], list[str]]:
     """The variables, and what is wrong with other lines. A problem never repeats a line: it may hold a secret."""
-    variables: dict[str, Line] = {}
+    variables: dict[str, DotenvLine] = {}
     problems: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):
         content = line.rstrip("\r").strip()
@@ -161,7 +163,7 @@ def parse(text: str) -> tuple[dict[str, Line], list[str]]:
         if value is None:
             problems.append(f"line {number} ({found['name']}): the quotes do not close at the end; put them right")
         else:
-            variables[found["name"]] = Line(number, value)
+            variables[found["name"]] = DotenvLine(number, value)
     return variables, problems
 
 

@@ -4,14 +4,14 @@ The parent loads neither the user's code nor the Kafka client, so nothing of the
 """
 
 from keepfast.supervisor.policy import RestartPolicy, ShutdownPolicy
-from keepfast.supervisor.process import ChildProcess, Place
+from keepfast.supervisor.process import ChildPlace, ChildProcess
 from keepfast.supervisor.signals import Signals
 from keepfast.supervisor.supervise import Supervisor, with_static_members
 from keepfast.supervisor.tether import Report, Tether
 
 __all__ = [
+    "ChildPlace",
     "ChildProcess",
-    "Place",
     "Report",
     "RestartPolicy",
     "ShutdownPolicy",

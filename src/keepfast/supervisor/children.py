@@ -16,16 +16,16 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from keepfast.http.asking import ask
-from keepfast.http.http import UNIX, Request, Response, Server, as_json, problem
-from keepfast.http.pages import API, FAMILIES, Pages, Subject
+from keepfast.http.http import UNIX, HttpRequest, Response, Server, as_json, problem
+from keepfast.http.pages import API, FAMILIES, Pages, ServedApp
 from keepfast.http.serving import served
 from keepfast.settings import HealthSettings
-from keepfast.supervisor.process import Place
+from keepfast.supervisor.process import ChildPlace
 from keepfast.supervisor.tether import Report
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import Family, Sample, labelled
+from keepfast.telemetry.families import MetricFamily, Sample, labelled
 from keepfast.telemetry.process import process_families
-from keepfast.telemetry.shapes import AppState, Done, HealthReport, Problem, Reason
+from keepfast.telemetry.shapes import AppState, CommandDone, HealthReport, Problem, Reason
 
 ANSWER_S: Final = 2.5
 MOST_AT_ONCE: Final = 16
@@ -34,7 +34,7 @@ SUPERVISOR: Final = "supervisor"
 T = TypeVar("T")
 
 
-class Doors:
+class ChildSockets:
     """Where each child listens: a socket in a folder that nobody else may look into."""
 
     def __init__(self, folder: Path, processes: int) -> None:
@@ -49,22 +49,22 @@ class Doors:
         return {str(index): f"{UNIX}{self.of(index)}" for index in range(self._processes)}
 
 
-class Children(Subject):
+class Children(ServedApp):
     """The children of a supervisor as the subject of its server. Whoever does not answer is named as such.
 
     Series get the label `process`. A consumer is named `charge@1` where one child's is meant; `charge` are all of them.
     """
 
-    def __init__(self, doors: Doors, *, app: str) -> None:
+    def __init__(self, doors: ChildSockets, *, app: str) -> None:
         self._doors = doors
         self.app = app
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[MetricFamily]:
         answers = self._ask_all(FAMILIES)
         up = [Sample((process,), int(process in answers)) for process in self._doors.all()]
-        found = [Family.of(catalogue.PROCESS_UP, up)]
+        found = [MetricFamily.of(catalogue.PROCESS_UP, up)]
         for process, answer in answers.items():
-            found += labelled(_decoded(answer, list[Family], packed=True) or [], "process", process)
+            found += labelled(_decoded(answer, list[MetricFamily], packed=True) or [], "process", process)
         return found + labelled(process_families(), "process", SUPERVISOR)
 
     def health(self) -> HealthReport:
@@ -98,7 +98,7 @@ class Children(Subject):
             },
         )
 
-    def api(self, request: Request) -> Response:
+    def api(self, request: HttpRequest) -> Response:
         """Looks are merged, or are about one child; what changes something goes to the children, which know the
         token.
         """
@@ -142,7 +142,7 @@ class Children(Subject):
         )
 
     def _ask_all(
-        self, path: str, request: Request | None = None, doors: Mapping[str, str] | None = None
+        self, path: str, request: HttpRequest | None = None, doors: Mapping[str, str] | None = None
     ) -> dict[str, Response]:
         """Whoever answers, at the same time."""
         doors = self._doors.all() if doors is None else doors
@@ -184,16 +184,18 @@ def _decoded(answer: Response, shape: type[T], *, packed: bool = False) -> T | N
 
 def _one_of(answers: Mapping[str, Response]) -> Response:
     """What the children said to a command: done where one did it, else why not."""
-    done = {process: _decoded(answer, Done) for process, answer in answers.items() if answer.status == HTTPStatus.OK}
+    done = {
+        process: _decoded(answer, CommandDone) for process, answer in answers.items() if answer.status == HTTPStatus.OK
+    }
     said = [f"Process {process}: {word.text}" for process, word in done.items() if word is not None]
     if said:
-        return as_json(Done(text=" ".join(said), changed=sum(word.changed for word in done.values() if word)))
+        return as_json(CommandDone(text=" ".join(said), changed=sum(word.changed for word in done.values() if word)))
     process, first = next(iter(answers.items()))
     refused = _decoded(first, Problem)
     return problem(first.status, f"Process {process}: {refused.error if refused else 'it failed.'}")
 
 
-class ForAll:
+class SharedHealthServer:
     """Use it as a context manager around the supervisor's run. Owner: the main thread."""
 
     def __init__(self, processes: int) -> None:
@@ -214,7 +216,7 @@ class ForAll:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def door(self, place: Place) -> Path:
+    def door(self, place: ChildPlace) -> Path:
         return self._doors.of(place.index)
 
     def begin(self, report: Report) -> None:
@@ -228,7 +230,7 @@ class ForAll:
         self._server = served(pages, settings, required=report.health_required)
 
     @property
-    def _doors(self) -> Doors:
+    def _doors(self) -> ChildSockets:
         if self._folder is None:
             raise RuntimeError("ForAll needs the context manager to be entered first.")
-        return Doors(Path(self._folder.name), self._processes)
+        return ChildSockets(Path(self._folder.name), self._processes)

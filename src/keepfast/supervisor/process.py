@@ -16,7 +16,7 @@ _LONGEST_REPORT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChildPlace:
     """Where a child stands: its number, the file descriptor of its tether, and whether it stood here before."""
 
     index: int
@@ -24,7 +24,7 @@ class Place:
     again: bool
 
 
-Command = Callable[[Place], Sequence[str]]
+Command = Callable[[ChildPlace], Sequence[str]]
 """The command line of the child in that place."""
 
 
@@ -54,7 +54,7 @@ class ChildProcess:
             fd = theirs.fileno()
             try:
                 process = subprocess.Popen(
-                    command(Place(index, fd, again)),
+                    command(ChildPlace(index, fd, again)),
                     stdin=subprocess.DEVNULL,
                     pass_fds=(fd,),
                     process_group=0,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from keepfast.telemetry.families import Buckets, Exemplar, Family, Sample, merged
+from keepfast.telemetry.families import Buckets, Exemplar, MetricFamily, Sample, merged
 
 OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -33,7 +33,7 @@ def wants_open_metrics(accept: str) -> bool:
     return wanted > 0 and wanted >= best.get("text/plain", 0.0)
 
 
-def exposition(families: Iterable[Family], *, open_metrics: bool) -> str:
+def exposition(families: Iterable[MetricFamily], *, open_metrics: bool) -> str:
     """The whole page. Raises Collision."""
     lines: list[str] = []
     for family in merged(families):
@@ -44,7 +44,7 @@ def exposition(families: Iterable[Family], *, open_metrics: bool) -> str:
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def _family(family: Family, *, open_metrics: bool) -> Iterator[str]:
+def _family(family: MetricFamily, *, open_metrics: bool) -> Iterator[str]:
     counter = family.kind == "counter"
     head = f"{family.name}_total" if counter and not open_metrics else family.name
     yield f"# TYPE {head} {family.kind}"
@@ -60,7 +60,7 @@ def _family(family: Family, *, open_metrics: bool) -> Iterator[str]:
             yield f"{name}{_labels(family.labels, sample.labels)} {number(sample.value)}{exemplar}"
 
 
-def _histogram(family: Family, sample: Sample, buckets: Buckets, *, open_metrics: bool) -> Iterator[str]:
+def _histogram(family: MetricFamily, sample: Sample, buckets: Buckets, *, open_metrics: bool) -> Iterator[str]:
     below = 0
     counts = list(buckets.counts)  # one copy: its owner goes on counting
     for index, count in enumerate(counts):

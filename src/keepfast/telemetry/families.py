@@ -69,7 +69,7 @@ class Sample(msgspec.Struct, frozen=True):
     exemplar: Exemplar | None = None
 
 
-class Family(msgspec.Struct):
+class MetricFamily(msgspec.Struct):
     """All series of one name. `dotted` is where the name comes from, by which collisions are found."""
 
     name: str
@@ -82,7 +82,7 @@ class Family(msgspec.Struct):
     samples: list[Sample]
 
     @classmethod
-    def of(cls, metric: Metric, samples: Iterable[Sample], *, domain: str = "", entity: str = "") -> Family:
+    def of(cls, metric: Metric, samples: Iterable[Sample], *, domain: str = "", entity: str = "") -> MetricFamily:
         return cls(
             name=metric.family(domain=domain, entity=entity),
             dotted=metric.dotted(domain=domain, entity=entity),
@@ -99,9 +99,9 @@ class Collision(Exception):
     """Two metrics would have the same name and are not of one kind."""
 
 
-def merged(families: Iterable[Family]) -> list[Family]:
+def merged(families: Iterable[MetricFamily]) -> list[MetricFamily]:
     """One family a name, in the order of their first appearance. Raises Collision if two of a name cannot be one."""
-    found: dict[str, Family] = {}
+    found: dict[str, MetricFamily] = {}
     for family in families:
         known = found.get(family.name)
         if known is None:
@@ -116,7 +116,7 @@ def merged(families: Iterable[Family]) -> list[Family]:
     return list(found.values())
 
 
-def namesakes(families: Iterable[Family]) -> dict[str, list[str]]:
+def namesakes(families: Iterable[MetricFamily]) -> dict[str, list[str]]:
     """Names that different dotted names have become: `a.b_c.processed` and `a_b.c.processed`."""
     origins: dict[str, list[str]] = {}
     for family in families:
@@ -126,7 +126,7 @@ def namesakes(families: Iterable[Family]) -> dict[str, list[str]]:
     return {name: dotted for name, dotted in origins.items() if len(dotted) > 1}
 
 
-def labelled(families: Iterable[Family], label: str, value: str) -> list[Family]:
+def labelled(families: Iterable[MetricFamily], label: str, value: str) -> list[MetricFamily]:
     """The same series with one more label: for what comes from one of several processes."""
     return [
         msgspec.structs.replace(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from keepfast.core.errors import ConfigError
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import Buckets, Family, Sample
+from keepfast.telemetry.families import Buckets, MetricFamily, Sample
 from keepfast.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -45,7 +45,13 @@ class Exporting:
     """
 
     def __init__(
-        self, families: Callable[[], list[Family]], *, app: str, version: str, interval_s: float, exporter: Exporter
+        self,
+        families: Callable[[], list[MetricFamily]],
+        *,
+        app: str,
+        version: str,
+        interval_s: float,
+        exporter: Exporter,
     ) -> None:
         self._families = families
         self._service = {"service.name": app, "service.instance.id": f"{os.uname().nodename}-{os.getpid()}"}
@@ -107,7 +113,7 @@ def exporter_from(environ: dict[str, str]) -> Exporter:
     return exporter
 
 
-def metrics_data(families: Sequence[Family], *, resource: Any, started_ns: int, now_ns: int) -> MetricsData:
+def metrics_data(families: Sequence[MetricFamily], *, resource: Any, started_ns: int, now_ns: int) -> MetricsData:
     """All families as one batch, cumulative since `started_ns`."""
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -117,7 +123,7 @@ def metrics_data(families: Sequence[Family], *, resource: Any, started_ns: int, 
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
 
-def _metrics(family: Family, started_ns: int, now_ns: int) -> Iterator[Metric]:
+def _metrics(family: MetricFamily, started_ns: int, now_ns: int) -> Iterator[Metric]:
     from opentelemetry.sdk.metrics.export import (
         AggregationTemporality,
         Gauge,
@@ -164,11 +170,11 @@ def _metrics(family: Family, started_ns: int, now_ns: int) -> Iterator[Metric]:
         yield of("messaging.client.consumed.messages", "{message}", lambda one: _messaging(family, one, "poll"))
 
 
-def _labels(family: Family, sample: Sample) -> dict[str, str]:
+def _labels(family: MetricFamily, sample: Sample) -> dict[str, str]:
     return dict(zip(family.labels, sample.labels, strict=True))
 
 
-def _messaging(family: Family, sample: Sample, operation: str) -> dict[str, str]:
+def _messaging(family: MetricFamily, sample: Sample, operation: str) -> dict[str, str]:
     labels = _labels(family, sample)
     return {
         "messaging.system": "kafka",

@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import Family, Metric, Sample
+from keepfast.telemetry.families import Metric, MetricFamily, Sample
 
 _PROC = Path("/proc/self")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
-def process_families() -> list[Family]:
+def process_families() -> list[MetricFamily]:
     """What can be had here and now; what cannot is left out. Any thread; a few small reads of /proc."""
     readers: list[Callable[[], Iterator[tuple[Metric, float]]]] = [_processor, _stat, _files, _network]
-    families: list[Family] = [Family.of(catalogue.THREADS_ALIVE, [Sample((), threading.active_count())])]
+    families: list[MetricFamily] = [MetricFamily.of(catalogue.THREADS_ALIVE, [Sample((), threading.active_count())])]
     for read in readers:
         try:
-            families += [Family.of(metric, [Sample((), value)]) for metric, value in read()]
+            families += [MetricFamily.of(metric, [Sample((), value)]) for metric, value in read()]
         except (OSError, ValueError, IndexError):
             continue
     return families

@@ -250,7 +250,7 @@ class ConsumerDetail(Shape, frozen=True, kw_only=True):
     left_out: int = 0
 
 
-class Done(Shape, frozen=True, kw_only=True):
+class CommandDone(Shape, frozen=True, kw_only=True):
     """The answer to a command: what was done, in one sentence, and what changed."""
 
     text: str

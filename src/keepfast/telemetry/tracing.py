@@ -21,7 +21,7 @@ from keepfast.core.errors import ConfigError
 from keepfast.core.ports import Delivery, Outgoing, Sink
 from keepfast.core.records import Headers, Message, read_headers
 from keepfast.core.retry_topics import original
-from keepfast.core.runs import Case, NotBegun, Run
+from keepfast.core.runs import FailedRecord, NotBegun, Run
 from keepfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Tracing:
         """What handlers send carries the context of the span that they run in, unless they give one themselves."""
         return _Passing(sink)
 
-    def decided(self, case: Case, verdict: verdicts.Verdict | None) -> None:
+    def decided(self, case: FailedRecord, verdict: verdicts.Verdict | None) -> None:
         """The loop has decided about a failed attempt; None: a guard makes it wait. Ends its span."""
         span = self._open.pop(_place(case.message), None)
         if span is None:  # it timed out, and its handler still runs; or it is one of a batch
@@ -284,11 +284,11 @@ def _event(verdict: verdicts.Verdict | None) -> tuple[str, dict[str, str | int]]
             return "retry", {"keepfast.backoff_delay_ms": round(delay_s * 1000)}
         case verdicts.Move(delay_s=delay_s):
             return "move", {"keepfast.backoff_delay_ms": round(delay_s * 1000)}
-        case verdicts.Bury(code=code):
+        case verdicts.DeadLetter(code=code):
             return "bury", {"keepfast.code": code}
-        case verdicts.Discard():
+        case verdicts.DiscardRecord():
             return "discard", {}
-        case verdicts.Halt():
+        case verdicts.HaltConsumer():
             return "halt", {}
         case verdicts.Done():
             return "done", {}

@@ -9,7 +9,7 @@ from keepfast.core.ports import Source
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.batch_walk import BatchCall
 from keepfast.engine.clock import RealClock
-from keepfast.engine.crash_guard import Floor
+from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import FlightRecorder
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
@@ -20,7 +20,7 @@ from keepfast.engine.walk import Call
 from keepfast.engine.workers import CoroutineExecutor, Inline, ThreadExecutor
 from keepfast.kafka import KafkaAdmin
 from keepfast.telemetry.tracing import Tracing
-from keepfast.wiring.clients import Ground
+from keepfast.wiring.clients import StartFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def loop_thread(
     *,
     source: Source,
     publisher: Publisher,
-    ground: Ground,
-    floor: Floor,
+    ground: StartFacts,
+    floor: ExclusiveGate,
     admin: KafkaAdmin | None,
     tracing: Tracing | None,
     recorder: FlightRecorder | None,

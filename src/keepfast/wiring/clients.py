@@ -170,7 +170,7 @@ LEAST_ROOM_BYTES = 4 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class StartFacts:
     """What the cluster said: each topic's id where it tells one, how many partitions each topic and each dead-letter
     topic has, the retry topics of each consumer that has some, and whether it is the embedded broker. `tells_ids`: ids
     that are missing can still be asked for.
@@ -189,7 +189,7 @@ class Ground:
         return {topic: count for topic, count in self.letter_partitions.items() if topic in wanted}
 
 
-def preflight(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings], *, wait: bool) -> Ground:
+def preflight(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings], *, wait: bool) -> StartFacts:
     """Look, and make what is missing and may be made. Raises StartError, saying everything that is missing and what to
     do.
     """
@@ -225,7 +225,7 @@ def _reach(admin: KafkaAdmin, *, wait: bool) -> None:
             hint = {}  # said once
 
 
-def _look(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Ground:
+def _look(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> StartFacts:
     sources = sorted({topic for own in consumers for topic in own.topics})
     letters = sorted({letter for own in consumers for letter in own.dead_letter_topics.values()})
     facts = admin.topics(sources + letters, ASK_TIMEOUT_S)
@@ -239,7 +239,7 @@ def _look(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> Ground:
     ids = {fact.name: fact.topic_id for fact in facts.values() if fact is not None and fact.topic_id}
     known = {topic: ids[topic] for topic in sources if topic in ids}
     counts = {topic: fact.partitions for topic in sources if (fact := facts[topic]) is not None}
-    return Ground(
+    return StartFacts(
         known | retries.topic_ids,
         counts,
         letter_partitions,
@@ -364,7 +364,7 @@ def consuming_of(own: ConsumerSettings) -> Consuming:
     )
 
 
-def source_of(own: ConsumerSettings, kafka: KafkaSettings, ground: Ground) -> KafkaSource:
+def source_of(own: ConsumerSettings, kafka: KafkaSettings, ground: StartFacts) -> KafkaSource:
     """The consuming client of a consumer, with the group protocol that its settings and the cluster allow."""
     connection, consuming = connection_of(kafka), consuming_of(own)
     if own.group_protocol != "auto" or ground.embedded:

@@ -8,13 +8,13 @@ from keepfast.classify.classification import BUILT_IN, RuleBook
 from keepfast.core.names import TopicParts
 from keepfast.engine.plan import Plan
 from keepfast.settings import ConsumerSettings, Settings
-from keepfast.wiring.clients import Ground
+from keepfast.wiring.clients import StartFacts
 
 
 def plan_from(
     own: ConsumerSettings,
     settings: Settings,
-    ground: Ground,
+    ground: StartFacts,
     *,
     capacity: int,
     handler: str,

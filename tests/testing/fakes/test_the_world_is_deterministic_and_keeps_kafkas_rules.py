@@ -16,11 +16,11 @@ from keepfast.testing.fakes.trace import (
     CommitAnswered,
     CommitSent,
     Compacted,
-    Crashed,
     Delivered,
     Evicted,
     LogStartMoved,
     Lost,
+    ProcessCrashed,
     Produced,
     Reset,
     RevokedEnd,
@@ -107,7 +107,7 @@ def test_a_partition_has_a_second_owner_only_after_the_first_was_evicted(worlds:
 
 def test_every_commit_is_answered_exactly_once_unless_its_process_died(worlds: list[World]) -> None:
     for seed, world in zip(SEEDS, worlds, strict=True):
-        died = {event.member for event in world.trace.events if isinstance(event, Crashed)}
+        died = {event.member for event in world.trace.events if isinstance(event, ProcessCrashed)}
         sent: Counter[tuple[str, TopicPartition]] = Counter()
         end = world.trace.events[-1].at
         under_way: set[tuple[str, TopicPartition]] = (

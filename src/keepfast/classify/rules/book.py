@@ -26,7 +26,7 @@ _WORST_FIRST: Final[tuple[Kind, ...]] = ("halt", "discard", "non-retryable", "re
 
 
 @dataclass(slots=True)
-class Case:
+class Lookup:
     """One classification under way."""
 
     unknown: Unknown
@@ -70,7 +70,7 @@ class RuleBook:
         self._shelves: Final[tuple[_Shelf, ...]] = (_shelf(own), _shelf(RULES)) if own else (_shelf(RULES),)
         self._seeker: Final = Seeker(self._shelves)
 
-    def classify(self, error: BaseException, case: Case) -> Classification | None:
+    def classify(self, error: BaseException, case: Lookup) -> Classification | None:
         """None: no rule knows it."""
         case.left -= 1
         if case.left < 0:
@@ -86,7 +86,7 @@ class RuleBook:
         cause = attribute(error, "__cause__")
         return self.classify(cause, case) if is_error(cause) else None
 
-    def of_key(self, key: str, case: Case) -> Classification | None:
+    def of_key(self, key: str, case: Lookup) -> Classification | None:
         """What the rules say about a key alone; those that look at the exception itself are left out.
 
         A class may be named as its package shows it: `requests.Timeout` for `requests.exceptions.Timeout`.
@@ -98,7 +98,7 @@ class RuleBook:
             keys += [known for known in near if known.startswith(f"{package}.")]
         return self._first(((each, shelf) for shelf in self._shelves for each in keys), case)
 
-    def of_class(self, cls: type[BaseException], case: Case) -> Classification | None:
+    def of_class(self, cls: type[BaseException], case: Lookup) -> Classification | None:
         """What the rules say about a class, as long as its instances say nothing more about themselves."""
         names = [name for step in self._seeker.plan(cls) for name in step.names]
         return self._first(((name, shelf) for shelf in self._shelves for name in names), case)
@@ -111,14 +111,14 @@ class RuleBook:
             readers = [reader for step in self._seeker.plan(cls) for reader in step.readers]
         return tuple(dict.fromkeys(reader.asked for reader in readers if reader.asked))
 
-    def _first(self, places: Iterable[tuple[str, _Shelf]], case: Case) -> Classification | None:
+    def _first(self, places: Iterable[tuple[str, _Shelf]], case: Lookup) -> Classification | None:
         for key, shelf in places:
             for rule in _candidates(shelf, key):
                 if rule.when is None:
                     return _made(rule, key, None, case)
         return None
 
-    def _search(self, keys: Iterable[Known], shelf: _Shelf, case: Case) -> Classification | None:
+    def _search(self, keys: Iterable[Known], shelf: _Shelf, case: Lookup) -> Classification | None:
         for key, about in keys:
             candidates = _candidates(shelf, key) if ":" in key else shelf.get(key)
             rule = _fitting(candidates, about) if candidates else None
@@ -126,7 +126,7 @@ class RuleBook:
                 return _made(rule, key, about, case)
         return None
 
-    def _worst(self, group: BaseException, case: Case) -> Classification | None:
+    def _worst(self, group: BaseException, case: Lookup) -> Classification | None:
         """A halt before all, then what the handler dropped on purpose, then what no retry can help.
 
         A discard wins over a burial because it may stand for data that must not be copied anywhere.
@@ -147,7 +147,7 @@ class RuleBook:
         return replace(known, outage=any(each.outage for each in found), retry_after_s=max(waits, default=None))
 
 
-def unknown_error(case: Case) -> Classification:
+def unknown_error(case: Lookup) -> Classification:
     return Classification(kind=case.unknown_kind, code=UNHANDLED_EXCEPTION, rule=UNKNOWN_RULE)
 
 
@@ -181,7 +181,7 @@ def _says_yes(predicate: Predicate, error: BaseException) -> bool:
         return False
 
 
-def _made(rule: Rule, key: str, error: BaseException | None, case: Case) -> Classification:
+def _made(rule: Rule, key: str, error: BaseException | None, case: Lookup) -> Classification:
     kind = case.kind_of(rule)
     again = kind == "retryable"
     return Classification(

@@ -27,7 +27,7 @@ Keys = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ErrorReader:
     """How instances of one class are read. `asked` names the key scheme, for people: "http"."""
 
     asked: str
@@ -177,30 +177,30 @@ def _errno_keys(error: Any) -> Keys:
     return (f"errno:{name}",) if name else ()
 
 
-READERS: Final[Mapping[str, tuple[Reader, ...]]] = {
-    "requests.exceptions.HTTPError": (Reader("http", _http("response", "status_code")),),
-    "requests.exceptions.ConnectionError": (Reader("", inner=first_argument),),
-    "requests.exceptions.RetryError": (Reader("http", inner=first_argument),),
-    "httpx.HTTPStatusError": (Reader("http", _http("response", "status_code")),),
-    "aiohttp.client_exceptions.ClientResponseError": (Reader("http", _http("status")),),
-    "urllib3.exceptions.ResponseError": (Reader("http", _urllib3_keys),),
-    "urllib3.exceptions.MaxRetryError": (Reader("http", inner=lambda error: attribute(error, "reason")),),
-    "urllib.error.HTTPError": (Reader("http", _http("code")),),
-    "urllib.error.URLError": (Reader("errno", inner=lambda error: attribute(error, "reason")),),
-    "sqlalchemy.exc.StatementError": (Reader("sqlstate", inner=lambda error: attribute(error, "orig")),),
-    "psycopg.Error": (Reader("sqlstate", _sqlstate_keys),),
-    "psycopg2.Error": (Reader("sqlstate", _sqlstate_keys),),
-    "asyncpg.exceptions._base.PostgresError": (Reader("sqlstate", _sqlstate_keys),),
-    "grpc.RpcError": (Reader("grpc", _grpc_keys),),
-    "botocore.exceptions.ClientError": (Reader("aws", _aws_keys),),
-    "confluent_kafka.cimpl.KafkaException": (Reader("kafka", _confluent_keys),),
+READERS: Final[Mapping[str, tuple[ErrorReader, ...]]] = {
+    "requests.exceptions.HTTPError": (ErrorReader("http", _http("response", "status_code")),),
+    "requests.exceptions.ConnectionError": (ErrorReader("", inner=first_argument),),
+    "requests.exceptions.RetryError": (ErrorReader("http", inner=first_argument),),
+    "httpx.HTTPStatusError": (ErrorReader("http", _http("response", "status_code")),),
+    "aiohttp.client_exceptions.ClientResponseError": (ErrorReader("http", _http("status")),),
+    "urllib3.exceptions.ResponseError": (ErrorReader("http", _urllib3_keys),),
+    "urllib3.exceptions.MaxRetryError": (ErrorReader("http", inner=lambda error: attribute(error, "reason")),),
+    "urllib.error.HTTPError": (ErrorReader("http", _http("code")),),
+    "urllib.error.URLError": (ErrorReader("errno", inner=lambda error: attribute(error, "reason")),),
+    "sqlalchemy.exc.StatementError": (ErrorReader("sqlstate", inner=lambda error: attribute(error, "orig")),),
+    "psycopg.Error": (ErrorReader("sqlstate", _sqlstate_keys),),
+    "psycopg2.Error": (ErrorReader("sqlstate", _sqlstate_keys),),
+    "asyncpg.exceptions._base.PostgresError": (ErrorReader("sqlstate", _sqlstate_keys),),
+    "grpc.RpcError": (ErrorReader("grpc", _grpc_keys),),
+    "botocore.exceptions.ClientError": (ErrorReader("aws", _aws_keys),),
+    "confluent_kafka.cimpl.KafkaException": (ErrorReader("kafka", _confluent_keys),),
     "kafka.errors.KafkaError": (
-        Reader("kafka", _kafka_python_keys),
-        Reader("kafka", _kafka_python_retriable, last_resort=True),
+        ErrorReader("kafka", _kafka_python_keys),
+        ErrorReader("kafka", _kafka_python_retriable, last_resort=True),
     ),
-    "keepfast.core.errors.PortError": (Reader("fault", _fault_keys),),
-    "builtins.OSError": (Reader("errno", _errno_keys),),
-    "builtins.Exception": (Reader("", _any_keys, last_resort=True),),
+    "keepfast.core.errors.PortError": (ErrorReader("fault", _fault_keys),),
+    "builtins.OSError": (ErrorReader("errno", _errno_keys),),
+    "builtins.Exception": (ErrorReader("", _any_keys, last_resort=True),),
 }
 """Class → how its instances are read, before they are looked up by any class that the same library brings."""
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeGuard
 
-from keepfast.classify.rules.reading import READERS, Reader
+from keepfast.classify.rules.reading import READERS, ErrorReader
 from keepfast.classify.rules.rule import name_of
 from keepfast.core.errors import DecodeError, HandlerTimeout, Signal
 
@@ -22,7 +22,7 @@ _SAID = (Signal, DecodeError, HandlerTimeout)
 class Step:
     """What is asked about an exception at one of its classes: how to read it, then under which names it is known."""
 
-    readers: tuple[Reader, ...]
+    readers: tuple[ErrorReader, ...]
     names: tuple[str, ...]
 
 
@@ -36,7 +36,7 @@ def planned(cls: type, shelves: tuple[Collection[str], ...]) -> tuple[Step, ...]
     said = [place for place, base in enumerate(mro) if any(base is one for one in _SAID)]
     classes = [_names(base) for base in (mro[: said[0] + 1] if said else mro)]
     packages = [names[0].partition(".")[0] for names in classes]
-    readers: dict[int, list[Reader]] = {}
+    readers: dict[int, list[ErrorReader]] = {}
     for place, names in enumerate(classes):
         for reader in next((READERS[name] for name in names if name in READERS), ()):
             at = place if reader.last_resort else packages.index(packages[place])

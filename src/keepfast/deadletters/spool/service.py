@@ -10,7 +10,7 @@ from keepfast.core.errors import SpoolError
 from keepfast.core.ports import Clock, Keeping, Outgoing, Sink
 from keepfast.deadletters.spool.letters import letter_of
 from keepfast.deadletters.spool.store import Store
-from keepfast.deadletters.spool.worker import Item, Keep, Keeper, Nudge, SpoolStatus
+from keepfast.deadletters.spool.worker import Item, Keep, Nudge, SpoolStatus, SpoolWorker
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.spool")
@@ -21,7 +21,7 @@ class SpoolService:
 
     def __init__(self, store: Store, sink: Sink, clock: Clock) -> None:
         self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._keeper = Keeper(store, sink, clock, self._inbox.put)
+        self._keeper = SpoolWorker(store, sink, clock, self._inbox.put)
         self._thread = threading.Thread(target=self._run, name="keepfast-spool", daemon=True)
         self._lock = threading.Lock()  # guards `_closed`, so that nothing is put in behind the last item
         self._closed = False

@@ -55,18 +55,18 @@ class Nudge:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SpoolAnswer:
     """What the sink said about a letter that was sent on."""
 
-    sending: Sending
+    sending: SpoolSending
     outcome: Receipt | SinkError
 
 
-Item = Keep | Answer | Nudge
+Item = Keep | SpoolAnswer | Nudge
 
 
 @dataclass(slots=True)
-class Sending:
+class SpoolSending:
     """A letter on its way; `outgoing` gets smaller when Kafka finds it too large."""
 
     head: Head
@@ -83,7 +83,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class StuckLetter:
     """A letter that cannot be sent on for a reason of its own, such as its size."""
 
     ref: str
@@ -101,22 +101,22 @@ class SpoolStatus:
 
     fill: Fill = field(default_factory=lambda: Fill(0, 0))
     sent_on: int = 0
-    stuck: tuple[Stuck, ...] = ()
+    stuck: tuple[StuckLetter, ...] = ()
     refusing: str = ""
     """Why the spool does not take letters; empty if it took the last one, or has had room for one since."""
 
 
-class Keeper:
+class SpoolWorker:
     """`post` brings an `Answer` back to `take`, from any thread. `draining`: False sends nothing more on."""
 
-    def __init__(self, store: Store, sink: Sink, clock: Clock, post: Callable[[Answer], None]) -> None:
+    def __init__(self, store: Store, sink: Sink, clock: Clock, post: Callable[[SpoolAnswer], None]) -> None:
         self._store = store
         self._sink = sink
         self._clock = clock
         self._post = post
-        self._flying: dict[str, Sending] = {}
+        self._flying: dict[str, SpoolSending] = {}
         self._flying_bytes = 0
-        self._stuck: dict[str, Stuck] = {}
+        self._stuck: dict[str, StuckLetter] = {}
         self._acknowledged: dict[str, Head] = {}  # not yet removed
         self._troubles: dict[str, Trouble] = {}
         self._store_trouble = Trouble()
@@ -157,7 +157,7 @@ class Keeper:
             self._store_trouble = Trouble()
         self._keep([item for item in items if isinstance(item, Keep)], now)
         for item in items:
-            if isinstance(item, Answer):
+            if isinstance(item, SpoolAnswer):
                 self._answered(item, now)
         self._remove(now)
         self._report(now)
@@ -258,16 +258,16 @@ class Keeper:
         except SpoolError as error:
             self._set_aside(head, "", str(error), now + (STUCK_S if error.damaged else LONGEST_PAUSE_S))
             return
-        sending = Sending(head, letter, letter.outgoing)
+        sending = SpoolSending(head, letter, letter.outgoing)
         self._flying[head.ref] = sending
         self._flying_bytes += head.size
         self._send(sending)
 
-    def _send(self, sending: Sending) -> None:
+    def _send(self, sending: SpoolSending) -> None:
         post = self._post
-        self._sink.send(sending.outgoing, lambda outcome: post(Answer(sending, outcome)))
+        self._sink.send(sending.outgoing, lambda outcome: post(SpoolAnswer(sending, outcome)))
 
-    def _answered(self, answer: Answer, now: float) -> None:
+    def _answered(self, answer: SpoolAnswer, now: float) -> None:
         sending, outcome = answer.sending, answer.outcome
         head = sending.head
         other = changed(sending.outgoing, outcome) if isinstance(outcome, SinkError) else None
@@ -296,9 +296,9 @@ class Keeper:
         """This letter cannot be sent on for a reason of its own: it stays, and does not hold up the others."""
         if head.ref not in self._stuck:
             log.error("spooled_letter_stuck", ref=head.ref, letter=letter, topic=head.topic, error=why)
-        self._stuck[head.ref] = Stuck(head.ref, letter, why, until, too_large_for, head.size)
+        self._stuck[head.ref] = StuckLetter(head.ref, letter, why, until, too_large_for, head.size)
 
-    def _too_large(self, topic: str) -> list[Stuck]:
+    def _too_large(self, topic: str) -> list[StuckLetter]:
         return [one for one in self._stuck.values() if one.too_large_for == topic]
 
     def _unstick(self, head: Head, now: float) -> None:

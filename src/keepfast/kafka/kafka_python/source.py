@@ -28,12 +28,12 @@ from kafka.structs import TopicPartition as ClientPlace
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import BEGINNING, CommitOutcome, Committed, Listener, Position
 from keepfast.core.records import Message, TopicPartition
-from keepfast.kafka.commits import Request
+from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.kafka_python import questions
 from keepfast.kafka.kafka_python.faults import source_error
 from keepfast.kafka.kafka_python.inside import Adopted, adopt
 from keepfast.kafka.kafka_python.records import PythonMessage
-from keepfast.kafka.kafka_python.thread import Answered, ClientThread, Closed, Fetched, Turn, Word
+from keepfast.kafka.kafka_python.thread import Answered, CallbackTurn, ClientThread, Fetched, ThreadClosed, Word
 from keepfast.kafka.places import names_of
 
 
@@ -121,7 +121,7 @@ class KafkaPythonSource:
         self._moved: dict[TopicPartition, Position] = {}  # reset while a poll was under way: what that brings is old
         self._in_turn = self._joining_anew = False
         self._member = ""
-        self._request: Request | None = None
+        self._request: CommitRequest | None = None
         self._unsent: CommitOutcome | None = None
         self._kept: BaseException | None = None
         self._broken = False
@@ -200,14 +200,14 @@ class KafkaPythonSource:
                     self._report(error)
                 if self._mind_membership() == MemberState.STABLE and self._joining_anew:
                     self._gain(())
-            case Turn():
+            case CallbackTurn():
                 self._take_turn(word)
             case Answered(request=request, error=error):
                 if self._request is request:
                     self._request = None
                     confirmed = CommitOutcome(confirmed=request.positions)
                     self._tell(self._ear.on_committed, confirmed if error is None else request.all_failed(error))
-            case Closed():
+            case ThreadClosed():
                 pass
 
     def _keep(self, place: TopicPartition, records: list[Any]) -> None:
@@ -281,7 +281,7 @@ class KafkaPythonSource:
         assigned = self._client.assignment()
         getattr(self._client, name)(*[one for one in (ClientPlace(*place) for place in places) if one in assigned])
 
-    def _take_turn(self, turn: Turn) -> None:
+    def _take_turn(self, turn: CallbackTurn) -> None:
         places = [TopicPartition(*place) for place in turn.places]
         self._in_turn = True
         try:
@@ -341,7 +341,7 @@ class KafkaPythonSource:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""
         if self._request is not None or self._unsent is not None:
             raise SourceError("A commit is under way already: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
-        request = Request(tuple(positions))
+        request = CommitRequest(tuple(positions))
         inbox, what = self._open.inbox, f"commit {names_of(request.places())}"
 
         def answer(_: object, outcome: object) -> None:  # on the library's I/O thread
@@ -386,7 +386,7 @@ class KafkaPythonSource:
         deadline = time.monotonic() + 2 * LEAVE_S
         word: Word | None = None
         try:
-            while not isinstance(word, Closed):
+            while not isinstance(word, ThreadClosed):
                 try:
                     word = thread.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
                 except Empty:

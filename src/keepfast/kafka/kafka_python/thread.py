@@ -22,7 +22,7 @@ from kafka.future import Future
 from kafka.structs import MemberState
 
 from keepfast.core.errors import SourceError
-from keepfast.kafka.commits import Request
+from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.kafka_python.inside import sockets_of, wake
 
 POLL_S = 0.2
@@ -40,7 +40,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class CallbackTurn:
     """The group is rebalancing: it is the owner's turn to do what the listener was told. Then call `done`."""
 
     what: Callback
@@ -52,18 +52,18 @@ class Turn:
 class Answered:
     """The answer to a commit request; without an error it was stored."""
 
-    request: Request
+    request: CommitRequest
     error: SourceError | None
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ThreadClosed:
     """The consumer has left its group and let everything go, or tried to."""
 
     error: BaseException | None = None
 
 
-Word = Fetched | Turn | Answered | Closed
+Word = Fetched | CallbackTurn | Answered | ThreadClosed
 
 
 class ClientThread:
@@ -111,8 +111,8 @@ class ClientThread:
             for one in sockets:
                 one.close()  # the library forgets those that it was just writing to
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the owner hears of it
-            return Closed(error)
-        return Closed()
+            return ThreadClosed(error)
+        return ThreadClosed()
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the library brings no types
@@ -138,5 +138,5 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the li
             over.success(None)
             self._wake()  # the I/O thread may be asleep: resolving the future does not wake it
 
-        self._inbox.put(Turn(what, tuple(sorted(places)), done))
+        self._inbox.put(CallbackTurn(what, tuple(sorted(places)), done))
         await over

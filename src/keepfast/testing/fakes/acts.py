@@ -98,7 +98,7 @@ class BatchEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(Event):
+class LoopRefused(Event):
     """A record of a batch could not be decoded, so the handler does not get it."""
 
     member: str

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf
 
 from keepfast.testing.fakes.clock import Action, SimClock, Timer
-from keepfast.testing.fakes.trace import Continued, Crashed, Stopped, Trace
+from keepfast.testing.fakes.trace import Continued, ProcessCrashed, ProcessStopped, Trace
 
 CALL_COST_S = 5e-6
 """What one call of a port takes."""
@@ -109,7 +109,7 @@ class Process:
         """kill -9, now. Code of this process that is on the stack ends at its next port call or wait."""
         if self.alive:
             self._end()
-            self.trace.add(Crashed(self.clock.monotonic(), self.name))
+            self.trace.add(ProcessCrashed(self.clock.monotonic(), self.name))
             self.trace.fault("crash")
 
     def exit(self) -> None:
@@ -134,7 +134,7 @@ class Process:
         if self._continues is not None:
             self._continues.cancel()
         if not self.stopped:
-            self.trace.add(Stopped(self.clock.monotonic(), self.name))
+            self.trace.add(ProcessStopped(self.clock.monotonic(), self.name))
             self.trace.fault("stop")
         self.stopped = True
         self._continues = self.clock.after(duration_s, self._continue)

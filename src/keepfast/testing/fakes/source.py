@@ -19,7 +19,7 @@ from keepfast.testing.fakes.operations import AssignOp, CommitOp, ErrorOp, LostO
 from keepfast.testing.fakes.process import Process, SimulationError
 from keepfast.testing.fakes.trace import (
     Assigned,
-    Closed,
+    ClientClosed,
     Delivered,
     Lost,
     Reset,
@@ -199,7 +199,7 @@ class FakeSource:
         self._membership.leave()
         self._fetcher.close()
         self._closed = True
-        self._broker.trace.add(Closed(self._now(), self._process.name))
+        self._broker.trace.add(ClientClosed(self._now(), self._process.name))
 
     def _enter(self, call: str) -> None:
         self._process.enter()

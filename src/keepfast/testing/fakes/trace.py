@@ -204,14 +204,14 @@ class LetterFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Crashed(Event):
+class ProcessCrashed(Event):
     """The process is gone, as by kill -9."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped(Event):
+class ProcessStopped(Event):
     """SIGSTOP."""
 
     member: str
@@ -225,7 +225,7 @@ class Continued(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Closed(Event):
+class ClientClosed(Event):
     """The member's source is closed."""
 
     member: str

@@ -58,7 +58,7 @@ class Gate:
     def __init__(self, clock: SimClock) -> None:
         self._clock = clock
         self.frozen = False
-        self._lines: list[Line] = []
+        self._lines: list[FakeConnection] = []
         self._timers: list[Timer] = []
 
     def after(self, delay_s: float, action: Callable[[], object]) -> Timer:
@@ -73,7 +73,7 @@ class Gate:
         timer = self._clock.after(delay_s, fire)
         return timer
 
-    def register(self, line: Line) -> None:
+    def register(self, line: FakeConnection) -> None:
         self._lines.append(line)
 
     def freeze(self) -> None:
@@ -105,7 +105,7 @@ class _Request:
         self.timer: Timer | None = None
 
 
-class Line:
+class FakeConnection:
     """The broker's end of one connection: requests in order, one at a time."""
 
     def __init__(self, clock: SimClock, gate: Gate) -> None:
@@ -140,7 +140,7 @@ class Channel:
         self._gate = gate
         self._rng = rng
         self._latency_s = latency_s
-        self._line = Line(process.clock, gate)
+        self._line = FakeConnection(process.clock, gate)
         self._open: list[_Request] = []
 
     def send(self, handler: Handler, reply: Respond, *, timeout_s: float, cuts: bool = False) -> None:
@@ -187,6 +187,6 @@ class Channel:
             return
         self._settle(request, Failure("_TIMED_OUT"))
         if cuts:
-            self._line = Line(self._process.clock, self._gate)
+            self._line = FakeConnection(self._process.clock, self._gate)
             for other in list(self._open):
                 self._settle(other, Failure("_TRANSPORT"))

@@ -57,7 +57,7 @@ Place = tuple[str, int, int]
 """Topic, partition, offset."""
 
 
-class Said(logging.Handler):
+class EventRecorder(logging.Handler):
     """Listens to keepfast's loggers, whatever else does."""
 
     def __init__(self, groups: frozenset[str]) -> None:
@@ -68,7 +68,7 @@ class Said(logging.Handler):
         self._logger = logging.getLogger("keepfast")
         self._level = self._logger.level
 
-    def __enter__(self) -> Said:
+    def __enter__(self) -> EventRecorder:
         self._logger.addHandler(self)
         if self._logger.getEffectiveLevel() > logging.INFO:
             self._logger.setLevel(logging.INFO)
@@ -108,7 +108,7 @@ class NotSettled(KeepfastError, AssertionError):
 class Harness:
     """An app under test. What has become of records is known after `send` or `settle`."""
 
-    def __init__(self, backend: Backend, tested: Tested, said: Said, *, settle_s: float) -> None:
+    def __init__(self, backend: Backend, tested: Tested, said: EventRecorder, *, settle_s: float) -> None:
         self._backend = backend
         self._said = said
         self._settle_s = settle_s
@@ -206,7 +206,7 @@ async def harness(
         from keepfast.testing.harness.memory import Memory
 
         backend = Memory(subject, partitions=partitions)
-    with Said(frozenset(backend.groups)) as said:
+    with EventRecorder(frozenset(backend.groups)) as said:
         try:
             yield Harness(backend, subject, said, settle_s=REAL_SETTLE_S if address else SETTLE_S)
         finally:

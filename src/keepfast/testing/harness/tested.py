@@ -19,7 +19,7 @@ from keepfast.runner import KafkaConsumerRunner
 from keepfast.runner import assembly as of_runner
 from keepfast.runner.publishing import HookLetter, HookPublisher
 from keepfast.settings import ConsumerSettings, Settings
-from keepfast.wiring.clients import Ground
+from keepfast.wiring.clients import StartFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Member:
     is_async: bool = False
 
 
-class Running(Protocol):
+class RunningHarness(Protocol):
     """Put together for a broker, and not yet started."""
 
     lifecycle: Lifecycle
@@ -51,9 +51,9 @@ class Tested(Protocol):
     def needs(self) -> list[ConsumerSettings]:
         """Whose topics must be there."""
 
-    def members(self, ground: Ground, sink: Sink) -> list[Member]: ...
+    def members(self, ground: StartFacts, sink: Sink) -> list[Member]: ...
 
-    def assembled(self, settings: Settings) -> Running:
+    def assembled(self, settings: Settings) -> RunningHarness:
         """The same on a broker, with these settings in place of its own. Raises ConfigError or StartError."""
 
 
@@ -68,11 +68,11 @@ class TestedApp:
     def needs(self) -> list[ConsumerSettings]:
         return [self.settings.consumers[consumer.name] for consumer in self._consumers]
 
-    def members(self, ground: Ground, sink: Sink) -> list[Member]:
+    def members(self, ground: StartFacts, sink: Sink) -> list[Member]:
         handlers = of_app.handlers_of(self._consumers, self.settings)
         return [self._member(consumer, handlers[consumer.name], ground, sink) for consumer in self._consumers]
 
-    def _member(self, consumer: Any, handler: Any, ground: Ground, sink: Sink) -> Member:
+    def _member(self, consumer: Any, handler: Any, ground: StartFacts, sink: Sink) -> Member:
         plan = of_app.plan_of(consumer, self.settings.consumers[consumer.name], self.settings, ground)
         call: Any
         if consumer.shape.is_async:
@@ -84,7 +84,7 @@ class TestedApp:
         publisher = _letters_of_ours(plan, self.settings, ground, sink)
         return Member(plan=plan, publisher=publisher, call=call, is_async=consumer.shape.is_async)
 
-    def assembled(self, settings: Settings) -> Running:
+    def assembled(self, settings: Settings) -> RunningHarness:
         return of_app.assemble(self._consumers, settings, wait=False)
 
 
@@ -104,7 +104,7 @@ class TestedRunner:
     def needs(self) -> list[ConsumerSettings]:
         return [of_runner.needs(self._blueprint, own) for own in self.settings.consumers.values()]
 
-    def members(self, ground: Ground, sink: Sink) -> list[Member]:
+    def members(self, ground: StartFacts, sink: Sink) -> list[Member]:
         plan = of_runner.plan_of(self._blueprint, self.settings, ground)
         call = self._blueprint.hooks.call
         publisher: Publisher
@@ -114,7 +114,7 @@ class TestedRunner:
             publisher = of_runner.hook_publisher(PublisherAtOnce, self._blueprint, self.settings, sink)
         return [Member(plan=plan, publisher=publisher, call=returning(call) if plan.tiers else call)]
 
-    def assembled(self, settings: Settings) -> Running:
+    def assembled(self, settings: Settings) -> RunningHarness:
         return of_runner.build(self._blueprint, self._made, settings, _stay)
 
 
@@ -131,7 +131,7 @@ def tested(subject: App | KafkaConsumerRunner, *, environ: Mapping[str, str], cw
     return made(subject, environ=environ, cwd=cwd)
 
 
-def _letters_of_ours(plan: Plan, settings: Settings, ground: Ground, sink: Sink) -> Publisher:
+def _letters_of_ours(plan: Plan, settings: Settings, ground: StartFacts, sink: Sink) -> Publisher:
     return Publisher(
         sink,
         topics=plan.dead_letter_topics,
