@@ -24,7 +24,7 @@ from keepfast.http.one_app import Serving
 from keepfast.telemetry import logs
 
 HANDLER_S = 0.005
-LOOK_S = 0.005
+POLL_INTERVAL_S = 0.005
 SCRAPE_S = 0.2
 
 
@@ -194,12 +194,12 @@ def _watch(assembled: AssembledApp, records: int, check: OrderCheck | None, meas
     """Reads the loop's counters from outside, as a scrape would; seldom, so as not to disturb it."""
     loop, watch = assembled.threads[0].loop, Stopwatch()
     while not loop.processed:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_INTERVAL_S)
     watch.start()
     while loop.processed < records:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_INTERVAL_S)
     assembled.lifecycle.stop()
-    while any(loop.committer.owes(partition) for partition in loop.ownership):
+    while any(loop.committer.has_pending(partition) for partition in loop.ownership):
         time.sleep(0.0005)
     notes = {"commits": float(loop.committer.commits)}
     measured.append(watch.stop(records, order_violations=check.violations if check else 0, notes=notes))

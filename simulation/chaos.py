@@ -18,11 +18,11 @@ from simulation.workload import Workload
 RESTART_S = (0.05, 2.0)
 PULL_S = (0.1, 1.2)
 PRODUCE_S = (0.05, 0.8)
-REFILLS, MOST_REFILLED = 0.6, 60
+REFILLS, MAX_REFILLED = 0.6, 60
 """How often a topic that is made anew is filled at once, and how far."""
 UNNOTICED_S = 7.0
 """So long members that run get no answer about a topic that was made anew."""
-MOST_EARLY = 5
+MAX_EARLY = 5
 """Records that a new partition has before anybody reads it."""
 BURST, BURSTS = 40, 0.02
 """So many records at once for one partition, with this probability."""
@@ -284,7 +284,7 @@ class Chaos:
         broker.recreate_topic(topic)
         self._oracle.recreated(topic, ends)
         for number, end in ends.items() if self._rng.random() < REFILLS else ():
-            for _ in range(min(end, MOST_REFILLED) + 1):  # so that nobody's position lies outside the new log
+            for _ in range(min(end, MAX_REFILLED) + 1):  # so that nobody's position lies outside the new log
                 self._oracle.produced(self._workload.produce(TopicPartition(topic, number)))
 
     def _recreate_unnoticed(self) -> None:
@@ -312,7 +312,7 @@ class Chaos:
             self._world.broker.add_partitions(topic, total)
             if self._setup.reset == "latest":
                 place = TopicPartition(topic, total - 1)  # records that come before the group hears of the partition
-                for _ in range(self._rng.randint(0, MOST_EARLY)):
+                for _ in range(self._rng.randint(0, MAX_EARLY)):
                     self._oracle.produced(self._workload.produce(place))
 
     def _fail_ids(self) -> None:

@@ -32,7 +32,7 @@ from simulation.workload import Workload
 
 LEAST_EVENTS = 500
 SLICE_S = 0.25
-LONGEST_CHAOS_S = 120.0
+MAX_CHAOS_S = 120.0
 STALLED_S = 60.0
 """Without faults, something is finished or committed within so much simulated time: sessions, back-offs and all."""
 
@@ -100,7 +100,7 @@ class Scenario:
         while self._goes_on():
             passed_s = self.world.clock.monotonic() - begun
             enough = passed_s >= self.setup.chaos_s and len(self.world.trace.events) >= LEAST_EVENTS
-            if enough or passed_s >= LONGEST_CHAOS_S:
+            if enough or passed_s >= MAX_CHAOS_S:
                 return
             self.world.run(SLICE_S)
 

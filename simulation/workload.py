@@ -22,7 +22,7 @@ from keepfast.testing.fakes.setup import Setup
 NUMBER = "n"
 """The header that carries a record's number: its identity, whatever its key, its value and its offset are."""
 
-LONGEST_VALUE, LONGEST_RECORD = 16, 32
+MAX_VALUE, MAX_RECORD = 16, 32
 """In bytes; the record with its key and the header that carries its number."""
 
 ROUNDING_S = 0.002

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 @dataclass(slots=True)
@@ -72,5 +72,5 @@ def _said(ends: Iterable[str]) -> str:
 
 
 def _some(found: list[str] | Mapping[str, str]) -> str:
-    shown = [f"{one}: {found[one]}" if isinstance(found, Mapping) else one for one in list(found)[:MOST_NAMED]]
-    return f"  ({'; '.join(shown)}{'; …' if len(found) > MOST_NAMED else ''})" if shown else ""
+    shown = [f"{one}: {found[one]}" if isinstance(found, Mapping) else one for one in list(found)[:MAX_NAMED]]
+    return f"  ({'; '.join(shown)}{'; …' if len(found) > MAX_NAMED else ''})" if shown else ""

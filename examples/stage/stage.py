@@ -23,7 +23,7 @@ from keepfast.testing.topics import TopicAdmin
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
 
-ANSWER_S = 15.0
+REPLY_TIMEOUT_S = 15.0
 QUIET = {"log_level": 0}
 PASSING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 
@@ -58,7 +58,7 @@ class Stage:
 
         for number, (key, value) in enumerate(sent):
             producer.produce(topic, value, key, on_delivery=partial(delivered, number))
-        producer.flush(ANSWER_S)
+        producer.flush(REPLY_TIMEOUT_S)
         return [places[number] for number in range(len(sent))]
 
     # -- what is looked at -------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class Stage:
         brokers = self.broker.bootstrap.split(",")
         browser = KafkaBrowser(browser_properties(Connection(brokers=brokers, properties=QUIET)))
         try:
-            return [one for one in browser.read(topic, browser.spans(topic, ANSWER_S)) if one is not None]
+            return [one for one in browser.read(topic, browser.spans(topic, REPLY_TIMEOUT_S)) if one is not None]
         finally:
             browser.close()
 
@@ -83,17 +83,17 @@ class Stage:
         if reader is None:
             config = {"bootstrap.servers": self.broker.bootstrap, "group.id": group, **QUIET}
             reader = self._readers[group] = confluent_kafka.Consumer(config)
-        known = reader.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
+        known = reader.list_topics(topic, timeout=REPLY_TIMEOUT_S).topics[topic].partitions
         places = [confluent_kafka.TopicPartition(topic, number) for number in known]
         try:
-            committed = reader.committed(places, timeout=ANSWER_S)
+            committed = reader.committed(places, timeout=REPLY_TIMEOUT_S)
         except confluent_kafka.KafkaException as error:
             if error.args[0].name() in PASSING:
                 return None
             raise
         lag = 0
         for place in committed:
-            low, high = reader.get_watermark_offsets(place, timeout=ANSWER_S)
+            low, high = reader.get_watermark_offsets(place, timeout=REPLY_TIMEOUT_S)
             lag += high - max(low, place.offset)
         return lag
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 
 from keepfast.classify.rules.codes import CRASHED
-from keepfast.core.crash_guard import MOST_SPANS, Guard, Spans, covers, read
+from keepfast.core.crash_guard import MAX_SPANS, Guard, Spans, covers, read
 from keepfast.core.ports import Outgoing
 from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes import acts, trace
@@ -90,7 +90,7 @@ class CrashRules:
                 self._blame("guard", f"{epoch} does not mark {offset}, which was in hand when its owner died: {guard}")
             if offset in again and not (covers(guard.suspects, offset) or offset < suspicion.until):
                 self._blame("guard", f"{epoch} does not suspect {offset}, in hand at two deaths: {guard}")
-        if len(guard.suspects) < MOST_SPANS:
+        if len(guard.suspects) < MAX_SPANS:
             own = {entry.offset for other, entry in self._book.calls.values() if other is epoch}  # if it ends for them
             before = suspicion.found.suspects
             for first, end in guard.suspects:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import inf
 
 from keepfast.core.records import TopicPartition
-from keepfast.engine.commits import LONGEST_RETRY_S
+from keepfast.engine.commits import MAX_RETRY_S
 from keepfast.testing.fakes import trace
 from keepfast.testing.fakes.faults import REFUSAL_CODES
 from keepfast.testing.fakes.world import World
 from simulation.oracle.book import Book
 
-ANSWER_S = 0.3
+REPLY_TIMEOUT_S = 0.3
 """A commit that takes longer to be answered is held back at the broker, behind a join for example."""
 
 
@@ -83,12 +83,16 @@ class Health:
         if faults.refused.code_of(place):
             return now
         refused_at = self._refused_partition_at.get((member, place), -inf)
-        return max(self.requests_disturbed_at(member), refused_at + LONGEST_RETRY_S)
+        return max(self.requests_disturbed_at(member), refused_at + MAX_RETRY_S)
 
     def requests_disturbed_at(self, member: str) -> float:
         """When a whole request last went wrong for this member, or may do so right now."""
         faults, now = self._world.broker.faults, self._world.clock.monotonic()
-        if faults.commits.open or faults.committed_reads.open or now - self._unanswered.get(member, now) > ANSWER_S:
+        if (
+            faults.commits.open
+            or faults.committed_reads.open
+            or now - self._unanswered.get(member, now) > REPLY_TIMEOUT_S
+        ):
             return now
         return max(faults.commits.taken_at, faults.committed_reads.taken_at, self._refused_at.get(member, -inf))
 

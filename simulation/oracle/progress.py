@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepfast.core.ledger import WINDOW
 from keepfast.core.runs import Run
-from keepfast.core.sizing import LARGEST_RUN
+from keepfast.core.sizing import MAX_RUN
 from keepfast.engine.commits import COMMIT_REFUSED
 from keepfast.engine.loop import COMMIT
 from keepfast.testing.fakes.broker import FakeBroker
@@ -16,9 +16,9 @@ from simulation.oracle.cover import Cover
 from simulation.oracle.epochs import Epoch, Lane
 from simulation.oracle.health import Health
 from simulation.oracle.violation import Blame
-from simulation.workload import LONGEST_RECORD, Entry
+from simulation.workload import MAX_RECORD, Entry
 
-PATIENCE_S = 1.5
+CONNECT_TIMEOUT_S = 1.5
 """A record that nothing holds back starts by then."""
 
 SETTLED_S = 8.0
@@ -41,11 +41,11 @@ class ProgressRules:
         self._suspects_at: dict[str, float] = {}
         # Beside the buffer: what lanes hold back, which the window bounds, and the runs that are out.
         held = 0 if setup.order == "partition" else setup.window
-        out = setup.capacity if setup.commit.mode == "each" else setup.capacity * LARGEST_RUN
+        out = setup.capacity if setup.commit.mode == "each" else setup.capacity * MAX_RUN
         if setup.batch is not None:
             out = (setup.capacity + 2) * setup.batch.size
         self._most = 2 * setup.buffer.records + setup.sweep + 1 + held + out
-        self._most_bytes = 2 * setup.buffer.bytes + (setup.sweep + 1) * (LONGEST_RECORD + setup.header_bytes)
+        self._most_bytes = 2 * setup.buffer.bytes + (setup.sweep + 1) * (MAX_RECORD + setup.header_bytes)
 
     def given(self, epoch: Epoch) -> None:
         if len(epoch.waiting) > self._most:
@@ -64,10 +64,10 @@ class ProgressRules:
             if starves is not None:
                 self._blame("starved", starves)
             return
-        if self._setup.rate is not None and now - self._book.began_at.get(member.name, 0.0) < PATIENCE_S:
+        if self._setup.rate is not None and now - self._book.began_at.get(member.name, 0.0) < CONNECT_TIMEOUT_S:
             return  # something starts now and then, and it has to be one after another
         for (name, place), epoch in self._book.epochs.items():
-            if name != member.name or now - epoch.begun_at < PATIENCE_S:
+            if name != member.name or now - epoch.begun_at < CONNECT_TIMEOUT_S:
                 continue
             out = [run for run in member.executor.out if run.partition.place == place]
             if any(len(run.messages) > 1 for run in out) or (out and member.loop.sizer.size > 1):
@@ -97,7 +97,7 @@ class ProgressRules:
             self._suspects_at[member.name] = now
         if any(not run.partition.live and _is_suspect(run) for run in member.executor.out):
             self._suspects_at[member.name] = now
-        return self._suspects_at.get(member.name, 0.0) >= now - PATIENCE_S
+        return self._suspects_at.get(member.name, 0.0) >= now - CONNECT_TIMEOUT_S
 
     def _is_at_ease(self, member: Member, now: float) -> bool:
         """Also while it waits in its client: that is where a member is that starts nothing."""
@@ -107,20 +107,20 @@ class ProgressRules:
             and member.name not in self._book.stopping
             and loop.halted is None
             and member.executor.places_taken < loop.sizer.workers
-            and max(member.executor.full_at, member.executor.blocked_until) < now - PATIENCE_S
-            and self._health.process_disturbed_at(member.name) < now - PATIENCE_S
-            and self._health.broker_disturbed_at() < now - 2 * PATIENCE_S
-            and self._held_at.get(member.name, 0.0) < now - PATIENCE_S
-            and self._health.generation_at < now - PATIENCE_S
+            and max(member.executor.full_at, member.executor.blocked_until) < now - CONNECT_TIMEOUT_S
+            and self._health.process_disturbed_at(member.name) < now - CONNECT_TIMEOUT_S
+            and self._health.broker_disturbed_at() < now - 2 * CONNECT_TIMEOUT_S
+            and self._held_at.get(member.name, 0.0) < now - CONNECT_TIMEOUT_S
+            and self._health.generation_at < now - CONNECT_TIMEOUT_S
         )
 
     def _could_start(self, member: Member, epoch: Epoch, entry: Entry, now: float) -> bool:
         number = entry.number
-        if number in epoch.running or number in epoch.letters or now - epoch.given[number] < PATIENCE_S:
+        if number in epoch.running or number in epoch.letters or now - epoch.given[number] < CONNECT_TIMEOUT_S:
             return False
         if number in epoch.timed_out:
-            return now - epoch.timed_out[number] > PATIENCE_S  # its letter should be on the way
-        if entry.copied is not None and now - entry.copied.open_at < PATIENCE_S:
+            return now - epoch.timed_out[number] > CONNECT_TIMEOUT_S  # its letter should be on the way
+        if entry.copied is not None and now - entry.copied.open_at < CONNECT_TIMEOUT_S:
             return False
         failures = epoch.failures.get(number, 0)
         if failures and not self._must_retry(epoch, entry, failures, now):
@@ -130,7 +130,7 @@ class ProgressRules:
             return False
         if self._health.partition_disturbed_at(member.name, epoch.place) > now - SETTLED_S:
             return False  # it may need a commit before it starts: there is no telling when that is stored
-        if self._setup.window != WINDOW and now - epoch.finished_at < PATIENCE_S:
+        if self._setup.window != WINDOW and now - epoch.finished_at < CONNECT_TIMEOUT_S:
             return False  # perhaps the window has just moved
         lane = self._book.lane(entry)
         return lane is None or self._is_next(member, epoch, entry, lane, now)
@@ -147,7 +147,7 @@ class ProgressRules:
         others = [e for (name, _), e in self._book.epochs.items() if name == member.name and e is not epoch]
         if any(other.lanes.get(lane) or lane in other.last_of_lane for other in others):
             return False
-        return lane not in epoch.uncommitted and now - epoch.freed_at.get(lane, 0.0) >= PATIENCE_S
+        return lane not in epoch.uncommitted and now - epoch.freed_at.get(lane, 0.0) >= CONNECT_TIMEOUT_S
 
     def _must_retry(self, epoch: Epoch, entry: Entry, failures: int, now: float) -> bool:
         most, outcome = self._setup.retry.max_retries, epoch.outcomes[entry.number]
@@ -157,8 +157,8 @@ class ProgressRules:
             return False
         overdue_s = now - epoch.due[entry.number]
         if outcome == OUTAGE and self._setup.breaker is not None:  # others may be served, then it waits on its own
-            return overdue_s > PATIENCE_S + self._setup.breaker.open_s
-        return overdue_s > PATIENCE_S and (most is None or failures <= most)
+            return overdue_s > CONNECT_TIMEOUT_S + self._setup.breaker.open_s
+        return overdue_s > CONNECT_TIMEOUT_S and (most is None or failures <= most)
 
     def unfinished(self) -> list[str]:
         """What is still to be done; empty when all is finished and committed."""

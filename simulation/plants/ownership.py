@@ -117,7 +117,7 @@ def p12_stores_an_offset_after_it_has_let_go(patch: Patch) -> None:
         original(self, places)
         for partition in leaving:
             partition.committed = (BEGINNING, "")
-            self.committer.touch(partition)
+            self.committer.mark_dirty(partition)
 
     original = patch.set(Loop, "on_revoked", on_revoked)
 

@@ -21,7 +21,7 @@ def believes_a_handler_that_comes_back_too_late(patch: Patch) -> None:
                 loop.handover.drop(case)
                 loop.cases.settling.discard(case)
                 case.partition.finish_case(case)
-                loop.committer.touch(case.partition)
+                loop.committer.mark_dirty(case.partition)
 
     original = patch.set(Overdue, "came_back", came_back)
 

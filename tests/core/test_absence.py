@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepfast.core.absence import LONGEST_GAP_S, Absence
+from keepfast.core.absence import MAX_GAP_S, Absence
 
 
 def test_only_the_time_between_looks_counts() -> None:
@@ -18,4 +18,4 @@ def test_of_a_long_time_without_an_answer_little_counts() -> None:
     absence = Absence()
     absence.seen(0.0)
     absence.seen(60.0)
-    assert absence.seconds == LONGEST_GAP_S
+    assert absence.seconds == MAX_GAP_S

@@ -22,9 +22,9 @@ from keepfast.core.ledger import (
 )
 
 TOPIC_ID = "Hm5lOsWNRI-4dDsxZbFaZw"
-LARGEST_OFFSET = 2**63 - 1
+MAX_OFFSET = 2**63 - 1
 
-offsets = st.integers(0, LARGEST_OFFSET)
+offsets = st.integers(0, MAX_OFFSET)
 bitmaps = st.binary(max_size=WINDOW // 8)
 topic_ids = st.sampled_from(["", TOPIC_ID])
 words = st.text("abcdefghijklmnopqrstuvwxyz:,0123456789", max_size=GUARD_LIMIT)
@@ -67,10 +67,10 @@ def test_a_map_contains_exactly_its_offsets(base: int, members: set[int]) -> Non
 
 
 def test_a_full_window_fits_with_room_for_the_guard() -> None:
-    full = CompletionMap(LARGEST_OFFSET, random.Random(1).randbytes(WINDOW // 8))
+    full = CompletionMap(MAX_OFFSET, random.Random(1).randbytes(WINDOW // 8))
     text = encode(full, topic_id=TOPIC_ID, guard="g" * GUARD_LIMIT)
     assert len(text) <= METADATA_LIMIT
-    assert decode(text, offset=LARGEST_OFFSET, topic_id=TOPIC_ID) == full
+    assert decode(text, offset=MAX_OFFSET, topic_id=TOPIC_ID) == full
 
 
 @given(

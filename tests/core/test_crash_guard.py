@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from keepfast.core import ledger
 from keepfast.core.crash_guard import (
     LEAST_LEASE,
-    MOST_COUNTED,
-    MOST_SPANS,
-    MOST_STARTS,
+    MAX_COUNTED,
+    MAX_SPANS,
+    MAX_STARTS,
     NOT_DEAD,
     CrashWatch,
     Fate,
@@ -33,7 +33,7 @@ from keepfast.core.ledger import GUARD_LIMIT, METADATA_LIMIT, WINDOW, Completion
 LARGEST = 2**62
 offsets = st.integers(0, LARGEST)
 beyond = st.none() | st.integers(1, LARGEST)
-counts = st.dictionaries(st.integers(0, LARGEST), st.integers(1, MOST_STARTS), max_size=MOST_COUNTED)
+counts = st.dictionaries(st.integers(0, LARGEST), st.integers(1, MAX_STARTS), max_size=MAX_COUNTED)
 
 
 small = st.integers(0, 60)
@@ -104,7 +104,7 @@ def test_metadata_of_another_offset_or_another_topic_says_nothing() -> None:
 @example("x1")
 @example("s1:10000")
 @example("d" + "9" * 20)
-@example(",".join(f"s{number}:1" for number in range(MOST_COUNTED + 1)))
+@example(",".join(f"s{number}:1" for number in range(MAX_COUNTED + 1)))
 @example("d" + "1" * GUARD_LIMIT)
 def test_any_text_is_read_without_an_exception_and_means_itself_or_nothing(text: str) -> None:
     guard = read(text, 0)
@@ -215,7 +215,7 @@ def test_a_killer_that_was_in_hand_at_two_deaths_is_a_suspect_whatever_else_dies
         exact = data.draw(st.booleans())
         found = replace(guard, lease=killer + 1 if has_it else base + 1)
         guard = inherited(found, base, Fate(dead=True, in_hand=noted if exact else None))
-        assert len(guard.in_hand) <= MOST_SPANS >= len(guard.suspects)
+        assert len(guard.in_hand) <= MAX_SPANS >= len(guard.suspects)
         assert killed < 2 or covers(guard.suspects, killer) or (guard.until or 0) > killer
 
 
@@ -498,10 +498,10 @@ def test_an_orderly_end_takes_the_count_back_with_the_lease() -> None:
 
 
 def test_the_count_of_the_record_that_starts_is_never_the_one_to_be_forgotten() -> None:
-    one = Watched(Guard(until=100, starts=dict.fromkeys(range(MOST_COUNTED), 5)))
+    one = Watched(Guard(until=100, starts=dict.fromkeys(range(MAX_COUNTED), 5)))
     one.watch.charge(50)
     starts = one.watch.propose(0, 60).starts
-    assert len(starts) == MOST_COUNTED
+    assert len(starts) == MAX_COUNTED
     assert starts[50] == 1
 
 

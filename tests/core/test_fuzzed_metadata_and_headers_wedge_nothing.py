@@ -13,7 +13,7 @@ import pytest
 from keepfast.core import retry_topics as codec
 from keepfast.core.ledger import METADATA_LIMIT, WINDOW, CompletionMap, decode, encode
 from keepfast.core.records import read_headers
-from keepfast.core.retry_topics import MOST_STEPS
+from keepfast.core.retry_topics import MAX_STEPS
 from tests.core.messages import message
 from tests.core.test_retry_headers import DELAYS, GROUP, TIERS, WALL_S, move, record, tier
 
@@ -87,9 +87,9 @@ def test_headers_of_retry_topics_of_any_kind_leave_a_record_that_goes_on() -> No
         past = codec.decode(read_headers(message(5, headers=said)), tier=here, tiers=TIERS)
         left_s = codec.remaining_s(past, random.choice([None, 0, 2**62]), wall_s=WALL_S, delay_s=here.delay_s)
         slowest = max(slowest, time.process_time() - begun)
-        assert 1 <= past.step <= MOST_STEPS
-        assert 1 <= past.failures <= codec.MOST_FAILURES
-        assert len(past.attempts) <= codec.MOST_ATTEMPTS
+        assert 1 <= past.step <= MAX_STEPS
+        assert 1 <= past.failures <= codec.MAX_FAILURES
+        assert len(past.attempts) <= codec.MAX_ATTEMPTS
         assert tuple(said)[: len(past.headers)] == past.headers, "no header of the record is lost"
         assert 0 <= left_s <= here.delay_s
         believed += past.origin is not None

@@ -14,8 +14,8 @@ from keepfast.core.ports import Outgoing
 from keepfast.core.records import Headers, Message, TopicPartition
 from keepfast.core.retry_topics import (
     LAST_MS,
-    MOST_ATTEMPTS,
-    MOST_FAILURES,
+    MAX_ATTEMPTS,
+    MAX_FAILURES,
     Past,
     Returned,
     Tier,
@@ -129,7 +129,7 @@ def test_long_stories_are_told_by_their_beginning_and_end() -> None:
     attempts = [(float(at), "E" * 500) for at in range(100)]
     outgoing = moved(record(), tiers=TIERS, step=1, wall_s=WALL_S, failures=10**9, attempts=attempts)
     past = back(outgoing).past
-    assert past.failures == MOST_FAILURES
+    assert past.failures == MAX_FAILURES
     assert [at for at, _ in past.attempts] == [0.0, *range(81, 100)]
     assert sum(len(name) + len(value or b"") for name, value in outgoing.headers) < 8_000
 
@@ -244,9 +244,9 @@ def test_attempts_that_make_no_sense_are_left_out(told: bytes) -> None:
 def test_attempts_are_few_short_and_whole_characters() -> None:
     listed = [[1, "\ud800"], [2, "E" * 1000], *([[3, "E"]] * 100)]
     attempts = forged(ATTEMPTS=json.dumps(listed).encode()).past.attempts
-    assert len(attempts) == MOST_ATTEMPTS
+    assert len(attempts) == MAX_ATTEMPTS
     assert attempts[0] == (0.001, "?")
-    assert len(attempts[1][1]) == codec.LONGEST_TYPE
+    assert len(attempts[1][1]) == codec.MAX_TYPE
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_whatever_the_headers_say_the_record_goes_on_within_bounds(
     found = back(Outgoing(tier(seconds).topic, b"v", b"k", tuple(said), 3))
     past = found.past
     assert 1 <= past.step <= len(DELAYS)
-    assert 1 <= past.failures <= MOST_FAILURES
+    assert 1 <= past.failures <= MAX_FAILURES
     assert past.due_ms is None or 0 <= past.due_ms <= LAST_MS
     assert tuple(said)[: len(past.headers)] == past.headers, "nothing is lost from the front"
     assert all(name.startswith("keepfast-retry-") for name, _ in said[len(past.headers) :])

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from keepfast.core.errors import ConfigError
 from keepfast.core.retry_topics import (
-    LONGEST_S,
-    MOST_STEPS,
+    MAX_S,
+    MAX_STEPS,
     RetryTopics,
     Tier,
     Tiers,
@@ -21,7 +21,7 @@ from keepfast.core.retry_topics import (
 )
 
 
-@given(st.integers(1, LONGEST_S))
+@given(st.integers(1, MAX_S))
 def test_a_delay_is_written_in_one_way_and_read_back(seconds: int) -> None:
     assert delay_s(delay_text(seconds)) == seconds
 
@@ -64,7 +64,7 @@ def test_delays_that_are_not(text: object) -> None:
 @given(st.text())
 def test_no_text_upsets_the_reading_of_delays(text: str) -> None:
     seconds = delay_s(text)
-    assert seconds is None or 1 <= seconds <= LONGEST_S
+    assert seconds is None or 1 <= seconds <= MAX_S
 
 
 def test_the_same_delay_is_the_same_topic_however_it_is_written() -> None:
@@ -86,7 +86,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert "'soon'" in caught.value.problems[0]
 
 
-@pytest.mark.parametrize("delays", ["5s", 5, ("1s",) * (MOST_STEPS + 1), (5,)])
+@pytest.mark.parametrize("delays", ["5s", 5, ("1s",) * (MAX_STEPS + 1), (5,)])
 def test_delays_that_are_no_list_of_delays_are_refused(delays: object) -> None:
     with pytest.raises(ConfigError):
         RetryTopics(delays=delays)  # type: ignore[arg-type]

@@ -11,8 +11,8 @@ from keepfast.core.sizing import (
     FAST_S,
     FAST_WORKERS,
     INLINE_S,
-    LARGEST_RUN,
     LONG_INLINE_S,
+    MAX_RUN,
     Sizer,
 )
 
@@ -45,7 +45,7 @@ def test_a_handler_of_microseconds_gets_large_runs_on_few_workers(consecutive: b
 
 
 def test_a_handler_that_takes_no_time_at_all_gets_the_largest_run() -> None:
-    assert after(0.0).size == LARGEST_RUN
+    assert after(0.0).size == MAX_RUN
 
 
 @pytest.mark.parametrize("handler_s", [0.0, 1e-6, 0.05])
@@ -76,12 +76,12 @@ def test_a_run_that_did_nothing_teaches_nothing() -> None:
     assert (sizer.size, sizer.workers) == before
 
 
-@given(st.booleans(), st.lists(st.tuples(st.floats(0, 100), st.integers(0, LARGEST_RUN))))
+@given(st.booleans(), st.lists(st.tuples(st.floats(0, 100), st.integers(0, MAX_RUN))))
 def test_sizes_stay_in_their_bounds(consecutive: bool, observed: list[tuple[float, int]]) -> None:
     sizer = Sizer(capacity=8, consecutive=consecutive, one_by_one=False)
     for elapsed_s, records in observed:
         sizer.observe(elapsed_s, records)
-        assert 1 <= sizer.size <= LARGEST_RUN
+        assert 1 <= sizer.size <= MAX_RUN
         assert sizer.workers in (8, FAST_WORKERS)
 
 

@@ -17,7 +17,7 @@ from keepfast.core.ports import Delivery, Outgoing
 from keepfast.core.records import Headers, TopicPartition
 from keepfast.core.runs import KEPT_ATTEMPTS, Attempt, FailedRecord
 from keepfast.core.verdicts import DeadLetter
-from keepfast.deadletters.letter import LONGEST_MESSAGE, LONGEST_STACK, Letter
+from keepfast.deadletters.letter import MAX_MESSAGE, MAX_STACK, Letter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import shrunk
@@ -169,7 +169,7 @@ def test_a_letter_is_bounded_however_much_the_error_says_and_however_often_it_fa
         raise ValueError("x" * 1_000_000)
     except ValueError as error:
         found = back(publisher(form=form).letter(case, error, DeadLetter("y" * 100_000, "CODE")))
-    assert (len(found.error_message), len(found.stack_trace)) == (LONGEST_MESSAGE, LONGEST_STACK)
+    assert (len(found.error_message), len(found.stack_trace)) == (MAX_MESSAGE, MAX_STACK)
     assert (found.retry_count, len(found.attempts)) == (1_000, KEPT_ATTEMPTS)
     assert (found.attempts[0].error_type, found.attempts[-1].error_type) == ("ValueError", "E999")
     assert len(found.reason) == 1_000

@@ -149,7 +149,7 @@ def test_records_beside_one_that_is_too_large_are_sent_again_alone() -> None:
 
 
 def test_any_other_failure_ends_it_and_says_from_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_IN_FLIGHT", 20)
+    monkeypatch.setattr(module, "MAX_IN_FLIGHT", 20)
 
     def answer(outgoing: Outgoing) -> SinkError | bool:
         return refused(Fault.REFUSED) if outgoing.value == b"6" else True
@@ -204,7 +204,7 @@ def test_what_is_never_answered_counts_as_left(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_no_more_is_under_way_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_IN_FLIGHT", 7)
+    monkeypatch.setattr(module, "MAX_IN_FLIGHT", 7)
     waiting: Queue[Delivery | None] = Queue()
     most = 0
 

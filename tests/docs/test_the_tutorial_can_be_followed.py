@@ -15,7 +15,7 @@ import pytest
 from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.commands import Command, commands
 
-PATIENCE_S = 60.0
+CONNECT_TIMEOUT_S = 60.0
 _VARIES = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z|\b[0-9a-f]{12}\b|(?<=partition )\d|127\.0\.0\.1:\d+|(?<=Watching )\S+")
 
 
@@ -52,7 +52,7 @@ class Terminal:
             env=self.environ,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=CONNECT_TIMEOUT_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ class Terminal:
         return self._output.read_text() if self._output.exists() else ""
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + CONNECT_TIMEOUT_S
         while not condition():
             assert time.monotonic() < deadline, f"{what!r} was not printed:\n{self._said()}"
             time.sleep(0.05)
@@ -75,7 +75,7 @@ class Terminal:
     def close(self) -> int:
         assert self._dev is not None
         self._dev.terminate()
-        return self._dev.wait(PATIENCE_S)
+        return self._dev.wait(CONNECT_TIMEOUT_S)
 
 
 @pytest.mark.timeout(240)

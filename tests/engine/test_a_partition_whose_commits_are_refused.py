@@ -8,7 +8,7 @@ import pytest
 
 from keepfast.core.errors import Fault
 from keepfast.core.policies import CommitPolicy
-from keepfast.engine.commits import COMMIT_REFUSED, LONGEST_RETRY_S
+from keepfast.engine.commits import COMMIT_REFUSED, MAX_RETRY_S
 from tests.engine.batch_world import World
 
 OF_ONE = [Fault.MISSING, Fault.REFUSED]
@@ -67,7 +67,7 @@ def test_after_the_split_the_others_share_requests_again_and_the_refused_one_is_
     assert shared
     assert all(world.places[0] not in request for request in shared)
     tries = world.source.requests.count(alone)
-    assert 1 <= tries <= 2 + 20 * 3 * 0.3 / LONGEST_RETRY_S + 5, "with growing pauses"
+    assert 1 <= tries <= 2 + 20 * 3 * 0.3 / MAX_RETRY_S + 5, "with growing pauses"
 
 
 def test_metadata_that_one_partition_cannot_commit_is_shortened_without_holding_anything() -> None:

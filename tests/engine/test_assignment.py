@@ -213,7 +213,7 @@ def test_a_position_in_the_old_topic_is_never_committed_under_the_id_of_the_new_
     loop.on_assigned(PLACES[:1])
     [partition] = loop.ownership
     told(loop, clock, "B")  # it begins again in a moment; a commit may be sent before
-    loop.committer.touch(partition)
+    loop.committer.mark_dirty(partition)
     loop.committer.push(clock.now, [partition])
     assert source.commits == [Position(PLACES[0], 5, encode(CompletionMap(5), topic_id="A", partitions=0))]
     loop.assignment.step(clock.now, loop.handover)

@@ -21,7 +21,7 @@ from keepfast.engine.forwarding import Settled
 from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
-from keepfast.engine.status import MOST_LABELS, OTHER, CaseCounts, Labels
+from keepfast.engine.status import MAX_LABELS, OTHER, CaseCounts, Labels
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.testing.fakes.log import FakeMessage
 from tests.engine.heard import Heard
@@ -146,11 +146,11 @@ def test_retries_are_counted_by_their_number_with_an_end() -> None:
 
 def test_labels_do_not_grow_without_end() -> None:
     bench = Bench(retry=RetryPolicy(max_retries=0))
-    for number in range(MOST_LABELS + 30):
+    for number in range(MAX_LABELS + 30):
         bench.fail(type(f"Made{number}", (Exception,), {})())
-    assert len(bench.counts.errors_by.counts) == MOST_LABELS + 1
+    assert len(bench.counts.errors_by.counts) == MAX_LABELS + 1
     assert bench.counts.errors_by.counts[OTHER] == 30
-    assert sum(bench.counts.buried_by.counts.values()) == bench.counts.buried == MOST_LABELS + 30
+    assert sum(bench.counts.buried_by.counts.values()) == bench.counts.buried == MAX_LABELS + 30
 
 
 def test_the_log_says_what_the_standard_asks_for_at_its_levels(heard: Heard) -> None:

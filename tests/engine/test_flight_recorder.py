@@ -28,7 +28,7 @@ from keepfast.engine import flight_recorder
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from keepfast.engine.flight_recorder import (
     KEPT_S,
-    MOST_KEPT,
+    MAX_KEPT,
     PLACES,
     SHORT_RUN,
     SPARE_LISTS,
@@ -354,7 +354,7 @@ def test_old_files_of_the_dead_go_and_those_of_the_living_stay(
 ) -> None:
     directory, now = StateDirectory(tmp_path), 10 * KEPT_S
     own = RecorderFile(directory, slots=1)
-    dead = [f"{number:016x}" for number in range(MOST_KEPT + 5)]
+    dead = [f"{number:016x}" for number in range(MAX_KEPT + 5)]
     for age, token in enumerate(dead):
         path = tmp_path / f"{token}.flight"
         path.write_bytes(content)
@@ -366,7 +366,7 @@ def test_old_files_of_the_dead_go_and_those_of_the_living_stay(
         os.utime(path, (now - KEPT_S - 1, now - KEPT_S - 1))
     assert directory.sweep(now) == 5 + 1
     left = {path.name.removesuffix(".flight") for path in tmp_path.iterdir()}
-    assert left == {*dead[:MOST_KEPT], own.token, sleeper[1], "somebody-elses"}
+    assert left == {*dead[:MAX_KEPT], own.token, sleeper[1], "somebody-elses"}
     own.close(remove=True)
 
 

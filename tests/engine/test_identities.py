@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from keepfast.engine.plan import Plan
-from keepfast.engine.topic_ids import ASK_AGAIN_S, CONFIRM_S, FORMER_S, LOOK_EVERY_S, PATIENCE_S, Identities, TopicsTold
+from keepfast.engine.topic_ids import (
+    ASK_AGAIN_S,
+    CONFIRM_S,
+    CONNECT_TIMEOUT_S,
+    FORMER_S,
+    LOOK_EVERY_S,
+    Identities,
+    TopicsTold,
+)
 
 
 class Asked:
@@ -57,11 +65,11 @@ def test_it_is_asked_every_minute_and_not_while_a_question_is_open() -> None:
     assert identities.told(box.items[0], LOOK_EVERY_S + 2) == []
     identities.step(LOOK_EVERY_S + 2)
     assert len(asked.questions) == 2, "the event of a second ago is younger than the question that was answered"
-    identities.step(LOOK_EVERY_S + 2 + PATIENCE_S)
+    identities.step(LOOK_EVERY_S + 2 + CONNECT_TIMEOUT_S)
     assert len(asked.questions) == 2
     identities.step(2 * LOOK_EVERY_S + 2)
     assert len(asked.questions) == 3, "one that is not answered is asked again"
-    assert PATIENCE_S < LOOK_EVERY_S
+    assert CONNECT_TIMEOUT_S < LOOK_EVERY_S
 
 
 def test_many_events_at_once_are_one_question() -> None:
@@ -95,13 +103,13 @@ def test_an_id_that_is_missing_at_the_start_is_asked_for_until_it_is_known() -> 
     assert len(asked.questions) == 2
     identities.step(2.0)
     assert len(asked.questions) == 2
-    identities.step(1.0 + PATIENCE_S)
+    identities.step(1.0 + CONNECT_TIMEOUT_S)
     assert len(asked.questions) == 3, "no answer came: it is not given up"
-    assert told(identities, 1.0 + PATIENCE_S, "A") == []
+    assert told(identities, 1.0 + CONNECT_TIMEOUT_S, "A") == []
     assert identities.belongs("t", "A", 1.0) is True
-    identities.step(1.0 + PATIENCE_S + CONFIRM_S)
+    identities.step(1.0 + CONNECT_TIMEOUT_S + CONFIRM_S)
     assert len(asked.questions) == 4, "the last one that was due before the id was known"
-    identities.told(TopicsTold({}, 1.0 + PATIENCE_S + CONFIRM_S), 1.0 + PATIENCE_S + CONFIRM_S)
+    identities.told(TopicsTold({}, 1.0 + CONNECT_TIMEOUT_S + CONFIRM_S), 1.0 + CONNECT_TIMEOUT_S + CONFIRM_S)
     identities.step(LOOK_EVERY_S)
     assert len(asked.questions) == 4
 

@@ -15,7 +15,7 @@ from keepfast.core.ports import Committed
 from keepfast.core.records import TopicPartition
 from keepfast.engine.control import Answer, ControlOrder
 from keepfast.engine.intake import IN_LANES
-from keepfast.engine.status import AWAY_S, LOOK_AT_LEAST_S, LOOK_S, STUCK_S
+from keepfast.engine.status import AWAY_S, LOOK_AT_LEAST_S, POLL_INTERVAL_S, STUCK_S
 from keepfast.engine.timeouts import RECALL_S
 from keepfast.telemetry.shapes import CommandDone, ConsumerState, Problem
 from tests.core.messages import message
@@ -38,7 +38,7 @@ def told(world: World, verb: Any, **more: Any) -> Any:
     return answer
 
 
-def looked(world: World, pass_s: float = LOOK_S) -> ConsumerState:
+def looked(world: World, pass_s: float = POLL_INTERVAL_S) -> ConsumerState:
     world.step(pass_s=pass_s)
     return world.loop.vitals.state
 

@@ -27,7 +27,7 @@ GROUP = "scenario.work"
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "LOOK_S", 0.1)
+    monkeypatch.setattr(status, "POLL_INTERVAL_S", 0.1)
 
 
 def waits_here(gate: threading.Event) -> None:

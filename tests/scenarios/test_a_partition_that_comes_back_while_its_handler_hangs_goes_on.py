@@ -30,7 +30,7 @@ QUICK: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "LOOK_S", 0.1)
+    monkeypatch.setattr(status, "POLL_INTERVAL_S", 0.1)
 
 
 def take_away_and_give_back(kafka: KafkaBroker, topic: str, running: Inside) -> None:

@@ -28,7 +28,7 @@ QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000, "unsafe_timi
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is shown is up to a second old otherwise."""
-    monkeypatch.setattr(status, "LOOK_S", 0.1)
+    monkeypatch.setattr(status, "POLL_INTERVAL_S", 0.1)
     monkeypatch.setattr(status, "ASK_S", 0.2)
     monkeypatch.setattr(status, "AGAIN_S", 0.2)
 

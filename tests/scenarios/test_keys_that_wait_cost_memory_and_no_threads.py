@@ -17,9 +17,9 @@ from tests.scenarios.scene import Work
 PARTITIONS = 8
 VALUE = b"v" * 20
 # 8 workers, the loop, the main thread, the sink's and a few of the client library; a thread a key would be 5,000.
-MOST_THREADS = 40
+MAX_THREADS = 40
 # What a waiting record costs: the client's message, the case, its place in the ledger, the lane and the timer.
-MOST_KB_EACH = 3
+MAX_KB_EACH = 3
 
 
 def status(member: Member, name: str) -> int:
@@ -49,6 +49,6 @@ def test_all_wait_at_one_moment_and_all_are_processed(make_scene: MakeScene, key
     assert member.stop() == 0
     once = b"".join(repeat(b"\x01", keys))
     assert tally.read_bytes() == once + once, "each failed once, and was processed once after all had failed"
-    assert max(threads) <= MOST_THREADS
-    assert max(grown_kb) < MOST_KB_EACH * keys, f"grew by {max(grown_kb) // 1024} MiB"
+    assert max(threads) <= MAX_THREADS
+    assert max(grown_kb) < MAX_KB_EACH * keys, f"grew by {max(grown_kb) // 1024} MiB"
     assert member.events("lost") == member.events("revoked")[1:] == [], "it stayed a member"

@@ -22,7 +22,7 @@ def test_the_ends_of_paused_partitions_are_asked_for(
 ) -> None:
     monkeypatch.setattr(status, "ASK_ENDS_S", 0.5)
     monkeypatch.setattr(status, "STUCK_S", 4.0)
-    monkeypatch.setattr(status, "LOOK_S", 0.2)
+    monkeypatch.setattr(status, "POLL_INTERVAL_S", 0.2)
     name, client, app, gate = topic(), Client(kafka), app_for(kafka), threading.Event()
 
     @app.consumer(name, buffer=BufferPolicy(records=10))

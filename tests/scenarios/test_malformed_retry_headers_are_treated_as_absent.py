@@ -46,7 +46,7 @@ def test_every_record_is_done_or_buried_within_the_delays(kafka: TopicAdmin, top
     )
     def work(value: bytes, ctx: Context) -> None:
         attempts[value] = attempts.get(value, 0) + 1
-        assert 1 <= ctx.attempt <= codec.MOST_FAILURES + 2
+        assert 1 <= ctx.attempt <= codec.MAX_FAILURES + 2
         if int(value) % 3 == 0:
             raise RuntimeError("never")
 

@@ -74,7 +74,7 @@ def test_a_header_that_names_no_trace_begins_one(header: bytes | None) -> None:
 def test_a_failed_attempt_ends_with_what_was_decided_and_open_ones_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tracing, "MOST_OPEN", 3)
+    monkeypatch.setattr(tracing, "MAX_OPEN", 3)
     own, exporter = traced()
     found = messages(5)
     for message in found:

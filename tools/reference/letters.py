@@ -7,10 +7,10 @@ import json
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.deadletters import ours
 from keepfast.deadletters.letter import (
-    LONGEST_MESSAGE,
-    LONGEST_REASON,
-    LONGEST_STACK,
-    MOST_ATTEMPTS,
+    MAX_ATTEMPTS,
+    MAX_MESSAGE,
+    MAX_REASON,
+    MAX_STACK,
     Attempted,
     Letter,
 )
@@ -24,9 +24,9 @@ key is the original key, its headers are the original ones in their order, then 
 `{ours.PREFIX}`. It goes to the partition with the number of the original's. The format is the setting
 `dead_letter.format`; `keepfast dlq` reads all of them.
 
-Diagnostics are cut, the original bytes never: a message after {LONGEST_MESSAGE:,} characters, a reason after
-{LONGEST_REASON:,}, of a stack trace the last {LONGEST_STACK:,} characters stay, of attempts the first few and the
-last ones, {MOST_ATTEMPTS} in all. If Kafka finds a letter too large, more of them goes; a JSON letter is last sent in
+Diagnostics are cut, the original bytes never: a message after {MAX_MESSAGE:,} characters, a reason after
+{MAX_REASON:,}, of a stack trace the last {MAX_STACK:,} characters stay, of attempts the first few and the
+last ones, {MAX_ATTEMPTS} in all. If Kafka finds a letter too large, more of them goes; a JSON letter is last sent in
 the format `headers`, where the value stands as it is. Card numbers, passwords and tokens are
 [masked](settings.md#masking) in the diagnostics, not in the original.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from keepfast.classify.rules.book import MOST_ERRORS
+from keepfast.classify.rules.book import MAX_ERRORS
 from keepfast.classify.rules.reading import attribute
 from keepfast.classify.rules.seeking import Seeker, is_error, wider
 from keepfast.core.policies import RetryPolicy
@@ -18,7 +18,7 @@ from keepfast.core.policies import RetryPolicy
 
 @dataclass(slots=True)
 class _Left:
-    left: int = MOST_ERRORS
+    left: int = MAX_ERRORS
 
 
 class RetryPolicies:

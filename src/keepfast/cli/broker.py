@@ -18,7 +18,7 @@ from keepfast.core.errors import StartError
 if TYPE_CHECKING:
     from keepfast.testing.broker import KafkaBroker
 
-MOST_PARTITIONS = 10_000
+MAX_PARTITIONS = 10_000
 
 
 class TopicSpec(click.ParamType[tuple[str, int]]):
@@ -30,8 +30,8 @@ class TopicSpec(click.ParamType[tuple[str, int]]):
         if isinstance(value, tuple):
             return value
         topic, colon, count = str(value).partition(":")
-        if not topic or (colon and not (count.isascii() and count.isdigit() and 0 < int(count) <= MOST_PARTITIONS)):
-            self.fail(f"{value!r} is not NAME or NAME:PARTITIONS with 1 to {MOST_PARTITIONS} partitions", param, ctx)
+        if not topic or (colon and not (count.isascii() and count.isdigit() and 0 < int(count) <= MAX_PARTITIONS)):
+            self.fail(f"{value!r} is not NAME or NAME:PARTITIONS with 1 to {MAX_PARTITIONS} partitions", param, ctx)
         return topic, int(count) if colon else 1
 
 

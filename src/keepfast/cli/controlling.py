@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
 
 EVERYWHERE = ("0.0.0.0", "::", "")
-ANSWER_S = 10.0
+REPLY_TIMEOUT_S = 10.0
 
 
 class ControlRefused(KeepfastError):
@@ -77,7 +77,7 @@ class Control:
                 method=method,
                 body=None if body is None else msgspec.json.encode(body),
                 headers=headers,
-                timeout_s=ANSWER_S,
+                timeout_s=REPLY_TIMEOUT_S,
             )
         except OSError as error:
             raise StartError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from keepfast.cli.broker import MOST_PARTITIONS, BrokerStopped, ignore_signals, stop_on_signals
+from keepfast.cli.broker import MAX_PARTITIONS, BrokerStopped, ignore_signals, stop_on_signals
 from keepfast.cli.errors import said_plainly
 from keepfast.cli.run import LogFormat, RunOptions, consumer_options
 from keepfast.core.exit_codes import EXIT_DEADLINE
@@ -27,7 +27,7 @@ EMBEDDED_PARTITIONS = 4
 @click.option("--kafka", is_flag=True, help="On a real Kafka (needs Java and Maven) instead of the embedded broker.")
 @click.option(
     "--partitions",
-    type=click.IntRange(1, MOST_PARTITIONS),
+    type=click.IntRange(1, MAX_PARTITIONS),
     default=EMBEDDED_PARTITIONS,
     show_default=True,
     help="Of each topic that is made; the embedded broker always has 4.",

@@ -27,7 +27,7 @@ from keepfast.telemetry.clean import clean_text
 
 EXIT_PARTIAL, EXIT_STOPPED = 1, 130
 GROUPS_S = 10.0
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 class Rate(click.ParamType[float]):
@@ -110,15 +110,15 @@ def _say_plan(made: ReplayPlan, shelf: LetterTopic, order: ReplayOrder) -> None:
         took_s = made.duration_s(order.policy.rate_per_s)
         how_long = "" if took_s is None else f", about {took_s:,.0f} s at {order.policy.rate_per_s:g}/s"
         click.echo(f"{_records(made.records)} of {shelf.topic} to send ({made.bytes:,} bytes{how_long}):")
-    for name, count in made.destinations.most_common(MOST_SHOWN):
+    for name, count in made.destinations.most_common(MAX_SHOWN):
         click.echo(f"  {count:,} to {name}, {_where(order.policy)}")
-    if len(made.destinations) > MOST_SHOWN:
-        click.echo(f"  and to {len(made.destinations) - MOST_SHOWN:,} more topics")
+    if len(made.destinations) > MAX_SHOWN:
+        click.echo(f"  and to {len(made.destinations) - MAX_SHOWN:,} more topics")
     if made.copies:
         click.echo(f"{made.copies:,} more letters tell of the same records; each record is sent once.")
     if made.left_out:
         click.echo(f"{made.left_out:,} left out:")
-    for reason, count in made.excluded.most_common(MOST_SHOWN):
+    for reason, count in made.excluded.most_common(MAX_SHOWN):
         click.echo(f"  {count:,}: {clean_text(reason)}")
 
 
@@ -138,8 +138,8 @@ def _warn_of_readers(office: Office, made: ReplayPlan) -> None:
     for topic, groups in readers.items():
         others = sorted(groups - made.groups)
         if others:
-            names = ", ".join(clean_text(name, 100) for name in others[:MOST_SHOWN])
-            more = f" and {len(others) - MOST_SHOWN} more" if len(others) > MOST_SHOWN else ""
+            names = ", ".join(clean_text(name, 100) for name in others[:MAX_SHOWN])
+            more = f" and {len(others) - MAX_SHOWN} more" if len(others) > MAX_SHOWN else ""
             click.echo(f"Warning: {topic} is also read by {names}{more}: they get these records once more.", err=True)
 
 

@@ -15,7 +15,7 @@ from keepfast.desk.masking import field_name, frames, masked_text, shape
 from keepfast.desk.selection import Filed
 from keepfast.telemetry.clean import clean_text, escaped, masked_tree
 
-LONGEST_REVEALED = 100_000
+MAX_REVEALED = 100_000
 
 CAUSE_COLUMNS = ("COUNT", "CAUSE", "TYPE", "CODE", "FIRST SEEN", "LAST SEEN", "MESSAGE")
 LETTER_COLUMNS = ("LETTER", "FAILED AT", "CAUSE", "TYPE", "CODE", "FROM", "GROUP", "RETRIES", "REPLAYS")
@@ -134,7 +134,7 @@ def letter_text(filed: Filed, *, reveal: bool) -> str:
         "Trace": letter.trace_id,
         "Replayed": f"{letter.replay_count} times, last from {letter.replayed_from}" if letter.replay_count else "",
     }
-    limit, safe = (LONGEST_REVEALED, escaped) if reveal else (500, clean_text)
+    limit, safe = (MAX_REVEALED, escaped) if reveal else (500, clean_text)
     lines = [f"{click.style(name.ljust(12), bold=True)} {safe(text, limit)}" for name, text in told.items() if text]
     lines += [f"  {_at(one.at_ms)}  {safe(one.error_type, 100)}" for one in letter.attempts]
     stack = letter.stack_trace.splitlines() if reveal else frames(letter.stack_trace)
@@ -171,9 +171,9 @@ def _text(value: bytes | None) -> str:
     if value is None:
         return "null"
     try:
-        return escaped(value.decode("utf-8"), LONGEST_REVEALED)
+        return escaped(value.decode("utf-8"), MAX_REVEALED)
     except UnicodeDecodeError:
-        return f"base64 {b64encode(value[:LONGEST_REVEALED]).decode()}"
+        return f"base64 {b64encode(value[:MAX_REVEALED]).decode()}"
 
 
 def _base64(value: bytes | None) -> str | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from keepfast.kafka.probe import ClusterFacts, KafkaProbe
     from keepfast.settings import Settings
 
-MOST_QUESTIONS: Final = 4
+MAX_QUESTIONS: Final = 4
 MARKS: Final[dict[Status, tuple[str, str]]] = {
     "ok": ("ok", "green"),
     "warning": ("warning", "yellow"),
@@ -165,7 +165,7 @@ def _look(
     groups: dict[str, GroupFacts | SourceError] = {}
     held: dict[str, Held] = {}
     configs: dict[str, dict[str, str]] = {}
-    deadline = time.monotonic() + MOST_QUESTIONS * timeout_s  # each may take its time, but not all of them
+    deadline = time.monotonic() + MAX_QUESTIONS * timeout_s  # each may take its time, but not all of them
     for own in settings.consumers.values() if facts.led else ():
         if time.monotonic() >= deadline:
             break

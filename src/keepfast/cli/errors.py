@@ -15,7 +15,7 @@ from keepfast.core.errors import ConfigError, Fenced, Halt, KeepfastError, Start
 from keepfast.core.exit_codes import EXIT_FENCED, EXIT_HALTED, EXIT_NOT_STARTED, EXIT_UNEXPECTED, EXIT_USAGE
 from keepfast.telemetry.clean import clean_error, clean_text
 
-_LONGEST_LINE = 2000
+_MAX_LINE = 2000
 
 
 class LoadError(KeepfastError):
@@ -33,9 +33,7 @@ def said_plainly(*, debug: bool) -> Iterator[None]:
         if isinstance(error, BrokenPipeError) and _nobody_reads():
             raise  # as in `keepfast dlq list | head`; click ends the process without words
         if debug:
-            click.echo(
-                "\n".join(clean_text(line, _LONGEST_LINE) for line in traceback.format_exc().splitlines()), err=True
-            )
+            click.echo("\n".join(clean_text(line, _MAX_LINE) for line in traceback.format_exc().splitlines()), err=True)
         click.echo(f"{click.style('Error:', fg='red', bold=True)} {sentence(error)}", err=True)
         sys.exit(code_of(error))
 
@@ -109,4 +107,4 @@ def _relative(filename: str, within: Path | None) -> str:
 
 
 def _clean(text: str) -> str:
-    return "\n".join(clean_text(line, _LONGEST_LINE) for line in text.splitlines())
+    return "\n".join(clean_text(line, _MAX_LINE) for line in text.splitlines())

@@ -32,7 +32,7 @@ from keepfast.telemetry.clean import clean_error, clean_text
 if TYPE_CHECKING:
     from keepfast.settings import Settings
 
-MOST_DELAYS = 6
+MAX_DELAYS = 6
 
 _DECIDED_BY = {
     "http": ("its HTTP status", "http:503"),
@@ -210,8 +210,8 @@ def _retries(one: Explanation, view: ExplainView) -> str:
     if policy.max_retries == 0:
         return f"Buried at once: no retries{by}, a dead letter, then the commit."
     told = policy.max_retries
-    shown = [_seconds(policy.delay_ms(number, 0)) for number in range(min(told or MOST_DELAYS, MOST_DELAYS))]
-    if told is None or told > MOST_DELAYS:
+    shown = [_seconds(policy.delay_ms(number, 0)) for number in range(min(told or MAX_DELAYS, MAX_DELAYS))]
+    if told is None or told > MAX_DELAYS:
         shown = [*shown, "…"] if len(set(shown[-2:])) > 1 or told is not None else [f"{shown[-1]} each"]
     extra = " (and up to 10 % more)" if policy.jitter else ""
     begin = "By default retried" if not view.consumer else "Retried"

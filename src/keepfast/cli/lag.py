@@ -18,13 +18,13 @@ from keepfast.core.errors import ConfigError
 from keepfast.desk.lagging import LagSeen, LagWatcher, PartitionLag, Watched
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import admin_properties
-from keepfast.kafka.groups import MOST_GROUPS, KafkaGroups
+from keepfast.kafka.groups import MAX_GROUPS, KafkaGroups
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
 
 COLUMNS = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "STATE")
 COLOURS = {"ok": "green", "stalled": "yellow", "stopped": "red", "rewinding": "red"}
-ANSWER_S = 15.0
+REPLY_TIMEOUT_S = 15.0
 
 
 @click.command(short_help="How far behind groups are, in records and seconds, and whether they move.")
@@ -124,15 +124,15 @@ def _of_app(settings: Settings) -> tuple[list[Watched], list[str]]:
 def _of_groups(group: str | None, groups: KafkaGroups) -> list[Watched]:
     """Where they have committed something."""
     with told_as_start_error():
-        known = groups.names(ANSWER_S)
+        known = groups.names(REPLY_TIMEOUT_S)
         # The embedded broker lists no groups, and yet knows what they have committed.
-        if group is not None and group not in known and not groups.read_by(group, ANSWER_S):
+        if group is not None and group not in known and not groups.read_by(group, REPLY_TIMEOUT_S):
             raise ConfigError(
                 f"There is no group {clean_text(group)!r} on these brokers; `keepfast lag` without a name lists all. An"
                 " app is written module:app."
             )
-        chosen = [group] if group is not None else known[:MOST_GROUPS]
-        return [Watched(one, tuple(sorted(groups.read_by(one, ANSWER_S))), all_of_it=False) for one in chosen]
+        chosen = [group] if group is not None else known[:MAX_GROUPS]
+        return [Watched(one, tuple(sorted(groups.read_by(one, REPLY_TIMEOUT_S))), all_of_it=False) for one in chosen]
 
 
 def _lines(seen: LagSeen) -> list[str]:

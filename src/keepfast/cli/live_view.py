@@ -21,9 +21,9 @@ PARTITION_COLUMNS = (
     *("BUFFERED", "IN HAND", "STATE"),
 )
 LANE_COLUMNS = ("CONSUMER", "TOPIC", "PARTITION", "OFFSET", "RECORDS", "ATTEMPT", "SECONDS", "STATE")
-MOST_PARTITIONS = 20
-MOST_LANES = 10
-MOST_STUCK = 3
+MAX_PARTITIONS = 20
+MAX_LANES = 10
+MAX_STUCK = 3
 
 Lanes = Iterable[tuple[str, LaneState]]
 
@@ -47,10 +47,10 @@ def view_lines(
     partitions = [(name, one) for name, state in now.consumers.items() for one in state.partitions]
     partitions.sort(key=lambda pair: -(pair[1].lag or 0))
     if partitions:
-        shown = [_partition(*pair) for pair in partitions[:MOST_PARTITIONS]]
+        shown = [_partition(*pair) for pair in partitions[:MAX_PARTITIONS]]
         lines += ["", *_table(PARTITION_COLUMNS, shown, right=range(2, 9))]
-        if len(partitions) > MOST_PARTITIONS:
-            lines.append(f"and {len(partitions) - MOST_PARTITIONS:,} partitions with less lag")
+        if len(partitions) > MAX_PARTITIONS:
+            lines.append(f"and {len(partitions) - MAX_PARTITIONS:,} partitions with less lag")
     return lines + _lanes(lanes)
 
 
@@ -59,7 +59,7 @@ def _stuck(state: ConsumerState) -> list[str]:
     lines = [
         f"its handler has been at {one.topic}[{one.partition}] offset {one.offset} for {_span(one.for_s)}:"
         f" {' < '.join(one.stack[::-1])}"
-        for one in state.stuck[:MOST_STUCK]
+        for one in state.stuck[:MAX_STUCK]
     ]
     if state.stuck_handlers > len(lines):
         lines.append(f"and {state.stuck_handlers - len(lines):,} more handlers do not end")
@@ -135,7 +135,7 @@ def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
     )
 
 
-def _lanes(lanes: Lanes, *, most: int = MOST_LANES) -> list[str]:
+def _lanes(lanes: Lanes, *, most: int = MAX_LANES) -> list[str]:
     oldest = sorted(lanes, key=lambda pair: -pair[1].for_s)[:most]
     if not oldest:
         return []

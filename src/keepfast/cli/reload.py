@@ -15,11 +15,11 @@ from keepfast.supervisor import ChildProcess, ShutdownPolicy, Signals
 from keepfast.supervisor.process import Command, ending
 
 POLL_S = 0.4
-PATIENCE_S = 3.0
+CONNECT_TIMEOUT_S = 3.0
 """A child that takes longer to end is worth a word about what one waits for."""
 SETTINGS_FILES = (".env", "keepfast.toml")
 IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 
 Snapshot = dict[Path, tuple[int, int]]
 
@@ -127,7 +127,7 @@ class Reloader:
         told_s = report.shutdown_timeout_s if report else None
         timeout_s = self._shutdown.unknown_timeout_s if told_s is None else told_s
         self._kill_at = time.monotonic() + timeout_s + self._shutdown.margin_s
-        self._say_at = time.monotonic() + PATIENCE_S
+        self._say_at = time.monotonic() + CONNECT_TIMEOUT_S
         self._child.send(number)
 
     def _look_at_child(self) -> None:
@@ -176,5 +176,5 @@ class Reloader:
 
     def _names(self) -> str:
         names = [str(path.relative_to(self._root)) for path in self._changed]
-        more = len(names) - _MOST_NAMES
-        return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+        more = len(names) - _MAX_NAMES
+        return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

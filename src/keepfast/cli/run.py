@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MOST_PROCESSES = 256
+MAX_PROCESSES = 256
 LogFormat = Literal["auto", "console", "json"]
 
 
@@ -73,7 +73,7 @@ def consumer_options(command: F) -> F:
 @click.argument("target", metavar="MODULE:APP")
 @click.option(
     "--processes",
-    type=click.IntRange(1, MOST_PROCESSES),
+    type=click.IntRange(1, MAX_PROCESSES),
     help="So many processes under a supervisor, which restarts those that die. Without it: this process alone.",
 )
 @click.option(

@@ -33,7 +33,7 @@ EXIT_PARTIAL = 1
 UNDER_WAY = 10_000
 """Records that may wait for their acknowledgement at the same time."""
 
-ANSWER_S = 60.0
+REPLY_TIMEOUT_S = 60.0
 """How long the last acknowledgements are waited for."""
 
 NUMBER = "{n}"
@@ -142,7 +142,7 @@ class SendProgress:
                     progress(self.acknowledged)
         except KeyboardInterrupt:
             stopped = True
-        deadline = time.monotonic() + ANSWER_S
+        deadline = time.monotonic() + REPLY_TIMEOUT_S
         while self.acknowledged + len(self.failed) < self._sent and time.monotonic() < deadline:
             time.sleep(0.005)
         self.sink.close(0.0 if time.monotonic() >= deadline else 1.0)

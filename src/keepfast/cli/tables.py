@@ -11,14 +11,14 @@ import click
 
 from keepfast.telemetry.clean import clean_text
 
-LONGEST_CELL = 80
+MAX_CELL = 80
 LIVE_EVERY_S = 2.0
 _NARROW = 80
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
     """Columns as wide as needed, those of `right` to the right; on a terminal the last one gives way."""
-    cells = [list(columns), *([clean_text(cell, LONGEST_CELL) for cell in row] for row in rows)]
+    cells = [list(columns), *([clean_text(cell, MAX_CELL) for cell in row] for row in rows)]
     widths = [max(len(row[number]) for row in cells) for number in range(len(columns))]
     room = max(_NARROW, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0
     lines = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LONGEST_GAP_S = 0.25
+MAX_GAP_S = 0.25
 """Between two looks, so much counts at most: of a time without an answer nothing is known."""
 
 
@@ -18,5 +18,5 @@ class Absence:
     def seen(self, now: float) -> None:
         """It was looked for, and is not there."""
         if self._seen_at is not None:
-            self.seconds += min(now - self._seen_at, LONGEST_GAP_S)
+            self.seconds += min(now - self._seen_at, MAX_GAP_S)
         self._seen_at = now

@@ -38,13 +38,13 @@ FIRST_LEASE_BETWEEN_INTERVALS = 2_048
 LEASE_GROWTH = 8
 """A lease is so many times what was started since the last commit: a consumer that speeds up soon has enough."""
 
-MOST_COUNTED = 12
+MAX_COUNTED = 12
 """Records whose starts are remembered at the same time, so that the text keeps within its limit."""
 
-MOST_STARTS = 1_000
+MAX_STARTS = 1_000
 """As high as a count can get, and `max_deliveries` with it."""
 
-MOST_SPANS = 12
+MAX_SPANS = 12
 """Spans of offsets in one list of the text; where there are more, those closest together are joined."""
 
 TOKEN = re.compile(r"[0-9a-f]{16}")
@@ -125,7 +125,7 @@ NOT_DEAD = Fate(dead=False)
 
 def write(guard: Guard, base: int) -> str:
     """The text for a commit at `base`; empty if there is nothing to say. Never longer than GUARD_LIMIT."""
-    for most in (MOST_SPANS, MOST_SPANS // 3, 1):
+    for most in (MAX_SPANS, MAX_SPANS // 3, 1):
         text = _written(guard, base, most)
         if len(text) <= GUARD_LIMIT:
             break
@@ -174,7 +174,7 @@ def read(text: str, base: int) -> Guard:
             draining = True
         else:
             return Guard()
-    if len(starts) > MOST_COUNTED or ((token or draining) and "d" not in numbers):
+    if len(starts) > MAX_COUNTED or ((token or draining) and "d" not in numbers):
         return Guard()
     lease, mark, until, charged = map(numbers.get, "dmpc")
     return Guard(lease, mark, until, starts, spans.get("h", ()), spans.get("q", ()), charged, token, draining)
@@ -184,7 +184,7 @@ def _read_spans(text: str, base: int) -> Spans | None:
     ranges: list[tuple[int, int]] = []
     for item in text.split("."):
         first, _, length = item.partition("+")
-        if not (_is_number(first, _DIGITS) and _is_number(length, _DIGITS)) or len(ranges) >= MOST_SPANS:
+        if not (_is_number(first, _DIGITS) and _is_number(length, _DIGITS)) or len(ranges) >= MAX_SPANS:
             return None
         start = base + int(first)
         if int(length) < 1 or (ranges and start <= ranges[-1][1]):
@@ -228,8 +228,8 @@ def inherited(found: Guard, base: int, fate: Fate = UNKNOWN) -> Guard:
     if found.charged is not None and not covers(hand, found.charged):
         starts = _taken_back(starts, found.charged)
     before = in_hand if mark is None else spans_of((*in_hand, (base, mark)))
-    both = coarser(spans_of(suspects + common(before, hand)), MOST_SPANS)
-    return Guard(None, mark, until, starts, coarser(spans_of(in_hand + hand), MOST_SPANS), both)
+    both = coarser(spans_of(suspects + common(before, hand)), MAX_SPANS)
+    return Guard(None, mark, until, starts, coarser(spans_of(in_hand + hand), MAX_SPANS), both)
 
 
 def _taken_back(starts: dict[int, int], charged: int | None) -> dict[int, int]:
@@ -418,4 +418,4 @@ class CrashWatch:
 def _with(offset: int, count: int, starts: Mapping[int, int]) -> dict[int, int]:
     """One more count; if that makes too many, those of the fewest starts are forgotten."""
     others = sorted((one for one in starts.items() if one[0] != offset), key=lambda one: (-one[1], one[0]))
-    return {offset: min(count, MOST_STARTS), **dict(others[: MOST_COUNTED - 1])}
+    return {offset: min(count, MAX_STARTS), **dict(others[: MAX_COUNTED - 1])}

@@ -17,7 +17,7 @@ COMMIT_MODES: Final[tuple[CommitMode, ...]] = ("each", "interval")
 LetterFormat = Literal["envelope", "nested", "headers"]
 LETTER_FORMATS: Final[tuple[LetterFormat, ...]] = ("envelope", "nested", "headers")
 
-LARGEST_BATCH: Final = 10_000
+MAX_BATCH: Final = 10_000
 
 WEEK_MS: Final = 7 * 24 * 3600 * 1000
 
@@ -168,7 +168,7 @@ class BatchPolicy:
 
     def __post_init__(self) -> None:
         _Findings(
-            "batch", size=checks.whole(self.size, 1, LARGEST_BATCH), wait_s=checks.number(self.wait_s, 0, 60)
+            "batch", size=checks.whole(self.size, 1, MAX_BATCH), wait_s=checks.number(self.wait_s, 0, 60)
         ).refuse()
 
 

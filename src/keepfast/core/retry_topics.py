@@ -39,8 +39,8 @@ from keepfast.core.ports import Outgoing
 from keepfast.core.records import Headers, Message, read_headers
 
 SHORTEST_S: Final = 1
-LONGEST_S: Final = 86_400
-MOST_STEPS: Final = 32
+MAX_S: Final = 86_400
+MAX_STEPS: Final = 32
 """Moves of one record; several may have the same delay, and then share a topic."""
 
 KEPT_S: Final = 7 * 86_400
@@ -58,7 +58,7 @@ def delay_s(text: object) -> int | None:
     if found is None:
         return None
     seconds = int(found[1]) * _UNITS[found[2]]
-    return seconds if SHORTEST_S <= seconds <= LONGEST_S else None
+    return seconds if SHORTEST_S <= seconds <= MAX_S else None
 
 
 def delay_text(seconds: int) -> str:
@@ -100,8 +100,8 @@ class RetryTopics:
         wrong = next((text for text in self.delays if delay_s(text) is None), None)
         if wrong is not None:
             return f"must be {EXPECTED}; got {checks.shown(wrong)}"
-        if len(self.delays) > MOST_STEPS:
-            return f"must be at most {MOST_STEPS} delays; got {len(self.delays)}"
+        if len(self.delays) > MAX_STEPS:
+            return f"must be at most {MAX_STEPS} delays; got {len(self.delays)}"
         return None
 
     def __bool__(self) -> bool:
@@ -169,8 +169,8 @@ def next_step(delays_s: tuple[int, ...], behind: int, asked_s: float) -> int | N
     return max(left, key=lambda index: min(delays_s[index], asked_s), default=-1) + 1 or None
 
 
-LARGEST_PARTITION: Final = 2**31 - 1
-LARGEST_LONG: Final = 2**63 - 1
+MAX_PARTITION: Final = 2**31 - 1
+MAX_LONG: Final = 2**63 - 1
 
 
 def text(value: object, limit: int) -> str:
@@ -183,12 +183,12 @@ def utf8(value: bytes | None, limit: int) -> str:
     return "" if value is None else value[: 4 * limit].decode("utf-8", "replace")[:limit]
 
 
-def whole(value: object, high: int = LARGEST_LONG) -> int | None:
+def whole(value: object, high: int = MAX_LONG) -> int | None:
     """A whole number from 0 to `high`."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= high else None
 
 
-def digits(value: bytes | None, high: int = LARGEST_LONG) -> int | None:
+def digits(value: bytes | None, high: int = MAX_LONG) -> int | None:
     """A whole number from 0 to `high`, written in ASCII digits."""
     if value is None or not 0 < len(value) <= 19 or not value.isdigit():
         return None
@@ -213,15 +213,15 @@ TIMESTAMP_KIND: Final = "keepfast-retry-origin-timestamp-type"
 ATTEMPTS: Final = "keepfast-retry-attempts"
 OWN_HEADERS: Final = "keepfast-retry-headers"
 
-MOST_FAILURES: Final = 1_000_000
-MOST_ATTEMPTS: Final = 20
+MAX_FAILURES: Final = 1_000_000
+MAX_ATTEMPTS: Final = 20
 """Told one by one: the first and the last ones."""
-LONGEST_TYPE: Final = 100
-LARGEST_ATTEMPTS_BYTES: Final = 16_000
+MAX_TYPE: Final = 100
+MAX_ATTEMPTS_BYTES: Final = 16_000
 LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999."""
 
-_LONGEST_BLOCK: Final = 16
+_MAX_BLOCK: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def encode(past: Past, *, group: str) -> Headers:
     """All headers of the moved record: its own, then ours."""
     said: list[tuple[str, str]] = [
         (STEP, str(past.step)),
-        (FAILURES, str(min(past.failures, MOST_FAILURES))),
+        (FAILURES, str(min(past.failures, MAX_FAILURES))),
         (DUE, str(past.due_ms)),
         (GROUP, group),
     ]
@@ -269,10 +269,10 @@ def encode(past: Past, *, group: str) -> Headers:
         if origin.timestamp_ms >= 0:
             said += [(TIMESTAMP, str(origin.timestamp_ms)), (TIMESTAMP_KIND, str(origin.timestamp_kind))]
     attempts = past.attempts
-    if len(attempts) > MOST_ATTEMPTS:
-        attempts = (attempts[0], *attempts[1 - MOST_ATTEMPTS :])
+    if len(attempts) > MAX_ATTEMPTS:
+        attempts = (attempts[0], *attempts[1 - MAX_ATTEMPTS :])
     if attempts:
-        told = [[round(at * 1000), error_type[:LONGEST_TYPE]] for at, error_type in attempts]
+        told = [[round(at * 1000), error_type[:MAX_TYPE]] for at, error_type in attempts]
         said.append((ATTEMPTS, json.dumps(told, separators=(",", ":"))))
     said.append((OWN_HEADERS, str(len(past.headers))))
     return (*past.headers, *((name, value.encode("utf-8", "replace")) for name, value in said))
@@ -292,10 +292,10 @@ def decode(headers: Headers, *, tier: Tier, tiers: Tiers) -> Past:
     count = _own(headers)
     own = tuple(headers[: len(headers) if count is None else count])
     told: dict[str, bytes | None] = {} if count is None else dict(headers[count:])
-    step = _step(digits(told.get(STEP), MOST_STEPS), tier, tiers)
+    step = _step(digits(told.get(STEP), MAX_STEPS), tier, tiers)
     return Past(
         step=step,
-        failures=digits(told.get(FAILURES), MOST_FAILURES) or max(step, 1),
+        failures=digits(told.get(FAILURES), MAX_FAILURES) or max(step, 1),
         due_ms=digits(told.get(DUE), LAST_MS),
         origin=_origin(told, tier),
         attempts=_attempts(told.get(ATTEMPTS)),
@@ -323,7 +323,7 @@ def _own(headers: Headers) -> int | None:
     if not headers or headers[-1][0] != OWN_HEADERS:
         return None
     count = digits(headers[-1][1], len(headers) - 1)
-    if count is None or len(headers) - count > _LONGEST_BLOCK:
+    if count is None or len(headers) - count > _MAX_BLOCK:
         return None
     return count if all(name.startswith(PREFIX) for name, _ in headers[count:]) else None
 
@@ -344,7 +344,7 @@ def _step(told: int | None, tier: Tier, tiers: Tiers) -> int:
 
 
 def _origin(told: dict[str, bytes | None], tier: Tier) -> RetryOrigin | None:
-    partition, offset = digits(told.get(PARTITION), LARGEST_PARTITION), digits(told.get(OFFSET))
+    partition, offset = digits(told.get(PARTITION), MAX_PARTITION), digits(told.get(OFFSET))
     if told.get(TOPIC) != tier.source.encode() or partition is None or offset is None:
         return None
     timestamp_ms, kind = digits(told.get(TIMESTAMP), LAST_MS), digits(told.get(TIMESTAMP_KIND), 2)
@@ -355,17 +355,17 @@ def _origin(told: dict[str, bytes | None], tier: Tier) -> RetryOrigin | None:
 
 def _attempts(told: bytes | None) -> tuple[Told, ...]:
     """Entries that make no sense are left out."""
-    if told is None or len(told) > LARGEST_ATTEMPTS_BYTES:
+    if told is None or len(told) > MAX_ATTEMPTS_BYTES:
         return ()
     try:
         listed = json.loads(told)
     except (ValueError, RecursionError):
         return ()
-    entries: Sequence[object] = listed[:MOST_ATTEMPTS] if isinstance(listed, list) else ()
+    entries: Sequence[object] = listed[:MAX_ATTEMPTS] if isinstance(listed, list) else ()
     found: list[Told] = []
     for entry in entries:
         if isinstance(entry, list) and len(entry) == 2:
-            at_ms, error_type = whole(entry[0], LAST_MS), text(entry[1], LONGEST_TYPE)
+            at_ms, error_type = whole(entry[0], LAST_MS), text(entry[1], MAX_TYPE)
             if at_ms is not None and error_type:
                 found.append((at_ms / 1000, error_type.encode("utf-8", "replace").decode()))  # no half characters
     return tuple(found)

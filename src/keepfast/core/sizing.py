@@ -11,7 +11,7 @@ FAST_WORKERS = 4
 QUICK_S = 200e-6
 """A handler below this is worth waiting for, so that its commit can be shared."""
 
-LARGEST_RUN = 4_000
+MAX_RUN = 4_000
 CONSECUTIVE_S, BUNDLE_S, INLINE_S = 20e-3, 5e-3, 2e-3
 """How long a run should take: long enough to pay for the hand-over, short enough to be stopped and committed; on the
 loop's own thread, short enough to keep nobody waiting.
@@ -81,4 +81,4 @@ class Sizer:
             self.size = 1
             return
         target_s = INLINE_S if self.inline else CONSECUTIVE_S if self._consecutive else BUNDLE_S
-        self.size = max(1, min(LARGEST_RUN, int(target_s / max(mean_s, 1e-9))))
+        self.size = max(1, min(MAX_RUN, int(target_s / max(mean_s, 1e-9))))

@@ -11,7 +11,7 @@ from keepfast.core.errors import ConfigError
 OnTimeout = Literal["bury", "hold"]
 ON_TIMEOUT: Final[tuple[OnTimeout, ...]] = ("bury", "hold")
 
-LONGEST_S: Final = 7 * 24 * 3600.0
+MAX_S: Final = 7 * 24 * 3600.0
 
 LOOK_EVERY_S, LOOKS = 0.05, 10
 """A record in hand is looked at this often, and at least so many times before its time is over."""
@@ -41,12 +41,12 @@ class TimeoutPolicy:
     def __post_init__(self) -> None:
         unlimited = self.timeout_s is None
         found = {
-            "timeout_s": None if unlimited else checks.number(self.timeout_s, 0, LONGEST_S, above=True),
+            "timeout_s": None if unlimited else checks.number(self.timeout_s, 0, MAX_S, above=True),
             "on_timeout": checks.one_of(self.on_timeout, ON_TIMEOUT),
             "max_abandoned": checks.whole(self.max_abandoned, 1, 10_000),
             "stuck_after_s": None
             if self.stuck_after_s is None
-            else checks.number(self.stuck_after_s, 0, LONGEST_S, above=True),
+            else checks.number(self.stuck_after_s, 0, MAX_S, above=True),
         }
         problems = [f"timeout: {name} {problem}." for name, problem in found.items() if problem]
         if problems:

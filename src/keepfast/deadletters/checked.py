@@ -9,11 +9,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from keepfast.core.retry_topics import LARGEST_LONG, LARGEST_PARTITION, digits, text, topic, utf8, whole
+from keepfast.core.retry_topics import MAX_LONG, MAX_PARTITION, digits, text, topic, utf8, whole
 
 __all__ = [
-    "LARGEST_LONG",
-    "LARGEST_PARTITION",
+    "MAX_LONG",
+    "MAX_PARTITION",
     "big_endian",
     "digits",
     "instant_ms",
@@ -32,7 +32,7 @@ _LAST_MS: Final = 253_402_300_799_999
 _TRACEPARENT = re.compile(
     rb"(?!ff)[0-9a-f]{2}-(?P<trace>(?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-[ -~]*)?"
 )
-_LONGEST_TRACEPARENT = 512
+_MAX_TRACEPARENT = 512
 
 
 def big_endian(value: bytes | None, size: int) -> int | None:
@@ -63,7 +63,7 @@ def iso(at_ms: int) -> str:
 
 def trace_id(traceparent: bytes | None) -> str:
     """The trace of a W3C traceparent; empty if it is not well-formed. Version 00 ends after the flags."""
-    if traceparent is None or len(traceparent) > _LONGEST_TRACEPARENT:
+    if traceparent is None or len(traceparent) > _MAX_TRACEPARENT:
         return ""
     found = _TRACEPARENT.fullmatch(traceparent)
     if found is None or (found["more"] is not None and traceparent.startswith(b"00")):

@@ -7,14 +7,14 @@ from typing import Any, Final
 from keepfast.deadletters import checked, inline
 from keepfast.deadletters.checked import iso
 from keepfast.deadletters.letter import (
-    LARGEST_REPLAY_COUNT,
-    LONGEST_GROUP,
-    LONGEST_ID,
-    LONGEST_MESSAGE,
-    LONGEST_NAME,
-    LONGEST_REASON,
-    LONGEST_STACK,
-    MOST_ATTEMPTS,
+    MAX_ATTEMPTS,
+    MAX_GROUP,
+    MAX_ID,
+    MAX_MESSAGE,
+    MAX_NAME,
+    MAX_REASON,
+    MAX_REPLAY_COUNT,
+    MAX_STACK,
     TIMESTAMP_TYPES,
     Attempted,
     Bytes,
@@ -24,7 +24,7 @@ from keepfast.deadletters.letter import (
 )
 
 VERSION: Final = 1
-_MOST_RETRIES: Final = 2**31 - 1
+_MAX_RETRIES: Final = 2**31 - 1
 
 
 def write(letter: Letter) -> bytes:
@@ -75,7 +75,7 @@ def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter
     value, exact = inline.take_out(fields.get("original_message"), fields.get("original_encoding"))
     return Letter(
         topic=checked.topic(checked.text(fields.get("original_topic"), 1_000)),
-        partition=checked.whole(fields.get("original_partition"), checked.LARGEST_PARTITION),
+        partition=checked.whole(fields.get("original_partition"), checked.MAX_PARTITION),
         offset=checked.whole(fields.get("original_offset")),
         timestamp_ms=checked.whole(fields.get("original_timestamp")),
         timestamp_type=timestamp_type(fields.get("original_timestamp_type")),
@@ -86,21 +86,21 @@ def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter
         error_type=_name(fields, "error_type"),
         error_class=_name(fields, "error_class"),
         error_cause=_name(fields, "error_cause"),
-        error_message=checked.text(fields.get("error_message"), LONGEST_MESSAGE),
+        error_message=checked.text(fields.get("error_message"), MAX_MESSAGE),
         error_code=_name(fields, "error_code"),
         classification=_name(fields, "error_classification"),
-        reason=checked.text(fields.get("reason"), LONGEST_REASON),
+        reason=checked.text(fields.get("reason"), MAX_REASON),
         fingerprint=_name(fields, "fingerprint"),
-        stack_trace=checked.text(fields.get("stack_trace"), LONGEST_STACK),
+        stack_trace=checked.text(fields.get("stack_trace"), MAX_STACK),
         failed_at_ms=checked.instant_ms(fields.get("failed_at")),
-        retry_count=checked.whole(fields.get("retry_count"), _MOST_RETRIES) or 0,
+        retry_count=checked.whole(fields.get("retry_count"), _MAX_RETRIES) or 0,
         attempts=attempts_of(fields.get("attempts")),
-        group=checked.text(fields.get("consumer_group"), LONGEST_GROUP),
+        group=checked.text(fields.get("consumer_group"), MAX_GROUP),
         handler=_name(fields, "handler"),
         app_version=_name(fields, "app_version"),
         trace_id=_name(fields, "trace_id"),
-        replay_count=checked.whole(fields.get("replay_count"), LARGEST_REPLAY_COUNT) or 0,
-        replayed_from=checked.text(fields.get("replayed_from"), LONGEST_ID),
+        replay_count=checked.whole(fields.get("replay_count"), MAX_REPLAY_COUNT) or 0,
+        replayed_from=checked.text(fields.get("replayed_from"), MAX_ID),
         format="envelope",
     )
 
@@ -108,7 +108,7 @@ def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter
 def attempts_of(told: object) -> tuple[Attempted, ...]:
     """Entries that make no sense are left out."""
     found = []
-    for one in told[:MOST_ATTEMPTS] if isinstance(told, list) else []:
+    for one in told[:MAX_ATTEMPTS] if isinstance(told, list) else []:
         at_ms = checked.instant_ms(one.get("at")) if isinstance(one, dict) else None
         if at_ms is not None:
             found.append(Attempted(at_ms, _name(one, "error_type")))
@@ -120,4 +120,4 @@ def timestamp_type(told: object) -> TimestampType:
 
 
 def _name(fields: dict[str, Any], name: str) -> str:
-    return checked.text(fields.get(name), LONGEST_NAME)
+    return checked.text(fields.get(name), MAX_NAME)

@@ -8,10 +8,10 @@ from typing import Final
 
 from keepfast.deadletters import checked
 from keepfast.deadletters.letter import (
-    LONGEST_GROUP,
-    LONGEST_MESSAGE,
-    LONGEST_NAME,
-    LONGEST_STACK,
+    MAX_GROUP,
+    MAX_MESSAGE,
+    MAX_NAME,
+    MAX_STACK,
     Bytes,
     ForeignFormat,
     Headers,
@@ -53,21 +53,21 @@ FAMILIES: Final = (
 def read(family: LetterFamily, key: Bytes, value: Bytes, headers: Headers) -> Letter:
     """Whatever has the family's prefix is taken for its, and the rest for the original's."""
     told = {name.removeprefix(family.prefix): value for name, value in headers if name.startswith(family.prefix)}
-    name: Callable[[str], str] = lambda known: checked.utf8(told.get(known), LONGEST_NAME)  # noqa: E731
+    name: Callable[[str], str] = lambda known: checked.utf8(told.get(known), MAX_NAME)  # noqa: E731
     error_class = name(family.error_class).partition(":")[0].strip()  # Streams writes `class: message`
     deliveries = checked.digits(told.get(family.deliveries), 2**31 - 1)
     return Letter(
         topic=checked.topic(checked.utf8(told.get("topic"), 1_000)),
-        partition=checked.digits(told.get("partition"), checked.LARGEST_PARTITION),
+        partition=checked.digits(told.get("partition"), checked.MAX_PARTITION),
         offset=checked.digits(told.get("offset")),
         key=key,
         value=value,
         headers=tuple(pair for pair in headers if not pair[0].startswith(family.prefix)),
         error_type=short_name(error_class),
         error_class=error_class,
-        error_message=checked.utf8(told.get(family.message), LONGEST_MESSAGE),
-        stack_trace=checked.utf8(told.get(family.stack), LONGEST_STACK),
+        error_message=checked.utf8(told.get(family.message), MAX_MESSAGE),
+        stack_trace=checked.utf8(told.get(family.stack), MAX_STACK),
         retry_count=max(0, (deliveries or 1) - 1),
-        group=checked.utf8(told.get(family.group), LONGEST_GROUP),
+        group=checked.utf8(told.get(family.group), MAX_GROUP),
         format=family.format,
     )

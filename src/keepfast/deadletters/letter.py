@@ -15,17 +15,17 @@ TimestampType = Literal["NoTimestampType", "CreateTime", "LogAppendTime"]
 TIMESTAMP_TYPES: Final[tuple[TimestampType, ...]] = ("NoTimestampType", "CreateTime", "LogAppendTime")
 """By the number that the client gives them; named as Java names them."""
 
-LONGEST_MESSAGE = 4_000
-LONGEST_STACK = 16_000
-LONGEST_REASON = 1_000
-LONGEST_NAME = 300
+MAX_MESSAGE = 4_000
+MAX_STACK = 16_000
+MAX_REASON = 1_000
+MAX_NAME = 300
 """Of types, codes, handlers."""
-LONGEST_GROUP = 1_000
-LONGEST_ID = 2_000
-MOST_ATTEMPTS = 50
+MAX_GROUP = 1_000
+MAX_ID = 2_000
+MAX_ATTEMPTS = 50
 """Attempts told one by one: the first few and the last ones. `retry_count` counts all of them."""
 FIRST_ATTEMPTS = 5
-LARGEST_REPLAY_COUNT = 1_000_000
+MAX_REPLAY_COUNT = 1_000_000
 
 Bytes = bytes | None
 Headers = tuple[tuple[str, Bytes], ...]
@@ -128,20 +128,20 @@ def letter_id(group: str, topic: str, partition: int, offset: int) -> str:
 def within_limits(letter: Letter) -> Letter:
     """Texts cut to their limits: of a stack the end is kept, of everything else the beginning."""
     attempts = letter.attempts
-    if len(attempts) > MOST_ATTEMPTS:
-        attempts = attempts[:FIRST_ATTEMPTS] + attempts[FIRST_ATTEMPTS - MOST_ATTEMPTS :]
+    if len(attempts) > MAX_ATTEMPTS:
+        attempts = attempts[:FIRST_ATTEMPTS] + attempts[FIRST_ATTEMPTS - MAX_ATTEMPTS :]
     return replace(
         letter,
-        error_type=letter.error_type[:LONGEST_NAME],
-        error_class=letter.error_class[:LONGEST_NAME],
-        error_cause=letter.error_cause[:LONGEST_NAME],
-        error_message=letter.error_message[:LONGEST_MESSAGE],
-        error_code=letter.error_code[:LONGEST_NAME],
-        classification=letter.classification[:LONGEST_NAME],
-        reason=letter.reason[:LONGEST_REASON],
-        stack_trace=letter.stack_trace[-LONGEST_STACK:],
-        attempts=tuple(Attempted(one.at_ms, one.error_type[:LONGEST_NAME]) for one in attempts),
-        handler=letter.handler[:LONGEST_NAME],
-        app_version=letter.app_version[:LONGEST_NAME],
-        replayed_from=letter.replayed_from[:LONGEST_ID],
+        error_type=letter.error_type[:MAX_NAME],
+        error_class=letter.error_class[:MAX_NAME],
+        error_cause=letter.error_cause[:MAX_NAME],
+        error_message=letter.error_message[:MAX_MESSAGE],
+        error_code=letter.error_code[:MAX_NAME],
+        classification=letter.classification[:MAX_NAME],
+        reason=letter.reason[:MAX_REASON],
+        stack_trace=letter.stack_trace[-MAX_STACK:],
+        attempts=tuple(Attempted(one.at_ms, one.error_type[:MAX_NAME]) for one in attempts),
+        handler=letter.handler[:MAX_NAME],
+        app_version=letter.app_version[:MAX_NAME],
+        replayed_from=letter.replayed_from[:MAX_ID],
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from keepfast.deadletters import checked
-from keepfast.deadletters.letter import LARGEST_REPLAY_COUNT, LONGEST_GROUP, LONGEST_ID, Bytes, Headers, Letter
+from keepfast.deadletters.letter import MAX_GROUP, MAX_ID, MAX_REPLAY_COUNT, Bytes, Headers, Letter
 
 PREFIX: Final = "keepfast-"
 SPRING_PREFIX: Final = "kafka_dlt-"
@@ -60,10 +60,10 @@ def read_only_id(key: Bytes, value: Bytes, headers: Headers) -> Letter | None:
     names = [name for name, _ in headers[count:]]
     if names not in ([LETTER_ID], [LETTER_ID, REPLAY_COUNT]):
         return None
-    parts = checked.utf8(headers[count][1], LONGEST_ID).rsplit("/", 3)
+    parts = checked.utf8(headers[count][1], MAX_ID).rsplit("/", 3)
     if len(parts) < 4 or checked.topic(parts[1]) is None:
         return None
-    partition = checked.digits(parts[2].encode(), checked.LARGEST_PARTITION)
+    partition = checked.digits(parts[2].encode(), checked.MAX_PARTITION)
     offset = checked.digits(parts[3].encode())
     if partition is None or offset is None:
         return None
@@ -74,7 +74,7 @@ def read_only_id(key: Bytes, value: Bytes, headers: Headers) -> Letter | None:
         key=key,
         value=value,
         headers=headers[:count],
-        group=parts[0][:LONGEST_GROUP],
+        group=parts[0][:MAX_GROUP],
         replay_count=replays(headers),
         format="headers",
     )
@@ -86,17 +86,17 @@ def is_ours(name: str) -> bool:
 
 def replays(headers: Sequence[tuple[str, Bytes]]) -> int:
     """How often this record was replayed."""
-    return checked.digits(last(headers, REPLAY_COUNT), LARGEST_REPLAY_COUNT) or 0
+    return checked.digits(last(headers, REPLAY_COUNT), MAX_REPLAY_COUNT) or 0
 
 
 def replayed_from(headers: Sequence[tuple[str, Bytes]]) -> str:
     """The letter that this record was replayed from; empty if it was not."""
-    return checked.utf8(last(headers, LETTER_ID), LONGEST_ID) if replays(headers) else ""
+    return checked.utf8(last(headers, LETTER_ID), MAX_ID) if replays(headers) else ""
 
 
 def for_replay(letter: Letter, fallback_id: str) -> Headers:
     """The headers of a replayed record: the original ones, then what we say about it."""
-    count = min(letter.replay_count + 1, LARGEST_REPLAY_COUNT)
+    count = min(letter.replay_count + 1, MAX_REPLAY_COUNT)
     told = {REPLAY_COUNT: str(count), LETTER_ID: letter.id or fallback_id}
     return (*letter.headers, *encoded(told.items()))
 

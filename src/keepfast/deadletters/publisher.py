@@ -15,9 +15,9 @@ from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters import checked, ours
 from keepfast.deadletters.fingerprint import fingerprint, user_frame, user_place
 from keepfast.deadletters.letter import (
-    LONGEST_MESSAGE,
-    LONGEST_REASON,
-    LONGEST_STACK,
+    MAX_MESSAGE,
+    MAX_REASON,
+    MAX_STACK,
     TIMESTAMP_TYPES,
     Attempted,
     Letter,
@@ -87,7 +87,7 @@ class Publisher:
         record = Record.of(message)
         kind, _ = message.timestamp()
         headers = ours.originals(record.headers)
-        text, error_class = self._masking.short(_text_of(error), LONGEST_MESSAGE), _class_of(error)
+        text, error_class = self._masking.short(_text_of(error), MAX_MESSAGE), _class_of(error)
         if classification is None:
             classification = "non-retryable" if isinstance(error, KeepfastError) else "retryable"
         return Letter(
@@ -105,9 +105,9 @@ class Publisher:
             error_message=text,
             error_code=verdict.code,
             classification=classification,
-            reason=self._masking.short(verdict.reason, LONGEST_REASON),
+            reason=self._masking.short(verdict.reason, MAX_REASON),
             fingerprint=fingerprint(error_class, text, user_frame(error, package=self._package)),
-            stack_trace=self._masking.short_end(_stack_of(error), LONGEST_STACK),
+            stack_trace=self._masking.short_end(_stack_of(error), MAX_STACK),
             failed_at_ms=_ms(case.attempts[-1].at) if case.attempts else None,
             retry_count=max(0, case.failures - 1),
             attempts=tuple(Attempted(_ms(attempt.at), attempt.error_type) for attempt in case.attempts),

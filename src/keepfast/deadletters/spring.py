@@ -12,13 +12,13 @@ from typing import Any, Final
 from keepfast.deadletters import checked, envelope, ours
 from keepfast.deadletters.checked import iso
 from keepfast.deadletters.letter import (
-    LARGEST_REPLAY_COUNT,
-    LONGEST_GROUP,
-    LONGEST_ID,
-    LONGEST_MESSAGE,
-    LONGEST_NAME,
-    LONGEST_REASON,
-    LONGEST_STACK,
+    MAX_GROUP,
+    MAX_ID,
+    MAX_MESSAGE,
+    MAX_NAME,
+    MAX_REASON,
+    MAX_REPLAY_COUNT,
+    MAX_STACK,
     Bytes,
     Headers,
     Letter,
@@ -36,7 +36,7 @@ MESSAGE: Final = "kafka_dlt-exception-message"
 STACK: Final = "kafka_dlt-exception-stacktrace"
 
 NO_TIMESTAMP: Final = -1
-_MOST_ATTEMPTS_BYTES: Final = 64_000
+_MAX_ATTEMPTS_BYTES: Final = 64_000
 
 
 def write(letter: Letter) -> Headers:
@@ -99,7 +99,7 @@ def read_ours(key: Bytes, value: Bytes, headers: Headers, count: int) -> Letter:
         error_cause=_name(told, CAUSE),
         error_code=_name(told, ours.ERROR_CODE),
         classification=_name(told, "keepfast-classification"),
-        reason=checked.utf8(told.get("keepfast-reason"), LONGEST_REASON),
+        reason=checked.utf8(told.get("keepfast-reason"), MAX_REASON),
         fingerprint=_name(told, "keepfast-fingerprint"),
         failed_at_ms=checked.instant_ms(_name(told, "keepfast-failed-at")),
         retry_count=checked.digits(told.get("keepfast-retry-count"), 2**31 - 1) or 0,
@@ -107,8 +107,8 @@ def read_ours(key: Bytes, value: Bytes, headers: Headers, count: int) -> Letter:
         handler=_name(told, "keepfast-handler"),
         app_version=_name(told, "keepfast-app-version"),
         trace_id=_name(told, "keepfast-trace-id"),
-        replay_count=checked.digits(told.get(ours.REPLAY_COUNT), LARGEST_REPLAY_COUNT) or 0,
-        replayed_from=checked.utf8(told.get("keepfast-replayed-from"), LONGEST_ID),
+        replay_count=checked.digits(told.get(ours.REPLAY_COUNT), MAX_REPLAY_COUNT) or 0,
+        replayed_from=checked.utf8(told.get("keepfast-replayed-from"), MAX_ID),
         format="headers",
     )
 
@@ -141,9 +141,9 @@ def _read_spring(told: dict[str, Bytes]) -> dict[str, Any]:
         "offset": checked.big_endian(told.get(OFFSET), 8),
         "timestamp_ms": checked.big_endian(told.get(TIMESTAMP), 8),
         "timestamp_type": envelope.timestamp_type(_name(told, TIMESTAMP_TYPE)),
-        "group": checked.utf8(told.get(GROUP), LONGEST_GROUP),
-        "error_message": checked.utf8(told.get(MESSAGE), LONGEST_MESSAGE),
-        "stack_trace": checked.utf8(told.get(STACK), LONGEST_STACK),
+        "group": checked.utf8(told.get(GROUP), MAX_GROUP),
+        "error_message": checked.utf8(told.get(MESSAGE), MAX_MESSAGE),
+        "stack_trace": checked.utf8(told.get(STACK), MAX_STACK),
     }
 
 
@@ -153,7 +153,7 @@ def short_name(error_class: str) -> str:
 
 
 def _listed(told: Bytes) -> object:
-    if told is None or len(told) > _MOST_ATTEMPTS_BYTES:
+    if told is None or len(told) > _MAX_ATTEMPTS_BYTES:
         return None
     try:
         return json.loads(told)
@@ -162,4 +162,4 @@ def _listed(told: Bytes) -> object:
 
 
 def _name(told: dict[str, Bytes], name: str) -> str:
-    return checked.utf8(told.get(name), LONGEST_NAME)
+    return checked.utf8(told.get(name), MAX_NAME)

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Self
 from zlib import crc32
 
-ANSWER_S = 0.005
+REPLY_TIMEOUT_S = 0.005
 BUSY_SHARE = 25
 """One order of so many finds it busy, once or twice."""
 
@@ -62,7 +62,7 @@ class Carrier:
         self.at_work += 1
         try:
             order = (await reader.readline()).decode().strip()
-            await asyncio.sleep(ANSWER_S)
+            await asyncio.sleep(REPLY_TIMEOUT_S)
             writer.write(b"busy\n" if self._is_busy(order) else b"booked\n")
             await writer.drain()
         except OSError:

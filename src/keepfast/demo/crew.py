@@ -15,7 +15,7 @@ from keepfast.core.errors import KeepfastError
 from keepfast.settings.catalogue import SECTIONS
 from keepfast.supervisor import ChildProcess
 
-DRAIN_S, HURRY_S, LOOK_S = 8.0, 4.0, 0.02
+DRAIN_S, HURRY_S, POLL_INTERVAL_S = 8.0, 4.0, 0.02
 _NOT_OURS = ("KEEPFAST_", "KAFKA_", "SHOP_")
 _ALIASES = frozenset(alias for section in SECTIONS for setting in section.settings for alias in setting.aliases)
 
@@ -70,7 +70,7 @@ class Crew:
                 code = keeper.ended()
                 if code is not None:
                     return code
-                time.sleep(LOOK_S)
+                time.sleep(POLL_INTERVAL_S)
         keeper.kill_and_wait()  # its child notices by the tether, and ends by its own deadline
         return -signal.SIGKILL
 

@@ -34,7 +34,7 @@ PARTITIONS_LOST = "in hand when the consumer lost its partitions"
 UNEXPLAINED = "not explained"
 _LOST = ("lost", "revoked_before_commit_was_confirmed")
 """Events of a consumer that was not heard in time, on a machine that has much else to do."""
-MOST_NAMED = 10
+MAX_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def reconcile(
         buried=states["buried"],
         discarded=states["discarded"],
         lost=len(lost),
-        lost_orders=[repr(value)[2:80] for value in lost[:MOST_NAMED]],
+        lost_orders=[repr(value)[2:80] for value in lost[:MAX_NAMED]],
         replayed=len(replayed),
         processed_after_replay=sum(finals[value] == "processed" for value in replayed),
         repeated=repeated.total(),

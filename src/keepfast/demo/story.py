@@ -29,7 +29,7 @@ from keepfast.testing.embedded import PARTITIONS
 
 SHOP = "keepfast.demo.shop:app"
 OUTAGE_AT, OUTAGE_S = 0.3, 1.5
-PATIENCE_S, LOOK_S, READ_S = 90.0, 0.1, 60.0
+CONNECT_TIMEOUT_S, POLL_INTERVAL_S, READ_S = 90.0, 0.1, 60.0
 FIXED_TYPES = frozenset({"ValueError", "Crashed"})
 """What release 1.1 of the shop repairs: coupons with a per cent sign, and the label printer."""
 
@@ -183,7 +183,7 @@ class Story:
             try:
                 while True:
                     try:
-                        said, warned = process.communicate(timeout=LOOK_S)
+                        said, warned = process.communicate(timeout=POLL_INTERVAL_S)
                         break
                     except subprocess.TimeoutExpired:
                         if time.monotonic() > deadline:
@@ -199,16 +199,18 @@ class Story:
     # -- looking
 
     def _until_all_is_committed(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + CONNECT_TIMEOUT_S
         while not self._look():
             self.crew.check()
             if time.monotonic() > deadline:
                 done, sent = self._picture.committed, self._picture.sent
                 self._tell(
-                    "consumer", f"has committed {done:,} of {sent:,} in {PATIENCE_S:g} s: no more patience", "bad"
+                    "consumer",
+                    f"has committed {done:,} of {sent:,} in {CONNECT_TIMEOUT_S:g} s: no more patience",
+                    "bad",
                 )
                 return  # the books will say what that means
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
 
     def _look(self) -> bool:
         """Take everything in, and show it. Whether all records of the topic are committed."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from keepfast.desk.masking import masked_text
 from keepfast.desk.selection import Filed
 
-MOST_TOPICS = 1_000
+MAX_TOPICS = 1_000
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Cause:
             (self.topics, letter.topic),
         ):
             # Anybody may write letters: what is kept stays bounded.
-            if name and (name in counter or len(counter) < MOST_TOPICS):
+            if name and (name in counter or len(counter) < MAX_TOPICS):
                 counter[name] += 1
         self.replayed += letter.replay_count > 0
 

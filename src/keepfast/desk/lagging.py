@@ -68,7 +68,7 @@ def within(looks: Sequence[Look], now: float) -> list[Look]:
     return [look for look in looks if now - look.at <= WINDOW_S] or list(looks[-1:])
 
 
-LOOK_S = 15.0
+POLL_INTERVAL_S = 15.0
 """For one question."""
 
 
@@ -156,7 +156,7 @@ class LagWatcher:
     def _spans(self, topic: str) -> dict[int, Span]:
         """Nothing, if there is no such topic: a retry topic is made when it is first needed."""
         try:
-            return self.browser.spans(topic, LOOK_S)
+            return self.browser.spans(topic, POLL_INTERVAL_S)
         except SourceError as error:
             if error.fault is Fault.MISSING:
                 return {}
@@ -168,10 +168,10 @@ class LagWatcher:
 
     def _group(self, one: Watched, spans: Mapping[str, dict[int, Span]]) -> list[PartitionLag] | None:
         places = [TopicPartition(topic, partition) for topic in one.topics for partition in spans[topic]]
-        committed = self.groups.committed(one.group, places, LOOK_S) if places else {}
+        committed = self.groups.committed(one.group, places, POLL_INTERVAL_S) if places else {}
         if committed is None:
             return None
-        owned = self.groups.owned(one.group, LOOK_S)
+        owned = self.groups.owned(one.group, POLL_INTERVAL_S)
         found = []
         for place in places:
             offset = committed.get(place)
@@ -202,7 +202,7 @@ class LagWatcher:
     def _ages_s(self, topic: str, spans: Mapping[int, Span]) -> dict[int, float]:
         """By partition, of the first record that is really there: offsets may be gone, or belong to transactions."""
         first: dict[int, float] = {}
-        records = self.browser.read(topic, spans, silence_s=LOOK_S)
+        records = self.browser.read(topic, spans, silence_s=POLL_INTERVAL_S)
         try:
             for record in records:
                 if record is not None and record.timestamp_ms:

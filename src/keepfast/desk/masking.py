@@ -10,7 +10,7 @@ from keepfast.deadletters.fingerprint import normalised
 from keepfast.telemetry.clean import masked
 
 DEEPEST, MOST_ITEMS = 6, 30
-LARGEST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 """Larger values are not looked into."""
 
 # A field's name, not a value that somebody uses as one.
@@ -23,7 +23,7 @@ def shape(value: bytes | None) -> Any:
     """The structure of a value: for JSON its fields with kinds instead of values, else its size."""
     if value is None:
         return "<null>"
-    if len(value) <= LARGEST_BYTES:
+    if len(value) <= MAX_BYTES:
         try:
             return _masked(json.loads(value), DEEPEST)
         except (ValueError, RecursionError):

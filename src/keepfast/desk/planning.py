@@ -18,8 +18,8 @@ from keepfast.desk.selection import Filed
 from keepfast.desk.shelf import LetterTopic
 
 DEFAULT_MAX_REPLAYS: Final = 3
-LARGEST_RATE: Final = 1_000_000
-_MOST_REASONS: Final = 100
+MAX_RATE: Final = 1_000_000
+_MAX_REASONS: Final = 100
 _OTHER: Final = "for other reasons"
 COPY: Final = "a copy of another letter that is sent"
 
@@ -56,7 +56,7 @@ class ReplayPolicy:
     def __post_init__(self) -> None:
         problems = {
             "max_replays": checks.whole(self.max_replays, 1, 1_000_000),
-            "rate": None if self.rate_per_s is None else checks.number(self.rate_per_s, 0, LARGEST_RATE, above=True),
+            "rate": None if self.rate_per_s is None else checks.number(self.rate_per_s, 0, MAX_RATE, above=True),
         }
         found = [f"{name} {problem}." for name, problem in problems.items() if problem]
         if self.to == "group" and self.topic is not None:
@@ -230,7 +230,7 @@ class ReplayPlan:
         if routed == COPY:
             self.copies += 1
         elif isinstance(routed, str):
-            known = routed in self.excluded or len(self.excluded) < _MOST_REASONS
+            known = routed in self.excluded or len(self.excluded) < _MAX_REASONS
             self.excluded[routed if known else _OTHER] += 1
             return
         else:

@@ -14,13 +14,13 @@ from keepfast.desk.planning import ReplayPolicy, Router
 from keepfast.desk.selection import Filed, Offsets
 from keepfast.desk.shelf import LetterTopic, ReadStopped
 
-MOST_IN_FLIGHT: Final = 1_000
-MOST_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
+MAX_IN_FLIGHT: Final = 1_000
+MAX_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
 SETTLE_S: Final = 40.0
 """For what is under way at the end: longer than the client tries to deliver a record."""
 SETTLE_STOPPED_S: Final = 10.0
-LOOK_S: Final = 0.1
-MOST_FAILURES_TOLD: Final = 20
+POLL_INTERVAL_S: Final = 0.1
+MAX_FAILURES_TOLD: Final = 20
 
 Progress = Callable[[int], None]
 
@@ -125,20 +125,20 @@ class Replay:
         if self._policy.rate_per_s is None:
             return next_at
         # After a hold-up the lost time is not made up for by a burst.
-        return max(next_at, time.monotonic() - LOOK_S) + 1 / self._policy.rate_per_s
+        return max(next_at, time.monotonic() - POLL_INTERVAL_S) + 1 / self._policy.rate_per_s
 
     def _wait_until(self, at: float) -> None:
         while (left_s := at - time.monotonic()) > 0:
             if self._ended():
                 raise ReadStopped
-            time.sleep(min(left_s, LOOK_S))  # not in the Event: a signal that comes just then could not set it
+            time.sleep(min(left_s, POLL_INTERVAL_S))  # not in the Event: a signal that comes just then could not set it
 
     def _wait_for_room(self) -> None:
         with self._changed:
-            while len(self._under_way) >= MOST_IN_FLIGHT or self._bytes >= MOST_BYTES_IN_FLIGHT:
+            while len(self._under_way) >= MAX_IN_FLIGHT or self._bytes >= MAX_BYTES_IN_FLIGHT:
                 if self._ended():
                     raise ReadStopped
-                self._changed.wait(LOOK_S)
+                self._changed.wait(POLL_INTERVAL_S)
         if self._ended():
             raise ReadStopped
 
@@ -180,7 +180,7 @@ class Replay:
     def _failed(self, one: _Sent, error: SinkError) -> None:
         """With the lock. One record that is too large is its own trouble; anything else would meet the next one too."""
         self._outcome.failed += 1
-        if len(self._outcome.failures) < MOST_FAILURES_TOLD:
+        if len(self._outcome.failures) < MAX_FAILURES_TOLD:
             self._outcome.failures.append((one.filed.name, str(error)))
         if error.fault is not Fault.TOO_LARGE:
             self._outcome.broken = self._outcome.broken or str(error)
@@ -197,7 +197,7 @@ class Replay:
             with self._changed:
                 if not self._under_way or time.monotonic() > deadline:
                     break
-                self._changed.wait(LOOK_S)
+                self._changed.wait(POLL_INTERVAL_S)
             progress(self._outcome.confirmed)
         progress(self._outcome.confirmed)
 

@@ -27,7 +27,7 @@ COMMIT_REFUSED: Final = "commit_refused"
 OF_ONE_PARTITION: Final = frozenset({Fault.MISSING, Fault.REFUSED, Fault.TOO_LARGE})
 """Errors about one partition of a request. A client may report them for all partitions of it."""
 
-FIRST_RETRY_S, LONGEST_RETRY_S = 0.2, 10.0
+FIRST_RETRY_S, MAX_RETRY_S = 0.2, 10.0
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Refusals:
                 consequence="nothing new of this partition starts, and what is finished is not committed",
                 what_to_do="restore the topic, or the right to read it; the commit is retried until it is confirmed",
             )
-        refusal.retry_at = now + min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(refusal.attempts, 10))
+        refusal.retry_at = now + min(MAX_RETRY_S, FIRST_RETRY_S * 2 ** min(refusal.attempts, 10))
         refusal.attempts += 1
 
     def resolve(self, partition: Partition, now: float) -> bool:
@@ -106,7 +106,7 @@ class Refusals:
 GATHER_S = 0.3e-3
 """Lanes that finish this close together share a request: it costs the broker more than the wait costs them."""
 
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 5.0
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.1, 5.0
 REBALANCE_BACKOFF_S = 1.0
 TRIP_FAILURES, TRIP_S = 3, 5.0
 """The breaker: so many failures in a row, or an answer that takes so long, and nothing new starts until one is
@@ -177,11 +177,11 @@ class Committer:
         else:
             self._lanes.release(holder)
 
-    def touch(self, partition: Partition) -> None:
+    def mark_dirty(self, partition: Partition) -> None:
         """Commit this partition's position although nothing of it was finished."""
         self._mark_dirty(partition)
 
-    def press(self, partition: Partition) -> None:
+    def commit_soon(self, partition: Partition) -> None:
         """As `touch`, and soon: records of this partition wait for it."""
         if self._mark_dirty(partition):
             self._pressed = True
@@ -239,7 +239,7 @@ class Committer:
     def push(self, now: float, partitions: Iterable[Partition]) -> None:
         """Send what these partitions have, due or not, in one request: they are about to go."""
         if not self._sent:
-            self._send(now, [partition for partition in partitions if self.owes(partition)])
+            self._send(now, [partition for partition in partitions if self.has_pending(partition)])
 
     def drain(self, now: float) -> None:
         """Send everything, if nothing is under way and no failure is being waited out: the consumer is about to go.
@@ -255,7 +255,7 @@ class Committer:
         elif (refused := self._refusals.untried()) is not None:
             self._send(now, [refused])
 
-    def owes(self, partition: Partition) -> bool:
+    def has_pending(self, partition: Partition) -> bool:
         """Whether something of this partition is finished and not confirmed."""
         return partition.place in self._refusals or self._is_pending(partition)
 
@@ -390,7 +390,7 @@ class Committer:
             self._not_before = now + REBALANCE_BACKOFF_S
         elif passing:
             self._failures += 1
-            self._not_before = now + min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
+            self._not_before = now + min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures, 10))
 
     def _say_less(self, refused: int) -> None:
         """The broker takes less metadata than others do: better a commit that says less than none at all."""

@@ -26,7 +26,7 @@ log = get_logger("keepfast.operator")
 
 OPERATOR: Final = "operator"
 """The hold that a person puts on a consumer, or on some of its partitions."""
-MOST_LANES: Final = 100
+MAX_LANES: Final = 100
 
 Verb = Literal["pause", "resume", "release", "show"]
 Answer = CommandDone | Problem | tuple[ConsumerState, tuple[LaneState, ...], int]
@@ -138,9 +138,9 @@ class Operator:
         runs = [run for run in loop.in_flight if run.messages]  # one that was emptied only waits for its worker
         batches = loop.lanes.kept if isinstance(loop.lanes, BatchLanes) else []
         work: list[Run | FailedRecord] = [*runs, *cases, *(batch for batch in batches if batch.parts)]
-        oldest = nsmallest(MOST_LANES, work, key=lambda one: one.begun_at)
+        oldest = nsmallest(MAX_LANES, work, key=lambda one: one.begun_at)
         lanes = tuple(self._lane(one, now) for one in oldest)
-        return loop.vitals.look(now), lanes, max(0, len(work) - MOST_LANES)
+        return loop.vitals.look(now), lanes, max(0, len(work) - MAX_LANES)
 
     def _lane(self, one: Run | FailedRecord, now: float) -> LaneState:
         if isinstance(one, FailedRecord):

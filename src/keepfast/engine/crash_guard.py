@@ -130,7 +130,7 @@ class Probation:
         fate = self._fate(partition, found)
         guard = crash_guard.inherited(found, offset, fate)
         token = self._note(partition)
-        press = partial(self._committer.press, partition)
+        press = partial(self._committer.commit_soon, partition)
         partition.watch = CrashWatch(guard, press, first_lease=self._first_lease, token=token)
         partition.lease_until(0, 0)
         if found.charged is not None and guard.starts.get(found.charged, 0) < found.starts.get(found.charged, 0):

@@ -45,7 +45,7 @@ log = get_logger("keepfast.guard")
 SUFFIX: Final = ".flight"
 KEPT_S: Final = 7 * 86_400.0
 """So long the file of a dead process is kept, from the first sweep that finds it."""
-MOST_KEPT: Final = 64
+MAX_KEPT: Final = 64
 """And so many at most: a process that dies every few seconds must not fill the disk."""
 MOST_BYTES: Final = 64 << 20
 """No file of ours is larger."""
@@ -53,8 +53,8 @@ SPARE_SLOTS: Final = 64
 """For workers that are started in place of hanging ones."""
 SPARE_LISTS: Final = 64
 """For the same workers, where there are batches."""
-MOST_SLOTS: Final = 20_000
-MOST_LISTS: Final = 256 + SPARE_LISTS
+MAX_SLOTS: Final = 20_000
+MAX_LISTS: Final = 256 + SPARE_LISTS
 PLACES: Final = 2_048
 """Partitions that a process can own in its life and have noted; for more, the guard works as without a recorder."""
 SHORT_RUN: Final = 8
@@ -280,7 +280,7 @@ class FlightRecorder:
                 return NOT_DEAD
             if content is None or (state := read_state(content)) not in (RUNNING, LEFT):
                 return UNKNOWN
-            while len(self._read) >= MOST_KEPT:
+            while len(self._read) >= MAX_KEPT:
                 del self._read[next(iter(self._read))]
             self._read[token] = read_in_hand(content) if state == RUNNING else None
         in_hand = self._read[token]
@@ -309,7 +309,7 @@ def read_state(content: bytes) -> int | None:
     if words[_MAGIC] != MAGIC or words[_VERSION] != VERSION or words[_PLACES] != PLACES:
         return None
     slots, lists = words[_SLOTS], words[_LISTS]
-    if not (0 <= slots <= MOST_SLOTS and 0 <= lists <= MOST_LISTS) or len(content) != size_of(slots=slots, lists=lists):
+    if not (0 <= slots <= MAX_SLOTS and 0 <= lists <= MAX_LISTS) or len(content) != size_of(slots=slots, lists=lists):
         return None
     return words[_STATE]
 
@@ -434,7 +434,7 @@ class StateDirectory:
                 finally:
                     os.close(fd)
         dead.sort(reverse=True)
-        over = [token for at, (found, _, token) in enumerate(dead) if at >= MOST_KEPT or now - found > KEPT_S]
+        over = [token for at, (found, _, token) in enumerate(dead) if at >= MAX_KEPT or now - found > KEPT_S]
         for token in over:
             self.remove(token)
         return len(over)
@@ -477,7 +477,7 @@ class RecorderFile(FlightRecorder):
     def __init__(self, directory: StateDirectory, *, slots: int, lists: int = 0) -> None:
         """Raises OSError."""
         token = secrets.token_hex(8)
-        slots, lists = min(slots, MOST_SLOTS), min(lists, MOST_LISTS)
+        slots, lists = min(slots, MAX_SLOTS), min(lists, MAX_LISTS)
         _own[token] = os.getpid()
         try:
             self._fd, memory = directory.create(token, size_of(slots=slots, lists=lists))

@@ -22,7 +22,7 @@ from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.consumer")
 
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 
 Where = Literal["topic", "spool"]
 
@@ -177,7 +177,7 @@ class DeadLetterForwarder:
     ) -> None:
         since, _ = self._refused.get(case, (now, ""))
         self._refused[case] = (since, str(error))
-        delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(max(0, case.publishes - 1), 10))
+        delay_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(max(0, case.publishes - 1), 10))
         self._say_refused(event, case, error, **fields, backoff_delay_ms=round(delay_s * 1000))
         self.timers.add(now + delay_s, case)
 
@@ -313,7 +313,7 @@ class RetryForwarder:
     def _failed(self, case: FailedRecord, error: SinkError, now: float) -> None:
         self.failures += 1
         case.publishes += 1
-        delay_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(case.publishes - 1, 10))
+        delay_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(case.publishes - 1, 10))
         about = told(case, self._tiers.group) | {"fault": error.fault, "error": str(error)}
         if error.fault is Fault.TOO_LARGE and case.outgoing is not None:
             shorter = shortened(case.outgoing.headers)

@@ -87,12 +87,12 @@ class Intake:
             if messages:
                 self._route(messages)
             self._more = len(messages) == self._sweep
-            if not self.plenty:
+            if not self.has_backlog:
                 break
         return bool(messages) or timeout_s > 0
 
     @property
-    def plenty(self) -> bool:
+    def has_backlog(self) -> bool:
         """Whether the client has more, and there is room for it."""
         return self._more and not self._full
 

@@ -142,7 +142,7 @@ def say_client_error(consumer: str, error: SourceError, now: float) -> None:
 BUSY_S = 0.005
 """Longest wait for results while work is out: then the client is swept again."""
 
-ANSWER_S, LATE_S, LATE_ANSWER_S = 100e-6, 5e-3, 1e-3
+REPLY_TIMEOUT_S, LATE_S, LATE_ANSWER_S = 100e-6, 5e-3, 1e-3
 """How often the client is polled for the answer to a commit, and from when on how often if it is late, where the loop
 cannot wait in the client: because results may come, or because the client has records for which there is no room.
 """
@@ -285,8 +285,8 @@ class Loop:
         """How long to wait for results."""
         committer, busy = self.committer, bool(self.in_flight or self.cases.settling)
         if committer.under_way and committer.each == busy and (busy or not self.intake.has_room):
-            return ANSWER_S if committer.waited(now) < LATE_S else LATE_ANSWER_S
-        if self.intake.plenty or not busy:
+            return REPLY_TIMEOUT_S if committer.waited(now) < LATE_S else LATE_ANSWER_S
+        if self.intake.has_backlog or not busy:
             return 0.0
         return min(BUSY_S, self.cases.next_in(now), committer.due_in(now))
 
@@ -380,7 +380,7 @@ class Loop:
             self.committer.finished(partition, run, run.done)
             return
         if run.done:
-            self.committer.touch(partition)
+            self.committer.mark_dirty(partition)
         failure, run.failure = run.failure, None  # before `split`, which makes the run one over the rest
         if failure is not None and not partition.closing and DRAIN not in self.holds:
             case = self.lanes.split(run, run.begun_at)

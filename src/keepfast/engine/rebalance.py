@@ -111,7 +111,9 @@ class Handover:
         the broker holds nothing: its answer comes later, when nobody waits for it.
         """
         sent, absent_s = 0, 0.0
-        while owing := [one for one in partitions if self._committer.owes(one) and not self._committer.is_refused(one)]:
+        while owing := [
+            one for one in partitions if self._committer.has_pending(one) and not self._committer.is_refused(one)
+        ]:
             now = clock.monotonic()
             if not self._committer.under_way and sent < SENDS:
                 sent, absent_s = sent + 1, 0.0
@@ -123,7 +125,7 @@ class Handover:
                 absent_s = self._source.serve(min(SERVE_S, deadline - now))
 
     def _log_unconfirmed(self, partitions: Sequence[Partition]) -> None:
-        owing = [str(one.place) for one in partitions if self._committer.owes(one)]
+        owing = [str(one.place) for one in partitions if self._committer.has_pending(one)]
         if owing:
             log.warning("revoked_before_commit_was_confirmed", partitions=owing)
 
@@ -131,7 +133,7 @@ class Handover:
         """The process is alive and lets go of these: whoever owns them next must not take it for dead."""
         for partition in partitions:
             if self.orderly and partition.watch is not None and partition.watch.leave():
-                self._committer.touch(partition)
+                self._committer.mark_dirty(partition)
 
     def _take_stock(self, partitions: Sequence[Partition]) -> None:
         """What runs that are still out have done so far is finished, too: only the record in hand is not."""
@@ -139,7 +141,7 @@ class Handover:
             for run in partition.running:
                 if run.case is None and run.done:
                     partition.finish(run)
-                    self._committer.touch(partition)
+                    self._committer.mark_dirty(partition)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """Their epoch is over: results that still come are stale."""
@@ -441,7 +443,7 @@ class Assignment:
             self._probation.begin(partition, "", offset)
             if place in offsets:
                 partition.committed = (BEGINNING, "")
-                self._committer.touch(partition)
+                self._committer.mark_dirty(partition)
         return positions
 
     def _abandon(self, place: TopicPartition) -> None:

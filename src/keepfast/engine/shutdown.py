@@ -50,7 +50,7 @@ class Draining:
             loop.lanes.drop(partition)
             loop.handover.drop_waiting(partition)
             if partition.watch is not None and partition.watch.drain() and partition.running:
-                loop.committer.press(partition)  # somebody may end the process before what runs is finished
+                loop.committer.commit_soon(partition)  # somebody may end the process before what runs is finished
 
     def over(self, now: float) -> int | None:
         """None while it goes on; then how much was still being handled, buried or committed."""
@@ -68,7 +68,7 @@ class Draining:
         if awaited and now < self.deadline:
             self._report(now, commits=awaited)
             return None
-        return waiting + sum(loop.committer.owes(partition) for partition in loop.ownership)
+        return waiting + sum(loop.committer.has_pending(partition) for partition in loop.ownership)
 
     def _count_deaths(self) -> None:
         """The deadline has passed with records in hand. If only a restart could help, these records are the cause: it
@@ -83,7 +83,7 @@ class Draining:
         for partition, offsets in _in_hand(runs).items():
             if partition.live and partition.watch is not None:
                 partition.watch.count_death(spans_of((offset, offset + 1) for offset in offsets))
-                loop.committer.touch(partition)
+                loop.committer.mark_dirty(partition)
                 log.error("handlers_never_ended", place=str(partition.place), offsets=offsets[:20], counts_as="a crash")
 
     def _report(self, now: float, *, records: int = 0, letters: int = 0, commits: int = 0) -> None:

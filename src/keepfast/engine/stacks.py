@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import PurePath
 from types import CodeType, FrameType, TracebackType
 
-MOST_LOCATIONS = 20
+MAX_LOCATIONS = 20
 
 
 def threads_now() -> dict[int, FrameType]:
@@ -67,4 +67,4 @@ def locations(trace: TracebackType | None, *, below: Collection[CodeType] = ()) 
         else:
             found.append(f"{PurePath(code.co_filename).name}:{trace.tb_lineno} {code.co_name}")
         trace = trace.tb_next
-    return found[-MOST_LOCATIONS:]
+    return found[-MAX_LOCATIONS:]

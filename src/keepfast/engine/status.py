@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from keepfast.engine.loop import Loop
 
 
-MOST_LABELS: Final = 200
+MAX_LABELS: Final = 200
 """So many different labels are told apart; names of exceptions may be made at run time, and metrics must not grow."""
 
 
@@ -79,7 +79,7 @@ class Labelled:
 
     def add(self, labels: Labels, count: int = 1, exemplar: Exemplar | None = None) -> None:
         counts = self.counts
-        if labels not in counts and len(counts) >= MOST_LABELS:
+        if labels not in counts and len(counts) >= MAX_LABELS:
             labels = OTHER
         counts[labels] = counts.get(labels, 0) + count
         if exemplar is not None:
@@ -234,11 +234,11 @@ class LetterDepths:
 
 log = get_logger("keepfast.loop")
 
-LOOK_S, LOOK_SHARE, LOOK_AT_LEAST_S = 1.0, 100, 5.0
+POLL_INTERVAL_S, LOOK_SHARE, LOOK_AT_LEAST_S = 1.0, 100, 5.0
 """How often it looks; with many hundred partitions less often, so that it takes at most a hundredth of the time. But a
 look that took long because the machine was busy must not leave an old state behind for minutes.
 """
-LONGEST_TURN_S: Final = 30.0
+MAX_TURN_S: Final = 30.0
 """Far more than the bounded waits of a turn take; to it comes what a revocation may take."""
 STUCK_S: Final = 60.0
 """A partition of which nothing finishes for so long, while its lag grows, is stuck."""
@@ -311,7 +311,7 @@ class LoopStatus:
         counts = self._counts[run.partition.place.topic]
         counts.processed += run.done
         if now >= self._example_at and run.done == 1 == len(run.messages):
-            self._example_at = now + LOOK_S
+            self._example_at = now + POLL_INTERVAL_S
             example = exemplar_of(run.messages[0], run.elapsed_s, self._clock.wall())
             if example is not None:
                 counts.slow[bisect_left(BOUNDS_S, run.elapsed_s)] = example
@@ -365,12 +365,12 @@ class LoopStatus:
             stuck=overdue.reports.handlers,
             stuck_handlers=overdue.reports.count,
             brokers=self._brokers_away(now),
-            longest_turn_s=LONGEST_TURN_S + loop.plan.revoke_timeout_s,
+            longest_turn_s=MAX_TURN_S + loop.plan.revoke_timeout_s,
         )
         self._remind(now)
         self.looked_at = now
         took_s = self._clock.monotonic() - begun
-        self._look_at = now + min(max(LOOK_S, LOOK_SHARE * took_s), LOOK_AT_LEAST_S)
+        self._look_at = now + min(max(POLL_INTERVAL_S, LOOK_SHARE * took_s), LOOK_AT_LEAST_S)
         return self.state
 
     def _remind(self, now: float) -> None:

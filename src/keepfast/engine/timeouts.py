@@ -38,10 +38,10 @@ from keepfast.telemetry.shapes import StuckHandler
 
 log = get_logger("keepfast.stuck")
 
-MOST_REPORTS = 5
+MAX_REPORTS = 5
 """Stacks taken in one look; what is left over is reported at the next ones."""
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 @dataclass(slots=True)
@@ -91,13 +91,13 @@ class Stuck:
                 del before[run]
             report.spent_s = watch.spent_s
             self._reports[run] = report
-            if report.spent_s >= report.due_s and written < MOST_REPORTS:
+            if report.spent_s >= report.due_s and written < MAX_REPORTS:
                 written += 1
                 self._write(run, report)
         for run, report in before.items():
             if report.stack and not run.abandoned:
                 self._ended(run, report)
-        self.handlers = tuple(_shown(run, report) for run, report in list(self._reports.items())[:MOST_SHOWN])
+        self.handlers = tuple(_shown(run, report) for run, report in list(self._reports.items())[:MAX_SHOWN])
 
     @property
     def count(self) -> int:
@@ -298,7 +298,7 @@ class Overdue:
             run.stop = True
             if run.case is None:
                 if run.partition.take_stock(run):
-                    self._committer.touch(run.partition)
+                    self._committer.mark_dirty(run.partition)
                 self._lanes.relieve(run)
 
     def _look(self, now: float) -> None:

@@ -29,12 +29,12 @@ from keepfast.telemetry.shapes import Problem
 
 log = get_logger("keepfast.http")
 
-PATIENCE_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
 """For a request to arrive as a whole, however it trickles; and for its client to take the answer."""
 AT_ONCE, FOR_PROBES = 16, 4
 """Requests that are served at once, and how many probes beside them."""
 PROBES = "/health"
-LONGEST_BODY_BYTES = 64 * 1024
+MAX_BODY_BYTES = 64 * 1024
 UNIX = "unix:"
 """Before a path, in place of a host: a socket in the file system."""
 
@@ -115,7 +115,7 @@ class _Place:
 class _Handler(BaseHTTPRequestHandler):
     """One connection, one request: probes and scrapes come seldom."""
 
-    timeout = PATIENCE_S
+    timeout = CONNECT_TIMEOUT_S
     server_version = "keepfast"
     sys_version = ""
     app: App
@@ -160,8 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
             length = int(headers.get("content-length") or 0)
         except ValueError:
             return problem(HTTPStatus.BAD_REQUEST, "Content-Length is not a number.")
-        if not 0 <= length <= LONGEST_BODY_BYTES:
-            return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A body has at most {LONGEST_BODY_BYTES} bytes.")
+        if not 0 <= length <= MAX_BODY_BYTES:
+            return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A body has at most {MAX_BODY_BYTES} bytes.")
         body = self.rfile.read(length) if length else b""
         if len(body) < length:
             return problem(HTTPStatus.BAD_REQUEST, "The body is shorter than Content-Length says.")

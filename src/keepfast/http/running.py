@@ -24,7 +24,7 @@ from keepfast.telemetry.shapes import AppState, ConsumerCounts, ConsumerDetail, 
 
 log = get_logger("keepfast.http")
 
-ANSWER_S = 3.0
+REPLY_TIMEOUT_S = 3.0
 """A loop that is well answers within a tenth of a second."""
 
 
@@ -135,7 +135,7 @@ class Running:
         answers: SimpleQueue[Answer] = SimpleQueue()
         thread.mailbox.post(ControlOrder(verb=verb, answer=answers.put, topic=topic, partition=partition, hold=hold))
         try:
-            return answers.get(timeout=ANSWER_S)
+            return answers.get(timeout=REPLY_TIMEOUT_S)
         except Empty:
             raise Unanswered from None
 

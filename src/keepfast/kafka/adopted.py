@@ -231,7 +231,7 @@ class AdoptedSource(KafkaSource):
             self._open.pause([ClientPlace(*place) for place in outside])
         for place in outside:
             text = f"Could not read {place}: its position lies outside the log."
-            self._ear.on_error(SourceError(text, fault=Fault.OUT_OF_RANGE, code="OFFSET_OUT_OF_RANGE"), place)
+            self._listener.on_error(SourceError(text, fault=Fault.OUT_OF_RANGE, code="OFFSET_OUT_OF_RANGE"), place)
 
     def _is_outside(self, position: Position) -> bool:
         if position.offset < 0:

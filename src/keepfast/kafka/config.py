@@ -13,7 +13,7 @@ Properties = dict[str, Any]
 
 EAGER_ASSIGNORS: Final = ("range", "roundrobin")
 _MIB: Final = 1024 * 1024
-LARGEST_RECORD_BYTES: Final = 100 * _MIB
+MAX_RECORD_BYTES: Final = 100 * _MIB
 """What the sink lets through; the topic's own limit decides."""
 
 
@@ -116,8 +116,8 @@ def sink_properties(connection: Connection, producing: Producing | None = None) 
         "enable.idempotence": True,
         "acks": "all",
         "partitioner": "murmur2_random",
-        "message.max.bytes": LARGEST_RECORD_BYTES,
-        "queue.buffering.max.kbytes": max(producing.queue_bytes, 2 * LARGEST_RECORD_BYTES) // 1024,
+        "message.max.bytes": MAX_RECORD_BYTES,
+        "queue.buffering.max.kbytes": max(producing.queue_bytes, 2 * MAX_RECORD_BYTES) // 1024,
     }
     return _merged(defaults, connection, fixed)
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from keepfast.core.records import TopicPartition as Place
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
 
-MOST_GROUPS: Final = 500
+MAX_GROUPS: Final = 500
 """Groups that are asked for their offsets, one after another."""
 
 ONE_GROUP_S: Final = 2.0
@@ -40,7 +40,7 @@ class KafkaGroups:
         readers: dict[str, set[str]] = {topic: set() for topic in topics}
         names = self.names(timeout_s)
         places = self._places(topics, timeout_s)
-        for name in names[:MOST_GROUPS] if places else ():
+        for name in names[:MAX_GROUPS] if places else ():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 break

@@ -139,7 +139,7 @@ GIVE_UP_S = 5.0
 READ_BACK_AGAIN_S = 0.005
 """After a read-back that found something else than was sent."""
 CLOSED = SourceError("The consumer closed before the commit was answered.", fault=Fault.RETRY, code="CLOSED")
-REJOIN_S, LONGEST_REJOIN_S = 1.0, 30.0
+REJOIN_S, MAX_REJOIN_S = 1.0, 30.0
 """When a new client is made after one that ended for a passing reason; doubled until partitions are assigned."""
 
 
@@ -174,7 +174,7 @@ class KafkaSource(Questions):
         self._closing = False
         self._incremental = is_incremental(properties)
         self._client: Consumer | None = None
-        self._listener: Listener | None = None
+        self._registered: Listener | None = None
         self._started: dict[TopicPartition, Position] = {}
         self._paused: set[TopicPartition] = set()
         self._stopped: set[TopicPartition] = set()
@@ -200,7 +200,7 @@ class KafkaSource(Questions):
             raise config_error("consumer", error) from error
 
     def _join(self, topics: Sequence[str], listener: Listener) -> None:
-        self._listener = listener
+        self._registered = listener
         self._topics = list(topics)
         try:
             self._open.subscribe(
@@ -256,7 +256,7 @@ class KafkaSource(Questions):
         answered = self._unsent is not None
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
-            self._tell(self._ear.on_committed, outcome)
+            self._tell(self._listener.on_committed, outcome)
         if self._kept is not None:
             kept, self._kept = self._kept, None
             raise kept
@@ -282,8 +282,8 @@ class KafkaSource(Questions):
         if reason is None:
             return False
         self._renew_at = time.monotonic() + self._renew_after_s
-        self._renew_after_s = min(LONGEST_REJOIN_S, 2 * self._renew_after_s)
-        self._tell(self._ear.on_error, source_error("join the group", reason), None)
+        self._renew_after_s = min(MAX_REJOIN_S, 2 * self._renew_after_s)
+        self._tell(self._listener.on_error, source_error("join the group", reason), None)
         return True
 
     def _renew(self) -> None:
@@ -291,7 +291,7 @@ class KafkaSource(Questions):
         self._renew_at = None
         places, old = list(self._started), self._open
         if places:
-            self._tell(self._ear.on_lost, places)
+            self._tell(self._listener.on_lost, places)
             self._tell(self._let_go, places)
         self._closing = True
         with contextlib.suppress(*CLIENT_ERRORS):
@@ -301,7 +301,7 @@ class KafkaSource(Questions):
         self._drop_unanswered()
         self._requests.forget_answered()  # their late answers have gone with the old client
         self._make()
-        self._join(self._topics, self._ear)
+        self._join(self._topics, self._listener)
 
     def _drop_unanswered(self) -> None:
         request = self._requests.under_way()
@@ -335,7 +335,7 @@ class KafkaSource(Questions):
         place = None if topic is None else TopicPartition(topic, cast(int, message.partition()))
         if place is not None and place not in self._started:
             place = None
-        self._tell(self._ear.on_error, source_error(f"read {place or topic or 'from the group'}", error), place)
+        self._tell(self._listener.on_error, source_error(f"read {place or topic or 'from the group'}", error), place)
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -436,7 +436,7 @@ class KafkaSource(Questions):
         """
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
-            self._tell(self._ear.on_committed, outcome)
+            self._tell(self._listener.on_committed, outcome)
             return 0.0
         request = self._requests.under_way()
         deadline = time.monotonic() + timeout_s
@@ -452,7 +452,7 @@ class KafkaSource(Questions):
                 continue
             seen = request.read_back(held, time.monotonic())
             if seen is not None:
-                self._tell(self._ear.on_committed, seen)
+                self._tell(self._listener.on_committed, seen)
                 return 0.0
             self._read_back_at = time.monotonic() + READ_BACK_AGAIN_S
         return 0.0 if request is None or request.absence is None else request.absence.seconds
@@ -500,7 +500,7 @@ class KafkaSource(Questions):
     def _on_assign(self, _: Consumer, partitions: list[ClientPlace]) -> None:
         places = places_of(partitions)
         self._classic, self._renew_after_s = None, REJOIN_S
-        self._tell(self._ear.on_assigned, places)
+        self._tell(self._listener.on_assigned, places)
         forgotten = [place for place in places if place not in self._started]
         if len(forgotten) == len(places):  # also for an empty list: the group waits for an answer
             self._tell(self._assign, [], "start nothing")
@@ -509,14 +509,14 @@ class KafkaSource(Questions):
         places = places_of(partitions)
         if self._closing and not any(place in self._started for place in places):
             return  # they were given up before; the binding unassigns what the client still has
-        self._tell(self._ear.on_revoked, places)
+        self._tell(self._listener.on_revoked, places)
         self._tell(self._let_go, places)
 
     def _on_lost(self, _: Consumer, partitions: list[ClientPlace]) -> None:
         places = places_of(partitions)
         if self._closing and not any(place in self._started for place in places):
             return
-        self._tell(self._ear.on_lost, places)
+        self._tell(self._listener.on_lost, places)
         self._tell(self._let_go, places)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
@@ -525,14 +525,14 @@ class KafkaSource(Questions):
             return
         outlived = error is not None and self._outlived(error)
         outcome = request.all_failed(CLOSED) if outlived else request.outcome(error, partitions or [])
-        self._tell(self._ear.on_committed, outcome)
+        self._tell(self._listener.on_committed, outcome)
         if self._waits and self._wake is not None:
             self._wake(None)
 
     def _on_error(self, error: KafkaError) -> None:
         if self._outlived(error):
             return
-        self._tell(self._ear.on_error, source_error("reach the brokers", error), None)
+        self._tell(self._listener.on_error, source_error("reach the brokers", error), None)
 
     def _tell(self, call: Callable[..., None], *arguments: object) -> None:
         try:
@@ -547,6 +547,6 @@ class KafkaSource(Questions):
         return self._client
 
     @property
-    def _ear(self) -> Listener:
-        assert self._listener is not None
-        return self._listener
+    def _listener(self) -> Listener:
+        assert self._registered is not None
+        return self._registered

@@ -18,7 +18,7 @@ from keepfast.telemetry import catalogue as cat
 Severity = Literal["warning", "critical"]
 SEVERITIES: Final[tuple[Severity, Severity]] = ("warning", "critical")
 
-LONGEST_TURN_S: Final = 60
+MAX_TURN_S: Final = 60
 """A loop that has not turned for so long is stuck, and what it shows of its partitions stands still with it."""
 NEARLY: Final = 0.9
 """The process ends at the deadline of a shutdown; the last scrape before shows less than the whole of it."""
@@ -189,7 +189,7 @@ def _group(consumer: ConsumerSettings) -> Iterator[Alert]:
     stuck, age = (series(metric, group=consumer.group) for metric in (cat.STUCK, cat.LOOP_AGE))
     yield Alert(
         name="KeepfastStuckPartitions",
-        expr=f"sum by (group) ({stuck}) > 0 or max by (group) ({age}) > {LONGEST_TURN_S}",
+        expr=f"sum by (group) ({stuck}) > 0 or max by (group) ({age}) > {MAX_TURN_S}",
         for_s=60,
         severity="critical",
         summary=f"Partitions of {consumer.group} are stuck: their lag grows and nothing finishes",

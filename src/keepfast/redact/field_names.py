@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[^\W\d_A-Za-z]+")
-_MOST_REMEMBERED: Final = 4096
+_MAX_REMEMBERED: Final = 4096
 _NO_GAPS: Final = str.maketrans("", "", "_-.")
 
 
@@ -49,7 +49,7 @@ class FieldNames:
         known = self._looked_up.get(name)
         if known is None:
             known = self._look_up(name)
-            if len(self._looked_up) < _MOST_REMEMBERED:  # names come from outside
+            if len(self._looked_up) < _MAX_REMEMBERED:  # names come from outside
                 self._looked_up[name] = known
         return known
 

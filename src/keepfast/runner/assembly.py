@@ -40,7 +40,7 @@ log = get_logger("keepfast.start")
 FLOOR = ExclusiveGate()
 """Shared by all runners of the process: a record that may have killed its process runs beside none of them."""
 
-LOOK_S = 15.0
+POLL_INTERVAL_S = 15.0
 FLUSH_S = 2.0
 """For what is left to send when the loop has ended."""
 
@@ -218,7 +218,7 @@ def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, adm
     assert ask is not None
     letters = sorted(set(needs(blueprint, own).dead_letter_topics.values()))
     try:
-        counts = {topic: ask(topic, LOOK_S) for topic in [*own.topics, *letters]}
+        counts = {topic: ask(topic, POLL_INTERVAL_S) for topic in [*own.topics, *letters]}
     except SourceError as error:
         raise StartError(str(error)) from error
     missing = [

@@ -21,7 +21,7 @@ from keepfast.decode.failures import DECODE_FAILED, SCHEMA_INVALID, tombstone
 from keepfast.runner.checking import LoggerAdapter
 from keepfast.telemetry.logs import Logger, get_logger, logger_for
 
-LOOK_S = 0.1
+POLL_INTERVAL_S = 0.1
 """How often somebody who waits looks whether the one that it waits for was given up, and whether to wait at all."""
 
 
@@ -63,7 +63,7 @@ class SerialGate:
     def _acquired(self, holder: Holder | None) -> threading.Lock:
         while True:
             lock = self._lock
-            if lock.acquire(timeout=LOOK_S):
+            if lock.acquire(timeout=POLL_INTERVAL_S):
                 with self._changing:
                     if self._lock is lock:
                         self._holder = holder

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from keepfast.core import policies
-from keepfast.core.crash_guard import MOST_STARTS
+from keepfast.core.crash_guard import MAX_STARTS
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy
 from keepfast.core.retry_topics import RetryTopics
-from keepfast.core.timeouts import LONGEST_S, ON_TIMEOUT, TimeoutPolicy
+from keepfast.core.timeouts import MAX_S, ON_TIMEOUT, TimeoutPolicy
 from keepfast.settings.alerts import ALERTS
 from keepfast.settings.app_wide import APP_WIDE, KAFKA, SEGMENT
 from keepfast.settings.guards import GUARDS
@@ -86,7 +86,7 @@ CONSUMER: Final = Section(
         ),
         Setting(
             "timeout_s",
-            Number(0, LONGEST_S, above=True, none_word="none"),
+            Number(0, MAX_S, above=True, none_word="none"),
             _TIMEOUT.timeout_s,
             "How long the handler may take for one record; `none`: as long as it likes.",
         ),
@@ -104,7 +104,7 @@ CONSUMER: Final = Section(
         ),
         Setting(
             "stuck_after_s",
-            Number(0, LONGEST_S, above=True, none_word="none"),
+            Number(0, MAX_S, above=True, none_word="none"),
             _TIMEOUT.stuck_after_s,
             "A handler that takes longer (and longer than timeout_s) is logged with its stack and shown in health;"
             " a reassigned partition waits that long for a handler of before. `none`: off, it waits for ever.",
@@ -124,7 +124,7 @@ CONSUMER: Final = Section(
         ),
         Setting(
             "max_deliveries",
-            Whole(0, MOST_STARTS, none_word="off"),
+            Whole(0, MAX_STARTS, none_word="off"),
             3,
             "The crash guard: a record of which the process died so often, started alone, is buried. 0 or `off`: none.",
         ),
@@ -275,7 +275,7 @@ BATCH: Final = Section(
     "batch",
     "How many records a handler that takes a list gets at once.",
     (
-        Setting("size", Whole(1, policies.LARGEST_BATCH), _BATCH.size, "So many, if they are there."),
+        Setting("size", Whole(1, policies.MAX_BATCH), _BATCH.size, "So many, if they are there."),
         Setting("wait_s", Number(0, 60), _BATCH.wait_s, "Fewer, so long after the first of them could have started."),
     ),
     per_consumer=True,

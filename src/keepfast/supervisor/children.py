@@ -27,8 +27,8 @@ from keepfast.telemetry.families import MetricFamily, Sample, labelled
 from keepfast.telemetry.process import process_families
 from keepfast.telemetry.shapes import AppState, CommandDone, HealthReport, Problem, Reason
 
-ANSWER_S: Final = 2.5
-MOST_AT_ONCE: Final = 16
+REPLY_TIMEOUT_S: Final = 2.5
+MAX_AT_ONCE: Final = 16
 SUPERVISOR: Final = "supervisor"
 
 T = TypeVar("T")
@@ -159,12 +159,12 @@ class Children(ServedApp):
                     method=request.method if request else "GET",
                     body=request.body if request and request.body else None,
                     headers=headers,
-                    timeout_s=ANSWER_S,
+                    timeout_s=REPLY_TIMEOUT_S,
                 )
             except OSError:
                 return None
 
-        with ThreadPoolExecutor(min(MOST_AT_ONCE, len(doors))) as threads:
+        with ThreadPoolExecutor(min(MAX_AT_ONCE, len(doors))) as threads:
             answers = zip(doors, threads.map(one, doors.values()), strict=True)
             return {process: answer for process, answer in answers if answer is not None}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from keepfast.core import exit_codes
 from keepfast.core.errors import ConfigError
 
-_MOST_DOUBLINGS = 32
+_MAX_DOUBLINGS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class RestartPolicy:
 
     def delay_s(self, deaths: int) -> float:
         """How long to wait after the n-th death in a row; the first is 1."""
-        return min(self.most_delay_s, self.first_delay_s * 2.0 ** min(deaths - 1, _MOST_DOUBLINGS))
+        return min(self.most_delay_s, self.first_delay_s * 2.0 ** min(deaths - 1, _MAX_DOUBLINGS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from keepfast.supervisor.tether import SUPERVISOR_STOPS, Report
 
-_LONGEST_REPORT_BYTES = 4096
+_MAX_REPORT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class ChildProcess:
         if not self.listening:
             return None
         try:
-            came = self.tether.recv(_LONGEST_REPORT_BYTES)
+            came = self.tether.recv(_MAX_REPORT_BYTES)
         except BlockingIOError:
             return None
         except OSError:
@@ -92,7 +92,7 @@ class ChildProcess:
         if complete:
             self.report = Report.parse(line) or Report()
         # A line that was closed, or that is no report, stays silent: it must not wake the parent up for ever.
-        self.listening = bool(came) and not complete and len(line) < _LONGEST_REPORT_BYTES
+        self.listening = bool(came) and not complete and len(line) < _MAX_REPORT_BYTES
         return self.report
 
     def end(self, number: int) -> None:

@@ -1,7 +1,7 @@
 """Every metric there is: name, kind, labels, unit, and what it says. The exposition, the reference, the dashboard and
 the alerts are made from this list; a metric that is not here does not exist.
 
-Labels are bounded: topics, partitions and groups are configured; `error_type` has at most `MOST_LABELS` values per
+Labels are bounded: topics, partitions and groups are configured; `error_type` has at most `MAX_LABELS` values per
 topic (then `other`); `retry_attempt` is 1 to 9, then `10+`. Never an offset, a key or a text of an error.
 """
 
@@ -284,7 +284,7 @@ STARTED = Metric(name="process.start_time", kind="gauge", help="When it started,
 OS_THREADS = Metric(name="process.threads", kind="gauge", help="Threads, those of the Kafka client included.")
 THREADS_ALIVE = Metric(name="python.threads", kind="gauge", help="Threads that run Python code.")
 OPEN_FILES = Metric(name="process.open_fds", kind="gauge", help="Open file descriptors.")
-MOST_FILES = Metric(name="process.max_fds", kind="gauge", help="How many file descriptors may be open.")
+MAX_FILES = Metric(name="process.max_fds", kind="gauge", help="How many file descriptors may be open.")
 NETWORK_RECEIVED = Metric(
     name="process.network.receive",
     kind="counter",

@@ -11,7 +11,7 @@ from keepfast.telemetry.families import Buckets, Exemplar, MetricFamily, Sample,
 OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-MOST_EXEMPLAR_CHARACTERS: Final = 128
+MAX_EXEMPLAR_CHARACTERS: Final = 128
 """Of the names and values of an exemplar's labels together, by the standard."""
 
 
@@ -74,7 +74,7 @@ def _histogram(family: MetricFamily, sample: Sample, buckets: Buckets, *, open_m
 
 
 def _exemplar(exemplar: Exemplar | None) -> str:
-    if exemplar is None or len("trace_id") + len(exemplar.trace_id) > MOST_EXEMPLAR_CHARACTERS:
+    if exemplar is None or len("trace_id") + len(exemplar.trace_id) > MAX_EXEMPLAR_CHARACTERS:
         return ""
     return f" # {_labels(('trace_id',), (exemplar.trace_id,))} {number(exemplar.value)} {exemplar.at:.3f}"
 

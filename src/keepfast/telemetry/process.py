@@ -45,7 +45,7 @@ def _stat() -> Iterator[tuple[Metric, float]]:
 
 def _files() -> Iterator[tuple[Metric, float]]:
     yield catalogue.OPEN_FILES, len(list((_PROC / "fd").iterdir()))
-    yield catalogue.MOST_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    yield catalogue.MAX_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _network() -> Iterator[tuple[Metric, float]]:

@@ -39,8 +39,8 @@ Relation = Literal["parent", "link"]
 
 GROUP: Final = "opentelemetry_traces_exporter"
 OURS: Final = ("traceparent", "tracestate", "baggage")
-MOST_LINKS: Final = 128
-MOST_OPEN: Final = 10_000
+MAX_LINKS: Final = 128
+MAX_OPEN: Final = 10_000
 """Failed attempts whose decision has not come; it never does for a partition that was lost meanwhile."""
 LAST_WORD_S: Final = 1.0
 
@@ -151,7 +151,7 @@ class Tracing:
 
     @contextmanager
     def _batch(self, messages: Sequence[Message], run: Run, group: str) -> Iterator[None]:
-        found = [context for one in messages[:MOST_LINKS] if (context := _context_in(read_headers(one))) is not None]
+        found = [context for one in messages[:MAX_LINKS] if (context := _context_in(read_headers(one))) is not None]
         size: dict[str, str | int] = {"messaging.batch.message_count": len(messages)}
         span = self._started(found, messages[0].topic(), run, group, size, parent=False)
         token = self._otel.attach(self._otel.set_span_in_context(span))
@@ -193,7 +193,7 @@ class Tracing:
 
     def _leave_open(self, message: Message, span: Span) -> None:
         place = _place(message)
-        for old in (place, *([next(iter(self._open))] if len(self._open) >= MOST_OPEN else [])):
+        for old in (place, *([next(iter(self._open))] if len(self._open) >= MAX_OPEN else [])):
             forgotten = self._open.pop(old, None)
             if forgotten is not None:
                 forgotten.end()

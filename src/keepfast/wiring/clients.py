@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from keepfast.core.errors import Fault, SourceError, StartError
 from keepfast.core.retry_topics import KEPT_S, Tier, Tiers, delay_text, left_over
 from keepfast.kafka import Connection, Consuming, KafkaAdmin, KafkaSource, TopicFacts, source_properties
-from keepfast.kafka.config import LARGEST_RECORD_BYTES
+from keepfast.kafka.config import MAX_RECORD_BYTES
 from keepfast.settings import ConsumerSettings, KafkaSettings, Settings
 from keepfast.telemetry.logs import get_logger
 
@@ -156,7 +156,7 @@ class RetryTopicsGround:
         return facts.partitions if facts is not None else 1
 
 
-PATIENCE_S = 30.0
+CONNECT_TIMEOUT_S = 30.0
 """How long a broker that is away is waited for, unless told to wait for ever."""
 
 WAIT_HINT = "`keepfast run --wait` waits for as long as it takes"
@@ -212,14 +212,14 @@ def topics_of(settings: Settings) -> set[str]:
 
 def _reach(admin: KafkaAdmin, *, wait: bool) -> None:
     begun = time.monotonic()
-    hint = {} if wait else {"gives_up_after_s": round(PATIENCE_S), "hint": WAIT_HINT}
+    hint = {} if wait else {"gives_up_after_s": round(CONNECT_TIMEOUT_S), "hint": WAIT_HINT}
     while True:
         try:
             admin.check(SAY_EVERY_S)
             return
         except SourceError as error:
             waited_s = time.monotonic() - begun
-            if error.fault is not Fault.RETRY or (waited_s >= PATIENCE_S and not wait):
+            if error.fault is not Fault.RETRY or (waited_s >= CONNECT_TIMEOUT_S and not wait):
                 raise StartError(str(error)) from error
             log.warning("waiting_for_broker", waited_s=round(waited_s), error=str(error), **hint)
             hint = {}  # said once
@@ -267,7 +267,7 @@ def _largest(admin: KafkaAdmin, sources: Iterable[str]) -> int | None:
 
 
 def _room_for(largest: int) -> int:
-    return min(LARGEST_RECORD_BYTES, math.ceil(LETTER_ROOM * largest) + LETTER_ROOM_BYTES)
+    return min(MAX_RECORD_BYTES, math.ceil(LETTER_ROOM * largest) + LETTER_ROOM_BYTES)
 
 
 def _compare(admin: KafkaAdmin, letter: str, sources: Iterable[str]) -> None:

@@ -19,9 +19,9 @@ NotFound = Literal["final", "retry"]
 UNKNOWN_RULE: Final = "unknown"
 """The name that stands for: no rule knows it."""
 
-MOST_ERRORS: Final = 256
+MAX_ERRORS: Final = 256
 """So many errors of one group or chain are looked at, at most; a group may hold millions."""
-_LONGEST_CODE = 100
+_MAX_CODE = 100
 _WORST_FIRST: Final[tuple[Kind, ...]] = ("halt", "discard", "non-retryable", "retryable")
 
 
@@ -32,7 +32,7 @@ class Lookup:
     unknown: Unknown
     not_found: NotFound
     now_wall: float | None
-    left: int = MOST_ERRORS
+    left: int = MAX_ERRORS
 
     def kind_of(self, rule: Rule) -> Kind:
         match rule.kind:
@@ -199,7 +199,7 @@ def _code(rule: Rule, key: str, error: BaseException | None) -> str:
     if rule.code_of is not None and error is not None:
         try:
             told = rule.code_of(error)
-            closer = "" if told is None else str(told)[:_LONGEST_CODE]
+            closer = "" if told is None else str(told)[:_MAX_CODE]
         except BaseException:  # noqa: BLE001 - then it has no closer code
             closer = ""
         if closer:

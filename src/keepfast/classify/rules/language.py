@@ -12,7 +12,7 @@ _TIMEOUT = "§1.1.1 Timeout Errors"
 _VALIDATION = "§1.1.2 Validation Errors"
 _SCHEMA = "§1.1.2 Schema Errors"
 
-_MOST_MISTAKES = 50
+_MAX_MISTAKES = 50
 _MISSING = frozenset({"missing", "missing_argument", "missing_keyword_only_argument", "union_tag_not_found"})
 _ENUM = frozenset({"enum", "literal_error", "union_tag_invalid"})
 _NOT_JSON = frozenset({"json_invalid", "json_type"})
@@ -24,7 +24,7 @@ def _own_code(error: BaseException) -> object:
 
 def _pydantic_code(error: Any) -> str | None:
     """The narrow code when all mistakes are of one kind."""
-    if (whole(called(error, "error_count")) or _MOST_MISTAKES + 1) > _MOST_MISTAKES:
+    if (whole(called(error, "error_count")) or _MAX_MISTAKES + 1) > _MAX_MISTAKES:
         return None
     mistakes = error.errors(include_url=False, include_context=False, include_input=False)
     kinds = {mistake["type"] for mistake in mistakes}

@@ -17,7 +17,7 @@ from typing import Any, Final
 MAX_WAIT_S: Final = 86_400.0
 """No downstream can hold a record longer than a day, whatever it asks for."""
 
-_LONGEST_WORD = 100
+_MAX_WORD = 100
 _TOO_MANY = re.compile(r"too many ([45]\d\d) error responses")  # urllib3 says the status in words only
 _MULTIPLE = re.compile(r"Multiple exceptions: .*?\[Errno (\d{1,5})\]")  # asyncio, when each address of a host failed
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}")
@@ -62,7 +62,7 @@ def whole(value: object) -> int | None:
 
 
 def word(value: object) -> str | None:
-    if not issubclass(type(value), str) or str.__len__(value) > _LONGEST_WORD:  # type: ignore[arg-type]
+    if not issubclass(type(value), str) or str.__len__(value) > _MAX_WORD:  # type: ignore[arg-type]
         return None
     return str.__str__(value) or None
 

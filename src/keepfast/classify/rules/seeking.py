@@ -14,7 +14,7 @@ from keepfast.classify.rules.rule import name_of
 from keepfast.core.errors import DecodeError, HandlerTimeout, Signal
 
 _MRO = type.__dict__["__mro__"].__get__  # past whatever a metaclass does
-_MOST_PARTS = 12
+_MAX_PARTS = 12
 _SAID = (Signal, DecodeError, HandlerTimeout)
 
 
@@ -53,11 +53,11 @@ def _names(cls: type) -> tuple[str, ...]:
     """Its full name, and the shorter ones under which its packages may show it: a.b.c.E is also a.b.E and a.E."""
     full = name_of(cls)
     module, _, qualname = full.rpartition(".") if "<locals>" not in full else ("", "", full)
-    parts = module.split(".")[:_MOST_PARTS] if module else []
+    parts = module.split(".")[:_MAX_PARTS] if module else []
     return (full, *(f"{'.'.join(parts[:end])}.{qualname}" for end in range(len(parts) - 1, 0, -1)))
 
 
-_MOST_PLANS: Final = 2048
+_MAX_PLANS: Final = 2048
 
 
 class Budget(Protocol):
@@ -94,7 +94,7 @@ class Seeker:
         if kept is not None and kept[0] is cls:
             return kept[1]
         plan = planned(cls, self._shelves)
-        if len(self._plans) >= _MOST_PLANS:  # classes made at run time must not fill the memory
+        if len(self._plans) >= _MAX_PLANS:  # classes made at run time must not fill the memory
             self._plans.clear()
         self._plans[id(cls)] = (cls, plan)  # by identity: a metaclass may refuse to be hashed
         return plan

@@ -14,7 +14,7 @@ from keepfast.deadletters.spool.store import Fill, Head, Wanted
 
 CONNECT_S, STATEMENT_MS = 5, 15_000
 PAGE = 500
-MOST_IDENTITIES = 100_000
+MAX_IDENTITIES = 100_000
 
 # One statement a process at a time makes the table: two that make it together would get in each other's way.
 MAKE = """
@@ -56,7 +56,7 @@ class PostgresStore:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", (_MAKING,))
             cursor.execute(
                 "SELECT identity FROM keepfast_spool WHERE app = %s ORDER BY seq DESC LIMIT %s",
-                (self._app, MOST_IDENTITIES),
+                (self._app, MAX_IDENTITIES),
             )
             self._identities = {bytes(identity): None for (identity,) in cursor}
         self.fill()
@@ -78,7 +78,7 @@ class PostgresStore:
         self._held_bytes += sum(head.size for head in heads)
         for one in letters:
             self._identities[one.identity] = None
-        while len(self._identities) > MOST_IDENTITIES:
+        while len(self._identities) > MAX_IDENTITIES:
             del self._identities[next(iter(self._identities))]
         return heads
 

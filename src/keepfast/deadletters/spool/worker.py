@@ -23,11 +23,11 @@ WINDOW, WINDOW_BYTES = 32, 4 * 1024 * 1024
 """Letters on their way at the same time; a crash may send so many of them once more."""
 REMEMBERED = 10_000
 """Identities of letters sent on, so that a copy of one that comes late is not sent again."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0
 STUCK_S, PROBE_S = 600.0, 30.0
 """How long until a letter that Kafka refuses for itself (too large, damaged) is tried once more; of the letters that
 are too large for a topic the smallest is tried sooner, and the others as soon as it has gone through."""
-LOOK_S, FILL_S = 15.0, 5.0
+POLL_INTERVAL_S, FILL_S = 15.0, 5.0
 """How often the store is looked at when nothing happens, and counted at most."""
 ROOM_S = 5.0
 """How often a store that has refused a letter is asked whether it has room again."""
@@ -176,7 +176,7 @@ class SpoolWorker:
             self._look_at = now + self._next_in(now)
         self._try_room(now)
         self._report(now)
-        wait_s = max(0.0, self._look_at - now, self._store_trouble.until - now) if self.draining else LOOK_S
+        wait_s = max(0.0, self._look_at - now, self._store_trouble.until - now) if self.draining else POLL_INTERVAL_S
         return min(wait_s, max(0.0, self._room_at - now)) if self.status.refusing else wait_s
 
     @property
@@ -256,7 +256,7 @@ class SpoolWorker:
         try:
             letter = self._store.read(head)
         except SpoolError as error:
-            self._set_aside(head, "", str(error), now + (STUCK_S if error.damaged else LONGEST_PAUSE_S))
+            self._set_aside(head, "", str(error), now + (STUCK_S if error.damaged else MAX_PAUSE_S))
             return
         sending = SpoolSending(head, letter, letter.outgoing)
         self._flying[head.ref] = sending
@@ -329,11 +329,11 @@ class SpoolWorker:
     def _pause(self, trouble: Trouble, now: float) -> None:
         if now >= trouble.until:  # not for the others of the same window
             trouble.failures += 1
-            trouble.until = now + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(trouble.failures - 1, 10))
+            trouble.until = now + min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** min(trouble.failures - 1, 10))
 
     def _next_in(self, now: float) -> float:
         pauses = [one.until - now for one in (*self._troubles.values(), self._store_trouble) if one.until > now]
-        return min([LOOK_S, *pauses])
+        return min([POLL_INTERVAL_S, *pauses])
 
     def _forget_what_is_gone(self) -> None:
         """Letters that others have removed are not stuck any more. Raises SpoolError."""

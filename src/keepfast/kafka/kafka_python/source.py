@@ -98,7 +98,7 @@ BATCH = 500
 """Records asked for when nobody has said how many."""
 NAP_S, PAUSE_S = 0.5e-3, 0.1
 """For whoever polls in a circle for a commit's answer, whose threads need the interpreter; and after a failed poll."""
-LOOK_S, LEAVE_S = 30.0, 5.0
+POLL_INTERVAL_S, LEAVE_S = 30.0, 5.0
 """How long topics are looked for before the group is joined, and how long leaving it may take."""
 
 
@@ -113,7 +113,7 @@ class KafkaPythonSource:
         self.adopted: Adopted = adopt(client)
         self._client = client
         self._thread: ClientThread | None = None
-        self._listener: Listener | None = None
+        self._registered: Listener | None = None
         self._started: dict[TopicPartition, Position] = {}
         self._backlog = Backlog()
         self._limit = BATCH
@@ -130,7 +130,7 @@ class KafkaPythonSource:
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
         """Join the group. Raises SourceError."""
-        self._listener = listener
+        self._registered = listener
         self._thread = ClientThread(self._client, name=f"kafka-python-{self.adopted.group}")
         try:
             self._client.subscribe(topics=list(topics), listener=self._thread.listener)
@@ -139,7 +139,7 @@ class KafkaPythonSource:
         # A subscription that meets a metadata request under way is not looked up until the next one, five minutes
         # later. This waits for the one under way, and then for one that knows these topics.
         for topic in topics:
-            questions.partitions_of(self._client, topic, LOOK_S)
+            questions.partitions_of(self._client, topic, POLL_INTERVAL_S)
 
     def poll(self, timeout_s: float) -> Message | None:
         """Wait for one record or the answer to a commit, at most timeout_s; serves callbacks. 0: for NAP_S only."""
@@ -183,7 +183,7 @@ class KafkaPythonSource:
             answered = answered or isinstance(word, Answered)
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
-            self._tell(self._ear.on_committed, outcome)
+            self._tell(self._listener.on_committed, outcome)
         if self._kept is not None:
             kept, self._kept = self._kept, None
             raise kept
@@ -206,7 +206,7 @@ class KafkaPythonSource:
                 if self._request is request:
                     self._request = None
                     confirmed = CommitOutcome(confirmed=request.positions)
-                    self._tell(self._ear.on_committed, confirmed if error is None else request.all_failed(error))
+                    self._tell(self._listener.on_committed, confirmed if error is None else request.all_failed(error))
             case ThreadClosed():
                 pass
 
@@ -221,11 +221,11 @@ class KafkaPythonSource:
             if place in self._started and place not in self._backlog.outside:
                 self._backlog.outside.add(place)
                 self._client_call("pause", [place])
-                self._tell(self._ear.on_error, source_error(f"read {place}", error), place)
+                self._tell(self._listener.on_error, source_error(f"read {place}", error), place)
         if not outside:
             trouble = source_error("read from the group", error)
             self._broken = trouble.fault in (Fault.FATAL, Fault.FENCED)
-            self._tell(self._ear.on_error, trouble, None)
+            self._tell(self._listener.on_error, trouble, None)
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class KafkaPythonSource:
             if turn.what == "assigned":
                 self._gain(places)
             else:
-                self._give_up(places, self._ear.on_revoked if turn.what == "revoked" else self._ear.on_lost)
+                self._give_up(places, self._listener.on_revoked if turn.what == "revoked" else self._listener.on_lost)
         finally:
             self._in_turn = False
             turn.done()
@@ -300,7 +300,7 @@ class KafkaPythonSource:
         if membership.member_id != self._member:
             self._member = membership.member_id
             self._joining_anew = self._joining_anew or bool(self._started)
-            self._give_up(list(self._started), self._ear.on_lost)
+            self._give_up(list(self._started), self._listener.on_lost)
         return str(membership.state)
 
     def _gain(self, places: Sequence[TopicPartition]) -> None:
@@ -308,7 +308,7 @@ class KafkaPythonSource:
             kept = {TopicPartition(*place) for place in self._client.assignment()} - self._started.keys()
             places = sorted(kept.union(places))
             self._joining_anew = False
-        self._tell(self._ear.on_assigned, places)
+        self._tell(self._listener.on_assigned, places)
 
     def _give_up(self, places: Sequence[TopicPartition], tell: Callable[[Sequence[TopicPartition]], None]) -> None:
         own = [place for place in places if place in self._started]
@@ -364,7 +364,7 @@ class KafkaPythonSource:
         """
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
-            self._tell(self._ear.on_committed, outcome)
+            self._tell(self._listener.on_committed, outcome)
             return 0.0
         deadline = time.monotonic() + timeout_s
         while self._request is not None:
@@ -417,6 +417,6 @@ class KafkaPythonSource:
         return self._thread
 
     @property
-    def _ear(self) -> Listener:
-        assert self._listener is not None
-        return self._listener
+    def _listener(self) -> Listener:
+        assert self._registered is not None
+        return self._registered

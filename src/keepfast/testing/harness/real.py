@@ -24,7 +24,7 @@ from keepfast.wiring.clients import connection_of
 
 PAUSE_S = 0.02
 JOIN_S = 60.0
-ANSWER_S = 30.0
+REPLY_TIMEOUT_S = 30.0
 NOT_YET = (
     confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
     confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
@@ -61,7 +61,7 @@ class Real:
         self._code = self._assembled.run()
 
     def _make(self, topic: str) -> None:
-        if topic not in self._broker.admin.list_topics(timeout=ANSWER_S).topics:
+        if topic not in self._broker.admin.list_topics(timeout=REPLY_TIMEOUT_S).topics:
             self._broker.create_topic(topic, partitions=self._partitions)
 
     def _join(self) -> None:
@@ -81,21 +81,21 @@ class Real:
         return sum(len(self._places(topic)) for topic in topics)
 
     def _places(self, topic: str) -> list[TopicPartition]:
-        found = self._broker.admin.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        found = self._broker.admin.list_topics(topic, timeout=REPLY_TIMEOUT_S).topics[topic]
         return [TopicPartition(topic, number) for number in sorted(found.partitions)]
 
     def _mark(self, topic: str) -> None:
         """What is there already is not for this test."""
-        if topic in self._broker.admin.list_topics(timeout=ANSWER_S).topics:
+        if topic in self._broker.admin.list_topics(timeout=REPLY_TIMEOUT_S).topics:
             for place in self._places(topic):
                 self._begun[place] = self._end(place)
 
     def _end(self, place: TopicPartition) -> int:
         asked = confluent_kafka.TopicPartition(*place)
-        deadline = time.monotonic() + ANSWER_S
+        deadline = time.monotonic() + REPLY_TIMEOUT_S
         while True:
             try:
-                _, high = self._reader.get_watermark_offsets(asked, timeout=ANSWER_S)
+                _, high = self._reader.get_watermark_offsets(asked, timeout=REPLY_TIMEOUT_S)
                 return int(high)
             except confluent_kafka.KafkaException as error:
                 if error.args[0].code() not in NOT_YET or time.monotonic() > deadline:
@@ -119,7 +119,7 @@ class Real:
         return await asyncio.to_thread(self._read, topic)
 
     def _read(self, topic: str) -> list[Record]:
-        if topic not in self._broker.admin.list_topics(timeout=ANSWER_S).topics:
+        if topic not in self._broker.admin.list_topics(timeout=REPLY_TIMEOUT_S).topics:
             return []
         records: list[Record] = []
         for place in self._places(topic):
@@ -131,7 +131,7 @@ class Real:
     def _between(self, place: TopicPartition, begin: int, end: int) -> list[Record]:
         self._reader.assign([confluent_kafka.TopicPartition(*place, begin)])
         found: list[Record] = []
-        deadline = time.monotonic() + ANSWER_S
+        deadline = time.monotonic() + REPLY_TIMEOUT_S
         while (not found or found[-1].offset < end - 1) and time.monotonic() < deadline:
             message = self._reader.poll(0.1)
             if message is not None and message.error() is None:
