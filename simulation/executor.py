@@ -1,8 +1,5 @@
 """Workers of a simulated process: the engine's own `walk` functions, driven by events of the clock."""
 
-# long: three ways to run the same simulated handler (at once, step by step, by the engine's own executor), and one
-# account of what is out.
-
 from __future__ import annotations
 
 import asyncio

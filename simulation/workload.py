@@ -1,7 +1,5 @@
 """The records of a simulated world, each with what its handler will do about it, and the handler itself."""
 
-# long: what handlers do, for every kind of record that a seed may have
-
 from __future__ import annotations
 
 from dataclasses import dataclass

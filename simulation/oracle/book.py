@@ -3,7 +3,6 @@
 Everything is known by a record's number, so that a topic made anew under the same name, or an offset that is read
 twice, is not mixed up with another.
 """
-# long: one book, with an entry for every kind of event.
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
         Break("heartbeat * 3 > session", "heartbeat * 4 > session"),
     ),
     "RETRY_SUM": (Break(">= wait_ms + POLL_MARGIN_MS:", ">= wait_ms:"),),
-    "ONE_PLACE": (Break("gathered, Source.ENVIRONMENT, environ", "gathered, Source.CODE, environ"),),
+    "ONE_PLACE": (Break("SettingSource.ENVIRONMENT,", "SettingSource.CODE,"),),
     "TYPED": (Break("    timeout_s: float\n", "    timeout: float\n"),),
     "DOTENV": (Break('    _read_dotenv(gathered, cwd / ".env", consumers)\n', ""),),
     "CHECKED_WHOLE": (

@@ -47,7 +47,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
         judged("sqlstate-down", AGAIN, FINAL),
     ),
     "KAFKA_ERRORS": (judged("kafka-down", AGAIN, FINAL), judged("kafka-passing", AGAIN, FINAL)),
-    "UNKNOWN": (Break("case = Case(unknown, not_found, now_wall)", 'case = Case("retry", not_found, now_wall)'),),
+    "UNKNOWN": (Break("case = Lookup(unknown, not_found, now_wall)", 'case = Lookup("retry", not_found, now_wall)'),),
     "OWN_RULES": (Break("(_shelf(own), _shelf(RULES)) if own", "(_shelf(RULES), _shelf(own)) if own"),),
     "NEVER_RAISES": (Break("except BaseException as error:", "except ZeroDivisionError as error:"),),
     "GARBAGE": (judged("decode", FINAL, AGAIN),),
@@ -65,7 +65,10 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     ),
     # -- retries
     "CLASSIFIED_FIRST": (
-        Break("found=found,\n            attempt=attempt", "found=None,\n            attempt=attempt"),
+        Break(
+            "            found,\n            attempt=attempt",
+            "            classify(RuntimeError()),\n            attempt=attempt",
+        ),
     ),
     "FORMULA": (
         Break("float(self.multiplier) ** retry_count", "float(self.multiplier) * retry_count"),
@@ -88,8 +91,8 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "ROUTED": (
         Break("attempt > policy.max_retries:", "attempt >= policy.max_retries:"),
         Break(
-            'return verdicts.Bury(_reason(error) or f"{type(error).__name__} is final ({found.rule})", found.code)',
-            "return verdicts.RetryAfter(0.01)",
+            'verdicts.DeadLetter(_reason(error) or f"{type(error).__name__} is final ({found.rule})", found.code)',
+            "verdicts.RetryAfter(0.01)",
         ),
     ),
     "RATE": (
@@ -153,7 +156,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "BYTES_KEPT": (Break("_compact(parsed) == value and _is_shallow(parsed)", "_is_shallow(parsed)"),),
     "PUBLISHED_AGAIN": (
         Break("FIRST_BACKOFF_S * 2 ** min(max(0, case.publishes - 1), 10)", "FIRST_BACKOFF_S"),
-        Break("        self._timers.add(now + delay_s, case)\n\n    def _say_refused", "\n    def _say_refused"),
+        Break("        self.timers.add(now + delay_s, case)\n\n    def _say_refused", "\n    def _say_refused"),
     ),
     "UNCOMMITTED": (
         Break(
@@ -221,20 +224,17 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     ),
     "FAN_OUT": (
         Break(
-            "for consumer in consumers]\n    return Assembled(", "for consumer in consumers[:1]]\n    return Assembled("
+            "settings, ground, shared) for consumer in consumers]",
+            "settings, ground, shared) for consumer in consumers[:1]]",
         ),
     ),
-    "DECLARED": (
-        Break('if self._batches and not (self._value("idempotent")', 'if False and not (self._value("idempotent")'),
-    ),
+    "DECLARED": (Break('if self._batches and not self._value("idempotent"):', "if False:"),),
     "DECODED": (Break("return _decoder(parse, on_null, wanted, names)", "return _bytes_decoder(on_null)"),),
     "BATCHED": (
         Break("if count > 1 else None", "if count > 2 else None"),
         Break("(1 if self.singly else self._policy.size) - sum(", "1 - sum(", "engine/batch_lanes.py"),
     ),
-    "SIDE_BY_SIDE": (
-        Break("elif len(self._workers) - len(self._cancelled) < self._capacity:", "elif not self._workers:"),
-    ),
+    "SIDE_BY_SIDE": (Break("if len(self._workers) - len(self._cancelled) >= self._capacity:", "if self._workers:"),),
     # -- the loop and its end
     "FETCHED_AGAIN": (
         Break("            say_client_error(self.plan.name, error, now)", "            pass"),
@@ -242,7 +242,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     ),
     "NOT_EVICTED": (Break("            self.intake.poll(now, 0.0)\n", "            pass\n"),),
     "BOUNDED": (
-        Break("return len(partition.buffer) >= self._policy.records or", "return bool(partition.buffer) or"),
+        Break("len(partition.buffer) >= records", "bool(partition.buffer)"),
         Break("        if self._is_full(partition):", "        if False:"),
     ),
     "FORGOTTEN": (Break("        self.buffer.clear()\n        self.awaiting.clear()", "        pass"),),
@@ -255,9 +255,9 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "TUNED": (Break("self._open.consume(limit, 0)", "self._open.consume(limit * 10, 0)"),),
     "DRAINED": (
         Break("waiting = len(loop.in_flight) + settling", "waiting = settling"),
-        Break("self.deadline = min(self.deadline, deadline)", "self.deadline = now"),
+        Break("self.deadline = min(self.deadline, stop.deadline)", "self.deadline = now"),
     ),
-    "SIGNALS": (Break("for number in (signal.SIGTERM, signal.SIGINT)}", "for number in (signal.SIGINT,)}"),),
+    "SIGNALS": (Break("install((signal.SIGTERM, signal.SIGINT),", "install((signal.SIGINT,),"),),
     "INTAKE_CLOSED": (
         Break("self._source.pause([partition.place for partition in self._ownership])", "self._source.pause([])"),
     ),

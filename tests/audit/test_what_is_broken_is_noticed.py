@@ -71,3 +71,8 @@ def test_every_evidence_has_a_break_in_a_file_that_exists() -> None:
     assert [name for name, breaks in BREAKS.items() if not breaks] == []
     files = {broken.file or EVIDENCE[name].code for name, breaks in BREAKS.items() for broken in breaks}
     assert [file for file in sorted(files) if not (SOURCES / file).is_file()] == []
+
+
+def test_every_break_finds_what_it_replaces() -> None:
+    places = [(broken.file or EVIDENCE[name].code, broken.old) for name, breaks in BREAKS.items() for broken in breaks]
+    assert [(file, old) for file, old in places if old not in (SOURCES / file).read_text()] == []

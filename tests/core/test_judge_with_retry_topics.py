@@ -47,14 +47,14 @@ def test_the_whole_way_of_a_record_that_never_succeeds(max_retries: int, tiers: 
     policy = RetryPolicy(max_retries=max_retries)
     said: list[str] = []
     attempt, moved = 0, None
-    while not said or said[-1] != "Bury":
+    while not said or said[-1] != "DeadLetter":
         attempt += 1
         verdict = verdict_on(RuntimeError(), attempt=attempt, moved=moved, policy=policy, tiers_s=tiers)
         said.append(type(verdict).__name__)
         if isinstance(verdict, verdicts.Move):
             moved = verdict.step
             assert verdict.delay_s == tiers[verdict.step - 1]
-    assert said == ["RetryAfter"] * max_retries + ["Move"] * len(tiers) + ["Bury"]
+    assert said == ["RetryAfter"] * max_retries + ["Move"] * len(tiers) + ["DeadLetter"]
 
 
 def test_the_verdict_says_why() -> None:

@@ -198,7 +198,7 @@ def test_a_refused_letter_gets_smaller_until_nothing_but_the_original_is_left() 
 CAUSE = """
 import sys, json
 from tests.deadletters.test_publisher import back, case_of, publisher
-from keepfast.core.verdicts import Bury
+from keepfast.core.verdicts import DeadLetter
 def charge(n):
     raise ValueError(f"account {n} of 'x{n}' is closed")
 found = []
@@ -206,7 +206,7 @@ for n in (1, 22):
     try:
         charge(n)
     except ValueError as error:
-        found.append(back(publisher().letter(case_of(b"1"), error, Bury("why", "CODE"))).fingerprint)
+        found.append(back(publisher().letter(case_of(b"1"), error, DeadLetter("why", "CODE"))).fingerprint)
 print(json.dumps(found))
 """
 

@@ -56,7 +56,7 @@ class Bench:
             plan,
             executor,
             self.lanes,
-            cast(Committer, SimpleNamespace(touch=self.touched.append)),
+            cast(Committer, SimpleNamespace(mark_dirty=self.touched.append)),
             guards=guards,
             mailbox=mailbox,
             sizer=Sizer(capacity=100, consecutive=True, one_by_one=True, may_inline=False),

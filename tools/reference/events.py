@@ -25,7 +25,7 @@ them: the [runbook](../runbook.md).
 """
 ROOT = Path(keepfast.__file__).parent
 LOGS = ("log", "security")
-_NOT_OURS = ("testing",)
+_NOT_OURS = ("testing", "demo")
 """What logs for tests and the demo."""
 
 

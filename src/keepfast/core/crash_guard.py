@@ -18,7 +18,6 @@ The text is `d<lease>,t<token>,g,m<mark>,p<until>,h<spans>,q<spans>,c<offset>,s<
 left out, every number is counted from the committed offset, and spans are `<first>+<length>` with dots between them.
 Whatever does not parse says nothing: then a death more is needed, and no record is harmed.
 """
-# long: the text, what a new owner makes of it and the watch over one partition are one protocol.
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class RetryLater(Signal):
 
 
 class Reject(Signal):
-    """Bury this record now, without retries."""
+    """Dead-letter this record now, without retries."""
 
     def __init__(self, reason: str, *, code: str = "REJECTED", index: int | Iterable[int] | None = None) -> None:
         self.reason = reason

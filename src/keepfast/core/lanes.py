@@ -113,9 +113,6 @@ class Queue:
         return None
 
 
-# long: lanes by key and by record share their queues and bundles
-
-
 def _front(partition: Partition, size: int) -> tuple[list[Message], Sequence[int], bool]:
     """Up to `size` records from the front of the buffer, their sequence numbers, and whether the window or the lease
     ended it.

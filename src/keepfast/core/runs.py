@@ -36,8 +36,8 @@ class Attempt:
 class FailedRecord:
     """A record that failed at least once; it holds its lane until it is finished. Owner: the loop thread.
 
-    `verdict` is sticky: once it says Bury or Move, only the publishing is repeated, never the handler. `failures` and
-    `attempts` of a record that came back from a retry topic begin with those before it.
+    `verdict` is sticky: once it is DeadLetter or Move, only the publishing is repeated, never the handler.
+    `failures` and `attempts` of a record that came back from a retry topic begin with those before it.
     """
 
     __slots__ = (

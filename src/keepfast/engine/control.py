@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from keepfast.engine.loop import Loop
 
 
-log = get_logger("keepfast.operator")
+log = get_logger("keepfast.control")
 
 OPERATOR: Final = "operator"
 """The hold that a person puts on a consumer, or on some of its partitions."""

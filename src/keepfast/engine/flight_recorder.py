@@ -13,7 +13,6 @@ second death are always known exactly.
 The file is 64-bit words in the byte order of the machine: a header, the table of places (a digest of group, topic and
 topic id; partition; epoch), the slots, and lists for batches.
 """
-# long: the format, what reads it and the files that hold it are one thing.
 
 from __future__ import annotations
 

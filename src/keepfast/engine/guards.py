@@ -115,7 +115,7 @@ class Pacing:
         self._pace.forget(place)
 
 
-log = get_logger("keepfast.loop")
+log = get_logger("keepfast.guards")
 
 
 class Holds(set[str]):
@@ -145,8 +145,6 @@ class Holds(set[str]):
             self.discard(name)
             log.info("released", consumer=self._consumer, hold=name)
 
-
-guards_log = get_logger("keepfast.guards")
 
 BREAKER, STORM = "breaker", "storm"
 """Holds of the whole consumer."""
@@ -257,7 +255,7 @@ class Guards:
             self.breaker.may_probe(now)
         if self.storm is not None:
             self.storm.may_probe(now)
-        guards_log.info("probe", consumer=self._consumer, holds=sorted(self._holds), place=str(run.partition.place))
+        log.info("probe", consumer=self._consumer, holds=sorted(self._holds), place=str(run.partition.place))
         return [run]
 
     def _take_paced(self, cases: Ready, pacing: Pacing, room: int, now: float) -> list[Run]:
@@ -354,15 +352,13 @@ class Guards:
         if closed or probe:
             breaker.failed(now)
         if probe and not closed:
-            guards_log.warning(
-                "breaker_probe_failed", consumer=self._consumer, next_probe_s=round(breaker.probes_in(now), 3)
-            )
+            log.warning("breaker_probe_failed", consumer=self._consumer, next_probe_s=round(breaker.probes_in(now), 3))
         if breaker.state is BreakerState.CLOSED and isinstance(verdict, verdicts.DeadLetter):
             if breaker.serves_others(now):
                 return self._alone_s
             breaker.force_open(now)
         if closed and breaker.state is BreakerState.OPEN:
-            guards_log.warning(
+            log.warning(
                 "breaker_opened",
                 consumer=self._consumer,
                 outages=breaker.outages,
@@ -382,16 +378,14 @@ class Guards:
                 storm.probe_vanished(now)
             elif probe:
                 storm.probe_failed(now)
-                guards_log.error(
-                    "storm_probe_failed", consumer=self._consumer, next_probe_s=round(storm.probes_in(now), 3)
-                )
+                log.error("storm_probe_failed", consumer=self._consumer, next_probe_s=round(storm.probes_in(now), 3))
             return 0.0 if wait_s is None and isinstance(verdict, verdicts.DeadLetter) else wait_s
         if isinstance(verdict, verdicts.DiscardRecord):
             storm.finished()
         elif isinstance(verdict, verdicts.DeadLetter) and wait_s is None:
             storm.about_to_bury(now)
             if storm.tripped:
-                guards_log.error(
+                log.error(
                     "storm_guard_tripped",
                     consumer=self._consumer,
                     buried=storm.buried,
@@ -439,7 +433,7 @@ class Guards:
             self._still_s += now - self._still_since
             self._still_since = None
         event = "breaker_closed" if hold == BREAKER else "storm_guard_released"
-        guards_log.warning(event, consumer=self._consumer, by=by, held_s=round(held_s, 3))
+        log.warning(event, consumer=self._consumer, by=by, held_s=round(held_s, 3))
 
     def _went_through(self, now: float) -> None:
         if self.breaker is not None and BREAKER in self._holds:

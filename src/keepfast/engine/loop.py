@@ -136,9 +136,6 @@ def say_client_error(consumer: str, error: SourceError, now: float) -> None:
     )
 
 
-# long: one turn and what it hands on to, for each part that the loop is made of
-
-
 BUSY_S = 0.005
 """Longest wait for results while work is out: then the client is swept again."""
 

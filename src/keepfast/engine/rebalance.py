@@ -24,7 +24,7 @@ from keepfast.engine.plan import Plan
 from keepfast.engine.topic_ids import Identities, TopicsTold
 from keepfast.telemetry.logs import get_logger
 
-log = get_logger("keepfast.handover")
+log = get_logger("keepfast.rebalance")
 
 SERVE_S = 0.1
 """Longest wait for the answer to a commit at a time, inside a callback."""
@@ -155,8 +155,6 @@ class Handover:
             self._ownership.end(partition)
 
 
-assignment_log = get_logger("keepfast.assignment")
-
 READ_TIMEOUT_S = 5.0
 """For the committed offsets, inside the callback."""
 
@@ -233,7 +231,7 @@ class Assignment:
         while self.out_of_range:
             partition = self._ownership.get(self.out_of_range.pop(0))
             if partition is not None and not partition.closing:
-                assignment_log.error(
+                log.error(
                     "offset_out_of_range",
                     **self._position(partition),
                     consequence="records between that offset and the log were deleted before they were processed",
@@ -243,7 +241,7 @@ class Assignment:
             own = [partition for partition in self._made_anew if partition.live and not partition.closing]
             self._made_anew = []
             for partition in own:
-                assignment_log.error(
+                log.error(
                     "position_in_a_topic_that_is_gone",
                     **self._position(partition),
                     consequence="the new topic is read from its beginning, some of its records perhaps a second time",
@@ -319,9 +317,7 @@ class Assignment:
             self._say(places, found, belongs)
             chosen = self._begin({place: start for place, start in starts.items() if start is not None})
         except SourceError as error:
-            assignment_log.warning(
-                "committed_offsets_unknown", partitions=len(places), fault=error.fault, code=error.code
-            )
+            log.warning("committed_offsets_unknown", partitions=len(places), fault=error.fault, code=error.code)
             for place in places:
                 self._abandon(place)
             return {}
@@ -395,11 +391,9 @@ class Assignment:
     ) -> None:
         for place in places:
             if place in belongs and belongs[place] is None:
-                assignment_log.warning(
-                    "topic_id_unknown", place=str(place), consequence="it waits for the brokers' answer"
-                )
+                log.warning("topic_id_unknown", place=str(place), consequence="it waits for the brokers' answer")
             elif place in belongs and not belongs[place]:
-                assignment_log.error(
+                log.error(
                     "commit_of_a_topic_that_is_gone",
                     place=str(place),
                     offset=found[place].offset,

@@ -36,7 +36,7 @@ from keepfast.engine.workers import WALKS
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.shapes import StuckHandler
 
-log = get_logger("keepfast.stuck")
+log = get_logger("keepfast.timeouts")
 
 MAX_REPORTS = 5
 """Stacks taken in one look; what is left over is reported at the next ones."""
@@ -176,8 +176,6 @@ def _shown(run: Run, report: _Report) -> StuckHandler:
     )
 
 
-overdue_log = get_logger("keepfast.overdue")
-
 RECALL_S = 0.1
 """A run that is out this long comes back after its current record: to be committed, and to free its lanes."""
 
@@ -315,7 +313,7 @@ class Overdue:
                 self._overdue(run, at, now)
         for run in [run for run in self.held if self._watch_of(run) < timeout_s]:
             self.held.discard(run)
-            overdue_log.info("overdue_handler_ended", consumer_group=self._group, place=str(run.partition.place))
+            log.info("overdue_handler_ended", consumer_group=self._group, place=str(run.partition.place))
         self._look_at_stale(passed_s, now)
         self.reports.look(self._watches)
 
@@ -418,11 +416,11 @@ class Overdue:
             self._stale[run] = spent_s
             for partition in behind:
                 if partition.place not in self.waiting and partition.place not in waiting:
-                    overdue_log.warning("held", consumer=self._consumer, hold=STALE_RUN, place=str(partition.place))
+                    log.warning("held", consumer=self._consumer, hold=STALE_RUN, place=str(partition.place))
                 waiting[partition.place] = max(spent_s, waiting.get(partition.place, 0.0))
         for place in self.waiting:
             if place not in waiting:
-                overdue_log.info("released", consumer=self._consumer, hold=STALE_RUN, place=str(place))
+                log.info("released", consumer=self._consumer, hold=STALE_RUN, place=str(place))
         self.waiting = waiting
 
     def _may_go_on_without(self, run: Run, waited_s: float, now: float) -> bool:
@@ -452,7 +450,7 @@ class Overdue:
         self._executor.regain(run)
         self.counts.came_back += 1
         outcome = "ok" if run.failure is None else type(run.failure).__name__
-        overdue_log.warning(
+        log.warning(
             "abandoned_handler_ended",
             consumer_group=self._group,
             place=str(run.partition.place),
@@ -463,7 +461,7 @@ class Overdue:
 
     def _say(self, run: Run, at: int, event: str, **fields: object) -> None:
         place = run.partition.place
-        overdue_log.error(
+        log.error(
             event,
             consumer_group=self._group,
             topic=place.topic,

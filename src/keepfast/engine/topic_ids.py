@@ -17,7 +17,7 @@ from keepfast.core.ports import Mailbox, TopicIds
 from keepfast.engine.plan import Plan
 from keepfast.telemetry.logs import get_logger
 
-log = get_logger("keepfast.identities")
+log = get_logger("keepfast.topic_ids")
 
 LOOK_EVERY_S = 60.0
 ASK_AGAIN_S = 0.5

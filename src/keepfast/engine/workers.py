@@ -30,7 +30,7 @@ from keepfast.engine.walk import AsyncCall, Call, walk, walk_async
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.tally import Tallies
 
-log = get_logger("keepfast.executors")
+log = get_logger("keepfast.workers")
 
 WALKS = (walk.__code__, walk_batch.__code__, walk_async.__code__, walk_batch_async.__code__)
 """Frames of these have the run that a worker has in hand as their local variable `run`."""

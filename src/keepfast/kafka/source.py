@@ -121,9 +121,6 @@ class Questions(ABC):
         return seen_ends_of(self._open, places)
 
 
-# long: one client, whose callbacks, commits and end depend on each other
-
-
 _log = logging.getLogger("keepfast.kafka.source")
 _error_of = confluent_kafka.Message.error
 

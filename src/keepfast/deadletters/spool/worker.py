@@ -1,6 +1,5 @@
 """Takes letters in and sends them on: the work behind the port, without a thread of its own. One owner thread."""
 
-# long: one owner thread, whose pauses, windows and what is stuck depend on each other
 from __future__ import annotations
 
 import contextlib

@@ -89,9 +89,6 @@ class Backlog:
             self._parked.pop(place, None)
 
 
-# long: one client, whose callbacks, commits and end depend on each other
-
-
 _log = logging.getLogger("keepfast.kafka.source")
 
 BATCH = 500
