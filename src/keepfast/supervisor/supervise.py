@@ -158,12 +158,15 @@ class Supervisor:
             self._stopping.kill_at = min(self._stopping.kill_at, now + self._shutdown.hurry_s)
 
     def _stop(self, number: int, now: float, *, cause: int | None) -> None:
-        told = [child.report.shutdown_timeout_s if child.report else None for child in self._living()]
-        timeout_s = max((self._shutdown.unknown_timeout_s if own is None else own for own in told), default=0.0)
+        living = self._living()
+        for child in living:
+            child.listen()  # its report may have arrived together with the signal
+        reported = [child.report.shutdown_timeout_s if child.report else None for child in living]
+        timeout_s = max((self._shutdown.unknown_timeout_s if own is None else own for own in reported), default=0.0)
         self._stopping = _Stopping(now + timeout_s + self._shutdown.margin_s, cause)
         for slot in self._slots:
             slot.due_at = None
-        log.info("stopping", signal=signal.Signals(number).name, children=len(told), timeout_s=timeout_s)
+        log.info("stopping", signal=signal.Signals(number).name, children=len(living), timeout_s=timeout_s)
         self._send_all(number)
 
     def _wind_up(self, stopping: _Stopping, now: float) -> int | None:
