@@ -53,6 +53,7 @@ OF_OTHERS = (
     "psycopg",
     "kafka",
     "uvloop",
+    "dotenv",
     "jinja2",
     "yaml",
 )

@@ -29,7 +29,7 @@ def test_problems_of_all_sources_come_together_each_with_its_place(loader: Loade
     assert begun == [
         "environment variable KEEPFAST_RETRY_MAX_RETRIES",
         "environment variable KEEPFAST_KAFKA_BROKER",
-        ".env line 1 is not NAME=value; write it so, or begin it with #.",
+        ".env line 1 is not NAME=value, or its quotes do not close; fix it, or start it with #.",
         "HEALTH_CHECK_PORT in .env line 2",
         "keepfast.toml [retry] order",
         "keepfast.toml [log] level",

@@ -14,7 +14,7 @@ from typing import Any
 
 from keepfast.core import names
 from keepfast.core.errors import ConfigError
-from keepfast.settings import catalogue, variables
+from keepfast.settings import catalogue
 from keepfast.settings.consumers import ConsumerBuilder
 from keepfast.settings.model import (
     AppSettings,
@@ -34,7 +34,7 @@ from keepfast.settings.model import (
 from keepfast.settings.raw import RawSettings, SettingSource, Sourced
 from keepfast.settings.resolver import DEFAULT, Resolver
 from keepfast.settings.trees import TreeReader
-from keepfast.settings.variables import read_variables
+from keepfast.settings.variables import parse_dotenv, read_variables
 
 _FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
 _SASL = ("sasl_mechanism", "sasl_username", "sasl_password")
@@ -241,7 +241,7 @@ def _read_dotenv(gathered: RawSettings, path: Path, consumers: tuple[str, ...]) 
     text = _text_of(gathered, path)
     if text is None:
         return
-    lines, problems = variables.parse(text)
+    lines, problems = parse_dotenv(text)
     gathered.problems.extend(f".env {problem}." for problem in problems)
     origin: Callable[[str], str] = lambda name: f"{name} in .env line {lines[name].number}"  # noqa: E731
     values = {name: line.value for name, line in lines.items()}

@@ -1,18 +1,9 @@
-r"""Reads settings out of variables: the environment, and `.env`.
-
-Reads `.env`: one NAME=value a line, nothing is filled in, nothing is executed.
-
-    # a comment
-    export KAFKA_BROKERS=kafka:9092       # a comment after a space
-    SINGLE='as it stands'
-    DOUBLE="with \n \t \" \\ as escapes"
-
-A value is everything after the first `=`, without spaces around it. A later line wins over an earlier one.
-"""
+"""Reads settings out of variables: the environment, and `.env`."""
 
 from __future__ import annotations
 
 import difflib
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -132,46 +123,32 @@ def _consumer_hint(name: str, consumers: Collection[str]) -> str:
     return f"The consumers of this app are: {', '.join(sorted(consumers))}."
 
 
-_LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\s*=\s*(?P<rest>.*)", re.ASCII | re.DOTALL)
-_SINGLE = re.compile(r"'(?P<value>[^']*)'\s*(?:#.*)?", re.DOTALL)
-_DOUBLE = re.compile(r'"(?P<value>(?:[^"\\]|\\.)*)"\s*(?:#.*)?', re.DOTALL)
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_COMMENT = re.compile(r"(?:^|\s)#.*", re.DOTALL)
-_MEANT = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "$": "$"}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
 
 
 class DotenvLine(NamedTuple):
-    """Where a variable was set, for messages, and its value."""
+    """A variable's value and the line on which it is set, for messages."""
 
     number: int
     value: str
 
 
-def parse(text: str) -> tuple[dict[str, DotenvLine], list[str]]:
-    """The variables, and what is wrong with other lines. A problem never repeats a line: it may hold a secret."""
+def parse_dotenv(text: str) -> tuple[dict[str, DotenvLine], list[str]]:
+    """The variables of a `.env`, and what is wrong with other lines. A problem never repeats a line: it may be secret.
+
+    The format is python-dotenv's, without interpolation: `${NAME}` stays as it is. A later line wins.
+    """
+    from dotenv.parser import parse_stream
+
     variables: dict[str, DotenvLine] = {}
     problems: list[str] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        content = line.rstrip("\r").strip()
-        if not content or content.startswith("#"):
-            continue
-        found = _LINE.fullmatch(content)
-        if not found:
-            problems.append(f"line {number} is not NAME=value; write it so, or begin it with #")
-            continue
-        value = _value(found["rest"])
-        if value is None:
-            problems.append(f"line {number} ({found['name']}): the quotes do not close at the end; put them right")
-        else:
-            variables[found["name"]] = DotenvLine(number, value)
+    for binding in parse_stream(io.StringIO(text)):
+        content = binding.original.string.lstrip()
+        number = binding.original.line + binding.original.string.removesuffix(content).count("\n")
+        if binding.error or (binding.key and binding.value is None):
+            problems.append(f"line {number} is not NAME=value, or its quotes do not close; fix it, or start it with #")
+        elif binding.key and not _NAME.fullmatch(binding.key):
+            problems.append(f"line {number} sets a name that no variable can have; fix it, or start it with #")
+        elif binding.key:
+            variables[binding.key] = DotenvLine(number, binding.value or "")
     return variables, problems
-
-
-def _value(rest: str) -> str | None:
-    if rest.startswith("'"):
-        found = _SINGLE.fullmatch(rest)
-        return found["value"] if found else None
-    if rest.startswith('"'):
-        found = _DOUBLE.fullmatch(rest)
-        return _ESCAPE.sub(lambda m: _MEANT.get(m[1], m[0]), found["value"]) if found else None
-    return _COMMENT.sub("", rest).strip()
