@@ -48,7 +48,7 @@ def cancelled(setup: Setup, seed: int) -> Setup:
             timeout=replace(
                 setup.timeout,
                 timeout_s=SHORT_S if setup.timeout.timeout_s else None,
-                on_timeout="bury",
+                on_timeout="dead-letter",
                 max_abandoned=10,
             ),
         )

@@ -114,7 +114,7 @@ class SimExecutor:
         self._timed_out: list[int] = []  # calls that were given up
         if sink is not None and setup.sends:
             shape = inspect_handler(self._send_and_handle, context_type=Context)
-            handler = Handler(self._send_and_handle, shape, tombstones="bury", group=GROUP)
+            handler = Handler(self._send_and_handle, shape, tombstones="dead-letter", group=GROUP)
             self._handler_sink = HandlerSink(sink, self._note_full)
             self._sending = handler.call_async(self._handler_sink)
         self._workers: CoroutineExecutor | None = None

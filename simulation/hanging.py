@@ -26,7 +26,7 @@ def hanging(setup: Setup, seed: int) -> Setup:
         setup,
         timeout=TimeoutPolicy(
             timeout_s=rng.choice((0.12, 0.4, 1.0)),
-            on_timeout="hold" if rng.random() < 0.2 else "bury",
+            on_timeout="hold" if rng.random() < 0.2 else "dead-letter",
             max_abandoned=rng.choice((1, 2, 10)),
         ),
         hang=rng.choice((0.02, 0.06)),
@@ -39,7 +39,7 @@ def hanging(setup: Setup, seed: int) -> Setup:
         setup,
         order=rng.choice(("key", "key", "key", "partition")),
         commit=replace(setup.commit, mode="interval"),
-        timeout=replace(setup.timeout, on_timeout="bury"),
+        timeout=replace(setup.timeout, on_timeout="dead-letter"),
         keys=rng.choice(("few", "many")),
         pace=(1e-5, 4e-5),
         hang=0.1,

@@ -334,7 +334,7 @@ class Workload:
         entry.manners = rng.choice(self._setup.manners)
         if rng.random() < self._setup.hang:
             timeout = self._setup.timeout
-            never = timeout.on_timeout == "bury" and entry.manners != "blocks" and rng.random() < 0.4
+            never = timeout.on_timeout == "dead-letter" and entry.manners != "blocks" and rng.random() < 0.4
             entry.takes_s = NEVER_S if never else (timeout.timeout_s or 0.0) * rng.uniform(*LATE)
         elif entry.manners == "blocks":
             entry.manners = "polite"

@@ -123,7 +123,7 @@ OPTIONALS: list[Any] = [
 
 
 @pytest.mark.parametrize("annotation", OPTIONALS, ids=str)
-@pytest.mark.parametrize("tombstones", ["bury", "discard"])
+@pytest.mark.parametrize("tombstones", ["dead-letter", "discard"])
 def test_or_none_receives_tombstones(annotation: Any, tombstones: Any) -> None:
     assert decoder_for(annotation, tombstones=tombstones)(None) is None
 
@@ -253,7 +253,7 @@ def test_what_cannot_be_decoded_is_refused_at_start_with_what_to_do(annotation: 
 
 
 def test_an_unknown_choice_for_tombstones_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'bury' or 'discard'"):
+    with pytest.raises(ConfigError, match="'dead-letter' or 'discard'"):
         decoder_for(bytes, tombstones="keep")  # type: ignore[arg-type]
 
 

@@ -75,7 +75,7 @@ def batch_of(*values: bytes | None, keys: str = "") -> Batch:
 
 def handler_of(function: Any, **options: Any) -> BatchHandler:
     shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
-    return BatchHandler(function, shape, **{"order": "none", "tombstones": "bury", "group": "g"} | options)
+    return BatchHandler(function, shape, **{"order": "none", "tombstones": "dead-letter", "group": "g"} | options)
 
 
 def done(function: Any, batch: Batch, sink: Any = None, **options: Any) -> Batch:

@@ -49,7 +49,7 @@ RECEIPT = Receipt("out", 0, 0)
 
 
 def handler_of(function: Any) -> Handler:
-    return Handler(function, inspect_handler(function, context_type=Context), tombstones="bury", group="g")
+    return Handler(function, inspect_handler(function, context_type=Context), tombstones="dead-letter", group="g")
 
 
 def run_for(one: Any) -> Run:
@@ -300,7 +300,11 @@ def test_a_record_with_a_card_number_is_discarded_before_the_handler_sees_it() -
         seen.append(value)
 
     handler = Handler(
-        handle, inspect_handler(handle, context_type=Context), tombstones="bury", group="g", sensitive=CardNumbers()
+        handle,
+        inspect_handler(handle, context_type=Context),
+        tombstones="dead-letter",
+        group="g",
+        sensitive=CardNumbers(),
     )
     call = handler.call(HeldSink())
     card, plain = message(offset=0, value=b'{"pan":"4111 1111 1111 1111"}'), message(offset=1, value=b'{"id":7}')

@@ -292,7 +292,7 @@ def test_waiting_for_what_was_sent_is_not_the_handlers_time() -> None:
     def handle(value: bytes, ctx: Context) -> None:
         ctx.send("out", b"1")
 
-    handler = Handler(handle, inspect_handler(handle, context_type=Context), tombstones="bury", group="g")
+    handler = Handler(handle, inspect_handler(handle, context_type=Context), tombstones="dead-letter", group="g")
     bench = threads(handler.call(sink), timeout_s=0.05)
     [run] = bench.start()
     assert sink.arrived.wait(WAIT_S)
@@ -347,7 +347,7 @@ def test_the_context_of_a_record_that_timed_out_refuses_and_nothing_is_sent() ->
             raised.append(str(error))
             raise
 
-    handler = Handler(handle, inspect_handler(handle, context_type=Context), tombstones="bury", group="g")
+    handler = Handler(handle, inspect_handler(handle, context_type=Context), tombstones="dead-letter", group="g")
     bench = threads(handler.call(sink), timeout_s=0.05)
     [run] = bench.start()
     bench.turn_until(lambda: bench.back, "the record times out")
@@ -375,7 +375,7 @@ def test_a_record_that_timed_out_is_not_over_before_what_it_sent_is_answered(
         await asyncio.sleep(WAIT_S)
 
     function = handle_async if is_async else handle
-    handler = Handler(function, inspect_handler(function, context_type=Context), tombstones="bury", group="g")
+    handler = Handler(function, inspect_handler(function, context_type=Context), tombstones="dead-letter", group="g")
     if is_async:
         bench = coroutines(events, handler.call_async(sink), timeout_s=0.05)
     else:

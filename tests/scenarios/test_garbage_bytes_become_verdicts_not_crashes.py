@@ -92,7 +92,7 @@ class Kinds:
             (Order, "model"),
             (Order | None, "model_or_none"),
         ):
-            self._add(app, topic, annotation, name, "bury")
+            self._add(app, topic, annotation, name, "dead-letter")
         self._add(app, topic, Order, "without_tombstones", "discard")
 
     def _add(self, app: App, topic: str, annotation: Any, name: str, tombstones: Any) -> None:

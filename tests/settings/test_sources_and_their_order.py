@@ -33,7 +33,7 @@ def test_one_topic_is_all_that_a_consumer_needs(loader: Loader) -> None:
     assert (charge.auto_offset_reset, charge.isolation_level, charge.tombstones) == (
         "earliest",
         "read_committed",
-        "bury",
+        "dead-letter",
     )
     timings = charge.timings
     assert (timings.session_timeout_ms, timings.heartbeat_interval_ms, timings.max_poll_interval_ms) == (

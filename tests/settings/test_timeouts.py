@@ -5,7 +5,7 @@ from tests.settings.loader import Loader
 
 def test_there_is_no_time_limit_unless_told(loader: Loader) -> None:
     timeout = loader.charge().timeout
-    assert (timeout.timeout_s, timeout.on_timeout, timeout.max_abandoned) == (None, "bury", 10)
+    assert (timeout.timeout_s, timeout.on_timeout, timeout.max_abandoned) == (None, "dead-letter", 10)
 
 
 def test_it_is_told_in_code_and_in_the_environment(loader: Loader) -> None:

@@ -34,7 +34,7 @@ class ConsumerOptions(TypedDict, total=False):
     concurrency: int
     idempotent: bool
     atomic: bool
-    tombstones: Literal["bury", "discard"]
+    tombstones: Literal["dead-letter", "discard"]
     unknown_errors: Literal["retry", "dead-letter"]
     not_found: Literal["final", "retry"]
     rules: Sequence[Rule] | Mapping[ErrorKey, str]

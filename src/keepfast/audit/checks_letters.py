@@ -16,9 +16,9 @@ def timeouts_are_buried(one: Asked) -> Finding:
     timeout = one.own.timeout
     if timeout.timeout_s is None:
         return not_applicable("No timeout_s is configured.")
-    if timeout.on_timeout == "bury":
+    if timeout.on_timeout == "dead-letter":
         return passed(f"After {timeout.timeout_s:g} s a letter is written.")
-    return failed("on_timeout is hold: a record that takes too long keeps its lane.", 'Set on_timeout="bury".')
+    return failed("on_timeout is hold: a record that takes too long keeps its lane.", 'Set on_timeout="dead-letter".')
 
 
 @each

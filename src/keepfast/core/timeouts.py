@@ -8,8 +8,8 @@ from typing import Final, Literal
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
 
-OnTimeout = Literal["bury", "hold"]
-ON_TIMEOUT: Final[tuple[OnTimeout, ...]] = ("bury", "hold")
+OnTimeout = Literal["dead-letter", "hold"]
+ON_TIMEOUT: Final[tuple[OnTimeout, ...]] = ("dead-letter", "hold")
 
 MAX_S: Final = 7 * 24 * 3600.0
 
@@ -24,9 +24,9 @@ LOOK_FOR_STUCK_S = 1.0
 class TimeoutPolicy:
     """`timeout_s` None: as long as it likes.
 
-    `bury`: the record is dead-lettered, whatever retries are left; a coroutine is cancelled, a thread is abandoned,
-    which can be done to at most `max_abandoned` at a time. `hold`: the record keeps its lane until the handler ends,
-    and what it says then counts.
+    `dead-letter`: the record is dead-lettered, whatever retries are left; a coroutine is cancelled, a thread is
+    abandoned, which can be done to at most `max_abandoned` at a time. `hold`: the record keeps its lane until the
+    handler ends, and its outcome counts.
 
     `stuck_after_s`: a handler that takes longer, and longer than `timeout_s`, is reported with its stack, and so is a
     blocked event loop. A new epoch of a partition waits that long for a run of an earlier one. None: no report, and it
@@ -34,7 +34,7 @@ class TimeoutPolicy:
     """
 
     timeout_s: float | None = None
-    on_timeout: OnTimeout = "bury"
+    on_timeout: OnTimeout = "dead-letter"
     max_abandoned: int = 10
     stuck_after_s: float | None = 30.0
 

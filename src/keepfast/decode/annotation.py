@@ -34,7 +34,7 @@ Decoder: TypeAlias = Callable[[bytes | None], Any]
 """Any thread may call it. Raises DecodeError for a value that does not fit, Discard for an unwanted tombstone that is
 to be dropped, and lets through what is not about the value: a Signal of the user's own validator, MemoryError."""
 
-Tombstones: TypeAlias = Literal["bury", "discard"]
+Tombstones: TypeAlias = Literal["dead-letter", "discard"]
 
 _ACCEPTED = (
     "bytes, str, dict[str, Any], int, float, bool, a dataclass, a TypedDict, a msgspec.Struct or a pydantic model, "
@@ -44,13 +44,13 @@ _SCALARS = (int, float, bool)
 _UNIONS = (Union, types.UnionType)
 
 
-def decoder_for(annotation: Any, *, tombstones: Tombstones = "bury", where: str = "") -> Decoder:
+def decoder_for(annotation: Any, *, tombstones: Tombstones = "dead-letter", where: str = "") -> Decoder:
     """The decoder for a resolved annotation (not a string; see `inspect_handler`).
 
     `where` names the parameter in errors. Raises ConfigError, saying what is accepted, for anything else.
     """
-    if tombstones not in ("bury", "discard"):
-        raise ConfigError(f"tombstones must be 'bury' or 'discard'; got {tombstones!r}")
+    if tombstones not in ("dead-letter", "discard"):
+        raise ConfigError(f"tombstones must be 'dead-letter' or 'discard'; got {tombstones!r}")
     prefix = f"{where}: " if where else ""
     inner, optional = _split_none(annotation)
     wanted = _name(inner)
@@ -112,7 +112,7 @@ def _refuse_null(wanted: str, tombstones: Tombstones) -> Callable[[], None]:
     def discard() -> None:
         raise Discard("the value is null (a tombstone)")
 
-    return refuse if tombstones == "bury" else discard
+    return refuse if tombstones == "dead-letter" else discard
 
 
 def _parser(inner: Any, prefix: str) -> tuple[Callable[[bytes], Any], Names]:

@@ -251,7 +251,7 @@ class Overdue:
     @property
     def choked(self) -> bool:
         """Nothing new may start: a record is overdue, and no more workers may be given up."""
-        return bool(self.held) and self._policy.on_timeout == "bury"
+        return bool(self.held) and self._policy.on_timeout == "dead-letter"
 
     @property
     def stuck(self) -> bool:
@@ -351,7 +351,7 @@ class Overdue:
         self._tell_to_stop(run)
         if not _stands(run, at):
             return  # it has just come to its end: that counts
-        if self._policy.on_timeout == "bury" and self.abandoned(now) < self._policy.max_abandoned:
+        if self._policy.on_timeout == "dead-letter" and self.abandoned(now) < self._policy.max_abandoned:
             self.held.discard(run)
             self._give_up(run, at, now)
         elif run not in self.held:

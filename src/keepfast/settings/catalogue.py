@@ -56,7 +56,10 @@ CONSUMER: Final = Section(
         Setting("idempotent", Flag(), False, "The handler may see a record twice without harm.", code_only=True),
         Setting("atomic", Flag(), False, "A call of a batch handler that fails has changed nothing.", code_only=True),
         Setting(
-            "tombstones", Choice(("bury", "discard")), "bury", "What becomes of null values the handler does not take."
+            "tombstones",
+            Choice(("dead-letter", "discard")),
+            "dead-letter",
+            "What becomes of null values the handler does not take.",
         ),
         Setting(
             "unknown_errors",
@@ -94,7 +97,7 @@ CONSUMER: Final = Section(
             "on_timeout",
             Choice(ON_TIMEOUT),
             _TIMEOUT.on_timeout,
-            "`bury` the record and leave the handler to itself, or `hold` its lane until the handler ends.",
+            "`dead-letter` the record and leave the handler to itself, or `hold` its lane until the handler ends.",
         ),
         Setting(
             "max_abandoned",

@@ -69,7 +69,7 @@ class ConsumerSettings:
     concurrency: int | None
     idempotent: bool
     atomic: bool
-    tombstones: Literal["bury", "discard"]
+    tombstones: Literal["dead-letter", "discard"]
     unknown_errors: Literal["retry", "dead-letter"]
     not_found: Literal["final", "retry"]
     rules: tuple[Rule, ...]
