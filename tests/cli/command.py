@@ -6,15 +6,14 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests import warm
+from tests.support.waiting import DEADLINE_S
 
 KEEPFAST = [sys.executable, "-P", "-m", "keepfast"]
-DEADLINE_S = 60.0
 
 APP = """
 from keepfast import App
@@ -53,11 +52,3 @@ def running(*arguments: str, cwd: Path, said: Path, **variables: str) -> Iterato
         finally:
             if process.poll() is None:
                 process.kill()
-
-
-def until(condition: Callable[[], object], what: str, *, deadline_s: float = DEADLINE_S) -> None:
-    """Poll until it is true; fails after a while."""
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, f"never came: {what}"
-        time.sleep(0.02)

@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient
 
 from keepfast.testing import ExistingBroker, KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.cli.command import running, until
+from tests.cli.command import running
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 GROUP = "till.charge"
@@ -70,14 +71,14 @@ def test_and_nothing_moves(
     said = tmp_path / "said"
     environ = {"KAFKA_BROKERS": kafka.bootstrap, **QUICK}
     with running("run", "app:app", *options, cwd=tmp_path, said=said, **environ) as parent:
-        until(lambda: said.read_text().count('"assigned"') >= 2, "both are members")
+        wait_until(lambda: said.read_text().count('"assigned"') >= 2, "both are members")
         shares = _settled(tmp_path, kafka.bootstrap, name)
         victim = shares[0]
         os.kill(victim, number)
-        until(lambda: '"child_ended"' in said.read_text(), "the end of the child")
+        wait_until(lambda: '"child_ended"' in said.read_text(), "the end of the child")
         begun = time.monotonic()
         values = produce(kafka.bootstrap, name, "after")
-        until(partial(_all_processed, values, tmp_path), "the records produced after the kill")
+        wait_until(partial(_all_processed, values, tmp_path), "the records produced after the kill")
         taken_s = time.monotonic() - begun
         after = {partition: pid for value, (pid, partition) in processed(tmp_path).items() if value in values}
         parent.send_signal(signal.SIGTERM)
@@ -100,7 +101,7 @@ def test_a_name_that_was_configured_is_kept_for_the_next_start(
     environ = {"KAFKA_BROKERS": kafka.bootstrap, "KAFKA_CONSUMER_GROUP": name, **QUICK}
     environ["KEEPFAST_CONSUMER_GROUP_INSTANCE_ID"] = "till"
     with running("run", "app:app", "--processes", "2", cwd=tmp_path, said=said, **environ) as parent:
-        until(lambda: len(members(kafka.bootstrap, name)) == 2, "both are members")
+        wait_until(lambda: len(members(kafka.bootstrap, name)) == 2, "both are members")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(60) == 0
     assert members(kafka.bootstrap, name) == ["till-0", "till-1"]
@@ -120,7 +121,7 @@ def _settled(folder: Path, bootstrap: str, topic: str) -> dict[int, int]:
     """Partition → process, once each of the two processes has two partitions."""
     for attempt in range(30):
         values = produce(bootstrap, topic, f"before{attempt}")
-        until(partial(_all_processed, values, folder), "the records of a round")
+        wait_until(partial(_all_processed, values, folder), "the records of a round")
         shares = {partition: pid for value, (pid, partition) in processed(folder).items() if value in values}
         pids = list(shares.values())
         if sorted(pids.count(pid) for pid in set(pids)) == [2, 2]:

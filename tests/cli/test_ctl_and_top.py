@@ -24,8 +24,9 @@ from keepfast.telemetry.shapes import (
 from keepfast.testing import KafkaBroker
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.scenarios.inside import Client, Inside, app_for, until
+from tests.scenarios.inside import Client, Inside, app_for
 from tests.scenarios.served import web_of
+from tests.support.waiting import wait_until
 
 
 def keepfast(*words: str, url: str = "", token: str = "") -> Result:
@@ -44,7 +45,7 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
     with Inside(app) as running, web_of(running, token="t") as web:
         running.wait_assigned(2)
         Client(kafka).produce(name, [b"1"])
-        until(lambda: running.loop.in_flight, 20, "a record is in hand")
+        wait_until(lambda: running.loop.in_flight, "a record is in hand")
 
         state = json.loads(keepfast("ctl", "state", "--json", url=web.url).stdout)
         assert list(state["consumers"]) == ["charge"]
@@ -67,7 +68,7 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
         assert (paused.exit_code, paused.stdout) == (0, "Paused: what runs finishes its record.\n")
         assert "operator" in running.loop.holds
         view = ("top", "--once", "--every", "0.2")
-        until(lambda: "operator" in keepfast(*view, url=web.url).stdout, 10, "the view shows the pause")
+        wait_until(lambda: "operator" in keepfast(*view, url=web.url).stdout, "the view shows the pause")
         assert keepfast("ctl", "resume", "charge", url=web.url, token="t").stdout == "Resumed.\n"
         one = keepfast("ctl", "pause", "charge", "--topic", name, "--partition", "1", "--json", url=web.url, token="t")
         assert json.loads(one.stdout)["changed"] == 1

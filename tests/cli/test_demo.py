@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import KEEPFAST, environment, running, until
+from tests.cli.command import KEEPFAST, environment, running
+from tests.support.waiting import wait_until
 
 LOSING_SHOP = Path(__file__).parents[1] / "testing" / "losing_shop.py"
 DEADLINE_S = 100.0
@@ -82,7 +83,7 @@ def test_an_engine_that_loses_a_record_is_found_out_and_it_stays_up_to_be_looked
     """By the same account, with exit code 1; outage and killer are left out."""
     said, shop = tmp_path / "said", f"{LOSING_SHOP}:app"
     with running("demo", "--stay", "--calm", "--records", "200", "--shop", shop, cwd=tmp_path, said=said) as process:
-        until(lambda: "until Ctrl-C" in said.read_text(), "all is told, and it stays up", deadline_s=DEADLINE_S)
+        wait_until(lambda: "until Ctrl-C" in said.read_text(), "all is told, and it stays up", timeout_s=DEADLINE_S)
         assert "lost 1: this must not happen" in said.read_text()
         command = next(line for line in said.read_text().splitlines() if "keepfast dlq list" in line).split()
         listed = subprocess.run(
@@ -97,11 +98,11 @@ def test_ctrl_c_ends_it_and_everything_it_started(tmp_path: Path) -> None:
     said = tmp_path / "said"
     mark = f"DEMO_OF_A_TEST={os.getpid()}"
     with running("demo", cwd=tmp_path, said=said, **dict([mark.split("=")])) as process:
-        until(lambda: "is at work" in said.read_text(), "the consumer is at work", deadline_s=DEADLINE_S)
+        wait_until(lambda: "is at work" in said.read_text(), "the consumer is at work", timeout_s=DEADLINE_S)
         assert len(marked(mark)) >= 3, "the demo, the keeper, the consumer"
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
-    until(lambda: not marked(mark), "all of its processes are gone", deadline_s=10)
+    wait_until(lambda: not marked(mark), "all of its processes are gone")
     assert said.read_text().endswith("Stopped.\n")
     assert "Traceback" not in said.read_text()
 

@@ -16,7 +16,8 @@ from keepfast.cli.where import connection_for
 from keepfast.core.errors import ConfigError
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import keepfast, running, until
+from tests.cli.command import keepfast, running
+from tests.support.waiting import wait_until
 
 APP = """
 from keepfast import App, Reject, RetryPolicy, RetryTopics
@@ -57,19 +58,19 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
         assert "On the broker of `keepfast dev app:app`" in done.stderr
 
     with running("dev", "app:app", cwd=tmp_path, said=said, **here) as process:
-        until(
+        wait_until(
             lambda: "Feed it from another terminal: keepfast send orders.payment.v1 '{" in said.read_text(), "the start"
         )
         for amount in (1, -1, 0):
             send(amount)
-        until(lambda: "charged 1 in version one" in said.read_text(), "the first record")
+        wait_until(lambda: "charged 1 in version one" in said.read_text(), "the first record")
         (tmp_path / "app.py").write_text(APP + "def broken(:\n")
-        until(lambda: "Ended with code 2; waiting for the next change." in said.read_text(), "the broken code")
+        wait_until(lambda: "Ended with code 2; waiting for the next change." in said.read_text(), "the broken code")
         assert "Importing 'app' failed at app.py:" in said.read_text()
         send(2)
         (tmp_path / "app.py").write_text(APP.replace("version one", "version two"))
-        until(lambda: "charged 2 in version two" in said.read_text(), "what was sent meanwhile")
-        until(lambda: said.read_text().count('"buried"') == 2, "both letters, one by the retry topic")
+        wait_until(lambda: "charged 2 in version two" in said.read_text(), "what was sent meanwhile")
+        wait_until(lambda: said.read_text().count('"buried"') == 2, "both letters, one by the retry topic")
         listed = keepfast("dlq", "list", "orders.payment.dlq", cwd=tmp_path, **here)
         assert (listed.returncode, "2 letters" in listed.stdout) == (0, True), listed.stderr
         behind = keepfast("lag", "payments.charge", "--for", "0", cwd=tmp_path, **here)
@@ -95,7 +96,7 @@ def test_topics_are_made_on_a_real_broker(kafka: TopicAdmin, topic: TopicFactory
     }
     arguments = ("run", "app:app", "--dev-at", kafka.bootstrap, "--dev-partitions", "3")
     with running(*arguments, cwd=tmp_path, said=said, **elsewhere) as process:
-        until(lambda: '"assigned"' in said.read_text(), "the start")
+        wait_until(lambda: '"assigned"' in said.read_text(), "the start")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     there = {name: len(one.partitions) for name, one in kafka.admin.list_topics(timeout=10).topics.items()}

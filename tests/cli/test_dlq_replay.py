@@ -16,11 +16,11 @@ import pytest
 from keepfast import Context, Reject, RetryTopics
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import KEEPFAST, environment, keepfast, running, until
+from tests.cli.command import KEEPFAST, environment, keepfast, running
 from tests.cli.letters_filed import file_letters
 from tests.deadletters.letters import letter
 from tests.scenarios.inside import Client, Inside, app_for
-from tests.scenarios.inside import until as until_in
+from tests.support.waiting import wait_until
 
 COUNT = 10
 
@@ -193,7 +193,7 @@ def test_ctrl_c_ends_it_in_order_and_the_printed_command_does_the_rest(place: Pl
     said = tmp_path / "said"
     arguments = ("dlq", "replay", place.dlq, "--all", "--yes", "--rate", "20/s")
     with running(*arguments, cwd=place.folder, said=said, **place.environ) as process:
-        until(lambda: place.sent() >= 5, "some are sent")
+        wait_until(lambda: place.sent() >= 5, "some are sent")
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
     text = said.read_text()
@@ -224,12 +224,12 @@ def test_a_replayed_record_that_dies_again_is_buried_once_more_with_its_count(
     replay = ("dlq", "replay", f"{name}.dlq", "--code", "NOT_TODAY", "--yes")
     with Inside(app):
         for round_ in range(1, 4):
-            until_in(lambda end=round_: client.committed("scenario.work", name)[0] == end, 20, "it is buried")  # type: ignore[misc]
+            wait_until(lambda end=round_: client.committed("scenario.work", name)[0] == end, "it is buried")  # type: ignore[misc]
             last = ("--offsets", f"0:{round_ - 1}")
             healthy = round_ == 3
             result = keepfast(*replay, *last, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
             assert result.returncode == 0, result.stderr
-        until_in(lambda: done == [b"one"], 20, "it is processed at last")
+        wait_until(lambda: done == [b"one"], "it is processed at last")
     found = client.read(name, 4)
     assert [dict(message.headers() or []).get("keepfast-replay-count") for message in found] == [None, b"1", b"2", b"3"]
     assert all(len(message.headers() or []) in (0, 2) for message in found), "nothing piles up"
@@ -268,7 +268,7 @@ def test_a_replay_to_the_group_reaches_that_group_alone(kafka: TopicAdmin, topic
     client.produce(name, [b"one"])
     replay = ("dlq", "replay", f"{name}.dlq", "--yes", "--to", "group")
     with Inside(app):
-        until_in(lambda: client.edges(f"{name}.dlq", 0)[1] == 2, 30, "both groups have written their letter")
+        wait_until(lambda: client.edges(f"{name}.dlq", 0)[1] == 2, "both groups have written their letter")
         refused = keepfast(*replay, "--all", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
         assert refused.returncode == 2, refused.stderr
         assert f"group scenario.other has no retry topics of {name}" in refused.stderr
@@ -276,6 +276,6 @@ def test_a_replay_to_the_group_reaches_that_group_alone(kafka: TopicAdmin, topic
         result = keepfast(*replay, "--group", "scenario.work", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
         assert result.returncode == 0, result.stderr
         assert f"1 to {name}.scenario.work.retry.1s, which only their group reads" in result.stdout
-        until_in(lambda: done == [(b"one", 0)], 30, "it is processed, as the record that it was")
+        wait_until(lambda: done == [(b"one", 0)], "it is processed, as the record that it was")
     assert others == [b"one"], "the other group does not get it again"
     assert client.edges(name, 0)[1] == 1

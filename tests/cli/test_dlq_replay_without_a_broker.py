@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from keepfast.testing.broker import KafkaBroker
-from tests.cli.command import keepfast, running, until
+from tests.cli.command import keepfast, running
 from tests.cli.letters_filed import file_letters
 from tests.deadletters.letters import letter
 from tests.scenarios.inside import Client
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.long
@@ -26,7 +27,7 @@ def test_a_broker_that_goes_away_does_not_read_as_success_and_loses_nothing(tmp_
         client, said = Client(broker), tmp_path / "said"
         arguments = ("dlq", "replay", dlq, "--all", "--yes", "--rate", "20/s")
         with running(*arguments, cwd=tmp_path, said=said, KAFKA_BROKERS=broker.bootstrap) as process:
-            until(lambda: client.edges(source)[1] >= 10, "some are sent")
+            wait_until(lambda: client.edges(source)[1] >= 10, "some are sent")
             broker.pause()
             try:
                 assert process.wait(120) == 1, said.read_text()

@@ -21,7 +21,8 @@ from keepfast.core.errors import ConfigError
 from keepfast.scaffold import ProjectNames, planned
 from keepfast.testing.jars import KAFKA_VERSION
 from tests.classify.postgres import running as running_postgres
-from tests.cli.command import environment, keepfast, running, until
+from tests.cli.command import environment, keepfast, running
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "orders.payment.v1"
@@ -75,11 +76,11 @@ def test_dev_runs_it_as_it_is(project: Path, tmp_path: Path) -> None:
     said, here = tmp_path / "said", {"XDG_RUNTIME_DIR": str(tmp_path)}
     with running("dev", "shop_payments.app:app", cwd=project, said=said, **here) as process:
         example = 'keepfast send orders.payment.v1 \'{"id": "id-1", "amount": 1}\''
-        until(lambda: f"Feed it from another terminal: {example}\n" in said.read_text(), "the start")
+        wait_until(lambda: f"Feed it from another terminal: {example}\n" in said.read_text(), "the start")
         for amount in (12, -1):
             done = keepfast("send", TOPIC, f'{{"id": "a1", "amount": {amount}}}', cwd=project, **here)
             assert done.returncode == 0, done.stderr
-        until(lambda: '"buried"' in said.read_text() and "processed a1" in said.read_text(), "both records")
+        wait_until(lambda: '"buried"' in said.read_text() and "processed a1" in said.read_text(), "both records")
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
     assert "NEGATIVE_AMOUNT" in said.read_text()

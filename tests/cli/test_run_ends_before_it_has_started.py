@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from keepfast.cli import main
-from tests.cli.command import APP, running, until
+from tests.cli.command import APP, running
+from tests.support.waiting import wait_until
 
 SLOW_IMPORT = "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(60)\n" + APP
 
@@ -19,7 +20,7 @@ def test_by_a_signal_during_the_import_of_the_app(tmp_path: Path, number: signal
     (tmp_path / "slow.py").write_text(SLOW_IMPORT)
     said = tmp_path / "said"
     with running("run", "slow:app", cwd=tmp_path, said=said) as process:
-        until((tmp_path / "importing").exists, "the import")
+        wait_until((tmp_path / "importing").exists, "the import")
         process.send_signal(number)
         assert process.wait(20) == 0
     assert said.read_text() == "Stopped before it had started.\n"
@@ -37,9 +38,9 @@ while True:
 """
     (tmp_path / "stubborn.py").write_text(stubborn)
     with running("run", "stubborn:app", cwd=tmp_path, said=tmp_path / "said") as process:
-        until((tmp_path / "importing").exists, "the import")
+        wait_until((tmp_path / "importing").exists, "the import")
         process.send_signal(signal.SIGTERM)
-        until((tmp_path / "held").exists, "the first one is caught")
+        wait_until((tmp_path / "held").exists, "the first one is caught")
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 143
 

@@ -13,7 +13,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from tests.cli.command import running, until
+from tests.cli.command import running
+from tests.support.waiting import wait_until
 
 APP = """
 import json, os, pathlib, signal, sys, time
@@ -49,14 +50,14 @@ def test_each_child_has_its_own_lasting_identity_and_the_parent_loads_no_client(
     said = tmp_path / "said"
     options = ["--processes", "2", "--consumer", "charge", "--log-format", "json"]
     with running("run", "app:app", *options, cwd=tmp_path, said=said) as parent:
-        until(lambda: len(started(tmp_path)) == 2, "both children")
+        wait_until(lambda: len(started(tmp_path)) == 2, "both children")
         first = {told["pid"]: told for told in started(tmp_path)}
         assert "librdkafka" not in Path(f"/proc/{parent.pid}/maps").read_text()
         assert {pid: os.getpgid(pid) for pid in first} == {pid: pid for pid in first}
 
         victim = min(first)
         os.kill(victim, signal.SIGKILL)
-        until(lambda: len(started(tmp_path)) == 3, "the child that takes the place of the dead one")
+        wait_until(lambda: len(started(tmp_path)) == 3, "the child that takes the place of the dead one")
         (fresh,) = [told for told in started(tmp_path) if told["pid"] not in first]
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(30) == 0

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # p
 from keepfast.testing import ExistingBroker, KafkaBroker
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.cli.command import APP, keepfast, running, until
+from tests.cli.command import APP, keepfast, running
+from tests.support.waiting import wait_until
 
 ALICE = {
     "KEEPFAST_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
@@ -127,7 +128,7 @@ def test_a_broker_that_is_waited_for_does_not_keep_a_signal_waiting(project: Pat
     said = project / "said"
     address = f"127.0.0.1:{port}"
     with running("run", "app:app", "--wait", cwd=project, said=said, KAFKA_BROKERS=address) as process:
-        until(lambda: "waiting_for_broker" in said.read_text(), "it says that it waits")
+        wait_until(lambda: "waiting_for_broker" in said.read_text(), "it says that it waits")
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0

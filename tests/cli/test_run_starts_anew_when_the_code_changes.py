@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from keepfast.cli.reload import changes, snapshot
-from tests.cli.command import running, until
+from tests.cli.command import running
+from tests.support.waiting import wait_until
 
 APP = """
 import os, pathlib, signal, time
@@ -47,9 +48,9 @@ def test_a_change_ends_the_child_cleanly_and_starts_the_new_code(tmp_path: Path)
     (tmp_path / "app.py").write_text(APP)
     said = tmp_path / "said"
     with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
-        until(lambda: "up one" in notes(tmp_path), "the first start")
+        wait_until(lambda: "up one" in notes(tmp_path), "the first start")
         (tmp_path / "app.py").write_text(APP.replace('"one"', '"two"'))
-        until(lambda: "up two" in notes(tmp_path), "the second start")
+        wait_until(lambda: "up two" in notes(tmp_path), "the second start")
         parent.send_signal(signal.SIGINT)
         assert parent.wait(30) == 0
     assert notes(tmp_path) == ["up one", "down one SIGTERM", "up two", "down two SIGINT"]
@@ -60,11 +61,11 @@ def test_a_syntax_error_is_said_and_the_next_change_goes_on(tmp_path: Path) -> N
     (tmp_path / "app.py").write_text("def f(:\n")
     said = tmp_path / "said"
     with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
-        until(lambda: "waiting for the next change" in said.read_text(), "the error")
+        wait_until(lambda: "waiting for the next change" in said.read_text(), "the error")
         assert "Importing 'app' failed at app.py:1: SyntaxError" in said.read_text()
         assert "Ended with code 2" in said.read_text()
         (tmp_path / "app.py").write_text(APP)
-        until(lambda: "up one" in notes(tmp_path), "the start after the correction")
+        wait_until(lambda: "up one" in notes(tmp_path), "the start after the correction")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(30) == 0
     assert "Traceback" not in said.read_text()
@@ -74,9 +75,9 @@ def test_one_who_waits_for_a_handler_is_told_so_and_how_to_end_it(tmp_path: Path
     (tmp_path / "app.py").write_text(APP.replace("sleep(0.2)", "sleep(60)"))
     said = tmp_path / "said"
     with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
-        until(lambda: "up one" in notes(tmp_path), "the start")
+        wait_until(lambda: "up one" in notes(tmp_path), "the start")
         parent.send_signal(signal.SIGINT)
-        until(lambda: "s at most; Ctrl-C once more ends it at once." in said.read_text(), "the word")
+        wait_until(lambda: "s at most; Ctrl-C once more ends it at once." in said.read_text(), "the word")
         parent.send_signal(signal.SIGINT)
         assert parent.wait(30) == 130
 
@@ -85,7 +86,7 @@ def test_a_signal_while_nothing_runs_ends_it(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("raise RuntimeError('not yet')\n")
     said = tmp_path / "said"
     with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
-        until(lambda: "waiting for the next change" in said.read_text(), "the error")
+        wait_until(lambda: "waiting for the next change" in said.read_text(), "the error")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(30) == 0
 
@@ -93,9 +94,9 @@ def test_a_signal_while_nothing_runs_ends_it(tmp_path: Path) -> None:
 def test_the_child_ends_with_the_reloader(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     with running("run", "app:app", "--reload", cwd=tmp_path, said=tmp_path / "said") as parent:
-        until(lambda: "up one" in notes(tmp_path), "the start")
+        wait_until(lambda: "up one" in notes(tmp_path), "the start")
         parent.kill()
-        until(lambda: "down one SIGTERM" in notes(tmp_path), "the end of the child")
+        wait_until(lambda: "down one SIGTERM" in notes(tmp_path), "the end of the child")
 
 
 @pytest.mark.parametrize("name", ["a.py", "deep/er/b.py", "keepfast.toml", ".env"])

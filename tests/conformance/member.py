@@ -8,6 +8,7 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import CommitOutcome, Position, Source
 from keepfast.core.records import Message, TopicPartition
 from tests.conformance.backend import Backend
+from tests.support.waiting import DEADLINE_S, wait_until
 
 Call = tuple[str, tuple[TopicPartition, ...]]
 
@@ -100,14 +101,18 @@ class Member:
         self._journal.append((self, call))
 
 
-def drive(members: Sequence[Member], ready: Callable[[], object], *, timeout_s: float = 60.0) -> None:
+def drive(members: Sequence[Member], ready: Callable[[], object], *, timeout_s: float = DEADLINE_S) -> None:
     """Poll the members in turn until `ready()`. Fails when it does not come true."""
-    backend = members[0].backend
-    deadline = backend.now() + timeout_s
-    while not ready():
-        assert backend.now() < deadline, f"not within {timeout_s} s; heard {[m.calls for m in members]}"
+
+    def step() -> None:
         for member in members:
             member.step()
+
+    try:
+        wait_until(ready, timeout_s=timeout_s, between=step, now=members[0].backend.now)
+    except AssertionError as error:
+        error.add_note(f"heard {[member.calls for member in members]}")
+        raise
 
 
 def drive_for(members: Sequence[Member], duration_s: float) -> None:

@@ -17,6 +17,7 @@ from keepfast.core.records import Headers, TopicPartition
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.kafka import Connection, Consuming, KafkaSink, KafkaSource, sink_properties, source_properties
 from keepfast.testing.topics import TopicAdmin
+from tests.support.waiting import happens
 
 
 class RealBackend:
@@ -118,13 +119,7 @@ class RealBackend:
         return time.monotonic()
 
     def until(self, ready: Callable[[], object], timeout_s: float) -> bool:
-        deadline = time.monotonic() + timeout_s
-        tick = threading.Event()
-        while not ready():
-            if time.monotonic() >= deadline:
-                return False
-            tick.wait(0.005)
-        return True
+        return happens(ready, within_s=timeout_s)
 
     def close(self) -> None:
         for source in self._sources:

@@ -22,7 +22,8 @@ from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.deadletters.letters import letter
 from tests.kafka.members import connection
-from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.inside import Client, Sent
+from tests.support.waiting import wait_until
 
 HEADERS = (
     ("trace", b"\x00\xff\xfe"),
@@ -76,7 +77,7 @@ def test_a_topic_that_ends_with_a_transaction_is_read_to_its_end(
         producer.flush(10)
         producer.commit_transaction(30) if commits else producer.abort_transaction(30)
     # The coordinator writes its markers after it has answered.
-    until(lambda: browser.spans(name, 10)[0][1] == 4, 20, "both markers are in the log")
+    wait_until(lambda: browser.spans(name, 10)[0][1] == 4, "both markers are in the log")
     assert [record.value for record in read_all(browser, name)] == [b"kept"]
 
 
@@ -163,11 +164,11 @@ def test_a_reader_that_takes_its_time_gets_to_the_end_behind_a_transaction_marke
         producer.produce(name, b"%d" % number)
     producer.commit_transaction(20)
     spans = {0: (0, 4)}
-    until(lambda: browser.spans(name, 10) == spans, 20, "the last offset is the marker's")
+    wait_until(lambda: browser.spans(name, 10) == spans, "the last offset is the marker's")
     found = []
     for record in browser.read(name, spans, silence_s=5.0):
         if record is not None:
             found.append(record.value)
             began = time.monotonic()
-            until(lambda began=began: time.monotonic() - began > 2.0, 10, "the caller is slow, as one with a rate is")  # type: ignore[misc]
+            wait_until(lambda began=began: time.monotonic() - began > 2.0, "the caller is slow, as one with a rate is")  # type: ignore[misc]
     assert found == [b"0", b"1", b"2"]

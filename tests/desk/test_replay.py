@@ -24,6 +24,7 @@ from keepfast.desk.selection import Offsets, Selection
 from keepfast.desk.shelf import ReadStopped
 from tests.deadletters.letters import headers, keys, letter, values
 from tests.desk.shelves import DLQ, SOURCE_PARTITIONS, Answering, Stock, router, shelf, stocked
+from tests.support.waiting import wait_until
 
 
 def replayed(stock: Stock, sink: Answering, policy: ReplayPolicy | None = None, **selected: Any) -> Replayed:
@@ -215,9 +216,7 @@ def test_no_more_is_under_way_than_the_bound(monkeypatch: pytest.MonkeyPatch) ->
             most = max(most, waiting.qsize())
 
     def answer() -> None:
-        full = time.monotonic() + 5
-        while waiting.qsize() < 7 and time.monotonic() < full:
-            time.sleep(0.001)
+        wait_until(lambda: waiting.qsize() == 7, "as many as may be under way")
         while (delivered := waiting.get()) is not None:
             delivered(Receipt("t", 0, 0))
 

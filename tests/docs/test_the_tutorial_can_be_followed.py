@@ -6,14 +6,13 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.commands import Command, commands
+from tests.support.waiting import wait_until
 
 CONNECT_TIMEOUT_S = 60.0
 _VARIES = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z|\b[0-9a-f]{12}\b|(?<=partition )\d|127\.0\.0\.1:\d+|(?<=Watching )\S+")
@@ -60,17 +59,15 @@ class Terminal:
 
     def see(self, text: str, times: int = 1) -> str:
         """Wait until `keepfast dev` has printed this."""
-        self._until(lambda: self._said().count(text) >= times, text)
+        wait_until(lambda: self._said().count(text) >= times or self._stopped(), f"{text!r} is printed")
+        assert self._said().count(text) >= times, self._said()
         return self._said()
 
     def _said(self) -> str:
         return self._output.read_text() if self._output.exists() else ""
 
-    def _until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + CONNECT_TIMEOUT_S
-        while not condition():
-            assert time.monotonic() < deadline, f"{what!r} was not printed:\n{self._said()}"
-            time.sleep(0.05)
+    def _stopped(self) -> bool:
+        return self._dev is not None and self._dev.poll() is not None
 
     def close(self) -> int:
         assert self._dev is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from keepfast.core.runs import Run
 from keepfast.engine.mailbox import HaltApp, QueueMailbox
 from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from tests.core.messages import message
+from tests.support.waiting import wait_until
 
 PARTITION = Partition(TopicPartition("t", 0), epoch=1, start=0)
 
@@ -26,11 +26,11 @@ def run_of(count: int, first: int = 0) -> Run:
     return Run(PARTITION, messages, range(first, first + count), {})
 
 
-def collect(mailbox: QueueMailbox, count: int, timeout_s: float = 5.0) -> list[Any]:
+def collect(mailbox: QueueMailbox, count: int) -> list[Any]:
     found: list[Any] = []
-    deadline = time.monotonic() + timeout_s
-    while len(found) < count and time.monotonic() < deadline:
-        found += mailbox.collect(0.05)
+    wait_until(
+        lambda: len(found) >= count, f"{count} runs come back", between=lambda: found.extend(mailbox.collect(0.05))
+    )
     return found
 
 
@@ -181,7 +181,7 @@ def test_an_exit_in_a_task_that_a_handler_awaits_is_its_failure_and_halts_the_ap
 
     executor, mailbox = coroutine_executor(events, call)
     executor.submit([run_of(1), run_of(1, first=1)], 2)
-    found = collect(mailbox, 3, timeout_s=30)
+    found = collect(mailbox, 3)
     [halt] = [one for one in found if isinstance(one, HaltApp)]
     [first, second] = [one for one in found if isinstance(one, Run)]
     assert type(error).__name__ in halt.reason
@@ -203,7 +203,7 @@ def test_an_exit_in_a_task_that_is_not_awaited_halts_the_app_and_the_event_loop_
 
     executor, mailbox = coroutine_executor(events, call)
     executor.submit([run_of(1, first=number) for number in range(3)], 3)
-    found = collect(mailbox, 5, timeout_s=30)
+    found = collect(mailbox, 5)
     assert [(one.done, one.failure) for one in found if isinstance(one, Run)] == [(1, None)] * 3
     assert sum(isinstance(one, HaltApp) for one in found) == 2
 
@@ -215,7 +215,7 @@ def test_an_event_loop_that_a_handler_stops_goes_on(events: EventLoopThread) -> 
 
     executor, mailbox = coroutine_executor(events, call)
     executor.submit([run_of(3), run_of(1, first=3)], 2)
-    assert [run.done for run in collect(mailbox, 2, timeout_s=30)] == [3, 1]
+    assert [run.done for run in collect(mailbox, 2)] == [3, 1]
 
 
 def cancel_all_but(task: asyncio.Task[Any] | None) -> None:
@@ -230,7 +230,7 @@ def test_an_idle_worker_that_is_cancelled_is_replaced(events: EventLoopThread) -
     executor, mailbox = coroutine_executor(events, call, capacity=2)
     for number in range(0, 8, 2):
         executor.submit([run_of(1, first=number), run_of(1, first=number + 1)], 2)
-        assert [(run.done, run.failure) for run in collect(mailbox, 2, timeout_s=30)] == [(1, None)] * 2
+        assert [(run.done, run.failure) for run in collect(mailbox, 2)] == [(1, None)] * 2
         events.start().call_soon_threadsafe(cancel_all_but, None)
     assert len(executor.tallies) == 2, "in the place of the one that was cancelled"
 
@@ -249,7 +249,7 @@ def test_a_worker_that_is_cancelled_when_it_is_woken_or_before_it_starts_leaves_
             cancel_all_but(None)
 
         loop.call_soon_threadsafe(submit_and_cancel)
-        assert [(run.done, run.failure) for run in collect(mailbox, 2, timeout_s=30)] == [(1, None)] * 2
+        assert [(run.done, run.failure) for run in collect(mailbox, 2)] == [(1, None)] * 2
 
 
 @pytest.mark.parametrize("awaits", [True, False])
@@ -272,6 +272,6 @@ def test_a_worker_that_is_cancelled_at_a_record_goes_on_as_if_nothing_had_been(
 
     executor, mailbox = coroutine_executor(events, call)
     executor.submit([run_of(1), run_of(1, first=1)], 2)
-    first, second = collect(mailbox, 2, timeout_s=30)
+    first, second = collect(mailbox, 2)
     assert isinstance(first.failure, asyncio.CancelledError) is awaits
     assert (second.done, second.failure) == (1, None)

@@ -36,6 +36,7 @@ from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadEx
 from keepfast.runner.hooks import Hooks
 from tests.core.messages import message
 from tests.engine.test_handlers_and_context import RECEIPT, HeldSink
+from tests.support.waiting import wait_until
 
 WAIT_S = 10.0
 
@@ -103,10 +104,7 @@ class Bench:
         self.overdue.step(time.monotonic())
 
     def turn_until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {WAIT_S:g} s: {what}"
-            self.turn()
+        wait_until(condition, what, between=self.turn)
 
     def turn_for(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

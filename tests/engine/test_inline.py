@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from queue import SimpleQueue
 
 import pytest
@@ -11,9 +10,10 @@ import pytest
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.engine.mailbox import QueueMailbox
-from keepfast.engine.workers import HANG_S, QUIET_LOOKS, WATCH_S, Inline, Superseded
+from keepfast.engine.workers import HANG_S, Inline, Superseded
 from keepfast.telemetry.tally import Tallies
 from tests.engine.test_executors import collect, run_of
+from tests.support.waiting import wait_until
 
 
 class Driven:
@@ -96,10 +96,7 @@ def test_a_handler_that_hangs_a_little_now_and_then_does_not_fill_the_memory_wit
 def test_a_watcher_that_has_gone_to_sleep_wakes_up_for_the_next_run() -> None:
     driven = Driven()
     driven.inline.walk(run_of(1))
-    deadline = time.monotonic() + 20 * QUIET_LOOKS * WATCH_S
-    while driven.inline._awake.is_set():
-        assert time.monotonic() < deadline, "it never goes to sleep"
-        time.sleep(WATCH_S)
+    wait_until(lambda: not driven.inline._awake.is_set(), "it goes to sleep")
     threading.Thread(target=pytest.raises, args=(Superseded, driven.inline.walk, run_of(2)), daemon=True).start()
     assert driven.taken.wait(5)
     driven.let_go.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -15,6 +14,7 @@ from keepfast.core.ports import CommitOutcome, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka import Connection, Consuming, KafkaSource, source_properties
 from keepfast.testing.topics import TopicAdmin
+from tests.support.waiting import DEADLINE_S, wait_until
 
 SESSION_MS = 6_000
 
@@ -106,10 +106,15 @@ class Heard:
         return [record.offset() for record in self.records if (record.topic(), record.partition()) == place]
 
 
-def drive(members: Sequence[Heard], ready: Callable[[], object], *, timeout_s: float = 30.0) -> None:
+def drive(members: Sequence[Heard], ready: Callable[[], object], *, timeout_s: float = DEADLINE_S) -> None:
     """Poll the members in turn until `ready()`."""
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < deadline, [(m.owned, m.errors, len(m.records)) for m in members]
+
+    def step() -> None:
         for member in members:
             member.step()
+
+    try:
+        wait_until(ready, timeout_s=timeout_s, between=step)
+    except AssertionError as error:
+        error.add_note(str([(m.owned, m.errors, len(m.records)) for m in members]))
+        raise

@@ -22,6 +22,7 @@ from keepfast.kafka.kafka_python.source import KafkaPythonSource
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.kafka.members import Heard, connection, drive, new_group
+from tests.support.waiting import wait_until
 from tests.wire import produce_raw
 
 
@@ -70,12 +71,13 @@ def read(source: KafkaPythonSource, topic: str, count: int) -> list[Message]:
 
 def collect(source: KafkaPythonSource, count: int) -> list[Message]:
     found: list[Message] = []
-    deadline = time.monotonic() + 30
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count}"
+
+    def read() -> None:
         one = source.poll(0.1)
-        found += [one] if one is not None else []
-        found += source.sweep(100)
+        found.extend([one] if one is not None else [])
+        found.extend(source.sweep(100))
+
+    wait_until(lambda: len(found) >= count, f"{count} records", between=read)
     return found
 
 

@@ -16,17 +16,11 @@ from keepfast.core.ports import Outgoing, Receipt
 from keepfast.kafka import KafkaSink, Producing, sink_properties
 from keepfast.testing.broker import KafkaBroker
 from tests.kafka.members import connection
+from tests.support.waiting import wait_until
 
 Answer = Receipt | SinkError
 Topic = Callable[..., str]
 T = TypeVar("T", int, bytes)
-
-
-def until(ready: Callable[[], object], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -71,7 +65,7 @@ def test_a_key_goes_where_javas_producer_sends_it(topic: Topic, sink: KafkaSink)
     answers: dict[bytes, list[Answer]] = {}
     for key in hashes:
         sink.send(Outgoing(name, b"v", key), partial(_note, answers, key))
-    until(lambda: len(answers) == 3)
+    wait_until(lambda: len(answers) == 3)
     got = {key: mine[0].partition for key, mine in answers.items() if isinstance(mine[0], Receipt)}
     assert got == {key: (value & 0x7FFFFFFF) % 7 for key, value in hashes.items()}
 
@@ -79,7 +73,7 @@ def test_a_key_goes_where_javas_producer_sends_it(topic: Topic, sink: KafkaSink)
 def test_a_record_of_10_mb_is_delivered(topic: Topic, sink: KafkaSink) -> None:
     answers: list[Answer] = []
     sink.send(Outgoing(topic(), b"x" * 10_000_000), answers.append)
-    until(lambda: answers)
+    wait_until(lambda: answers)
     assert isinstance(answers[0], Receipt)
 
 
@@ -98,20 +92,20 @@ def test_when_the_broker_is_frozen_the_record_fails_in_time_and_the_caller_never
     name = topic()
     answers: list[Answer] = []
     sink.send(Outgoing(name, b"first"), answers.append)
-    until(lambda: answers)
+    wait_until(lambda: answers)
     kafka.pause()
     try:
         began = time.monotonic()
         sink.send(Outgoing(name, b"second"), answers.append)
         assert time.monotonic() - began < 0.2
-        until(lambda: len(answers) == 2, 15.0)
+        wait_until(lambda: len(answers) == 2)
     finally:
         kafka.resume()
         kafka.wait_ready()
     assert isinstance(answers[1], SinkError)
     assert answers[1].fault is Fault.RETRY
     sink.send(Outgoing(name, b"third"), answers.append)
-    until(lambda: len(answers) == 3)
+    wait_until(lambda: len(answers) == 3)
     assert isinstance(answers[2], Receipt)
 
 
@@ -121,7 +115,7 @@ def test_close_is_over_in_time_on_a_frozen_broker_and_answers_everything(kafka: 
     sink = narrow(kafka, 5)
     answers: list[Answer] = []
     sink.send(Outgoing(name, b"first"), answers.append)
-    until(lambda: answers)
+    wait_until(lambda: answers)
     kafka.pause()
     try:
         for _ in range(20):
@@ -152,7 +146,7 @@ def test_a_callback_that_raises_hurts_no_other_record(topic: Topic, sink: KafkaS
 
     for number in range(10):
         sink.send(Outgoing(name, b"v"), fail if number % 2 else answers.append)
-    until(lambda: len(answers) == 5)
+    wait_until(lambda: len(answers) == 5)
 
 
 def test_what_cannot_be_sent_at_all_is_an_answer_not_an_exception(topic: Topic, sink: KafkaSink) -> None:
@@ -181,7 +175,7 @@ def test_many_threads_may_send(topic: Topic, sink: KafkaSink) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    until(lambda: len(answers) == 1_600)
+    wait_until(lambda: len(answers) == 1_600)
     assert {type(answer) for answer in answers} == {Receipt}
 
 
@@ -206,7 +200,7 @@ def test_innocent_records_in_a_batch_that_is_too_large_are_delivered(kafka: Kafk
     for number in range(20):
         size = 9_000 if number == 7 else 400
         sink.send(Outgoing(name, b"%02d" % number + bytes(size), partition=0), partial(_note, answers, number))
-    until(lambda: sum(map(len, answers.values())) == 20)
+    wait_until(lambda: sum(map(len, answers.values())) == 20)
     sink.close(5.0)
     assert {number: type(mine[0]) for number, mine in answers.items()} == {
         number: SinkError if number == 7 else Receipt for number in range(20)
@@ -229,19 +223,19 @@ def test_a_client_that_failed_for_good_is_replaced_and_what_it_had_is_sent_again
     sink = gapless(kafka)
     answers: dict[int, list[Answer]] = {}
     sink.send(Outgoing(easy, b"first"), partial(_note, answers, 0))
-    until(lambda: 0 in answers)
+    wait_until(lambda: 0 in answers)
     sink.send(Outgoing(strict, bytes(9_000)), partial(_note, answers, 1))
     for number in range(2, 10):
         sink.send(Outgoing(easy, b"beside it"), partial(_note, answers, number))
-    until(lambda: len(answers) == 10)
+    wait_until(lambda: len(answers) == 10)
     assert {number for number, mine in answers.items() if not isinstance(mine[0], Receipt)} == {1}
 
     def goes_through() -> bool:
         told: list[Answer] = []
         sink.send(Outgoing(easy, b"after it"), told.append)
-        until(lambda: told)
+        wait_until(lambda: told)
         return isinstance(told[0], Receipt)
 
-    until(goes_through, 10.0)
+    wait_until(goes_through)
     sink.close(5.0)
     assert {len(mine) for mine in answers.values()} == {1}, "each is answered once"

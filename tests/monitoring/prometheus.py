@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from keepfast.testing.loopback import free_ports
-from tests.scenarios.inside import until
+from tests.support.waiting import wait_until
 
 MISSING = "is not on the PATH: apt install prometheus, or run `make test`, which leaves these tests out"
 
@@ -70,7 +70,7 @@ def prometheus(folder: Path, *, target: str, rules: Path) -> Iterator[Prometheus
         )
     try:
         found = Prometheus(f"http://127.0.0.1:{port}")
-        until(found.is_ready, 30, "Prometheus is ready")
+        wait_until(found.is_ready, "Prometheus is ready")
         yield found
     finally:
         process.terminate()

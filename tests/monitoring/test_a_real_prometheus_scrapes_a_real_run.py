@@ -16,8 +16,9 @@ from keepfast.monitoring.dashboard import OVER, queries_of
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.monitoring.prometheus import prometheus
-from tests.scenarios.inside import Client, Inside, until, wait_a_moment
+from tests.scenarios.inside import Client, Inside
 from tests.scenarios.served import web_of
+from tests.support.waiting import happens, wait_until
 
 pytestmark = pytest.mark.prometheus
 
@@ -56,7 +57,7 @@ def test_every_query_of_the_dashboard_finds_data_and_a_letter_raises_its_alert(
                 fates = ["good", "bad", f"flaky-{turn}"]
                 client.produce(name, [json.dumps({"fate": fate}).encode() for fate in fates])
                 seen = f'sum(orders_payment_processed_total{{topic="{name}"}}) == {3 * (turn + 1)}'
-                assert wait_a_moment(partial(found.query, seen), 30), "Prometheus has seen these records"
+                assert happens(partial(found.query, seen), within_s=30), "Prometheus has seen these records"
             web.post("/api/consumers/charge/pause")
 
             def missing() -> list[str]:
@@ -65,9 +66,9 @@ def test_every_query_of_the_dashboard_finds_data_and_a_letter_raises_its_alert(
             def health() -> dict[str, str]:
                 return {one["name"]: one["health"] for group in found.ask("rules")["groups"] for one in group["rules"]}
 
-            wait_a_moment(lambda: not missing(), 60)
+            happens(lambda: not missing(), within_s=60)
             assert missing() == []
-            until(lambda: set(health().values()) == {"ok"}, 30, "all rules were evaluated without an error")
+            wait_until(lambda: set(health().values()) == {"ok"}, "all rules were evaluated without an error")
             assert set(health()) == {one.name for alerts in alerts_of(settings).values() for one in alerts}
             firing = 'ALERTS{alertname="KeepfastDeadLetters",alertstate="firing",severity="warning"}'
-            until(lambda: found.query(firing), 30, "the alert of dead letters fires")
+            wait_until(lambda: found.query(firing), "the alert of dead letters fires")

@@ -22,6 +22,7 @@ from keepfast.runner.hooks import Hooks, MessageRefused
 from keepfast.telemetry.logs import Entry
 from keepfast.telemetry.tally import Tally
 from keepfast.testing.fakes.log import FakeMessage
+from tests.support.waiting import wait_until
 
 PLACE = TopicPartition("orders.payment.v1", 3)
 
@@ -288,8 +289,7 @@ def test_a_record_that_waits_for_its_turn_is_not_begun_once_its_run_is_to_stop()
     with made.turn.of(None):  # as the thread does that calls dlq_publisher
         walker = threading.Thread(target=walk, args=(run, made.call, Tally(), time.perf_counter), daemon=True)
         walker.start()
-        while not run.waits:
-            time.sleep(0.001)
+        wait_until(lambda: run.waits, "it waits for its turn")
         run.stop = True
         walker.join(30)
         assert not walker.is_alive(), "it does not wait for its turn any longer"

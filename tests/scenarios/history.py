@@ -6,7 +6,6 @@ Unlike asking for the committed offset now and then, this sees each commit there
 from __future__ import annotations
 
 import struct
-import time
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -14,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from keepfast.core.ledger import CompletionMap, decode
 from tests.scenarios.journal import Id
+from tests.support.waiting import wait_until
 
 OFFSETS_TOPIC = "__consumer_offsets"
 READ_TIMEOUT_S = 20.0
@@ -91,13 +91,17 @@ def _read_all(reader: Consumer) -> list[Message]:
             ends[partition] = high
     reader.assign([TopicPartition(OFFSETS_TOPIC, partition, OFFSET_BEGINNING) for partition in ends])
     found: list[Message] = []
-    deadline = time.monotonic() + READ_TIMEOUT_S
-    while any(where.offset < ends[where.partition] for where in reader.position(_places(ends))):
-        assert time.monotonic() < deadline, f"could not read {OFFSETS_TOPIC} within {READ_TIMEOUT_S:g} s"
+
+    def at_the_end() -> bool:
+        return all(where.offset >= ends[where.partition] for where in reader.position(_places(ends)))
+
+    def read() -> None:
         for message in reader.consume(10_000, 0.05):
             error = message.error()
             assert error is None, error
             found.append(message)
+
+    wait_until(at_the_end, f"{OFFSETS_TOPIC} is read", between=read)
     return found
 
 

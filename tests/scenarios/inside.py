@@ -28,28 +28,11 @@ from keepfast.http.running import Running
 from keepfast.telemetry.logs import Entry
 from keepfast.telemetry.shapes import HealthReport
 from keepfast.testing.topics import TopicAdmin
+from tests.support.waiting import wait_until
 
 QUIET = {"log_level": 0}
 POLL_S = 0.01
 PASSING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
-
-
-def until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
-    """Look again and again; fail with `what` and how long it took."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(POLL_S)
-
-
-def wait_a_moment(condition: Callable[[], object], timeout_s: float = 0.5) -> bool:
-    """Whether it becomes true soon."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(POLL_S)
-    return True
 
 
 def app_for(broker: TopicAdmin, *, shutdown_s: float = 10.0, name: str = "scenario", **kafka: Any) -> App:
@@ -170,7 +153,7 @@ class Inside:
         self._assembled.threads[0].release(hold)
 
     def wait_assigned(self, partitions: int = 1) -> None:
-        until(lambda: len(self.loop.ownership) == partitions, 20, f"{partitions} partitions assigned")
+        wait_until(lambda: len(self.loop.ownership) == partitions, f"{partitions} partitions assigned")
 
     def _run(self) -> None:
         assert self._assembled is not None
@@ -284,19 +267,20 @@ class Client:
 
         coordinated(alter)
 
-    def read(self, topic: str, count: int, *, timeout_s: float = 20, partitions: int = 1) -> list[Any]:
+    def read(self, topic: str, count: int, *, partitions: int = 1) -> list[Any]:
         """The first `count` records of a topic, as the client's messages, partition by partition."""
         reader = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "reader", **QUIET})
         try:
             reader.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
             found: list[Any] = []
-            deadline = time.monotonic() + timeout_s
-            while len(found) < count:
-                assert time.monotonic() < deadline, f"{len(found)} of {count} records in {topic}"
+
+            def read() -> None:
                 message = reader.poll(0.1)
                 if message is not None:
                     assert message.error() is None, message.error()
                     found.append(message)
+
+            wait_until(lambda: len(found) >= count, f"{count} records in {topic}", between=read)
             return sorted(found, key=lambda message: (message.partition(), message.offset()))
         finally:
             reader.close()
@@ -312,18 +296,20 @@ class Client:
 
 def coordinated(ask: Callable[[], list[confluent_kafka.TopicPartition]]) -> list[confluent_kafka.TopicPartition]:
     """The coordinator's answer. On a new broker it loads first, so ask until it has one."""
-    deadline = time.monotonic() + 20
-    while True:
+    answers: list[list[confluent_kafka.TopicPartition]] = []
+
+    def answered() -> bool:
         try:
             found = ask()
             errors = [one.error for one in found if one.error is not None]
         except KafkaException as error:
             errors = [error.args[0]]
-        if not errors:
-            return found
-        assert errors[0].name() in PASSING, errors[0]
-        assert time.monotonic() < deadline, errors[0]
-        time.sleep(POLL_S)
+        assert not errors or errors[0].name() in PASSING, errors[0]
+        answers.append(found if not errors else [])
+        return not errors
+
+    wait_until(answered, "the coordinator answers")
+    return answers[-1]
 
 
 def numbered(count: int, *, start: int = 0) -> list[bytes]:

@@ -7,18 +7,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import keepfast
 from tests import warm
-
-T = TypeVar("T")
+from tests.support.waiting import DEADLINE_S, wait_until
 
 APPS = Path(__file__).parent / "apps"
 ROOT = Path(__file__).parents[2]
-POLL_S = 0.02
 
 SHORT_SESSION: Mapping[str, object] = {
     # The shortest session that a broker allows by default: a dead member is missed after 6 s.
@@ -33,18 +31,6 @@ NEW_PROTOCOL: Mapping[str, object] = {
     "consumer.unsafe_timings": True,
     "consumer.group_protocol": "consumer",
 }
-
-
-def wait_until(condition: Callable[[], T], timeout_s: float = 30.0, *, what: str = "") -> T:
-    """Ask until the answer is true, and return it. Fails after timeout_s, saying what was waited for."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s:g} s: {what or condition}; the last answer was {answer!r}")
-        time.sleep(POLL_S)
 
 
 class Member:
@@ -131,7 +117,7 @@ class Member:
     def log(self) -> str:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
-    def wait_event(self, event: str, timeout_s: float = 30.0, **fields: object) -> dict[str, Any]:
+    def wait_event(self, event: str, timeout_s: float = DEADLINE_S, **fields: object) -> dict[str, Any]:
         """Wait until it has logged that event with those fields; fails at once if it died instead."""
 
         def look() -> dict[str, Any] | None:
@@ -142,7 +128,7 @@ class Member:
             assert alive, f"{self.name} ended with {self.process.returncode} before {event!r}:\n{self.log()}"
             return None
 
-        found = wait_until(look, timeout_s, what=f"{self.name} logs {event!r} {fields or ''}")
+        found = wait_until(look, f"{self.name} logs {event!r} {fields or ''}", timeout_s=timeout_s)
         assert found is not None
         return found
 
@@ -156,7 +142,7 @@ class Member:
                 own.difference_update(entry["partitions"])
         return {(place.rpartition("[")[0], int(place.rpartition("[")[2].rstrip("]"))) for place in own}
 
-    def wait_assigned(self, partitions: int | None = None, timeout_s: float = 30.0) -> Member:
+    def wait_assigned(self, partitions: int | None = None, timeout_s: float = DEADLINE_S) -> Member:
         """Wait until it owns so many partitions, or any."""
 
         def owns() -> bool:
@@ -164,7 +150,7 @@ class Member:
             own = len(self.assignment())
             return own > 0 if partitions is None else own == partitions
 
-        wait_until(owns, timeout_s, what=f"{self.name} owns {partitions or 'some'} partitions")
+        wait_until(owns, f"{self.name} owns {partitions or 'some'} partitions", timeout_s=timeout_s)
         return self
 
     # -- what is done to it ------------------------------------------------------------------------------------------
@@ -181,7 +167,7 @@ class Member:
     def kill(self) -> float:
         """SIGKILL; returns when it is dead."""
         now = self.signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(DEADLINE_S)
         return now
 
     def freeze(self) -> float:
@@ -189,20 +175,20 @@ class Member:
         on a busy machine they work on for a while after the signal.
         """
         now = self.signal(signal.SIGSTOP)
-        wait_until(lambda: _states(self.pid) == {"T"}, what=f"all threads of {self.name} stand still")
+        wait_until(lambda: _states(self.pid) == {"T"}, f"all threads of {self.name} stand still")
         return now
 
     def thaw(self) -> float:
         return self.signal(signal.SIGCONT)
 
-    def wait(self, timeout_s: float = 30.0) -> int:
+    def wait(self, timeout_s: float = DEADLINE_S) -> int:
         """Wait for its end; returns the exit code."""
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not end within {timeout_s:g} s:\n{self.log()}") from None
 
-    def stop(self, timeout_s: float = 40.0) -> int:
+    def stop(self, timeout_s: float = DEADLINE_S) -> int:
         """SIGTERM, and wait for the end; returns the exit code."""
         self.terminate()
         return self.wait(timeout_s)
@@ -211,7 +197,7 @@ class Member:
         """Whatever state it is in, it is gone afterwards."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()  # also ends a frozen process
-            self._process.wait(10)
+            self._process.wait(DEADLINE_S)
 
 
 def _states(pid: int) -> set[str]:

@@ -12,7 +12,8 @@ from confluent_kafka import Consumer
 
 from keepfast.runner import KafkaConsumerRunner, RetryConfig
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import DeadlinePassed, Log, until
+from tests.scenarios.inside import DeadlinePassed, Log
+from tests.support.waiting import wait_until
 
 Kind = Literal["dict", "confluent-kafka", "kafka-python"]
 KINDS: tuple[Kind, ...] = ("dict", "confluent-kafka", "kafka-python")
@@ -86,8 +87,8 @@ class Running:
         self._thread.join(60)
         assert not self._thread.is_alive(), "the runner did not end"
 
-    def until(self, condition: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
-        until(lambda: condition() or self.outcome, timeout_s, what)
+    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+        wait_until(lambda: condition() or self.outcome, what)
         assert not self.outcome or condition(), f"{what}: it ended with {self.outcome}"
 
     def _run(self) -> None:

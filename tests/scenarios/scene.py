@@ -16,7 +16,8 @@ from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.history import History, read_history
 from tests.scenarios.inside import coordinated
 from tests.scenarios.journal import Id, Journal
-from tests.scenarios.member import APPS, NEW_PROTOCOL, SHORT_SESSION, Member, wait_until
+from tests.scenarios.member import APPS, NEW_PROTOCOL, SHORT_SESSION, Member
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ class Scene:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def send(self, works: Iterable[Work], *, topic: str | None = None, timeout_s: float = 30.0) -> list[Sent]:
+    def send(self, works: Iterable[Work], *, topic: str | None = None, timeout_s: float = DEADLINE_S) -> list[Sent]:
         """Produce them in this order and wait until all are acknowledged."""
         name = topic or self.topic
         found: dict[int, Sent] = {}
@@ -198,7 +199,7 @@ class Scene:
         """Every commit of the group, as the broker stored them."""
         return read_history(self.broker.bootstrap, self.group)
 
-    def wait_all_ended(self, sent: Iterable[Sent] | None = None, timeout_s: float = 60.0) -> None:
+    def wait_all_ended(self, sent: Iterable[Sent] | None = None, timeout_s: float = DEADLINE_S) -> None:
         """Wait until the handler has ended for each of these records (all that were sent), by whatever member."""
         wanted = {one.id for one in (self.sent if sent is None else sent)}
 
@@ -206,9 +207,9 @@ class Scene:
             left = wanted - self.journal.ended()
             return not left
 
-        wait_until(missing, timeout_s, what=f"all {len(wanted)} records end")
+        wait_until(missing, f"all {len(wanted)} records end", timeout_s=timeout_s)
 
-    def wait_committed(self, timeout_s: float = 30.0) -> dict[int, int]:
+    def wait_committed(self, timeout_s: float = DEADLINE_S) -> dict[int, int]:
         """Wait until the group has committed everything that was sent to the scene's topic."""
         ends: dict[int, int] = {}
         for one in self.sent:
@@ -216,8 +217,8 @@ class Scene:
                 ends[one.id.partition] = max(ends.get(one.id.partition, 0), one.id.offset + 1)
         wait_until(
             lambda: {p: offset for p, offset in self.committed().items() if p in ends} == ends,
-            timeout_s,
-            what=f"the group commits {ends}",
+            f"the group commits {ends}",
+            timeout_s=timeout_s,
         )
         return ends
 

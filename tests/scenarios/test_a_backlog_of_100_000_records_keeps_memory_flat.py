@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 MIB = 1024 * 1024
 PARTITIONS = 4
@@ -57,9 +58,9 @@ def test_memory_stays_within_what_the_buffers_allow(make_scene: MakeScene, order
 
     works = (Work(partition=n % PARTITIONS, key=b"%d" % (n % 97), value=RECORD) for n in range(RECORDS))
     scene.send(works)
-    wait_until(lambda: sample() >= 400, what="the slow consumer works under the backlog")
+    wait_until(lambda: sample() >= 400, "the slow consumer works under the backlog")
     gate.touch()
-    wait_until(lambda: sample() == RECORDS, 60, what="the fast consumer has worked it off")
+    wait_until(lambda: sample() == RECORDS, "the fast consumer has worked it off")
     assert member.stop() == 0
     assert tally.read_bytes() == b"".join(repeat(b"\x01", RECORDS)), "each record was handled once"
     assert max(samples) < BOUND < RECORDS * len(RECORD) / 2, f"grew by {max(samples) / MIB:.0f} MiB"

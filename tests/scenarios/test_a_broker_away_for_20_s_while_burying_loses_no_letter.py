@@ -10,8 +10,9 @@ from pathlib import Path
 
 from keepfast.testing import KafkaBroker
 from tests.scenarios.graveyard import copies, letters
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.scene import Scene, Work
+from tests.support.waiting import wait_until
 
 RECORDS = 400
 AWAY_S = 20.0
@@ -39,14 +40,14 @@ def test_nothing_is_lost_with_and_without_a_spool(tmp_path: Path) -> None:
             scenes.append(stack.enter_context(Scene(broker, tmp_path / name, topic=topic)))
         members = [begin(scenes[0], {}), begin(scenes[1], {"spool.url": f"file://{spool}"})]
         for scene in scenes:
-            wait_until(lambda scene=scene: len(scene.journal.ended()) >= 30, what="the members are at work")  # type: ignore[misc]
+            wait_until(lambda scene=scene: len(scene.journal.ended()) >= 30, "the members are at work")  # type: ignore[misc]
         broker.kill()
         began = time.monotonic()
-        wait_until(lambda: time.monotonic() - began >= AWAY_S, AWAY_S + 5, what="the outage lasts")
+        wait_until(lambda: time.monotonic() - began >= AWAY_S, "the outage lasts", timeout_s=AWAY_S + 5)
         assert all(member.running for member in members)
         broker.restart()
         for scene, member in zip(scenes, members, strict=True):
-            scene.wait_committed(60)
+            scene.wait_committed()
             assert member.stop() == 0
             found = letters(broker, f"{scene.topic}.dlq", partitions=3)
             bad = {(one.id.partition, one.id.offset) for one in scene.sent if one.work.failures}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from keepfast.testing import KafkaBroker
-from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Work
+from tests.support.waiting import wait_until
 
 RECORDS = 450
 
@@ -29,12 +29,12 @@ def test_nothing_is_lost_and_the_order_is_kept(broker: KafkaBroker, tmp_path: Pa
         settings = {"consumer.order": order, "consumer.session_timeout_ms": 30_000}
         takes_s = 0.003 if order == "partition" else 0.1  # many keys at once: there must be work left when it goes
         member = scene.member(settings, variables={"SCENARIO_SLEEP_S": takes_s})
-        wait_until(lambda: len(scene.journal.ended()) >= 100, what="the member is at work")
+        wait_until(lambda: len(scene.journal.ended()) >= 100, "the member is at work")
         if end == "kill":
             broker.kill()
         assert len(scene.journal.ended()) < RECORDS
         broker.restart()
-        scene.wait_all_ended(timeout_s=60)
+        scene.wait_all_ended()
         scene.wait_committed()
         assert member.running
         assert member.events("lost") == []

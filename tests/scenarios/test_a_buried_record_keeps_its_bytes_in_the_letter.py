@@ -18,7 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # both of them
 from keepfast import Context, Reject, RetryPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 PARTITIONS = 3
 VALUES = [
@@ -78,7 +79,7 @@ def test_key_value_and_headers_are_exact(kafka: TopicAdmin, topic: TopicFactory)
         assert (config["retention.ms"], config["cleanup.policy"]) == ("-1", "delete")
         ends = [sum(1 for partition, _ in places if partition == number) for number in range(PARTITIONS)]
         committed = [functools.partial(client.committed, "scenario.work", name, number) for number in range(PARTITIONS)]
-        until(lambda: [ask()[0] for ask in committed] == ends, 20, "all are buried and committed")
+        wait_until(lambda: [ask()[0] for ask in committed] == ends, "all are buried and committed")
     letters = client.read(f"{name}.dlq", len(records), partitions=PARTITIONS)
     found = {}
     for letter in letters:
@@ -111,7 +112,7 @@ def test_a_record_that_fails_too_often_is_buried_with_its_story(kafka: TopicAdmi
 
     client.produce(name, [b"good", b"bad", b"good"])
     with Inside(app):
-        until(lambda: client.committed("scenario.work", name)[0] == 3, 20, "all are committed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 3, "all are committed")
     assert attempts == [1, 2, 3, 4]
     (letter,) = client.read(f"{name}.dlq", 1)
     fields = json.loads(letter.value())

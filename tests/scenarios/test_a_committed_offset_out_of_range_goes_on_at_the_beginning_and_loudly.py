@@ -8,7 +8,8 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for, numbered, until
+from tests.scenarios.inside import Client, Inside, app_for, numbered
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def test_it_goes_on_at_the_beginning_also_with_latest(client: Client, topic: Top
         seen.append(value)
 
     with Inside(app) as running:
-        until(lambda: client.committed("scenario.work", name)[0] == 20, 20, "the end is committed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 20, "the end is committed")
         client.produce(name, numbered(5, start=20))
-        until(lambda: client.committed("scenario.work", name)[0] == 25, 20, "new records are processed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 25, "new records are processed")
     assert seen == numbered(25)[8:]
     (said,) = running.log.of("offset_out_of_range")
     assert said.level == "error"
@@ -53,7 +54,7 @@ def test_with_policy_error_the_app_halts_and_commits_nothing(client: Client, top
         seen.append(value)
 
     with Inside(app, code=4) as running:
-        until(lambda: running.ended, 20, "the app ends by itself")
+        wait_until(lambda: running.ended, "the app ends by itself")
     assert seen == []
     assert client.committed("scenario.work", name)[0] == 3
     assert [said.level for said in running.log.of("offset_out_of_range")] == ["error"]
@@ -70,6 +71,6 @@ def test_an_offset_beyond_the_end_is_reset_too(client: Client, topic: TopicFacto
         seen.append(value)
 
     with Inside(app) as running:
-        until(lambda: client.committed("scenario.work", name)[0] == 5, 20, "it began anew")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 5, "it began anew")
     assert seen == numbered(5)
     assert len(running.log.of("offset_out_of_range")) == 1

@@ -9,8 +9,9 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import KINDS, Kind, Running
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -43,12 +44,12 @@ def test_a_dlq_publisher_that_fails_keeps_its_record_uncommitted(
         return [client.committed(group, name, partition)[0] for partition in (0, 1)]
 
     with Running(kind, kafka, name, process_message=process_message, dlq_publisher=dlq_publisher) as running:
-        running.until(lambda: len(calls) >= 3, "called three times")
-        until(lambda: committed() == [1, 3], 20, "the other partition is done, this one stands before its record")
+        running.wait_until(lambda: len(calls) >= 3, "called three times")
+        wait_until(lambda: committed() == [1, 3], "the other partition is done, this one stands before its record")
         assert processed.count(2) == 1, "the verdict is sticky: the handler does not run again"
         assert published == []
         repaired.set()
-        until(lambda: committed() == [3, 3], 20, "all is committed")
+        wait_until(lambda: committed() == [3, 3], "all is committed")
     assert published == [2]
     assert sorted(processed) == [0, 1, 2, 3, 4, 5]
     assert {said.fields["fault"] for said in running.log.of("letter_not_published")} == {"retry"}

@@ -12,7 +12,8 @@ from keepfast.core import sizing
 from keepfast.core.policies import CommitPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations
+from tests.support.waiting import wait_until
 
 RECORDS = 3_000
 STUCK = 2_000
@@ -45,17 +46,17 @@ def test_other_lanes_go_on_and_the_stuck_one_is_finished_once(
     with Inside(app) as running:
         inline = running.loop.starter._inline
         assert inline is not None
-        until(lambda: inline.takeovers > 0, 20, "another thread drives the loop")
-        until(lambda: sum(at == 1 for at, *_ in list(seen)) == count, 20, "the other partition is handled")
-        until(lambda: client.committed("scenario.work", name, 1)[0] == count, 10, "and committed")
-        until(
-            lambda: client.committed("scenario.work", name, 0)[0] == stuck, 10, "what was done before it is committed"
+        wait_until(lambda: inline.takeovers > 0, "another thread drives the loop")
+        wait_until(lambda: sum(at == 1 for at, *_ in list(seen)) == count, "the other partition is handled")
+        wait_until(lambda: client.committed("scenario.work", name, 1)[0] == count, "and committed")
+        wait_until(
+            lambda: client.committed("scenario.work", name, 0)[0] == stuck, "what was done before it is committed"
         )
         if order == "key":
             others = count - sum(1 for number in range(stuck, count) if number % 7 == stuck % 7)
-            until(lambda: sum(at == 0 for at, *_ in list(seen)) == others, 10, "and what has other keys goes on")
+            wait_until(lambda: sum(at == 0 for at, *_ in list(seen)) == others, "and what has other keys goes on")
         free.set()
-        until(lambda: client.committed("scenario.work", name, 0)[0] == count, 20, "the rest is handled")
+        wait_until(lambda: client.committed("scenario.work", name, 0)[0] == count, "the rest is handled")
     assert len(seen) == 2 * count, "nothing twice"
     lanes = [(b"%d" % at if order == "partition" else b"%d-%s" % (at, key), offset) for at, key, offset in seen]
     assert order_violations(lanes) == []

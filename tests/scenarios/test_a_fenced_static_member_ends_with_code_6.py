@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 
 def test_a_fenced_static_member_ends_with_code_6(make_scene: MakeScene) -> None:
@@ -14,7 +14,7 @@ def test_a_fenced_static_member_ends_with_code_6(make_scene: MakeScene) -> None:
     [in_hand] = scene.send([Work(partition=0, gate=gate)])
     static = {"consumer.group_instance_id": "the-only-one"}
     first = scene.member(static)
-    wait_until(scene.journal.started, what="the first has a record in hand")
+    wait_until(scene.journal.started, "the first has a record in hand")
 
     second = scene.member(static).wait_assigned(2)
     assert first.wait(15) == 6

@@ -8,7 +8,8 @@ import time
 
 from keepfast import Context
 from keepfast.testing import KafkaBroker
-from tests.scenarios.inside import POLL_S, Client, Inside, Sent, app_for, order_violations, until
+from tests.scenarios.inside import POLL_S, Client, Inside, Sent, app_for, order_violations
+from tests.support.waiting import wait_until
 
 FROZEN_S = 20.0
 RECORDS = 4_000
@@ -45,19 +46,19 @@ def test_the_loop_turns_meanwhile_and_the_work_goes_on_afterwards() -> None:
             time.sleep(0.001)
 
         with Inside(app) as running:
-            until(lambda: len(seen) >= 500, 30, "under load")
+            wait_until(lambda: len(seen) >= 500, "under load")
             broker.pause()
             frozen_at = time.monotonic()
-            until(lambda: running.log.of("held"), 10, "no commit is answered, so the consumer holds")
+            wait_until(lambda: running.log.of("held"), "no commit is answered, so the consumer holds")
             started = len(seen)
             assert started < RECORDS
             assert longest_pause(running, frozen_at + FROZEN_S) < MAX_TURN_S
             assert len(seen) == started, "nothing starts while commits are not confirmed"
             broker.resume()
-            until(lambda: len(seen) >= RECORDS, 30, "the rest is handled")
+            wait_until(lambda: len(seen) >= RECORDS, "the rest is handled")
             ends = {p: max(offset for partition, offset in places if partition == p) + 1 for p in range(4)}
-            until(
-                lambda: [client.committed("scenario.work", name, p)[0] for p in ends] == [*ends.values()], 10, "commit"
+            wait_until(
+                lambda: [client.committed("scenario.work", name, p)[0] for p in ends] == [*ends.values()], "commit"
             )
             assert running.log.of("released")
             assert running.log.of("lost") == running.log.of("revoked") == []

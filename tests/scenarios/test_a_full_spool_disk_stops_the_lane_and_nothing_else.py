@@ -13,7 +13,8 @@ from keepfast import App, Context, Reject
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import NOTHING, PLENTY, copies, letters, limit, small_disk
-from tests.scenarios.inside import Client, Inside, Sent, until
+from tests.scenarios.inside import Client, Inside, Sent
+from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
 BAD = 60
@@ -39,26 +40,28 @@ def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, rel
             assert "tmpfs" in running.log.of("spool_may_be_lost")[0].fields["why"]
             running.wait_assigned(2)
             client.produce(name, [Sent(bytes(SIZE), partition=0) for _ in range(BAD)])
-            until(lambda: running.loop.cases.burying.status().red, 30, "the disk is full")
+            wait_until(lambda: running.loop.cases.burying.status().red, "the disk is full")
             assert "No space left" in running.loop.cases.burying.status().why
             stuck_at = client.committed(GROUP, name)[0] or 0
             assert 0 < stuck_at < BAD
             client.produce(name, [Sent(b"v", partition=1) for _ in range(50)])
-            until(lambda: client.committed(GROUP, name, 1)[0] == 50, 20, "the other partition goes on")
-            until(lambda: len(running.log.of("letter_not_spooled")) >= 3, 20, "it is tried again and again")
+            wait_until(lambda: client.committed(GROUP, name, 1)[0] == 50, "the other partition goes on")
+            wait_until(lambda: len(running.log.of("letter_not_spooled")) >= 3, "it is tried again and again")
             assert client.committed(GROUP, name)[0] == stuck_at
             if relief == "room on the disk":
                 ballast.unlink()
             else:
                 limit(kafka, graveyard, PLENTY)
                 running.spool.try_again()
-            until(lambda: not running.loop.cases.burying.status().red, 40, "it is over")
-            until(lambda: running.spool.status.refusing == "", 40, "and the spool does not call itself full any longer")
+            wait_until(lambda: not running.loop.cases.burying.status().red, "it is over")
+            wait_until(
+                lambda: running.spool.status.refusing == "", "and the spool does not call itself full any longer"
+            )
             limit(kafka, graveyard, PLENTY)
             ballast.unlink(missing_ok=True)
-            until(lambda: client.committed(GROUP, name)[0] == BAD, 40, "everything is finished")
+            wait_until(lambda: client.committed(GROUP, name)[0] == BAD, "everything is finished")
             running.spool.try_again()
-            until(lambda: running.spool.status.fill.letters == 0, 30, "the spool is empty")
+            wait_until(lambda: running.spool.status.fill.letters == 0, "the spool is empty")
     found = letters(kafka, graveyard, partitions=2)
     assert {letter.offset for letter in found} == set(range(BAD))
     assert copies(found) == 0
@@ -78,17 +81,17 @@ def test_health_is_well_again_without_another_letter(kafka: TopicAdmin, topic: T
         with Inside(app) as running:
             running.wait_assigned()
             client.produce(name, [Sent(b"small", partition=0)])
-            until(lambda: client.committed(GROUP, name)[0] == 1, 30, "it is in the spool")
+            wait_until(lambda: client.committed(GROUP, name)[0] == 1, "it is in the spool")
             ballast = disk / "ballast"
             with suppress(OSError):
                 ballast.write_bytes(bytes(2_000_000))
             client.produce(name, [Sent(bytes(SIZE), partition=0)])
-            until(lambda: running.spool.status.refusing, 30, "the disk is full")
+            wait_until(lambda: running.spool.status.refusing, "the disk is full")
             limit(kafka, graveyard, PLENTY)
-            until(lambda: client.committed(GROUP, name)[0] == 2, 60, "Kafka takes the letter that waits")
+            wait_until(lambda: client.committed(GROUP, name)[0] == 2, "Kafka takes the letter that waits")
             assert "No space left" in running.spool.status.refusing
             ballast.unlink()
-            until(lambda: running.spool.status.refusing == "", 30, "the spool sees by itself that there is room")
-            until(lambda: running.spool.status.fill.letters == 0, 60, "and its letter is tried without a restart")
+            wait_until(lambda: running.spool.status.refusing == "", "the spool sees by itself that there is room")
+            wait_until(lambda: running.spool.status.fill.letters == 0, "and its letter is tried without a restart")
     found = letters(kafka, graveyard)
     assert {letter.offset for letter in found} == {0, 1}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 POLL_INTERVAL_MS = 6_000
 HANDLER_S = 9.0
@@ -17,9 +17,9 @@ def test_a_handler_slower_than_max_poll_interval_is_not_evicted(make_scene: Make
     member.wait_assigned(2)
     scene.send([Work(partition=0, sleep_s=HANDLER_S), Work(partition=0)])
     scene.send(Work(partition=1, sleep_s=0.1) for _ in range(70))
-    wait_until(lambda: len(scene.journal.ended()) >= 70, 20, what="the other partition goes on")
+    wait_until(lambda: len(scene.journal.ended()) >= 70, "the other partition goes on")
 
-    scene.wait_all_ended(timeout_s=30)
+    scene.wait_all_ended()
     scene.wait_committed()
     [slow] = [span for span in scene.journal.spans() if span.until - span.start.at > POLL_INTERVAL_MS / 1000]
     assert slow.id.offset == 0

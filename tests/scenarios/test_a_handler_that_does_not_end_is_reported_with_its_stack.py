@@ -16,9 +16,10 @@ from keepfast.core import sizing
 from keepfast.engine import status
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
 from tests.scenarios.served import web_of
 from tests.scenarios.test_health_changes_when_something_is_wrong_and_not_otherwise import DEAD, WELL, becomes, statuses
+from tests.support.waiting import wait_until
 
 STUCK_S = 0.5
 HANG_S = 60.0
@@ -75,12 +76,12 @@ def test_a_handler_that_hangs_is_degraded_and_no_more(
     kind(app, name, gate, stuck_after_s=STUCK_S)
     with Inside(app) as running, web_of(running) as web:
         client.produce(name, [b"quick"])
-        until(lambda: client.is_committed(GROUP, name, 1), 20, "all is well")
+        wait_until(lambda: client.is_committed(GROUP, name, 1), "all is well")
         client.produce(name, [b"hangs"])
         becomes(web, WELL, {"handlers_hang"})
         [report] = web.get("/health").json["reasons"]
         assert (report["level"], f"{name}[0] offset 1" in report["text"]) == ("degraded", True)
-        until(lambda: len(running.log.of("handler_stuck")) >= 2, 20, "it is logged again")
+        wait_until(lambda: len(running.log.of("handler_stuck")) >= 2, "it is logged again")
         first, second, *_ = running.log.of("handler_stuck")
         assert (first.fields["topic"], first.fields["partition"], first.fields["offset"]) == (name, 0, 1)
         assert any(place.split()[-1] in ("waits_here", "awaits_here") for place in first.fields["stack"])
@@ -88,7 +89,7 @@ def test_a_handler_that_hangs_is_degraded_and_no_more(
         [shown] = web.get("/api/state").json["consumers"]["work"]["stuck"]
         assert (shown["offset"], shown["stack"]) == (1, first.fields["stack"])
         gate.set()
-        until(lambda: client.is_committed(GROUP, name, 2), 20, "it ends after all, and counts")
+        wait_until(lambda: client.is_committed(GROUP, name, 2), "it ends after all, and counts")
         becomes(web, WELL, set())
         assert running.log.of("stuck_handler_ended")
 
@@ -102,7 +103,7 @@ def test_a_fast_handler_that_hangs_on_the_thread_that_drove_the_loop_is_found(
     thread(app, name, gate, stuck_after_s=STUCK_S, idempotent=True, commit="interval")
     client.produce(name, [b"quick"] * 2000 + [b"hangs"])
     with Inside(app) as running, web_of(running) as web:
-        until(lambda: running.log.of("handler_stuck"), 30, "it is logged")
+        wait_until(lambda: running.log.of("handler_stuck"), "it is logged")
         inline = running.loop.starter._inline
         assert inline is not None
         assert inline.takeovers > 0, "another thread drives the loop"
@@ -111,7 +112,7 @@ def test_a_fast_handler_that_hangs_on_the_thread_that_drove_the_loop_is_found(
         assert any(place.endswith(" waits_here") for place in report.fields["stack"])
         becomes(web, WELL, {"handlers_hang"})
         gate.set()
-        until(lambda: client.is_committed(GROUP, name, 2001), 20, "it ends after all")
+        wait_until(lambda: client.is_committed(GROUP, name, 2001), "it ends after all")
 
 
 def test_a_blocked_event_loop_fails_liveness_and_its_record_is_named(kafka: TopicAdmin, topic: TopicFactory) -> None:
@@ -136,8 +137,8 @@ def test_it_can_be_switched_off(kafka: TopicAdmin, topic: TopicFactory) -> None:
     thread(app, name, gate, stuck_after_s=None)
     with Inside(app) as running, web_of(running) as web:
         client.produce(name, [b"hangs"])
-        until(lambda: running.loop.in_flight, 20, "it hangs")
-        until(lambda: running.loop.vitals.state.oldest_in_flight_s > 2 * STUCK_S, 20, "for a while")
+        wait_until(lambda: running.loop.in_flight, "it hangs")
+        wait_until(lambda: running.loop.vitals.state.oldest_in_flight_s > 2 * STUCK_S, "for a while")
         assert statuses(web) == WELL
         assert web.get("/health").codes() == set()
         assert not running.log.of("handler_stuck")

@@ -18,9 +18,9 @@ from keepfast.core.errors import Abandoned
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
-from tests.scenarios.member import wait_until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 LONG_S = 30.0
 
@@ -66,13 +66,13 @@ def test_a_thread_is_abandoned_and_everything_else_is_processed(
         gates.handle(value)
 
     with Inside(app) as inside:
-        until(lambda: client.committed("scenario.work", name)[0] == 40, 20, "all are done or buried, and committed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 40, "all are done or buried, and committed")
         assert inside.loop.overdue.abandoned(time.monotonic()) == 1
         assert not inside.loop.overdue.stuck
         assert gates.seen.count(b"hangs") == 1, "never again, whatever retries are left"
         gates.opened.set()
-        until(lambda: inside.log.of("abandoned_handler_ended"), 10, "the thread comes back")
-        until(lambda: inside.loop.overdue.abandoned(time.monotonic()) == 0, 10, "and counts no more")
+        wait_until(lambda: inside.log.of("abandoned_handler_ended"), "the thread comes back")
+        wait_until(lambda: inside.loop.overdue.abandoned(time.monotonic()) == 0, "and counts no more")
     assert sorted(gates.ended) == sorted(record.value or b"" for record in records)
     (fields,) = letters_of(client, name, 1)
     assert (fields["original_offset"], fields["error_type"], fields["error_code"]) == (11, "HandlerTimeout", "TIMEOUT")
@@ -93,10 +93,12 @@ def test_a_fast_handler_that_hangs_on_the_loops_own_thread_times_out_too(
         gates.handle(value)
 
     with Inside(app) as inside:
-        until(lambda: client.committed("scenario.work", name)[0] == 10_000, 20, "all are done or buried, and committed")
+        wait_until(
+            lambda: client.committed("scenario.work", name)[0] == 10_000, "all are done or buried, and committed"
+        )
         assert inside.loop.overdue.abandoned(time.monotonic()) == 1
         gates.opened.set()
-        until(lambda: inside.loop.overdue.abandoned(time.monotonic()) == 0, 10, "the thread comes back")
+        wait_until(lambda: inside.loop.overdue.abandoned(time.monotonic()) == 0, "the thread comes back")
     assert len(gates.seen) == len(set(gates.seen)) == 10_000
     (fields,) = letters_of(client, name, 1)
     assert fields["original_offset"] == 7_000
@@ -115,7 +117,7 @@ def test_a_timeout_in_a_retry_ends_the_retries(kafka: TopicAdmin, topic: TopicFa
             gates.opened.wait(LONG_S)
 
     with Inside(app):
-        until(lambda: client.committed("scenario.work", name)[0] == 2, 20, "both are through")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 2, "both are through")
     (fields,) = letters_of(client, name, 1)
     assert [one["error_type"] for one in fields["attempts"]] == ["TimeoutError", "HandlerTimeout"]
 
@@ -138,7 +140,7 @@ def test_a_coroutine_is_cancelled_and_its_worker_goes_on(kafka: TopicAdmin, topi
                     raise
 
     with Inside(app) as inside:
-        until(lambda: client.committed("scenario.work", name)[0] == 4, 20, "all are through")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 4, "all are through")
         assert inside.loop.overdue.abandoned(time.monotonic()) == 0
     assert seen == [b"1", b"hangs", b"swallows", b"2"]
     assert cancelled == [b"hangs", b"swallows"]
@@ -156,17 +158,17 @@ def test_when_too_many_threads_are_abandoned_nothing_starts_until_one_is_back(
 
     with Inside(app) as inside:
         client.produce(name, [b"hangs 1", b"hangs 2"])
-        until(lambda: "abandoned" in inside.loop.holds, 10, "the consumer is held")
+        wait_until(lambda: "abandoned" in inside.loop.holds, "the consumer is held")
         assert inside.loop.overdue.stuck
         client.produce(name, [b"waits"])
-        until(lambda: any(len(one.buffer) for one in inside.loop.ownership), 10, "the next record is there")
+        wait_until(lambda: any(len(one.buffer) for one in inside.loop.ownership), "the next record is there")
         (said,) = inside.log.of("handler_overdue")
         assert said.level == "error"
         assert sorted(gates.seen) == [b"hangs 1", b"hangs 2"]
         assert len(letters_of(client, name, 1)) == 1
         gates.opened.set()
-        until(lambda: client.committed("scenario.work", name)[0] == 3, 10, "it goes on")
-        until(lambda: not inside.loop.overdue.stuck, 5, "all is well again")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 3, "it goes on")
+        wait_until(lambda: not inside.loop.overdue.stuck, "all is well again")
     assert client.edges(f"{name}.dlq") == (0, 1), "the second one had its end, and that counted"
 
 
@@ -179,13 +181,13 @@ def test_with_hold_the_lane_waits_and_the_result_counts(kafka: TopicAdmin, topic
         gates.handle(value)
 
     with Inside(app) as inside:
-        until(lambda: inside.log.of("handler_overdue"), 10, "it is overdue")
-        until(lambda: b"beside" in gates.ended, 10, "other keys go on")
+        wait_until(lambda: inside.log.of("handler_overdue"), "it is overdue")
+        wait_until(lambda: b"beside" in gates.ended, "other keys go on")
         assert inside.loop.overdue.stuck
         assert gates.seen.count(b"behind") == 0
         gates.opened.set()
-        until(lambda: client.committed("scenario.work", name)[0] == 3, 10, "all are done")
-        until(lambda: not inside.loop.overdue.stuck, 5, "all is well again")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 3, "all are done")
+        wait_until(lambda: not inside.loop.overdue.stuck, "all is well again")
     assert gates.ended.index(b"hangs") < gates.ended.index(b"behind")
     assert client.edges(f"{name}.dlq") == (0, 0)
 
@@ -205,9 +207,9 @@ def test_what_an_abandoned_handler_sends_does_not_go_out(kafka: TopicAdmin, topi
             raised.append(error)
 
     with Inside(app) as inside:
-        until(lambda: client.committed("scenario.work", name)[0] == 2, 10, "both are through")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 2, "both are through")
         gates.opened.set()
-        until(lambda: inside.log.of("abandoned_handler_ended"), 10, "the thread comes back")
+        wait_until(lambda: inside.log.of("abandoned_handler_ended"), "the thread comes back")
     assert len(raised) == 1
     sent = [message.value() for message in client.read(out, 3)]
     assert sent == [b"hangs before", b"quick before", b"quick after"]
@@ -249,5 +251,5 @@ def test_sigterm_with_an_abandoned_handler_ends_clean(make_scene: MakeScene, man
     asked_at = member.terminate()
     assert member.wait(10) == 0
     assert time.monotonic() - asked_at < 3.0, "nobody waits for it"
-    wait_until(lambda: scene.committed() == {0: 6}, what="everything stays committed")
+    wait_until(lambda: scene.committed() == {0: 6}, "everything stays committed")
     assert stuck.id not in scene.journal.ended()

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 TIMEOUT_S = 1.5
 SLACK_S = 0.5  # for the interpreter's own end
@@ -25,7 +25,7 @@ def test_a_handler_that_never_ends_does_not_hold_up_the_deadline(make_scene: Mak
     member = scene.member({"shutdown.timeout_s": TIMEOUT_S}, variables=variables)
     scene.wait_all_ended([finished])
     [stuck] = scene.send([Work(partition=0, gate=gate, manners=manners.partition(" ")[0])])
-    wait_until(lambda: stuck.id in scene.journal.started(), what="the handler is at it")
+    wait_until(lambda: stuck.id in scene.journal.started(), "the handler is at it")
 
     asked_at = member.terminate()
     assert member.wait(10) == 5
@@ -36,6 +36,6 @@ def test_a_handler_that_never_ends_does_not_hold_up_the_deadline(make_scene: Mak
 
     scene.open_gate(gate)
     scene.member(variables=variables)
-    scene.wait_all_ended(timeout_s=20)
+    scene.wait_all_ended()
     scene.wait_committed()
     reconcile(scene, order="partition").assert_exactly_once()

@@ -13,7 +13,8 @@ from keepfast.core.policies import DeadLetterPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import NOTHING, PLENTY, limit
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
 BAD = 3
@@ -50,15 +51,15 @@ def test_the_lane_waits_and_the_others_go_on(kafka: TopicAdmin, topic: TopicFact
         running.wait_assigned()
         obstruct(kafka, letters)
         client.produce(name, records)
-        until(lambda: len(running.log.of("letter_not_published")) >= 2, 30, "the letter is refused again and again")
-        until(lambda: client.finished_above(GROUP, name) == {*range(4, 40, 2)}, 10, "the other key is done")
+        wait_until(lambda: len(running.log.of("letter_not_published")) >= 2, "the letter is refused again and again")
+        wait_until(lambda: client.finished_above(GROUP, name) == {*range(4, 40, 2)}, "the other key is done")
         assert client.committed(GROUP, name)[0] == BAD
         status = running.loop.cases.burying.status()
         assert (status.red, status.refused) == (True, 1), "health is red while it lasts"
         assert letters in status.why
         assert sorted(seen) == sorted([0, 1, 2, BAD, *range(4, 40, 2)]), "the lane of the bad record waits behind it"
         clear(kafka, letters)
-        until(lambda: client.is_committed(GROUP, name, 40), 40, "everything is committed")
+        wait_until(lambda: client.is_committed(GROUP, name, 40), "everything is committed")
         assert not running.loop.cases.burying.status().red
     assert sorted(seen) == list(range(40)), "no handler ran twice"
     assert [offset for offset in seen if offset % 2] == list(range(1, 40, 2))

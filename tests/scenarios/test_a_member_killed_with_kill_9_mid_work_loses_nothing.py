@@ -13,9 +13,10 @@ import pytest
 
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.journal import Id
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.reconcile import LANES, reconcile
 from tests.scenarios.scene import Scene, Work
+from tests.support.waiting import wait_until
 
 PARTITIONS, KEYS, RECORDS = 4, 24, 400
 
@@ -32,7 +33,7 @@ class Group:
 
     def kill_mid_work(self) -> set[Id]:
         """Freeze it to look: it must have something in hand when it dies. Returns that."""
-        wait_until(lambda: len(self.scene.journal.ended(pid=self.victim.pid)) >= 40, what="it has worked for a while")
+        wait_until(lambda: len(self.scene.journal.ended(pid=self.victim.pid)) >= 40, "it has worked for a while")
 
         def caught() -> set[Id]:
             self.victim.freeze()
@@ -42,7 +43,7 @@ class Group:
                 self.victim.thaw()
             return in_hand
 
-        in_hand = wait_until(caught, what="it has something in hand")
+        in_hand = wait_until(caught, "it has something in hand")
         self.victim.kill()
         return in_hand
 
@@ -79,7 +80,7 @@ def test_a_member_killed_with_kill_9_mid_work_loses_nothing(groups: list[Group])
         group.scene.send(Work(key=b"key-%d" % (number % KEYS), sleep_s=0.03) for number in range(RECORDS))
         in_hand.append(group.kill_mid_work())
     for group, lost_in_hand in zip(groups, in_hand, strict=True):
-        group.scene.wait_all_ended(timeout_s=30)
+        group.scene.wait_all_ended()
         group.scene.wait_committed()
         group.judge(lost_in_hand)
         assert group.heir.stop() == 0

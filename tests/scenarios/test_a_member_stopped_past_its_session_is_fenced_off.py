@@ -14,9 +14,10 @@ from itertools import groupby
 from pathlib import Path
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Sent, Work
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 OWN = ".sleeper"
@@ -54,13 +55,13 @@ class Group:
         self.in_hand = scene.send(Work(partition=partition, key=b"%d" % partition, gate=self.gate) for partition in own)
         scene.send(Work(partition=partition, key=b"%d" % partition) for partition in own for _ in range(5))
         wanted = {one.id for one in self.in_hand}
-        wait_until(lambda: wanted <= scene.journal.started(pid=self.sleeper.pid), what="it is at work")
+        wait_until(lambda: wanted <= scene.journal.started(pid=self.sleeper.pid), "it is at work")
         self.sleeper.freeze()
         scene.open_gate(self.gate)  # for the heir; the sleeper has gates of its own
 
     def wake_up(self) -> None:
         scene = self.scene
-        self.heir.wait_assigned(PARTITIONS, timeout_s=20)
+        self.heir.wait_assigned(PARTITIONS)
         scene.wait_all_ended()
         scene.wait_committed()
         committed = positions(scene)
@@ -72,7 +73,7 @@ class Group:
         self.sleeper.wait_assigned(PARTITIONS // 2)
         scene.open_gate(self.own_gate)
         wanted = {one.id for one in self.in_hand}
-        wait_until(lambda: wanted <= scene.journal.ended(pid=self.sleeper.pid), what="its late results")
+        wait_until(lambda: wanted <= scene.journal.ended(pid=self.sleeper.pid), "its late results")
         assert positions(scene) == committed, "the late results commit nothing"
         again = [entry for entry in scene.journal.of("start", pid=self.sleeper.pid) if entry.wall_ms > woken_ms]
         assert again == [] or self.commit == "interval", "it starts nothing that is no longer its own"

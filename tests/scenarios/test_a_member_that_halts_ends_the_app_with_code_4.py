@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 
 def test_a_member_that_halts_ends_the_app_with_code_4(make_scene: MakeScene) -> None:
@@ -13,7 +13,7 @@ def test_a_member_that_halts_ends_the_app_with_code_4(make_scene: MakeScene) -> 
     gate = scene.gate()
     [in_hand] = scene.send([Work(partition=1, gate=gate)])
     member = scene.member()
-    wait_until(scene.journal.started, what="a record is in hand")
+    wait_until(scene.journal.started, "a record is in hand")
     [halting, _] = scene.send([Work(partition=0, failures=1, error="halt"), Work(partition=0)])
     member.wait_event("halt", partition=0, offset=0)
     member.wait_event("drain_started")
@@ -45,7 +45,7 @@ def test_a_halt_of_one_consumer_drains_the_others(make_scene: MakeScene) -> None
         },
         app="pair.py",
     )
-    wait_until(left.journal.started, what="the left consumer has a record in hand")
+    wait_until(left.journal.started, "the left consumer has a record in hand")
     right.send([Work(failures=1, error="halt")])
     member.wait_event("drain_started", consumer="left", in_flight=1)
     left.open_gate(gate)

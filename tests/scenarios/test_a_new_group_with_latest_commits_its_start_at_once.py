@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered
+from tests.support.waiting import wait_until
 
 
 def test_what_comes_between_two_runs_of_a_new_group_is_processed(kafka: TopicAdmin, topic: TopicFactory) -> None:
@@ -19,10 +20,10 @@ def test_what_comes_between_two_runs_of_a_new_group_is_processed(kafka: TopicAdm
 
     client.produce(name, [Sent(b"old", partition=0)] * 10)
     with Inside(app):
-        until(lambda: client.committed("scenario.work", name, 0)[0] == 10, 20, "the start is committed")
-        until(lambda: client.committed("scenario.work", name, 1)[0] == 0, 5, "that of an empty partition too")
+        wait_until(lambda: client.committed("scenario.work", name, 0)[0] == 10, "the start is committed")
+        wait_until(lambda: client.committed("scenario.work", name, 1)[0] == 0, "that of an empty partition too")
     client.produce(name, [Sent(value, partition=number % 2) for number, value in enumerate(numbered(10))])
     with Inside(app):
-        until(lambda: client.committed("scenario.work", name, 0)[0] == 15, 20, "the new ones are committed")
-        until(lambda: client.committed("scenario.work", name, 1)[0] == 5, 20, "the new ones are committed")
+        wait_until(lambda: client.committed("scenario.work", name, 0)[0] == 15, "the new ones are committed")
+        wait_until(lambda: client.committed("scenario.work", name, 1)[0] == 5, "the new ones are committed")
     assert sorted(seen) == numbered(10)

@@ -14,8 +14,9 @@ from keepfast import Context
 from keepfast.engine import status
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for
 from tests.scenarios.served import web_of
+from tests.support.waiting import wait_until
 
 STUCK_S = 2.0
 GROUP = "scenario.work"
@@ -50,7 +51,7 @@ def take_away_and_give_back(kafka: KafkaBroker, topic: str, running: Inside) -> 
         other.poll(0.05)
         return bool(running.log.of("revoked"))
 
-    until(revoked, 60, "the partitions are revoked")
+    wait_until(revoked, "the partitions are revoked")
     other.close()
     running.wait_assigned(2)
 
@@ -88,15 +89,15 @@ def test_what_is_in_its_lane_goes_on_after_stuck_after_s(
     with Inside(app) as running, web_of(running) as web:
         assert handler.begun.wait(30)
         take_away_and_give_back(kafka, name, running)
-        until(lambda: client.is_committed(GROUP, name, 2), 60, "the partition goes on")
+        wait_until(lambda: client.is_committed(GROUP, name, 2), "the partition goes on")
         assert handler.of(0) == [0, 1], "in order"
         assert [one.fields["place"] for one in running.log.of("held")] == [f"{name}[0]"]
         [report] = running.log.of("stale_handler_abandoned")
         assert (report.fields["partition"], report.fields["offset"]) == (0, 0)
-        until(lambda: web.get("/health").codes() == {"abandoned_threads"}, 30, "the thread counts as abandoned")
+        wait_until(lambda: web.get("/health").codes() == {"abandoned_threads"}, "the thread counts as abandoned")
         handler.gate.set()
-        until(lambda: running.log.of("abandoned_handler_ended"), 30, "it comes back")
-        until(lambda: web.get("/health").codes() == set(), 30, "and all is well")
+        wait_until(lambda: running.log.of("abandoned_handler_ended"), "it comes back")
+        wait_until(lambda: web.get("/health").codes() == set(), "and all is well")
     assert handler.of(0) == [0, 1], "what it did then is of no consequence"
 
 
@@ -111,14 +112,14 @@ def test_while_it_waits_that_is_visible_and_nothing_else_waits(kafka: KafkaBroke
     with Inside(app) as running, web_of(running) as web:
         assert handler.begun.wait(30)
         take_away_and_give_back(kafka, name, running)
-        until(lambda: web.get("/health").codes() == {"stale_run"}, 30, "it is visible")
+        wait_until(lambda: web.get("/health").codes() == {"stale_run"}, "it is visible")
         assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 200)
         [waits] = [one for one in web.get("/api/state").json["consumers"]["work"]["partitions"] if one["holds"]]
         assert (waits["partition"], waits["holds"]) == (0, ["stale_run"])
         client.produce(name, [Sent(b"v", b"other", partition=1)])
-        until(lambda: client.is_committed(GROUP, name, 1, partition=1), 30, "the other partition goes on")
+        wait_until(lambda: client.is_committed(GROUP, name, 1, partition=1), "the other partition goes on")
         assert handler.of(0) == []
         handler.gate.set()
-        until(lambda: client.is_committed(GROUP, name, 2), 30, "and so does this one, when the handler has ended")
-        until(lambda: web.get("/health").codes() == set(), 30, "all is well")
+        wait_until(lambda: client.is_committed(GROUP, name, 2), "and so does this one, when the handler has ended")
+        wait_until(lambda: web.get("/health").codes() == set(), "all is well")
     assert handler.of(0) == [0, 1]

@@ -8,7 +8,8 @@ from keepfast import App
 from keepfast.core.ledger import origin_of
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered
+from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
 
@@ -29,13 +30,13 @@ def test_what_was_written_to_it_before_the_group_heard_of_it_is_processed(
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"before the group"] * 3)
     with Inside(app_of(kafka, name, seen)):
-        until(lambda: client.committed(GROUP, name)[0] == 3, 20, "the start at the end is committed")
+        wait_until(lambda: client.committed(GROUP, name)[0] == 3, "the start at the end is committed")
         kafka.grow_topic(name, partitions=3)
         client = Client(kafka)  # the producer of the first one still knows one partition
         client.produce(name, [Sent(value, partition=1) for value in numbered(10)])
     with Inside(app_of(kafka, name, seen)):
-        until(lambda: client.committed(GROUP, name, 1)[0] == 10, 20, "the new partition is done")
-        until(lambda: client.committed(GROUP, name, 2)[0] == 0, 20, "the start of an empty one is committed, too")
+        wait_until(lambda: client.committed(GROUP, name, 1)[0] == 10, "the new partition is done")
+        wait_until(lambda: client.committed(GROUP, name, 2)[0] == 0, "the start of an empty one is committed, too")
     assert seen == numbered(10)
     offset, metadata = client.committed(GROUP, name, 2)
     assert origin_of(metadata, offset=offset or 0).partitions == 1, "as many as there were at the first start"
@@ -46,7 +47,7 @@ def test_a_partition_that_was_there_at_the_first_start_and_has_no_commit_is_read
 ) -> None:
     name, client, seen = topic(partitions=2), Client(kafka), list[bytes]()
     with Inside(app_of(kafka, name, seen)):
-        until(lambda: client.committed(GROUP, name, 0)[0] == 0, 20, "the start is committed")
+        wait_until(lambda: client.committed(GROUP, name, 0)[0] == 0, "the start is committed")
     offset, metadata = client.committed(GROUP, name, 0)
     client.produce(name, [Sent(b"before the group", partition=1)] * 5)
     other = "another.group"  # one of which only the first partition has got as far as a commit
@@ -58,8 +59,8 @@ def test_a_partition_that_was_there_at_the_first_start_and_has_no_commit_is_read
         seen.append(value)
 
     with Inside(app):
-        until(lambda: client.committed(other, name, 1)[0] == 5, 20, "it starts at its end")
+        wait_until(lambda: client.committed(other, name, 1)[0] == 5, "it starts at its end")
         client.produce(name, [Sent(b"new", partition=1)])
-        until(lambda: client.committed(other, name, 1)[0] == 6, 20, "what comes then is processed")
+        wait_until(lambda: client.committed(other, name, 1)[0] == 6, "what comes then is processed")
     assert offset == 0
     assert seen == [b"new"]

@@ -19,7 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 
 from keepfast import CommitPolicy, Context
 from keepfast.testing import KafkaBroker
-from tests.scenarios.inside import Client, Inside, app_for, until
+from tests.scenarios.inside import Client, Inside, app_for
+from tests.support.waiting import wait_until
 
 MORE = 400
 
@@ -57,14 +58,16 @@ def test_a_deleted_topic_is_held_alone(broker: KafkaBroker, mode: str) -> None:
         time.sleep(0.005)
 
     with Inside(app, code=5) as running:  # what was finished of the deleted topic could not be committed
-        until(lambda: client.committed(group, kept)[0] == 50, 30, "both are at work")
+        wait_until(lambda: client.committed(group, kept)[0] == 50, "both are at work")
         broker.delete_topic(doomed)
-        until(lambda: "commit_refused" in held(running).get(doomed, ()), 30, "commits of the deleted topic are refused")
+        wait_until(
+            lambda: "commit_refused" in held(running).get(doomed, ()), "commits of the deleted topic are refused"
+        )
         client.produce(kept, [b"v"] * MORE)
-        until(lambda: client.committed(group, kept)[0] == 50 + MORE, 60, "the other topic goes on")
+        wait_until(lambda: client.committed(group, kept)[0] == 50 + MORE, "the other topic goes on")
         assert held(running) == {doomed: {"commit_refused"}, kept: set()}
         assert not running.loop.holds
-        until(lambda: shown(running) == {doomed: ("commit_refused",), kept: ()}, 20, "the state shows it, too")
+        wait_until(lambda: shown(running) == {doomed: ("commit_refused",), kept: ()}, "the state shows it, too")
     assert [offset for topic, offset in seen if topic == kept] == list(range(50 + MORE))
     assert not [entry for entry in running.log.of("held") if entry.fields["hold"] == "commit"]
 
@@ -82,11 +85,11 @@ def test_under_kip_848_a_deleted_topic_is_taken_away_and_the_other_goes_on(broke
         time.sleep(0.005)
 
     with Inside(app) as running:
-        until(lambda: client.committed("doomed-new.work", kept)[0] == 50, 30, "both are at work")
+        wait_until(lambda: client.committed("doomed-new.work", kept)[0] == 50, "both are at work")
         broker.delete_topic(doomed)
         client.produce(kept, [b"v"] * MORE)
-        until(lambda: client.committed("doomed-new.work", kept)[0] == 50 + MORE, 60, "the other topic goes on")
-        until(lambda: set(held(running)) == {kept}, 60, "the deleted topic is not ours any more")
+        wait_until(lambda: client.committed("doomed-new.work", kept)[0] == 50 + MORE, "the other topic goes on")
+        wait_until(lambda: set(held(running)) == {kept}, "the deleted topic is not ours any more")
         assert not running.loop.holds
     assert [offset for topic, offset in seen if topic == kept] == list(range(50 + MORE))
 
@@ -105,14 +108,14 @@ def test_a_topic_whose_right_is_withdrawn_goes_on_when_it_is_granted_again(broke
         time.sleep(0.001)
 
     with Inside(app) as running:
-        until(lambda: len(seen) > 50, 30, "it is at work")
+        wait_until(lambda: len(seen) > 50, "it is at work")
         broker.deny("alice", topic=refused, operation=AclOperation.READ)
-        until(lambda: "commit_refused" in held(running).get(refused, ()), 30, "its commits are refused")
+        wait_until(lambda: "commit_refused" in held(running).get(refused, ()), "its commits are refused")
         client.produce(kept, [b"v"] * MORE)
-        until(lambda: client.committed(group, kept)[0] == MORE, 60, "the other topic goes on")
+        wait_until(lambda: client.committed(group, kept)[0] == MORE, "the other topic goes on")
         assert not running.loop.holds
         allow_again(broker, refused)
-        until(lambda: client.committed(group, refused)[0] == 1_000, 60, "everything of it is committed")
+        wait_until(lambda: client.committed(group, refused)[0] == 1_000, "everything of it is committed")
         assert held(running) == {refused: set(), kept: set()}
     for topic, count in ((refused, 1_000), (kept, MORE)):
         assert [offset for name, offset in seen if name == topic] == list(range(count)), "each once, and in order"

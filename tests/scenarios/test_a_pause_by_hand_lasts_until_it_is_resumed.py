@@ -12,7 +12,8 @@ from keepfast.engine.control import Answer, ControlOrder, Verb
 from keepfast.telemetry.shapes import CommandDone
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for, numbered, until
+from tests.scenarios.inside import Client, Inside, app_for, numbered
+from tests.support.waiting import wait_until
 
 
 def order(running: Inside, verb: Verb, **which: Any) -> Answer:
@@ -35,17 +36,17 @@ def test_a_paused_partition_stays_paused_when_its_topic_is_created_again(
     with Inside(app) as running:
         running.wait_assigned(2)
         client.produce(name, numbered(20))
-        until(lambda: len(seen) == 20, 30, "the first records are processed")
+        wait_until(lambda: len(seen) == 20, "the first records are processed")
         paused = order(running, "pause", topic=name, partition=0)
         assert isinstance(paused, CommandDone)
         kafka.delete_topic(name)
         kafka.create_topic(name)
         client.produce(name, numbered(3, start=100))
-        until(lambda: running.loop.intake.received[name] >= 23, 90, "the new topic is read")
+        wait_until(lambda: running.loop.intake.received[name] >= 23, "the new topic is read", timeout_s=90)
         client.produce(other, numbered(5))
-        until(lambda: len(seen) == 25, 30, "the other topic goes on")
+        wait_until(lambda: len(seen) == 25, "the other topic goes on")
         assert {where for where, _ in seen[20:]} == {other}, "nothing of the paused partition has started"
         resumed = order(running, "resume")
         assert isinstance(resumed, CommandDone)
-        until(lambda: len(seen) == 28, 30, "the paused one goes on")
+        wait_until(lambda: len(seen) == 28, "the paused one goes on")
     assert [value for _, value in seen[25:]] == numbered(3, start=100)

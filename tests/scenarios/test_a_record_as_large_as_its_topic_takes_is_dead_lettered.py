@@ -16,7 +16,8 @@ from keepfast.testing.plan import MAX_MESSAGE_BYTES
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import letters, limit
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
 LARGE = MAX_MESSAGE_BYTES + 500_000
@@ -49,10 +50,10 @@ def test_a_dead_letter_topic_of_ours_takes_it(kafka: TopicAdmin, topic: TopicFac
     with Inside(app) as running:
         running.wait_assigned()
         client.produce(name, [sent])
-        until(lambda: client.is_committed(GROUP, name, 1), 60, "it is dead-lettered")
+        wait_until(lambda: client.is_committed(GROUP, name, 1), "it is dead-lettered")
         kafka.delete_topic(f"{name}.dlq")
         client.produce(name, [sent])
-        until(lambda: client.is_committed(GROUP, name, 2), 60, "the topic is made again, for as large letters")
+        wait_until(lambda: client.is_committed(GROUP, name, 2), "the topic is made again, for as large letters")
         cut = [said for said in running.log.of("letter_changed") if said.fields["fault"] == Fault.TOO_LARGE]
         assert cut == []
     (found,) = letters(kafka, f"{name}.dlq")
@@ -78,12 +79,12 @@ def test_a_smaller_one_is_warned_of_and_the_record_waits_by_name(kafka: TopicAdm
         (warned,) = running.log.of("dead_letter_topic_takes_less")
         assert (warned.fields["topic"], warned.fields["of_source"]) == (graveyard, SMALL)
         client.produce(name, [Sent(b"before"), sent, Sent(b"after")])
-        until(lambda: running.log.of("letter_not_published"), 60, "the letter is refused")
-        until(lambda: "dead_letters_refused" in reasons(running), 20, "health says so")
+        wait_until(lambda: running.log.of("letter_not_published"), "the letter is refused")
+        wait_until(lambda: "dead_letters_refused" in reasons(running), "health says so")
         assert f"first {name}[0] offset 1" in reasons(running)["dead_letters_refused"]
         assert client.committed(GROUP, name)[0] == 1
         limit(kafka, graveyard, SMALL + 300)
-        until(lambda: client.is_committed(GROUP, name, 3), 90, "it goes on")
+        wait_until(lambda: client.is_committed(GROUP, name, 3), "it goes on", timeout_s=90)
     (found,) = letters(kafka, graveyard)
     assert (found.key, found.value, found.headers) == (sent.key, sent.value, sent.headers)
     assert (found.id, found.format) == (f"{GROUP}/{name}/0/1", "headers")

@@ -8,8 +8,8 @@ import pytest
 
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.journal import Entry
-from tests.scenarios.member import wait_until
 from tests.scenarios.scene import Scene, Sent, Work
+from tests.support.waiting import wait_until
 
 DELAY_S = 4.0
 SETTINGS = {
@@ -47,7 +47,7 @@ def test_it_waits_out_a_restart(make_scene: MakeScene, way: str) -> None:
     assert end.attempt == 3, "the count goes on, and the handler sees the record where it came from"
     waited_s = end.at - of(scene, "fail", bad)[-1].at
     assert waited_s >= DELAY_S, "not before it is due"
-    wait_until(lambda: scene.committed(retry_topic(scene)) == {0: 1}, what="the retry topic is committed, too")
+    wait_until(lambda: scene.committed(retry_topic(scene)) == {0: 1}, "the retry topic is committed, too")
     assert second.stop() == 0
 
 
@@ -59,8 +59,8 @@ def test_the_main_partition_goes_on_and_nobody_is_evicted_meanwhile(make_scene: 
     [bad] = scene.send([Work(failures=2)])
     member.wait_event("moved")
     during = scene.send(Work(sleep_s=0.01) for _ in range(300))
-    scene.wait_all_ended(during, timeout_s=30)
-    scene.wait_all_ended([bad], timeout_s=30)
+    scene.wait_all_ended(during)
+    scene.wait_all_ended([bad])
     [end] = of(scene, "end", bad)
     assert 8.0 <= end.at - of(scene, "fail", bad)[-1].at < 12.0
     ended = [entry.at for entry in scene.journal.of("end") if entry.id != bad.id]

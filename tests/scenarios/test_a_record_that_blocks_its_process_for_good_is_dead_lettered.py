@@ -5,13 +5,15 @@ The record that blocks the event loop ends in the dead-letter topic; one that is
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.graveyard import letters
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.scene import Scene, Sent, Work
+from tests.support.waiting import wait_until
 
 BEFORE_ANYBODY_COUNTS, MOST = 2, 1
 STUCK_S = 1.0
@@ -48,13 +50,13 @@ def test_a_record_that_blocks_the_event_loop_is_dead_lettered_and_those_beside_i
     [blocker] = scene.send([Work(partition=0, gate=scene.gate(), manners="blocking", sleep_s=0.1)])
     for life in range(BEFORE_ANYBODY_COUNTS + MOST):
         member = start(scene, tmp_path)
-        wait_until(lambda m=member: in_hand_again(scene, m, blocker), what="it blocks the loop")  # type: ignore[misc]
-        member.wait_event("event_loop_blocked", timeout_s=60)
+        wait_until(lambda m=member: in_hand_again(scene, m, blocker), "it blocks the loop")  # type: ignore[misc]
+        member.wait_event("event_loop_blocked")
         assert member.stop() == 5
         assert member.events("handlers_never_ended")[0]["offsets"] == [blocker.id.offset], life
         assert len(member.events("handlers_never_ended")) == 1, "it is on the stack, so nothing else is to blame"
     last = start(scene, tmp_path)
-    scene.wait_committed(60)
+    scene.wait_committed()
     assert last.stop() == 0
     assert dead_lettered(kafka, scene) == [("CRASHED", 0, blocker.id.offset)]
     assert beside.id in scene.journal.ended()
@@ -69,11 +71,8 @@ def test_a_slow_record_is_never_counted_however_often_a_deploy_interrupts_it(
     for _ in range(BEFORE_ANYBODY_COUNTS + MOST + 1):
         members = {threads: start(scene, tmp_path, threads=threads) for threads, scene in scenes.items()}
         for threads, member in members.items():
-            wait_until(
-                lambda t=threads, m=member: in_hand_again(scenes[t], m, slow[t]),  # type: ignore[misc]
-                what="it is in hand",
-            )
-            member.wait_event("handler_stuck", timeout_s=60)
+            wait_until(partial(in_hand_again, scenes[threads], member, slow[threads]), "it is in hand")
+            member.wait_event("handler_stuck")
         for member in members.values():
             member.terminate()
         for member in members.values():
@@ -81,7 +80,7 @@ def test_a_slow_record_is_never_counted_however_often_a_deploy_interrupts_it(
     for threads, scene in scenes.items():
         scene.open_gate(gates[threads])
         last = start(scene, tmp_path, threads=threads)
-        scene.wait_committed(60)
+        scene.wait_committed()
         assert last.stop() == 0
         assert dead_lettered(kafka, scene) == []
         seen = [event for member in scene.members for event in member.events()]

@@ -17,11 +17,12 @@ from keepfast.core import ledger
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.inside import Client, Inside, app_for, until
+from tests.scenarios.inside import Client, Inside, app_for
 from tests.scenarios.journal import Id, Journal
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Sent, Work
+from tests.support.waiting import wait_until
 
 BEFORE_ANYBODY_COUNTS = 2
 """Deaths of a killer that leave only marks behind."""
@@ -42,7 +43,7 @@ def live_on(start: Callable[[], Member], is_done: Callable[[], bool], *, most: i
     """Start it again whenever it has died, until it is done; stops the last one. Returns how often it died."""
     for deaths in range(most + 1):
         member = start()
-        wait_until(lambda one=member: not one.running or is_done(), 60, what="it is done, or dies")  # type: ignore[misc]
+        wait_until(lambda one=member: not one.running or is_done(), "it is done, or dies")  # type: ignore[misc]
         if member.running:
             assert member.stop() == 0
             return deaths
@@ -98,7 +99,7 @@ def test_the_supervisor_restarts_until_it_is_buried(make_scene: MakeScene) -> No
     *_, killer = scene.send([Work(), Work(), KILLER])
     scene.send([Work(), Work()])
     member = scene.member(settings(scene, consumer__max_deliveries=1), arguments=["--processes", "1"])
-    wait_until(lambda: is_through(scene, killer), 60, what="all others are done, and everything is committed")
+    wait_until(lambda: is_through(scene, killer), "all others are done, and everything is committed")
     assert member.stop() == 0
     assert starts_of(scene.journal, killer.id) == BEFORE_ANYBODY_COUNTS + 1
     assert_buried_as_it_was(scene, killer)
@@ -154,7 +155,7 @@ def test_five_kills_from_outside_bury_nobody(make_scene: MakeScene) -> None:
     for _ in range(5):
         done = {order: len(scene.journal.ended()) for order, scene in scenes.items()}
         victims = {order: (start(order), done[order] + rng.randint(3, 25)) for order in scenes}
-        wait_until(lambda those=victims: kill_when_due(those), what="both have done some more")  # type: ignore[misc]
+        wait_until(lambda those=victims: kill_when_due(those), "both have done some more")  # type: ignore[misc]
     for order, scene in scenes.items():
         assert live_on(lambda own=order: start(own), lambda own=scene: is_through(own), most=0) == 0  # type: ignore[misc]
         assert buried(scene) == {}
@@ -213,7 +214,7 @@ def test_the_commit_says_that_somebody_is_at_work_until_an_orderly_end(
 
     client.produce(name, [b"1", b"2"])
     with Inside(app):
-        until(lambda: client.committed("scenario.work", name)[0] == 2, 20, "both are committed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 2, "both are committed")
         assert bool(guard(client.committed("scenario.work", name)[1])) is words
     offset, metadata = client.committed("scenario.work", name)
     assert (offset, guard(metadata)) == (2, "")

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 
@@ -23,7 +23,7 @@ def test_a_revoke_during_work_waits_for_the_record_in_hand(make_scene: MakeScene
     in_hand = scene.send(Work(partition=partition, gate=gate) for partition, gate in enumerate(gates))
     scene.send(Work(partition=number % PARTITIONS) for number in range(40))
     first = scene.member().wait_assigned(PARTITIONS)
-    wait_until(lambda: len(scene.journal.started()) == PARTITIONS, what="each partition has a record in hand")
+    wait_until(lambda: len(scene.journal.started()) == PARTITIONS, "each partition has a record in hand")
 
     second = scene.member()
     moving = {int(place.rpartition("[")[2][:-1]) for place in first.wait_event("revoking")["partitions"]}
@@ -33,8 +33,8 @@ def test_a_revoke_during_work_waits_for_the_record_in_hand(make_scene: MakeScene
     for partition in staying:
         scene.open_gate(gates[partition])
     stay = {one.id for one in scene.sent if one.id.partition in staying}
-    wait_until(lambda: stay <= scene.journal.ended(), what="the partitions that stay go on")
-    wait_until(lambda: scene.committed() == dict.fromkeys(staying, 11), what="and commit")
+    wait_until(lambda: stay <= scene.journal.ended(), "the partitions that stay go on")
+    wait_until(lambda: scene.committed() == dict.fromkeys(staying, 11), "and commit")
     assert first.events("revoked") == [], "the others are still waited for"
     assert second.assignment() == set()
     assert scene.journal.started(pid=second.pid) == set()
@@ -56,7 +56,7 @@ def test_a_signal_during_a_revoke_is_heard(make_scene: MakeScene) -> None:
     gate = scene.gate()
     scene.send(Work(partition=partition, gate=gate) for partition in range(2))
     first = scene.member({"shutdown.timeout_s": 4, "consumer.revoke_timeout_s": 30}).wait_assigned(2)
-    wait_until(lambda: len(scene.journal.started()) == 2, what="each partition has a record in hand")
+    wait_until(lambda: len(scene.journal.started()) == 2, "each partition has a record in hand")
     second = scene.member()
     first.wait_event("revoking")
 

@@ -27,6 +27,6 @@ def test_once_it_is_known_to_be_fast(kafka: TopicAdmin, topic: TopicFactory) -> 
             client.produce(name, [Sent(b'{"n": %d}' % next(numbers)) for _ in range(100)])
             return any(thread.endswith("-loop") for thread in threads)
 
-        running.until(has_come_on_the_loop, "a call on the loop's thread", 60)
+        running.wait_until(has_come_on_the_loop, "a call on the loop's thread")
         assert len(FLOOR._members) == 1
     assert FLOOR._members == []

@@ -16,9 +16,10 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.inside import Client, Sent
 from tests.scenarios.member import APPS, ROOT
 from tests.scenarios.runners import KINDS, Kind
+from tests.support.waiting import DEADLINE_S, wait_until
 
 BEGINNING = ["consumer_factory", "producer_factory", "health_server_start", "running True"]
 END = ["running False", "health_server_stop", "cleanup_callback"]
@@ -49,8 +50,8 @@ class Process:
     def notes(self) -> list[str]:
         return self.journal.read_text().splitlines() if self.journal.exists() else []
 
-    def until(self, note: str) -> None:
-        until(lambda: note in self.notes() or self.process.poll() is not None, 30, note)
+    def wait_for(self, note: str) -> None:
+        wait_until(lambda: note in self.notes() or self.process.poll() is not None, note)
         assert note in self.notes(), self.output.read_text()
 
     def terminate(self) -> float:
@@ -58,7 +59,7 @@ class Process:
         return time.monotonic()
 
     def wait(self) -> int:
-        return self.process.wait(40)
+        return self.process.wait(DEADLINE_S)
 
 
 Start = Callable[..., Process]
@@ -78,7 +79,7 @@ def start(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> Iterator[St
     yield make
     for one in started:
         one.process.kill()
-        one.process.wait(10)
+        one.process.wait(DEADLINE_S)
         sys.stdout.write(one.output.read_text())
 
 
@@ -91,9 +92,9 @@ def test_sigterm_finishes_the_record_in_hand_commits_it_and_calls_the_hooks_of_t
     kafka: TopicAdmin, start: Start, kind: Kind
 ) -> None:
     process = start(kind, {"n": 0}, {"n": 1, "do": "wait"}, {"n": 2})
-    process.until("start 1")
+    process.wait_for("start 1")
     process.terminate()
-    until(lambda: "drain_started" in process.output.read_text(), 10, "it drains")
+    wait_until(lambda: "drain_started" in process.output.read_text(), "it drains")
     assert process.process.poll() is None, "it waits for what is in hand"
     process.gate.touch()
     assert process.wait() == 0
@@ -107,8 +108,8 @@ def test_sigterm_in_a_long_back_off_ends_it_at_once_and_leaves_the_record_to_the
     kafka: TopicAdmin, start: Start, kind: Kind
 ) -> None:
     process = start(kind, {"n": 0}, {"n": 1, "do": "fail"})
-    process.until("start 1")
-    until(lambda: committed(kafka, process) == 1, 20, "the first record is committed")
+    process.wait_for("start 1")
+    wait_until(lambda: committed(kafka, process) == 1, "the first record is committed")
     began = process.terminate()
     assert process.wait() == 0
     assert time.monotonic() - began < 3.0, "not the 30 s of the back-off"
@@ -120,7 +121,7 @@ def test_a_handler_that_never_ends_does_not_keep_the_hooks_of_the_end_from_being
     kafka: TopicAdmin, start: Start
 ) -> None:
     process = start("dict", {"n": 0, "do": "hang"}, RUNNER_TIMEOUT_S="2")
-    process.until("start 0")
+    process.wait_for("start 0")
     process.terminate()
     assert process.wait() == 5
     assert process.notes() == [*BEGINNING, "start 0", *END]
@@ -131,8 +132,8 @@ def test_sigterm_after_stop_is_the_first_signal_and_waits_for_the_record_in_hand
     kafka: TopicAdmin, start: Start
 ) -> None:
     process = start("dict", {"n": 0, "do": "stop"}, {"n": 1})
-    process.until("stopped")
-    until(lambda: "drain_started" in process.output.read_text(), 10, "it drains")
+    process.wait_for("stopped")
+    wait_until(lambda: "drain_started" in process.output.read_text(), "it drains")
     process.terminate()
     with pytest.raises(subprocess.TimeoutExpired):
         process.process.wait(1)
@@ -144,13 +145,13 @@ def test_sigterm_after_stop_is_the_first_signal_and_waits_for_the_record_in_hand
 
 def test_a_record_that_waits_for_its_turn_does_not_begin_after_sigterm(kafka: TopicAdmin, start: Start) -> None:
     process = start("dict", {"n": 0, "do": "reject"}, partitions=2)
-    process.until("dlq_publisher")
+    process.wait_for("dlq_publisher")
     client, group = Client(kafka), f"group-of-{process.topic}"
     client.produce(process.topic, [Sent(b'{"n": 1}', partition=1)])
-    until(lambda: client.committed(group, process.topic, 1)[1], 30, "the crash guard lets the second record start")
+    wait_until(lambda: client.committed(group, process.topic, 1)[1], "the crash guard lets the second record start")
     time.sleep(0.3)
     process.terminate()
-    until(lambda: "drain_started" in process.output.read_text(), 10, "it drains")
+    wait_until(lambda: "drain_started" in process.output.read_text(), "it drains")
     time.sleep(0.5)
     process.gate.touch()
     assert process.wait() == 0

@@ -8,9 +8,10 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import Kind, Running
 from tests.scenarios.served import Web
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("kind", ["dict", "kafka-python"])
@@ -23,10 +24,10 @@ def test_a_runner_serves_its_health_and_its_lag(
     Client(kafka).produce(name, [Sent(json.dumps({"n": n}).encode()) for n in range(5)])
     hooks = {"process_message": lambda _: None, "dlq_publisher": lambda *_, **__: None}
     with Running(kind, kafka, name, **hooks) as running:
-        until(lambda: running.log.of("health_served"), 20, "it is served")
+        wait_until(lambda: running.log.of("health_served"), "it is served")
         web = Web(str(running.log.of("health_served")[0].fields["url"]))
-        until(lambda: web.get("/health/ready").status == 200, 20, "ready")
-        until(lambda: [one.value for one in web.samples().get("kafka_consumer_lag", {}).values()] == [0], 20, "no lag")
+        wait_until(lambda: web.get("/health/ready").status == 200, "ready")
+        wait_until(lambda: [one.value for one in web.samples().get("kafka_consumer_lag", {}).values()] == [0], "no lag")
         [done] = web.samples()["ingestion_events_processed_total"].values()
         assert done.value == 5
 
@@ -40,5 +41,5 @@ def test_a_runner_with_a_health_server_of_the_users_leaves_the_port_to_it(
     Client(kafka).produce(name, [Sent(b"{}")])
     hooks = {"process_message": lambda _: started.append("record"), "dlq_publisher": lambda *_, **__: None}
     with Running("dict", kafka, name, **hooks, health_server_start=lambda: started.append("server")) as running:
-        until(lambda: started == ["server", "record"], 20, "it runs")
+        wait_until(lambda: started == ["server", "record"], "it runs")
         assert running.log.of("health_served") == running.log.of("health_not_served") == []

@@ -12,8 +12,9 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import KINDS, QUICK, Kind, Running
+from tests.support.waiting import wait_until
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ def test_a_runner_processes_retries_and_buries(kafka: TopicAdmin, topic: TopicFa
         rate_limit_min_delay_ms=lambda: 70,
         message_context=lambda message: f"number={message.number}",
     ) as running:
-        running.until(lambda: len(buried) == 5, "five are buried")
-        until(lambda: [client.committed(group, name, p)[0] for p in (0, 1)] == [5, 5], 20, "all is committed")
+        running.wait_until(lambda: len(buried) == 5, "five are buried")
+        wait_until(lambda: [client.committed(group, name, p)[0] for p in (0, 1)] == [5, 5], "all is committed")
 
     tries = Counter(number for number, _ in attempts)
     assert tries == {0: 1, 1: 2, 2: 1, 3: 3, 4: 3, 5: tries[5], 6: 1, 7: 1}

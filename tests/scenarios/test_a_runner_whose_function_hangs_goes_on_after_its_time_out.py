@@ -7,8 +7,9 @@ import threading
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import Running
+from tests.support.waiting import wait_until
 
 
 def test_the_record_is_buried_by_the_users_publisher_and_the_others_are_processed(
@@ -30,7 +31,7 @@ def test_the_record_is_buried_by_the_users_publisher_and_the_others_are_processe
         "settings": {"shutdown": {"timeout_s": 10}, "consumer": {"timeout_s": 0.5}},
     }
     with Running("dict", kafka, name, **hooks) as running:
-        running.until(lambda: processed == [0, 2, 3], "the others are processed")
-        until(lambda: client.committed(f"group-of-{name}", name, 0)[0] == 4, 20, "all is committed")
+        running.wait_until(lambda: processed == [0, 2, 3], "the others are processed")
+        wait_until(lambda: client.committed(f"group-of-{name}", name, 0)[0] == 4, "all is committed")
         ends.set()
     assert published == [(1, "HandlerTimeout")]

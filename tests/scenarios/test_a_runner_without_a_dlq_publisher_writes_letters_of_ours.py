@@ -14,8 +14,9 @@ from keepfast.core.errors import StartError
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent, until
+from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import KINDS, Kind, Running, factory_of
+from tests.support.waiting import wait_until
 
 VALUE = b'{"n":  1, "text": "\xc3\xa4"}'
 
@@ -44,7 +45,7 @@ def test_a_letter_of_ours_goes_out_through_the_users_producer(
     with Running(
         kind, kafka, name, process_message=refuse, producer_factory=producer_of(kind, kafka), dead_letter=letters
     ):
-        until(lambda: client.committed(group, name, 1)[0] == 1, 30, "it is buried and committed")
+        wait_until(lambda: client.committed(group, name, 1)[0] == 1, "it is buried and committed")
     [letter] = client.read(letters, 1, partitions=2)
     told = json.loads(letter.value())
     assert (letter.partition(), letter.key(), letter.headers()[0]) == (1, b"\xff", ("h", b"\x00"))
@@ -56,7 +57,7 @@ def test_with_a_dict_alone_the_letters_topic_is_made(kafka: TopicAdmin, topic: T
     name, client = topic(partitions=3), Client(kafka)
     client.produce(name, [Sent(VALUE, partition=2)])
     with Running("dict", kafka, name, process_message=refuse, dead_letter=f"{name}.made.dlq"):
-        until(lambda: client.committed(f"group-of-{name}", name, 2)[0] == 1, 30, "it is buried and committed")
+        wait_until(lambda: client.committed(f"group-of-{name}", name, 2)[0] == 1, "it is buried and committed")
     assert len(client.read(f"{name}.made.dlq", 1, partitions=3)) == 1
 
 

@@ -15,8 +15,9 @@ from keepfast.deadletters.spool.service import SpoolService
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import NOTHING, PLENTY, letters, limit
-from tests.scenarios.inside import Client, Inside, Sent, until, wait_a_moment
+from tests.scenarios.inside import Client, Inside, Sent
 from tests.spool.places import S3
+from tests.support.waiting import happens, wait_until
 
 GROUP = "scenario.work"
 BAD = range(0, 40, 5)
@@ -41,7 +42,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def empty_after_a_nudge(spool: SpoolService) -> bool:
     """Told to try again, not waiting for the end of its pauses."""
     spool.try_again()
-    return wait_a_moment(lambda: spool.status.fill.letters == 0)
+    return happens(lambda: spool.status.fill.letters == 0, within_s=0.5)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -64,15 +65,15 @@ def test_the_lane_goes_on_and_the_letters_arrive_later(
         running.wait_assigned()
         obstruct(kafka, graveyard)
         client.produce(name, [Sent(b"%d" % number, b"k", [("h", None)]) for number in range(40)])
-        until(lambda: client.committed(GROUP, name)[0] == 40, 40, "everything is finished")
+        wait_until(lambda: client.committed(GROUP, name)[0] == 40, "everything is finished")
         spool = running.spool
-        until(lambda: spool.status.fill.letters == len(BAD), 10, "the letters are in the spool")
+        wait_until(lambda: spool.status.fill.letters == len(BAD), "the letters are in the spool")
         assert not running.loop.cases.burying.status().red
         assert {said.fields["where"] for said in running.log.of("buried")} == {"spool"}
         if way == "too large":
-            until(lambda: len(spool.status.stuck) == len(BAD), 20, "each was tried and is known to be too large")
+            wait_until(lambda: len(spool.status.stuck) == len(BAD), "each was tried and is known to be too large")
         clear(kafka, graveyard)
-        until(lambda: empty_after_a_nudge(spool), 60, "the spool is empty")
+        wait_until(lambda: empty_after_a_nudge(spool), "the spool is empty")
     assert seen == list(range(40)), "no handler ran twice"
     found = letters(kafka, graveyard)
     assert [letter.offset for letter in found] == list(BAD), "each letter once, oldest first"

@@ -9,7 +9,8 @@ import threading
 from keepfast import App, Context, Reject, StormPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 PARTITIONS, RECORDS = 4, 200
 GROUP = "scenario.work"
@@ -52,8 +53,8 @@ def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFacto
     deploy = Deploy(kafka, name, StormPolicy(last=20, buried=10, probe_every_s=0.4))
     with Inside(deploy.app) as running:
         flood(client, name)
-        until(lambda: running.log.of("storm_guard_tripped"), 20, "the guard trips")
-        until(lambda: len(running.log.of("storm_probe_failed")) >= 3, 20, "probes fail")
+        wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
+        wait_until(lambda: len(running.log.of("storm_probe_failed")) >= 3, "probes fail")
         (alarm,) = running.log.of("storm_guard_tripped")
         assert alarm.level == "error"
         assert "restart it or release the hold" in alarm.fields["what_to_do"]
@@ -62,8 +63,8 @@ def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFacto
         assert deploy.calls <= 10 + PARTITIONS + len(running.log.of("probe"))
         assert set(running.loop.guards.status().holds) == {"storm"}
         deploy.broken = False
-        until(lambda: len(deploy.done) == RECORDS - 10, 20, "the rest is processed")
-        until(lambda: committed(client, name) == RECORDS, 20, "everything is committed")
+        wait_until(lambda: len(deploy.done) == RECORDS - 10, "the rest is processed")
+        wait_until(lambda: committed(client, name) == RECORDS, "everything is committed")
         assert [said.fields["by"] for said in running.log.of("storm_guard_released")] == ["probe"]
     assert letters(client, name) == 10
 
@@ -73,12 +74,12 @@ def test_a_restart_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None
     guard = StormPolicy(last=20, buried=10, probe_every_s=1000)
     with Inside(Deploy(kafka, name, guard).app) as running:
         flood(client, name)
-        until(lambda: running.log.of("storm_guard_tripped"), 20, "the guard trips")
-        until(lambda: committed(client, name) == 10, 20, "what was buried is committed")
+        wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
+        wait_until(lambda: committed(client, name) == 10, "what was buried is committed")
     repaired = Deploy(kafka, name, guard)
     repaired.broken = False
     with Inside(repaired.app):
-        until(lambda: committed(client, name) == RECORDS, 30, "everything is committed")
+        wait_until(lambda: committed(client, name) == RECORDS, "everything is committed")
     assert len(repaired.done) == RECORDS - 10
     assert letters(client, name) == 10
 
@@ -88,8 +89,8 @@ def test_a_person_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
     deploy = Deploy(kafka, name, StormPolicy(last=20, buried=10, probe_every_s=1000))
     with Inside(deploy.app) as running:
         flood(client, name)
-        until(lambda: running.log.of("storm_guard_tripped"), 20, "the guard trips")
+        wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
         deploy.broken = False
         running.release("storm")
-        until(lambda: committed(client, name) == RECORDS, 20, "everything is committed")
+        wait_until(lambda: committed(client, name) == RECORDS, "everything is committed")
         assert [said.fields["by"] for said in running.log.of("storm_guard_released")] == ["hand"]

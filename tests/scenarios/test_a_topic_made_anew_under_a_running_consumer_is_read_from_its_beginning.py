@@ -14,8 +14,9 @@ from keepfast.engine import topic_ids
 from keepfast.kafka import admin
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for, until, wait_a_moment
+from tests.scenarios.inside import Client, Inside, app_for
 from tests.scenarios.runners import Running
+from tests.support.waiting import happens, wait_until
 
 OLD, NEW = 100, 150
 
@@ -52,10 +53,10 @@ def test_all_of_it_is_processed_while_the_consumer_runs_on(
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
     with Inside(app_of(kafka, name, seen, auto_offset_reset=policy)) as inside:
-        until(lambda: client.committed("scenario.work", name)[0] == OLD, 20, "the old topic is done")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
         make_anew(kafka, client, name)
-        until(lambda: new_ones(seen) == ALL_NEW, 30, "every record of the new topic is processed")
-        until(lambda: client.committed("scenario.work", name)[0] == NEW, 20, "and committed")
+        wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "and committed")
         (said,) = inside.log.of("topic_made_anew")
         assert said.level == "error"
         (moved,) = inside.log.of("position_in_a_topic_that_is_gone")
@@ -70,14 +71,14 @@ def test_the_next_member_does_not_trust_what_was_committed_for_the_old_topic(
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     with Inside(app_of(kafka, name, seen)):
-        until(lambda: client.committed("scenario.work", name)[0] == OLD, 20, "the old topic is done")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
         make_anew(kafka, client, name)
-        until(lambda: client.committed("scenario.work", name)[0] == NEW, 20, "it went on at the old offset")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "it went on at the old offset")
     assert new_ones(seen) != ALL_NEW, "nobody has noticed, for nobody has looked yet"
 
     with Inside(app_of(kafka, name, seen)) as second:
-        until(lambda: new_ones(seen) == ALL_NEW, 20, "every record of the new topic is processed")
-        until(lambda: client.committed("scenario.work", name)[0] == NEW, 20, "and committed")
+        wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "and committed")
         assert second.log.of("commit_of_a_topic_that_is_gone")
 
 
@@ -91,18 +92,18 @@ def test_a_member_whose_question_for_the_id_fails_waits_and_throws_no_good_commi
     client.commit("scenario.work", name, 0)
     second = Inside(app_of(kafka, name, deaf, auto_offset_reset="latest"))
     with Inside(app_of(kafka, name, seen, auto_offset_reset="latest")):
-        until(lambda: client.committed("scenario.work", name)[0] == OLD, 20, "the old topic is done")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
         admin = second.assemble().shared.admin  # it has seen the old topic, and joins later
         make_anew(kafka, client, name)
-        until(lambda: new_ones(seen) == ALL_NEW, 40, "the first one has noticed")
-        until(lambda: client.committed("scenario.work", name)[0] == NEW, 20, "and committed")
+        wait_until(lambda: new_ones(seen) == ALL_NEW, "the first one has noticed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "and committed")
     admin.ask = lambda topics, told: told({})  # type: ignore[method-assign]
     with second:
-        until(lambda: second.log.of("topic_id_unknown"), 40, "it has found a commit that it cannot judge")
+        wait_until(lambda: second.log.of("topic_id_unknown"), "it has found a commit that it cannot judge")
         client.produce(name, [b"newer"])
-        assert not wait_a_moment(lambda: deaf, 3.0), "it reads nothing before it has an answer"
+        assert not happens(lambda: deaf, within_s=3.0), "it reads nothing before it has an answer"
         del admin.ask
-        until(lambda: deaf, 40, "then it goes on from the commit")
+        wait_until(lambda: deaf, "then it goes on from the commit")
         assert not second.log.of("commit_of_a_topic_that_is_gone")
     assert deaf == [b"newer"]
 
@@ -125,10 +126,10 @@ def test_a_member_that_started_while_there_was_no_controller_notices_it_too(
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     with Inside(app_of(kafka, name, seen)) as inside:
         assert inside.loop.plan.topic_ids == {}
-        until(lambda: client.committed("scenario.work", name)[0] == OLD, 20, "the old topic is done")
-        until(lambda: inside.loop.identities.ids.get(name), 20, "its id is known by now")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
+        wait_until(lambda: inside.loop.identities.ids.get(name), "its id is known by now")
         make_anew(kafka, client, name)
-        until(lambda: new_ones(seen) == ALL_NEW, 40, "every record of the new topic is processed")
+        wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
 
 
 def test_with_auto_offset_reset_error_the_consumer_halts_instead_of_choosing(
@@ -139,9 +140,9 @@ def test_with_auto_offset_reset_error_the_consumer_halts_instead_of_choosing(
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
     with Inside(app_of(kafka, name, seen, auto_offset_reset="error"), code=4) as inside:
-        until(lambda: client.committed("scenario.work", name)[0] == OLD, 20, "the old topic is done")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
         make_anew(kafka, client, name)
-        until(lambda: inside.ended, 30, "it stops")
+        wait_until(lambda: inside.ended, "it stops")
 
 
 def test_a_topic_that_stays_the_same_is_left_alone(
@@ -151,14 +152,14 @@ def test_a_topic_that_stays_the_same_is_left_alone(
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     with Inside(app_of(kafka, name, seen)) as inside:
-        until(lambda: client.committed("scenario.work", name)[0] == OLD, 20, "it is done")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "it is done")
         answers = inside.loop.identities._answers
-        until(lambda: name in answers, 20, "it was looked at again")
+        wait_until(lambda: name in answers, "it was looked at again")
         first = answers[name].asked_at
-        until(lambda: answers[name].asked_at > first + 0.3, 20, "more than once")
+        wait_until(lambda: answers[name].asked_at > first + 0.3, "more than once")
     with Inside(app_of(kafka, name, seen)):
         client.produce(name, [b"one more"])
-        until(lambda: client.committed("scenario.work", name)[0] == OLD + 1, 20, "it goes on where it was")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == OLD + 1, "it goes on where it was")
     assert len(seen) == OLD + 1
 
 
@@ -175,9 +176,9 @@ def test_a_runner_with_a_dict_of_configuration_notices_it_too(
     hooks = {"process_message": process_message, "dlq_publisher": lambda *_, **__: True}
     client.produce(name, [b'{"is": "old-%d"}' % number for number in range(OLD)])
     with Running("dict", kafka, name, **hooks) as running:
-        running.until(lambda: client.committed(group, name)[0] == OLD, "the old topic is done")
+        running.wait_until(lambda: client.committed(group, name)[0] == OLD, "the old topic is done")
         kafka.delete_topic(name)
         kafka.create_topic(name)
         client.produce(name, [b'{"is": "new-%d"}' % number for number in range(NEW)])
-        running.until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed", 40)
+        running.wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
         assert running.log.of("topic_made_anew")

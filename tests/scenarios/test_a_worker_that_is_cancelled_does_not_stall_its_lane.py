@@ -11,7 +11,8 @@ import pytest
 from keepfast import RetryPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for, until
+from tests.scenarios.inside import Client, Inside, app_for
+from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
 RECORDS = 20
@@ -23,7 +24,7 @@ def cancel_all() -> None:
 
 
 def wait_for(calls: list[bytes], count: int) -> None:
-    until(lambda: len(calls) == count, 20, f"the handler is called {count} times")
+    wait_until(lambda: len(calls) == count, f"the handler is called {count} times")
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
@@ -42,9 +43,11 @@ def test_workers_that_are_cancelled_while_they_are_idle_take_the_next_record(
         for number in range(RECORDS):
             client.produce(name, [b"%d" % number])
             wait_for(seen, number + 1)
-            until(lambda: not running.loop.in_flight, 20, "the workers are idle")
+            wait_until(lambda: not running.loop.in_flight, "the workers are idle")
             running.in_event_loop(cancel_all)
-        until(lambda: sum(client.committed(GROUP, name, one)[0] or 0 for one in (0, 1)) == RECORDS, 20, "all committed")
+        wait_until(
+            lambda: sum(client.committed(GROUP, name, one)[0] or 0 for one in (0, 1)) == RECORDS, "all committed"
+        )
     assert seen == [b"%d" % number for number in range(RECORDS)], "each once"
 
 
@@ -65,6 +68,6 @@ def test_a_record_whose_worker_is_cancelled_has_failed_and_is_tried_again(
         for number in (1, 3):
             wait_for(attempts, number)
             running.in_event_loop(cancel_all)
-        until(lambda: client.committed(GROUP, name)[0] == 2, 20, "both are handled")
+        wait_until(lambda: client.committed(GROUP, name)[0] == 2, "both are handled")
         assert [said.fields["error_type"] for said in running.log.of("retry")] == ["CancelledError"] * 2
     assert attempts == [b"0", b"0", b"1", b"1"]

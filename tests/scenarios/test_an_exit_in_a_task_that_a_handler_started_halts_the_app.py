@@ -11,7 +11,8 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
 
@@ -47,14 +48,14 @@ def test_an_exit_in_a_task_that_a_handler_started_halts_the_app(
 
     client.produce(name, [Sent(b"in hand", partition=1)])
     with Inside(app, code=4) as running:
-        until(lambda: seen == [b"in hand"], 20, "a record is in hand")
+        wait_until(lambda: seen == [b"in hand"], "a record is in hand")
         client.produce(name, [Sent(b"exits", partition=0), Sent(b"behind", partition=0)])
-        until(lambda: any(one.code == "halted" for one in running.health.reasons), 20, "health says so")
+        wait_until(lambda: any(one.code == "halted" for one in running.health.reasons), "health says so")
         [reason] = [one for one in running.health.reasons if one.code == "halted"]
         assert ("KeyboardInterrupt" if how == "interrupt" else "SystemExit") in reason.text
         assert reason.level == "failing"
         running.in_event_loop(go.set)
-        until(lambda: running.ended, 30, "it has drained")
+        wait_until(lambda: running.ended, "it has drained")
     assert client.committed(GROUP, name, 1)[0] == 1, "what was in hand is finished"
     assert client.committed(GROUP, name, 0)[0] in (None, 0, 1)
     assert seen.count(b"exits") == 1

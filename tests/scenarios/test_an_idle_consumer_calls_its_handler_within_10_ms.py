@@ -9,7 +9,8 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for, until
+from tests.scenarios.inside import Client, Inside, app_for
+from tests.support.waiting import wait_until
 
 SAMPLES = 50
 
@@ -33,10 +34,10 @@ def test_the_median_of_50_is_below_10_ms(kafka: TopicAdmin, topic: TopicFactory,
         client.produce(name, [b"warm up"])
         loop = running.loop
         for sample in range(1, SAMPLES + 1):
-            until(lambda n=sample: len(called_at) == n and loop.processed == n, 20, "handled")  # type: ignore[misc]
-            until(lambda: not loop.in_flight and not loop.committer.under_way, 20, "idle again")
+            wait_until(lambda n=sample: len(called_at) == n and loop.processed == n, "handled")  # type: ignore[misc]
+            wait_until(lambda: not loop.in_flight and not loop.committer.under_way, "idle again")
             produced_at = time.perf_counter()
             client.produce(name, [b"v"])
-            until(lambda n=sample: len(called_at) > n, 20, "the handler is called")  # type: ignore[misc]
+            wait_until(lambda n=sample: len(called_at) > n, "the handler is called")  # type: ignore[misc]
             latencies_ms.append((called_at[-1] - produced_at) * 1000)
     assert statistics.median(latencies_ms) < 10, sorted(latencies_ms)

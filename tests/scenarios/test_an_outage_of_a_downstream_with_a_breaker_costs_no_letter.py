@@ -14,7 +14,8 @@ from keepfast.core.guards import BreakerState
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.downstream import Downstream
-from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 BREAKER = BreakerPolicy(failures=3, share=0.1, window_s=3, open_s=0.3, longest_open_s=0.6)
@@ -54,12 +55,12 @@ def test_with_a_breaker_all_is_processed_afterwards(kafka: TopicAdmin, topic: To
         consumer_of(app, name, seen, breaker=BREAKER, order=order, concurrency=8)
         with Inside(app) as running:
             client.produce(name, spread(40))
-            until(lambda: len(seen.done) == 40, 20, "the first ones are processed")
+            wait_until(lambda: len(seen.done) == 40, "the first ones are processed")
             service.go_away()
             calls = len(seen.calls)
             client.produce(name, spread(160))
-            until(lambda: running.log.of("breaker_opened"), 20, "the breaker opens")
-            until(lambda: len(running.log.of("breaker_probe_failed")) >= 3, 20, "probes fail")
+            wait_until(lambda: running.log.of("breaker_opened"), "the breaker opens")
+            wait_until(lambda: len(running.log.of("breaker_probe_failed")) >= 3, "probes fail")
             probes = len(running.log.of("probe"))
             # Those that opened it (a tenth of what went well just before), those that were at it then, and the probes.
             assert len(seen.calls) - calls <= 5 + 8 + probes + 1, "of 160 records"
@@ -67,10 +68,9 @@ def test_with_a_breaker_all_is_processed_afterwards(kafka: TopicAdmin, topic: To
             assert status.breaker in (BreakerState.OPEN, BreakerState.HALF_OPEN)
             assert set(status.holds) == {"breaker"}
             service.come_back()
-            until(lambda: len(seen.done) == 200, 20, "everything is processed")
-            until(
+            wait_until(lambda: len(seen.done) == 200, "everything is processed")
+            wait_until(
                 lambda: sum(client.committed("scenario.work", name, number)[0] or 0 for number in range(4)) == 200,
-                20,
                 "everything is committed",
             )
             assert running.loop.guards.status().breaker is BreakerState.CLOSED

@@ -22,7 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 
 from keepfast import CommitPolicy, Context
 from keepfast.testing import KafkaBroker
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 PARTITIONS = 3
 
@@ -70,17 +71,17 @@ def test_nothing_starts_while_they_fail_and_everything_is_committed_after(
         return [client.committed("scenario.work", name, number)[0] for number in range(PARTITIONS)]
 
     with Inside(app) as running:
-        until(lambda: len(seen) >= 150, 30, "under load")
+        wait_until(lambda: len(seen) >= 150, "under load")
         broker.deny("alice", topic=name, operation=AclOperation.READ)
-        until(lambda: running.log.of("held"), 30, "commits keep failing, so the consumer holds")
-        until(lambda: not running.loop.in_flight, 10, "what was in hand is finished")
+        wait_until(lambda: running.log.of("held"), "commits keep failing, so the consumer holds")
+        wait_until(lambda: not running.loop.in_flight, "what was in hand is finished")
         started, failures, before = len(seen), len(running.log.of("commit_failed")), committed()
         assert started < records
-        until(lambda: len(running.log.of("commit_failed")) >= failures + PARTITIONS, 20, "they go on failing")
+        wait_until(lambda: len(running.log.of("commit_failed")) >= failures + PARTITIONS, "they go on failing")
         assert (len(seen), committed()) == (started, before), "nothing new starts, nothing is committed"
         allow_again(broker, name)
-        until(lambda: running.log.of("released"), 20, "a commit succeeded")
-        until(lambda: committed() == [records // PARTITIONS] * PARTITIONS, 40, "everything is committed")
+        wait_until(lambda: running.log.of("released"), "a commit succeeded")
+        wait_until(lambda: committed() == [records // PARTITIONS] * PARTITIONS, "everything is committed")
         assert running.log.of("lost") == running.log.of("revoked") == [], "it stayed a member all the time"
     assert sorted(seen) == [(p, offset) for p in range(PARTITIONS) for offset in range(records // PARTITIONS)]
     for number in range(PARTITIONS):
@@ -103,12 +104,12 @@ def test_a_topic_that_was_deleted_while_its_commits_failed_does_not_hold_the_oth
 
     with Inside(app) as running:
         running.wait_assigned(2)
-        until(lambda: running.loop.in_flight, 10, "a record of the topic is in hand")
+        wait_until(lambda: running.loop.in_flight, "a record of the topic is in hand")
         broker.deny("alice", topic=doomed, operation=AclOperation.READ)
         denied.set()
-        until(lambda: running.log.of("held"), 20, "its commits keep failing, so it is held")
+        wait_until(lambda: running.log.of("held"), "its commits keep failing, so it is held")
         broker.delete_topic(doomed)
-        until(lambda: len(running.loop.ownership) == 1, 20, "the partition is taken away")
+        wait_until(lambda: len(running.loop.ownership) == 1, "the partition is taken away")
         client.produce(kept, [b"v"] * 10)
-        until(lambda: client.committed("scenario.work", kept)[0] == 10, 20, "the other topic goes on")
+        wait_until(lambda: client.committed("scenario.work", kept)[0] == 10, "the other topic goes on")
     assert [offset for topic, offset in seen if topic == kept] == list(range(10))

@@ -27,7 +27,8 @@ from pydantic import BaseModel
 from keepfast import CardNumbers, Context, DeadLetterPolicy, RetryPolicy
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Said, app_for, until
+from tests.scenarios.inside import Client, Inside, Said, app_for
+from tests.support.waiting import wait_until
 
 
 class Decision(StrEnum):
@@ -133,7 +134,7 @@ def outcome(kafka: TopicAdmin) -> Outcome:
 
     client.produce(name, [row.value for row in ROWS.values()])
     with Inside(app) as running:
-        until(lambda: client.committed(f"{group}.local", name)[0] == len(ROWS), 40, "all rows are committed")
+        wait_until(lambda: client.committed(f"{group}.local", name)[0] == len(ROWS), "all rows are committed")
     count = client.edges(f"{name}.dlq.local")[1]
     letters = defaultdict[int, list[dict[str, Any]]](list)
     for letter in client.read(f"{name}.dlq.local", count):

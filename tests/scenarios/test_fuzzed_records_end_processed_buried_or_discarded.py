@@ -18,7 +18,8 @@ from keepfast.deadletters.writing import write
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.deadletters.letters import letter
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 COUNT, PARTITIONS = 3_000, 3
 LETTERS = [write(letter(headers=(("mine", b"1"),)), form) for form in ("envelope", "nested", "headers")]
@@ -110,7 +111,7 @@ def test_each_ends_once(kafka: TopicAdmin, topic: TopicFactory) -> None:
     with Inside(app) as running:
         for number, end in enumerate(ends):
             finished = lambda n=number, end=end: client.committed("scenario.work", name, n)[0] == end  # noqa: E731
-            until(finished, 60, f"partition {number} is through")
+            wait_until(finished, f"partition {number} is through")
     said = [*running.log.of("discard"), *running.log.of("sensitive_data_discarded")]
     discarded = Counter((one.fields["partition"], one.fields["offset"]) for one in said)
     count = sum(client.edges(f"{name}.dlq", number)[1] for number in range(PARTITIONS))

@@ -17,7 +17,8 @@ from keepfast import App, Context
 from keepfast.core.records import UNREADABLE_NAME, read_headers
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 from tests.wire import produce_raw
 
 MIB = 1024 * 1024
@@ -115,7 +116,7 @@ def test_every_kind_of_garbage_meets_its_verdict(kafka: TopicAdmin, topic: Topic
     with Inside(app) as running:
         for consumer in kinds.called:
             wanted = lambda group=f"scenario.{consumer}": client.committed(group, name)[0] == len(RECORDS)  # noqa: E731
-            until(wanted, 60, f"{consumer} commits everything")
+            wait_until(wanted, f"{consumer} commits everything")
     called = {consumer: set(offsets) for consumer, offsets in kinds.called.items()}
     everything = set(range(len(RECORDS)))
     good, null = {0, len(RECORDS) - 1}, 1
@@ -156,7 +157,7 @@ def test_a_record_of_10_mb_is_processed_or_buried_with_its_bytes(
     client.produce(name, [large, b"{}"])
     with Inside(app):
         for group in ("scenario.raw", "scenario.text"):
-            until(lambda group=group: client.committed(group, name)[0] == 2, 60, f"{group} commits both")  # type: ignore[misc]
+            wait_until(lambda group=group: client.committed(group, name)[0] == 2, f"{group} commits both")  # type: ignore[misc]
     assert sorted(sizes) == [0, 2, size]
     (letter,) = client.read(f"{name}.dlq", 1)
     assert original(letter) == large
@@ -177,7 +178,7 @@ def test_header_names_that_are_not_utf_8_do_no_harm(kafka: TopicAdmin, topic: To
         assert produce_raw(kafka.bootstrap, name, b"{}", key=b"k", headers=headers) == number
         assert produce_raw(kafka.bootstrap, name, b"\xff", key=b"\xff", headers=headers) == number + 1
     with Inside(app):
-        until(lambda: client.committed("scenario.work", name)[0] == 40, 30, "all are committed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == 40, "all are committed")
     assert seen == [readable] * 20
     for letter in client.read(f"{name}.dlq", 20):
         assert list(read_headers(letter))[:4] == readable

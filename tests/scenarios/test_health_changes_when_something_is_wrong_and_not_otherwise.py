@@ -16,8 +16,9 @@ from keepfast.engine import status
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for
 from tests.scenarios.served import Web, web_of
+from tests.support.waiting import wait_until
 from tests.wire import evict
 
 CONSUMER = "work"
@@ -42,10 +43,9 @@ def statuses(web: Web) -> tuple[int, int, int, int]:
 WELL, RED, DEAD = (200, 200, 200, 200), (200, 503, 200, 503), (503, 503, 200, 503)
 
 
-def becomes(web: Web, wanted: tuple[int, int, int, int], codes: set[str], timeout_s: float = 15) -> None:
-    until(
+def becomes(web: Web, wanted: tuple[int, int, int, int], codes: set[str]) -> None:
+    wait_until(
         lambda: statuses(web) == wanted and web.get("/health").codes() == codes,
-        timeout_s,
         f"{wanted} and {codes}; last: {web.get('/health').body.decode()}",
     )
 
@@ -85,14 +85,14 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         assert web.post(f"{CONTROL}/pause", {"topic": name, "partition": 0}).status == 200
         becomes(web, WELL, {"partitions_paused"})
         client.produce(name, [Sent(b"v", partition=0), Sent(b"v", partition=1)])
-        until(lambda: seen == [1], 10, "the other partition goes on")
+        wait_until(lambda: seen == [1], "the other partition goes on")
         [held] = [one for one in web.get("/api/state").json["consumers"][CONSUMER]["partitions"] if one["holds"]]
         assert (held["partition"], held["holds"]) == (0, ["operator"])
         assert web.post(f"{CONTROL}/pause").json["changed"] == 1
         becomes(web, WELL, {"partitions_paused", "paused"})
         client.produce(name, [Sent(b"v", partition=1)])
         assert web.post(f"{CONTROL}/resume").json["changed"] == 1
-        until(lambda: sorted(seen) == [0, 1, 1], 10, "everything goes on")
+        wait_until(lambda: sorted(seen) == [0, 1, 1], "everything goes on")
         becomes(web, WELL, set())
 
         # The downstream is away: records wait, and nothing is wrong with this app.
@@ -119,18 +119,18 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         assert (reason["consumer"], letters in reason["text"]) == (CONSUMER, True)
         assert web.samples()["keepfast_refused_records"].popitem()[1].value == 1
         kafka.create_topic(letters)
-        becomes(web, WELL, set(), 40)
-        until(lambda: held_letters(web) == {letters: 1}, 10, "the letter is there, and counted")
+        becomes(web, WELL, set())
+        wait_until(lambda: held_letters(web) == {letters: 1}, "the letter is there, and counted")
 
         # A drain: live, and not ready any more.
         client.produce(name, [Sent(b"waits", partition=1)])
-        until(lambda: web.get("/api/state").json["consumers"][CONSUMER]["in_flight"] == 1, 10, "in hand")
+        wait_until(lambda: web.get("/api/state").json["consumers"][CONSUMER]["in_flight"] == 1, "in hand")
         running._assembled.lifecycle.stop()  # type: ignore[union-attr]
-        until(lambda: "draining" in web.get("/health").codes(), 10, "it drains")
+        wait_until(lambda: "draining" in web.get("/health").codes(), "it drains")
         assert statuses(web)[:2] == (200, 503)
         assert next(iter(web.samples()["keepfast_shutdown_duration_seconds"].values())).value > 0
         gate.set()
-        until(lambda: running.ended, 20, "it ends")
+        wait_until(lambda: running.ended, "it ends")
 
 
 def test_handlers_that_hang_for_good_fail_liveness_once_no_more_may_be_abandoned(
@@ -160,20 +160,20 @@ def test_a_frozen_broker_makes_it_unready_and_never_fails_liveness() -> None:
             time.sleep(0.01)
 
         with Inside(app) as running, web_of(running) as web:
-            becomes(web, WELL, set(), 30)
+            becomes(web, WELL, set())
             client.produce(name, [Sent(b"v")] * 2_000)
-            until(lambda: running.loop.processed > 20, 20, "under load")
+            wait_until(lambda: running.loop.processed > 20, "under load")
             broker.pause()
             frozen_at = time.monotonic()
-            until(lambda: web.get("/health/ready").status == 503, 20, "it is not ready")
+            wait_until(lambda: web.get("/health/ready").status == 503, "it is not ready")
             assert "commits_fail" in web.get("/health").codes()
             while time.monotonic() < frozen_at + 7:  # longer than the session
                 assert web.get("/health/live").status == 200
                 time.sleep(0.1)
-            until(lambda: "group_lost" in web.get("/health").codes(), 5, "it cannot be a member any more")
+            wait_until(lambda: "group_lost" in web.get("/health").codes(), "it cannot be a member any more")
             assert statuses(web) == RED
             broker.resume()
-            becomes(web, WELL, set(), 40)
+            becomes(web, WELL, set())
             assert web.get("/health/live").json["consumers"][CONSUMER]["member"] is True
 
 
@@ -193,8 +193,8 @@ def test_a_member_that_is_put_out_of_its_group_is_not_ready_until_it_is_back(
     with Inside(app) as running, web_of(running) as web:
         becomes(web, WELL, set())
         other.subscribe([name])
-        until(lambda: other.poll(0.05) is None and len(other.assignment()) == 1, 15, "each of the two has a partition")
-        until(lambda: web.get("/health").json["consumers"][CONSUMER]["partitions"] == 1, 15, "and says so")
+        wait_until(lambda: other.poll(0.05) is None and len(other.assignment()) == 1, "each of the two has a partition")
+        wait_until(lambda: web.get("/health").json["consumers"][CONSUMER]["partitions"] == 1, "and says so")
         [asked] = kafka.admin.describe_consumer_groups([group]).values()
         [own] = [one.member_id for one in asked.result(10).members if one.member_id != other.memberid()]
 
@@ -210,4 +210,4 @@ def test_a_member_that_is_put_out_of_its_group_is_not_ready_until_it_is_back(
         other.close()
         becomes(web, WELL, set())
         client.produce(name, [Sent(b"0", partition=0), Sent(b"1", partition=1)])
-        until(lambda: sorted(seen) == [b"0", b"1"], 15, "it has both partitions, and works")
+        wait_until(lambda: sorted(seen) == [b"0", b"1"], "it has both partitions, and works")

@@ -7,7 +7,8 @@ import time
 from keepfast import Context, RetryPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 BAD, GOOD = 100, 50
 
@@ -29,9 +30,9 @@ def test_good_keys_are_handled_beside_more_retries_than_there_is_room_for(
 
     client.produce(name, [Sent(b"bad", b"bad %d" % number) for number in range(BAD)])
     with Inside(app):
-        until(lambda: len(failures) > 2 * BAD, 30, "the bad keys keep both workers busy")
+        wait_until(lambda: len(failures) > 2 * BAD, "the bad keys keep both workers busy")
         client.produce(name, [Sent(b"good", b"good %d" % number) for number in range(GOOD)])
-        until(lambda: len(done) == GOOD, 20, "the good keys are done")
+        wait_until(lambda: len(done) == GOOD, "the good keys are done")
         failed = len(failures)
-        until(lambda: len(failures) > failed + BAD, 20, "and the bad ones are still tried")
+        wait_until(lambda: len(failures) > failed + BAD, "and the bad ones are still tried")
     assert sorted(done) == list(range(BAD, BAD + GOOD))

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 PARTITIONS = 8
 VALUE = b"v" * 20
@@ -45,7 +46,7 @@ def test_all_wait_at_one_moment_and_all_are_processed(make_scene: MakeScene, key
         grown_kb.append(status(member, "VmRSS") - before_kb)
         return sum(scene.committed().values())
 
-    wait_until(lambda: sample() == keys, 200, what="all keys are processed and committed")
+    wait_until(lambda: sample() == keys, "all keys are processed and committed", timeout_s=200)
     assert member.stop() == 0
     once = b"".join(repeat(b"\x01", keys))
     assert tally.read_bytes() == once + once, "each failed once, and was processed once after all had failed"

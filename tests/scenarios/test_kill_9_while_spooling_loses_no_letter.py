@@ -10,8 +10,8 @@ import pytest
 
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.graveyard import NOTHING, PLENTY, copies, letters, limit
-from tests.scenarios.member import wait_until
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 RECORDS = 300
 AT_WORK = 32
@@ -36,8 +36,7 @@ def test_nothing_is_lost(make_scene: MakeScene, processes: int) -> None:
         Work(key=b"%d" % (number % 20), partition=number % 2, failures=1, error="reject") for number in range(RECORDS)
     )
     wait_until(
-        lambda: sum(scene.committed().values()) > RECORDS // 4 and len(segments(spool)) >= processes,
-        what="they are at work",
+        lambda: sum(scene.committed().values()) > RECORDS // 4 and len(segments(spool)) >= processes, "they are at work"
     )
     for member in members:
         member.kill()
@@ -47,8 +46,8 @@ def test_nothing_is_lost(make_scene: MakeScene, processes: int) -> None:
 
     limit(scene.broker, graveyard, PLENTY)
     again = scene.member(settings)
-    scene.wait_committed(60)
-    wait_until(lambda: segments(spool) == [], 60, what="the spool is empty, also what the other process left")
+    scene.wait_committed()
+    wait_until(lambda: segments(spool) == [], "the spool is empty, also what the other process left")
     assert again.stop() == 0
     found = letters(scene.broker, graveyard, partitions=2)
     assert {(letter.partition, letter.offset) for letter in found} == {

@@ -13,8 +13,9 @@ from keepfast.core.policies import BufferPolicy
 from keepfast.engine import status
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for, until
+from tests.scenarios.inside import Client, Inside, app_for
 from tests.scenarios.served import web_of
+from tests.support.waiting import wait_until
 
 
 def test_the_ends_of_paused_partitions_are_asked_for(
@@ -32,18 +33,18 @@ def test_the_ends_of_paused_partitions_are_asked_for(
     with Inside(app) as running, web_of(running) as web:
         begun = time.monotonic()
         client.produce(name, [b"v"] * 100)
-        until(lambda: any(one.pauses for one in running.loop.vitals.state.partitions), 20, "the buffer is full")
+        wait_until(lambda: any(one.pauses for one in running.loop.vitals.state.partitions), "the buffer is full")
         client.produce(name, [b"v"] * 100)
-        until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 200, 10, "the lag is true")
+        wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 200, "the lag is true")
         client.produce(name, [b"v"] * 100)
-        until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 300, 10, "and stays so without a fetch")
-        until(lambda: web.get("/health").codes() == {"stuck_partitions"}, 15, "nothing finishes and the lag grows")
+        wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 300, "and stays so without a fetch")
+        wait_until(lambda: web.get("/health").codes() == {"stuck_partitions"}, "nothing finishes and the lag grows")
         assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 503)
         [oldest] = web.samples()["kafka_consumer_lag_seconds"].values()
         in_hand_s = next(iter(web.samples()["keepfast_oldest_in_flight_seconds"].values())).value
         assert in_hand_s - 1 <= oldest.value <= time.monotonic() - begun + 1, "as old as the first, which hangs"
         assert web.get("/health").json["consumers"]["work"]["lag_s"] >= 4.0
         gate.set()
-        until(lambda: web.get("/health").codes() == set(), 20, "it goes on")
-        until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 0, 20, "and catches up")
+        wait_until(lambda: web.get("/health").codes() == set(), "it goes on")
+        wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 0, "and catches up")
         assert web.get("/health").json["consumers"]["work"]["lag_s"] == 0.0

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 MIB = 1024 * 1024
 RECORDS, LARGE = 6_000, b"x" * 20_000
@@ -43,15 +44,15 @@ def test_what_waits_behind_a_slow_key_stays_within_what_the_buffers_allow(make_s
     key, headers = (b"k", (("h", LARGE),)) if where == "headers" else (LARGE, ())
     first = Work(key=key, headers=headers, gate=gate)
     scene.send([first, *(Work(key=key, headers=headers) for _ in range(RECORDS))], timeout_s=120)
-    wait_until(scene.journal.started, 60, what="the first record is in hand")
+    wait_until(scene.journal.started, "the first record is in hand")
     samples = []
 
     def settled() -> bool:
         samples.append(memory(member) - before)
         return len(samples) > 100
 
-    wait_until(settled, 60, what="it reads as much as it will")
+    wait_until(settled, "it reads as much as it will")
     scene.open_gate(gate)
-    wait_until(lambda: sum(scene.committed().values()) >= 200, 60, what="it goes on")
+    wait_until(lambda: sum(scene.committed().values()) >= 200, "it goes on")
     member.stop()
     assert max(samples) < BOUND < RECORDS * len(LARGE) / 2, f"grew by {max(samples) / MIB:.0f} MiB"

@@ -11,7 +11,8 @@ from keepfast import Context, RetryPolicy, RetryTopics
 from keepfast.core import retry_topics as codec
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
 NAMES = [
@@ -55,9 +56,9 @@ def test_every_record_is_done_or_buried_within_the_delays(kafka: TopicAdmin, top
     with Inside(app) as running:
         running.wait_assigned(3)
         client.produce(retry_topics[0], records)
-        until(lambda: client.committed(GROUP, retry_topics[0])[0] == 300, 20, "the first topic is through")
-        until(lambda: client.edges(f"{name}.dlq") == (0, 100), 20, "those that never succeed are buried")
-        until(lambda: client.committed(GROUP, retry_topics[1])[0] == 100, 10, "the second topic is through")
+        wait_until(lambda: client.committed(GROUP, retry_topics[0])[0] == 300, "the first topic is through")
+        wait_until(lambda: client.edges(f"{name}.dlq") == (0, 100), "those that never succeed are buried")
+        wait_until(lambda: client.committed(GROUP, retry_topics[1])[0] == 100, "the second topic is through")
     assert len(attempts) == 300
     assert max(attempts.values()) == 2, "one attempt after each delay, whatever was told"
     for letter in client.read(f"{name}.dlq", 100):
@@ -81,7 +82,7 @@ def test_a_record_of_another_group_is_let_pass_loudly(kafka: TopicAdmin, topic: 
     with Inside(app) as running:
         running.wait_assigned(2)
         client.produce(retry_topic, records)
-        until(lambda: client.committed(GROUP, retry_topic)[0] == len(records), 20, "all are finished")
+        wait_until(lambda: client.committed(GROUP, retry_topic)[0] == len(records), "all are finished")
         (said,) = running.log.of("discard")
     assert "another group" in said.fields["reason"]
     assert seen == groups[1:]

@@ -7,9 +7,10 @@ import time
 import pytest
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 PARTITIONS, KEYS, PLACES = 6, 12, 3
 EVERY_S, FOR_S = 2.0, 60.0
@@ -35,7 +36,7 @@ def test_members_that_join_and_leave_every_2_s_lose_nothing(make_scene: MakeScen
         time.sleep(max(0.0, began + (tick + 1) * EVERY_S - time.monotonic()))  # the pace, not a wait for something
         leaving = places[tick % PLACES]
         if leaving is not None:
-            wait_until(leaving.events, what="it has begun, and hears signals")
+            wait_until(leaving.events, "it has begun, and hears signals")
             leaving.terminate()
             left.append(leaving)
             places[tick % PLACES] = None

@@ -10,8 +10,9 @@ from prometheus_client import parser
 from keepfast import Discard, RetryPolicy
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
 from tests.scenarios.served import OPEN_METRICS, Labels, Web, web_of
+from tests.support.waiting import wait_until
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 FAULTS: dict[str, list[type[Exception]]] = {
@@ -44,7 +45,7 @@ def test_the_counts_names_and_labels_are_exact(kafka: KafkaBroker, topic: TopicF
         traced = [("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())]
         client.produce(name, [Sent(json.dumps({"fate": fate}).encode(), headers=traced) for fate in fates])
         own: Labels = frozenset({("group", "scenario.charge"), ("topic", name)})
-        until(lambda: lag_of(web, name) == 0 and done(web, own) == 9, 30, "all nine have ended, and the lag is 0")
+        wait_until(lambda: lag_of(web, name) == 0 and done(web, own) == 9, "all nine have ended, and the lag is 0")
         found = {one: {labels: sample.value for labels, sample in of.items()} for one, of in web.samples().items()}
 
         def series(metric: str, **labels: str) -> float:

@@ -9,7 +9,8 @@ import threading
 from keepfast import Context
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered
+from tests.support.waiting import wait_until
 
 AT_ONCE = 24
 
@@ -25,7 +26,7 @@ def test_null_keys_of_one_partition_run_at_the_same_time(kafka: TopicAdmin, topi
 
     client.produce(name, numbered(AT_ONCE * 3))
     with Inside(app) as running:
-        until(lambda: client.committed("scenario.work", name)[0] == AT_ONCE * 3, 30, "all are committed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == AT_ONCE * 3, "all are committed")
         assert running.loop.cases.counts.errors == 0
     assert sorted(met) == sorted(numbered(AT_ONCE * 3))
 
@@ -45,10 +46,10 @@ def test_a_null_key_that_is_stuck_holds_up_nobody_and_is_not_passed_by_the_commi
     # The stuck one first, then null keys and a key in turn.
     client.produce(name, [Sent(b"v", None if number % 2 == 0 else b"k") for number in range(101)])
     with Inside(app):
-        until(lambda: len(seen) == 100, 20, "all but the stuck one are handled")
-        until(lambda: client.finished_above("scenario.work", name) == {*range(1, 101)}, 10, "the map has the rest")
+        wait_until(lambda: len(seen) == 100, "all but the stuck one are handled")
+        wait_until(lambda: client.finished_above("scenario.work", name) == {*range(1, 101)}, "the map has the rest")
         assert client.committed("scenario.work", name)[0] == 0
         assert [offset for key, offset in seen if key == b"k"] == list(range(1, 101, 2))
         free.set()
-        until(lambda: client.is_committed("scenario.work", name, 101), 10, "everything is committed")
+        wait_until(lambda: client.is_committed("scenario.work", name, 101), "everything is committed")
     assert sorted(offset for _, offset in seen) == list(range(101))

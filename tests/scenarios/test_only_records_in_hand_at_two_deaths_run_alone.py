@@ -8,9 +8,10 @@ from pathlib import Path
 from keepfast.core import crash_guard, ledger
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.graveyard import letters
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Work
+from tests.support.waiting import wait_until
 
 WORKERS = 8
 KILLS = 4
@@ -57,7 +58,7 @@ def test_after_four_kills_with_a_backlog_no_more_run_alone_than_were_in_hand(
     for _ in range(KILLS):
         done = len(scene.journal.ended())
         members.append(scene.member(own))
-        wait_until(lambda n=done: len(scene.journal.ended()) >= n + 60, what="it has done some more")  # type: ignore[misc]
+        wait_until(lambda n=done: len(scene.journal.ended()) >= n + 60, "it has done some more")  # type: ignore[misc]
         members[-1].kill()
     members.append(scene.member(own))
     scene.wait_all_ended()
@@ -95,10 +96,10 @@ def test_an_owner_that_lost_its_session_and_lives_has_not_died(make_scene: MakeS
     scene.send([Work(gate=gate)])
     own = settings(scene, tmp_path, consumer__group_instance_id=None)
     sleeper = scene.member(own)
-    wait_until(scene.journal.started, what="it is at work")
+    wait_until(scene.journal.started, "it is at work")
     sleeper.freeze()
     heir = scene.member(own)
-    heir.wait_event("lease_left_behind", timeout_s=60)
+    heir.wait_event("lease_left_behind")
     assert heir.events("owner_died") == []
     guard = guard_of(scene)
     assert (guard.mark, guard.in_hand) == (None, ())
@@ -121,10 +122,10 @@ def test_a_second_signal_is_not_the_crash_of_the_record_in_hand(make_scene: Make
         }
         for scene in (here, elsewhere):
             member = members[scene.topic]
-            started = wait_until(lambda s=scene, m=member: s.journal.started(pid=m.pid), what="it is in hand")  # type: ignore[misc]
+            started = wait_until(lambda s=scene, m=member: s.journal.started(pid=m.pid), "it is in hand")  # type: ignore[misc]
             assert started
             member.terminate()
-        wait_until(lambda: guard_of(elsewhere).draining, what="the commit says that it drains")
+        wait_until(lambda: guard_of(elsewhere).draining, "the commit says that it drains")
         for member in members.values():
             member.signal(signal.SIGINT)
             assert member.wait(10) == 130
@@ -145,7 +146,7 @@ def test_partitions_without_work_report_no_death_after_a_clean_stop(make_scene: 
             scene.member(settings(scene, tmp_path, consumer__group_instance_id=f"{number}-{scene.topic}"))
             for number in range(2)
         ]
-        wait_until(lambda two=pair: sum(len(one.assignment()) for one in two) == 6, what="all are assigned")  # type: ignore[misc]
+        wait_until(lambda two=pair: sum(len(one.assignment()) for one in two) == 6, "all are assigned")  # type: ignore[misc]
         scene.wait_committed()
         for member in pair:
             assert member.stop() == 0

@@ -14,7 +14,8 @@ from keepfast.core.records import read_headers
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.cli.command import keepfast
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 COUNT, PARTITIONS = 300, 3
 NAMES = [
@@ -74,7 +75,7 @@ def test_what_is_replayed_is_what_was_sent(kafka: TopicAdmin, topic: TopicFactor
             for number, end in enumerate(ends):
                 group = f"scenario.{form}"
                 done = lambda group=group, n=number, end=end: client.committed(group, name, n)[0] == end  # noqa: E731
-                until(done, 60, f"{group} has buried everything")
+                wait_until(done, f"{group} has buried everything")
     for form in LETTER_FORMATS:
         again = topic(partitions=PARTITIONS)
         answer = keepfast(

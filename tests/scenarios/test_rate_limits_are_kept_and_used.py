@@ -10,7 +10,8 @@ import pytest
 from keepfast import CommitPolicy, Context, RatePolicy, RetryPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 PARTITIONS = 4
 
@@ -58,7 +59,7 @@ def test_a_rate_for_the_whole_consumer(kafka: TopicAdmin, topic: TopicFactory, m
 
     client.produce(name, spread(300))
     with Inside(app):
-        until(lambda: len(starts) == 300, 30, "all have started")
+        wait_until(lambda: len(starts) == 300, "all have started")
     times = starts.times()
     # A worker takes a moment to begin what the loop has started, so a few may slip from one second into the next.
     assert most_within(times, 1.0) <= 100 + 5 + 5
@@ -74,7 +75,7 @@ def test_a_rate_for_each_partition(kafka: TopicAdmin, topic: TopicFactory) -> No
 
     client.produce(name, spread(120))
     with Inside(app):
-        until(lambda: len(starts) == 120, 30, "all have started")
+        wait_until(lambda: len(starts) == 120, "all have started")
     for partition in range(PARTITIONS):
         times = starts.times(partition)
         assert most_within(times, 1.0) <= 20 + 2
@@ -94,7 +95,7 @@ def test_a_minimum_delay_holds_for_retries_too(kafka: TopicAdmin, topic: TopicFa
 
     client.produce(name, spread(16))
     with Inside(app):
-        until(lambda: len(starts) == 32, 30, "all have started, each twice")
+        wait_until(lambda: len(starts) == 32, "all have started, each twice")
     times = starts.times()
     assert most_within(times, 0.6) <= 10 + 1, "a worker may take a moment to begin"
     assert 31 * 0.06 - 0.03 <= times[-1] - times[0] <= 31 * 0.06 * 2

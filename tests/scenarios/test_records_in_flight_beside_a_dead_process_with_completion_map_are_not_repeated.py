@@ -8,9 +8,9 @@ from __future__ import annotations
 from keepfast.core.ledger import decode
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.journal import Id
-from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 SETTINGS = {"consumer.order": "key", "commit.mode": "interval", "commit.every_s": 0.2}
 
@@ -22,7 +22,7 @@ def test_records_in_flight_beside_a_dead_process_with_completion_map_are_not_rep
     quick = {one.id for one in scene.send(Work(key=b"key-%d" % (number % 20)) for number in range(200))}
     behind = scene.sent[1]
     victim = scene.member(SETTINGS)
-    wait_until(lambda: quick <= scene.journal.ended(), what="the quick keys are through")
+    wait_until(lambda: quick <= scene.journal.ended(), "the quick keys are through")
 
     def told() -> set[Id]:
         offset, metadata = scene.committed_with_metadata().get(0, (0, ""))
@@ -30,7 +30,7 @@ def test_records_in_flight_beside_a_dead_process_with_completion_map_are_not_rep
         finished = decode(metadata, offset=offset)
         return {record for record in quick if record.offset in finished}
 
-    wait_until(lambda: told() == quick, what="the commit tells of all of them")
+    wait_until(lambda: told() == quick, "the commit tells of all of them")
     victim.kill()
 
     scene.open_gate(gate)

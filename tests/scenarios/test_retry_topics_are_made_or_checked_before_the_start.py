@@ -10,8 +10,9 @@ from keepfast import App, Context, RetryPolicy, RetryTopics, StartError
 from keepfast.app.assembly import assemble
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
 from tests.scenarios.test_a_buried_record_keeps_its_bytes_in_the_letter import config_of
+from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
 NONE = RetryPolicy(max_retries=0)
@@ -96,13 +97,13 @@ def test_a_delay_that_is_not_configured_any_more_is_read_on(
     before.consumer(name, dead_letter="{topic}.dlq", retry=NONE, retry_topics=way)(work)
     client.produce(name, [Sent(b"a")])
     with Inside(before):
-        until(lambda: client.committed(GROUP, name)[0] == 1, 20, "it is moved")
+        wait_until(lambda: client.committed(GROUP, name)[0] == 1, "it is moved")
     assert client.edges(left_over) == (0, 1)
 
     after.consumer(name, dead_letter="{topic}.dlq", retry=NONE, retry_topics=now or RetryTopics())(work)
     with Inside(after) as running:
         (said,) = running.log.of("retry_topic_left_over")
         assert said.fields["topic"] == left_over
-        until(lambda: client.committed(GROUP, left_over)[0] == 1, 20, "nothing is stranded")
-        until(lambda: client.edges(f"{name}.dlq") == (0, 1), 20, "it has come to its end")
+        wait_until(lambda: client.committed(GROUP, left_over)[0] == 1, "nothing is stranded")
+        wait_until(lambda: client.edges(f"{name}.dlq") == (0, 1), "it has come to its end")
     assert [attempt for _, attempt in seen] == [1, 2], "the new delays are behind its step: it was its last attempt"

@@ -11,8 +11,9 @@ from keepfast import Context, RetryLater, RetryPolicy, RetryTopics
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import limit
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
 from tests.scenarios.test_a_buried_record_keeps_its_bytes_in_the_letter import HEADERS, config_of, original
+from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
 WAY = RetryTopics(delays=("1s", "2s"), allow_reorder=True)
@@ -51,8 +52,8 @@ def test_the_letter_is_about_the_original_record(kafka: TopicAdmin, topic: Topic
             assert config["retention.ms"] == str((7 * 86_400 + delay_s) * 1000)
         running.wait_assigned(9)
         [(_, offset)] = client.produce(name, [Sent(value, b"\x00key", HEADERS, partition=2)])
-        until(lambda: edges(client, f"{name}.dlq", 3) == 1, 30, "it is buried")
-        until(lambda: client.committed(GROUP, retry_topics[1], 2)[0] == 1, 10, "and committed where it was last")
+        wait_until(lambda: edges(client, f"{name}.dlq", 3) == 1, "it is buried")
+        wait_until(lambda: client.committed(GROUP, retry_topics[1], 2)[0] == 1, "and committed where it was last")
         assert client.committed(GROUP, name, 2)[0] == 1
         assert running.loop.cases.counts.moved == 2
     assert [attempt for _, attempt, _, _ in seen] == [1, 2, 3, 4]
@@ -98,7 +99,7 @@ def test_two_groups_on_one_topic_do_not_run_each_others_retries(kafka: TopicAdmi
     client.produce(name, [b"a"])
     with Inside(app):
         mine = f"{name}.scenario.fails.retry.1s"
-        until(lambda: client.committed("scenario.fails", mine)[0] == 1, 20, "the retry is done and committed")
+        wait_until(lambda: client.committed("scenario.fails", mine)[0] == 1, "the retry is done and committed")
         assert client.edges(f"{name}.scenario.works.retry.1s") == (0, 0)
     assert sorted(seen) == [("fails", 1), ("fails", 2), ("works", 1)]
 
@@ -116,8 +117,8 @@ def test_a_long_wait_that_was_asked_for_does_not_hold_the_partition(kafka: Topic
 
     client.produce(name, [b"a", b"b"])
     with Inside(app):
-        until(lambda: len(seen) == 3, 20, "both are done")
-        until(lambda: client.committed(GROUP, f"{name}.{GROUP}.retry.2s")[0] == 1, 10, "in the topic long enough")
+        wait_until(lambda: len(seen) == 3, "both are done")
+        wait_until(lambda: client.committed(GROUP, f"{name}.{GROUP}.retry.2s")[0] == 1, "in the topic long enough")
     assert [(value, attempt) for value, attempt, _ in seen] == [(b"a", 1), (b"b", 1), (b"a", 2)]
     assert seen[2][2] - seen[0][2] >= 2.0
 
@@ -137,7 +138,7 @@ def test_a_record_too_large_for_its_retry_topic_stays_and_is_buried(kafka: Topic
         running.wait_assigned(3)
         limit(kafka, f"{name}.{GROUP}.retry.1s", 1_000)
         client.produce(name, [b"a" * 2_000, b"b"])
-        until(lambda: client.committed(GROUP, name)[0] == 2, 30, "the partition goes on")
+        wait_until(lambda: client.committed(GROUP, name)[0] == 2, "the partition goes on")
         assert len(running.log.of("too_large_to_move")) == 1
     assert seen == [(b"a", 1), (b"a", 2), (b"b", 1)]
     (letter,) = client.read(f"{name}.dlq", 1)
@@ -161,9 +162,9 @@ def test_while_the_retry_topic_is_gone_nothing_is_committed_and_nothing_lost(
         running.wait_assigned(3)
         kafka.delete_topic(retry_topic)
         client.produce(name, [b"v"] * 3)
-        until(lambda: len(running.log.of("not_moved")) >= 2, 30, "it is refused again and again")
+        wait_until(lambda: len(running.log.of("not_moved")) >= 2, "it is refused again and again")
         assert (client.committed(GROUP, name)[0], seen) == (1, [(0, 1), (1, 1)])
         kafka.create_topic(retry_topic)
-        until(lambda: client.committed(GROUP, name)[0] == 3, 40, "the partition goes on")
-        until(lambda: (1, 2) in seen, 40, "and the record comes back")
+        wait_until(lambda: client.committed(GROUP, name)[0] == 3, "the partition goes on")
+        wait_until(lambda: (1, 2) in seen, "and the record comes back")
     assert sorted(seen) == [(0, 1), (1, 1), (1, 2), (2, 1)]

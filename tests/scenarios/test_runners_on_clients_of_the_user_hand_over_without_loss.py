@@ -9,8 +9,9 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent, order_violations, until
+from tests.scenarios.inside import Client, Sent, order_violations
 from tests.scenarios.runners import Kind, Running, factory_of
+from tests.support.waiting import wait_until
 
 RECORDS, PARTITIONS = 400, 4
 
@@ -50,14 +51,13 @@ def test_runners_on_clients_of_the_user_hand_over_without_loss(
         return sum(one[0] == who for one in list(seen))
 
     with member("first") as first:
-        first.until(lambda: done_by("first") >= 40, "the first one works")
+        first.wait_until(lambda: done_by("first") >= 40, "the first one works")
         with member("second") as second:
-            second.until(lambda: done_by("second") >= 40, "the second one has a share")
+            second.wait_until(lambda: done_by("second") >= 40, "the second one has a share")
             first.stop()
             ends = [RECORDS // PARTITIONS] * PARTITIONS
-            until(
+            wait_until(
                 lambda: [client.committed(f"group-of-{name}", name, p)[0] for p in range(PARTITIONS)] == ends,
-                30,
                 "all is committed",
             )
     assert sorted(n for _, _, n in seen) == list(range(RECORDS)), "each record, and each once"

@@ -14,9 +14,10 @@ from keepfast.cli import main
 from keepfast.engine.flight_recorder import default_directory
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import running, until
+from tests.cli.command import running
 from tests.scenarios.inside import Client, Sent
 from tests.scenarios.served import Web
+from tests.support.waiting import wait_until
 
 APP = """
 from keepfast import App
@@ -58,9 +59,9 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
     }
     web, said = Web(f"http://127.0.0.1:{port}", "t"), tmp_path / "said"
     with running("run", "app:app", "--processes", "2", cwd=tmp_path, said=said, **variables) as parent:
-        until(lambda: is_up(web), "both children are ready")
+        wait_until(lambda: is_up(web), "both children are ready")
         Client(kafka).produce(name, [Sent(b"v", partition=number % 2) for number in range(10)])
-        until(lambda: sum(_success(web).values()) == 10, "all ten are counted")
+        wait_until(lambda: sum(_success(web).values()) == 10, "all ten are counted")
         assert series(web, "keepfast_process_up", "process") == {"0": 1, "1": 1}
         assert set(series(web, "process_resident_memory_bytes", "process")) == {"0", "1", "supervisor"}
         assert set(web.get("/health").json["consumers"]) == {"charge@0", "charge@1"}
@@ -84,14 +85,14 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
         assert Web(web.url).post("/api/consumers/charge/pause").status == 401, "the children look at the token"
         assert web.post("/api/consumers/charge/pause").json["changed"] == 2
         assert web.post("/api/consumers/charge@1/resume").json["changed"] == 1
-        until(lambda: _paused(web) == ["charge@0"], "one of them goes on")
+        wait_until(lambda: _paused(web) == ["charge@0"], "one of them goes on")
 
         victim = next(iter(_children(parent.pid)))
         os.kill(victim, signal.SIGKILL)
-        until(lambda: web.get("/health").codes() >= {"process_away"}, "the dead one is missed")
+        wait_until(lambda: web.get("/health").codes() >= {"process_away"}, "the dead one is missed")
         assert web.get("/health/live").status == 200
         parent.send_signal(signal.SIGTERM)
-        assert parent.wait(40) == 0
+        assert parent.wait() == 0
     left = {path.name for path in tmp_path.glob("keepfast-*")}
     assert left <= {default_directory().name}, "only the state directory outlives the processes"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import wait_until
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("handler", ["thread", "coroutine"])
@@ -18,7 +18,7 @@ def test_sigterm_mid_handler_finishes_it_and_commits(make_scene: MakeScene, hand
     behind = scene.send([Work(partition=0), Work(partition=1)])
     variables = {"SCENARIO_ASYNC": "1"} if handler == "coroutine" else {}
     member = scene.member(variables=variables)
-    wait_until(lambda: len(scene.journal.started()) == 2, what="both records are in hand")
+    wait_until(lambda: len(scene.journal.started()) == 2, "both records are in hand")
 
     member.terminate()
     member.wait_event("drain_started")

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from keepfast.testing import KafkaBroker
-from tests.scenarios.member import Member, wait_until
+from tests.scenarios.member import Member
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Work
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 4.0
 SLACK_S = 1.0
@@ -40,11 +41,11 @@ def test_under_load_it_ends_with_code_5_and_the_next_member_does_the_rest(broker
     with Scene(broker, tmp_path, topic=topic) as scene:
         scene.send(Work(key=b"%d" % (number % 30)) for number in range(RECORDS))
         member = scene.member(settings, variables={"SCENARIO_SLEEP_S": 0.003})
-        wait_until(lambda: len(scene.journal.ended()) >= 100, what="the member is at work")
+        wait_until(lambda: len(scene.journal.ended()) >= 100, "the member is at work")
         broker.pause()
         try:
             # Each lane has finished its record and waits for the answer to its commit, which does not come.
-            before = wait_until(lambda: _still(scene), what="the member has come to a stop")
+            before = wait_until(lambda: _still(scene), "the member has come to a stop")
             code, took_s = terminated_after(member, DEADLINE_S + 20)
         finally:
             broker.resume()
@@ -67,10 +68,10 @@ def test_a_second_signal_ends_it_at_once(broker: KafkaBroker, tmp_path: Path) ->
     with Scene(broker, tmp_path, topic=topic) as scene:
         scene.send(Work() for _ in range(RECORDS))
         member = scene.member({"shutdown.timeout_s": 30}, variables={"SCENARIO_SLEEP_S": 0.003})
-        wait_until(lambda: len(scene.journal.ended()) >= 20, what="the member is at work")
+        wait_until(lambda: len(scene.journal.ended()) >= 20, "the member is at work")
         broker.pause()
         try:
-            wait_until(lambda: _still(scene), what="the member has come to a stop")
+            wait_until(lambda: _still(scene), "the member has come to a stop")
             member.terminate()
             member.wait_event("drain_started")
             code, took_s = terminated_after(member, 10)

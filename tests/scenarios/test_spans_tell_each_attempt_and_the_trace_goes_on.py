@@ -15,7 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from keepfast import App, Context, Reject, RetryPolicy, RetryTopics
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.scenarios.inside import Client, Inside, Sent, until
+from tests.scenarios.inside import Client, Inside, Sent
+from tests.support.waiting import wait_until
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = ("traceparent", f"00-{TRACE}-{SPAN}-01".encode())
@@ -70,8 +71,8 @@ def test_attempts_verdicts_and_what_is_passed_on(
         running.wait_assigned(2)
         sent = [Sent(value + SECRET.encode(), headers=[PARENT]) for value in (b"good", b"down", b"bad")]
         client.produce(name, sent)
-        until(lambda: client.committed("traced.charge", name)[0] == 3, 30, "all left the topic")
-        until(lambda: len(client.read(f"{name}.dlq", 2)) == 2, 30, "both letters")
+        wait_until(lambda: client.committed("traced.charge", name)[0] == 3, "all left the topic")
+        wait_until(lambda: len(client.read(f"{name}.dlq", 2)) == 2, "both letters")
     found = spans.get_finished_spans()
     by_offset = {
         number: [one for one in found if attribute(one, "messaging.kafka.offset") == number] for number in range(3)

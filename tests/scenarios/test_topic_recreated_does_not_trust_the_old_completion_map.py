@@ -7,7 +7,8 @@ from __future__ import annotations
 from keepfast import Context, RetryLater
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 RECORDS = 20
 
@@ -24,7 +25,7 @@ def test_every_record_of_the_new_topic_is_handled(kafka: TopicAdmin, topic: Topi
 
     client.produce(name, [Sent(b"old-%d" % number, b"%d" % number) for number in range(RECORDS)])
     with Inside(app):
-        until(lambda: len(seen) == RECORDS - 1, 20, "all but the first are handled")
+        wait_until(lambda: len(seen) == RECORDS - 1, "all but the first are handled")
     offset, metadata = client.committed("scenario.work", name)
     assert offset == 0
     assert metadata
@@ -37,5 +38,5 @@ def test_every_record_of_the_new_topic_is_handled(kafka: TopicAdmin, topic: Topi
     stuck = False
     client.produce(name, [Sent(b"new-%d" % number, b"%d" % number) for number in range(RECORDS)])
     with Inside(app):
-        until(lambda: client.is_committed("scenario.work", name, RECORDS), 20, "everything is committed")
+        wait_until(lambda: client.is_committed("scenario.work", name, RECORDS), "everything is committed")
     assert sorted(seen) == sorted(b"new-%d" % number for number in range(RECORDS))

@@ -15,7 +15,8 @@ from keepfast import Context, RetryLater
 from keepfast.core.ledger import decode
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for, until
+from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for
+from tests.support.waiting import wait_until
 
 
 def transaction(broker: TopicAdmin, topic: str, values: Sequence[bytes], *, commit: bool) -> None:
@@ -30,7 +31,7 @@ def transaction(broker: TopicAdmin, topic: str, values: Sequence[bytes], *, comm
     else:
         producer.abort_transaction(30)
     # The marker is written after the call has returned: wait until no transaction is open in the log.
-    until(lambda: edge(broker, topic, "read_committed") == edge(broker, topic, "read_uncommitted"), 20, "the marker")
+    wait_until(lambda: edge(broker, topic, "read_committed") == edge(broker, topic, "read_uncommitted"), "the marker")
 
 
 def edge(broker: TopicAdmin, topic: str, isolation: str) -> int:
@@ -73,13 +74,13 @@ def test_aborted_records_are_not_seen_and_everything_is_committed(
 
     _, high = client.edges(name)
     with Inside(app):
-        until(lambda: client.is_committed("scenario.work", name, high), 20, "the commit is at the end of the log")
+        wait_until(lambda: client.is_committed("scenario.work", name, high), "the commit is at the end of the log")
         # A transaction at the very end: its marker stays behind the commit, which is at the last record seen.
         transaction(kafka, name, [b"after"], commit=True)
-        until(lambda: client.committed("scenario.work", name)[0] == high + 1, 20, "the record is committed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == high + 1, "the record is committed")
         transaction(kafka, name, [b"aborted"], commit=False)
         client.produce(name, [b"end"])
-        until(lambda: client.committed("scenario.work", name)[0] == client.edges(name)[1], 20, "the end is committed")
+        wait_until(lambda: client.committed("scenario.work", name)[0] == client.edges(name)[1], "the end is committed")
     assert sorted(seen) == sorted([*visible, b"after", b"end"])
     if order == "partition":
         assert seen == [*visible, b"after", b"end"]
@@ -98,13 +99,13 @@ def test_the_completion_map_names_the_right_records_across_gaps(kafka: TopicAdmi
 
     first_time = True
     with Inside(app):
-        until(lambda: len(seen) == len(visible) - 1, 20, "all but one are handled")
+        wait_until(lambda: len(seen) == len(visible) - 1, "all but one are handled")
     offset, metadata = client.committed("scenario.work", name)
     assert offset is not None
     assert len(decode(metadata, offset=offset).bits) > 0
     first_time = False
     with Inside(app):
-        until(lambda: client.is_committed("scenario.work", name, client.edges(name)[1]), 20, "all is committed")
+        wait_until(lambda: client.is_committed("scenario.work", name, client.edges(name)[1]), "all is committed")
     assert sorted(seen) == sorted(visible), "the stuck one was handled by the second run, the others not again"
 
 
@@ -139,7 +140,7 @@ def test_compacted_records_leave_no_trace(kafka: TopicAdmin, topic: TopicFactory
         client.produce(name, [Sent(b"roll", b"roll")])  # the cleaner leaves the segment alone that is written to
         return len(offsets_in(kafka, name)) < 100
 
-    until(compacted, 30, "the cleaner has been at work")
+    wait_until(compacted, "the cleaner has been at work")
     app, seen = app_for(kafka), list[int]()
 
     @app.consumer(name, order=order)
@@ -149,7 +150,7 @@ def test_compacted_records_leave_no_trace(kafka: TopicAdmin, topic: TopicFactory
     there = offsets_in(kafka, name)
     _, high = client.edges(name)
     with Inside(app):
-        until(lambda: client.is_committed("scenario.work", name, high), 20, "the end is committed")
+        wait_until(lambda: client.is_committed("scenario.work", name, high), "the end is committed")
     # Compaction may have gone on meanwhile, but never takes the last record of a key.
     assert set(seen) <= set(there)
     assert {*range(490, 500), high - 1} <= set(seen)

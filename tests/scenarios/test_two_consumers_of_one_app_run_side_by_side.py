@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.member import wait_until
 from tests.scenarios.scene import Work
+from tests.support.waiting import wait_until
 
 
 def test_two_consumers_of_one_app_run_side_by_side(make_scene: MakeScene) -> None:
@@ -25,7 +25,7 @@ def test_two_consumers_of_one_app_run_side_by_side(make_scene: MakeScene) -> Non
         app="pair.py",
     )
     journal = left.journal
-    wait_until(lambda: {one.id for one in sent} <= journal.ended(), what="the right one is through")
+    wait_until(lambda: {one.id for one in sent} <= journal.ended(), "the right one is through")
     right.wait_committed()
     assert journal.started() - journal.ended() == {stuck.id}, "while the left one is still at its first record"
 

@@ -29,9 +29,9 @@ from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.inside import Client, Inside, Sent, app_for, until
-from tests.scenarios.member import wait_until
+from tests.scenarios.inside import Client, Inside, Sent, app_for
 from tests.scenarios.scene import Scene, Work
+from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
 PATIENT = {"topic.metadata.propagation.max.ms": 60_000}
@@ -122,15 +122,15 @@ def test_nothing_is_committed_before_the_acknowledgement(kafka: TopicAdmin, topi
     go = finishing(app, kind, name, output, seen)
     client.produce(name, [Sent(b"v", partition=0)])
     with Inside(app) as running:
-        until(lambda: seen == [0], 20, "the handler has sent")
+        wait_until(lambda: seen == [0], "the handler has sent")
         if kind.endswith("timeout"):
-            until(lambda: running.log.of("handler_timed_out"), 20, "it is given up")
+            wait_until(lambda: running.log.of("handler_timed_out"), "it is given up")
         client.produce(name, [Sent(b"v", partition=1) for _ in range(20)])
-        until(lambda: client.committed(GROUP, name, 1)[0] == 20, 20, "other lanes work and commit meanwhile")
+        wait_until(lambda: client.committed(GROUP, name, 1)[0] == 20, "other lanes work and commit meanwhile")
         assert client.committed(GROUP, name, 0)[0] in (None, 0)
         assert seen.count(0) == 1
         kafka.create_topic(output)
-        until(lambda: client.committed(GROUP, name, 0)[0] == 1, 20, "the record is committed")
+        wait_until(lambda: client.committed(GROUP, name, 0)[0] == 1, "the record is committed")
         assert seen.count(0) == 1, "the handler was called once"
         go.set()
         moves = kind.endswith(("move", "later"))
@@ -159,7 +159,7 @@ def test_sending_to_a_missing_topic_is_retried_and_then_buried(
 
     client.produce(name, [b"precious"])
     with Inside(app):
-        until(lambda: client.committed(GROUP, name)[0] == 1, 30, "the record is buried and committed")
+        wait_until(lambda: client.committed(GROUP, name)[0] == 1, "the record is buried and committed")
     assert attempts == [1, 2, 3]
     (letter,) = client.read(f"{name}.dlq", 1)
     fields = json.loads(letter.value())
@@ -181,7 +181,7 @@ def test_after_kill_9_every_committed_record_has_its_copy(
     output = topic(suffix=".out")
     sent = scene.send(Work(key=b"%d" % number) for number in range(1_000))
     member = scene.member(app="sending.py", variables={"SCENARIO_OUTPUT": output})
-    wait_until(lambda: sum(scene.committed().values()) >= 200, what="the member is at work")
+    wait_until(lambda: sum(scene.committed().values()) >= 200, "the member is at work")
     member.kill()
     committed = scene.committed()
     assert sum(committed.values()) < len(sent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from keepfast.core.policies import BufferPolicy, CommitPolicy, RetryPolicy
@@ -13,6 +14,7 @@ from keepfast.testing.fakes.settings import WorldSettings
 from keepfast.testing.fakes.setup import setup_for
 from simulation.member import Member
 from simulation.scenario import Scenario, _quiet, _tuned
+from tests.support.waiting import wait_until
 
 
 class Stage:
@@ -81,9 +83,7 @@ class Stage:
     def until(self, condition: Callable[[], object], timeout_s: float = 60.0) -> float:
         """Let time pass until then; returns how much did."""
         begun = self.now
-        while not condition():
-            assert self.now - begun < timeout_s, f"not within {timeout_s:g} s"
-            self.run(0.01)
+        wait_until(condition, timeout_s=timeout_s, between=partial(self.run, 0.01), now=lambda: self.now)
         return self.now - begun
 
     def starts(self) -> list[acts.HandlerBegan]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from keepfast.deadletters.spool.service import SpoolService
 from keepfast.deadletters.spool.store import Head
 from keepfast.engine.clock import RealClock
 from tests.spool.places import letter, numbers, outgoing
+from tests.support.waiting import wait_until
 
 
 class Sink:
@@ -35,13 +36,6 @@ class Sink:
             delivered(SinkError("away", fault=Fault.RETRY))
 
     def close(self, timeout_s: float) -> None: ...
-
-
-def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class Slow(MemoryStore):
@@ -66,13 +60,13 @@ def test_a_letter_is_taken_and_sent_on_when_kafka_answers(tmp_path: Path) -> Non
     service.open()
     told: list[Kept | SpoolError] = []
     service.keep(outgoing(1), told.append)
-    until(lambda: told)
+    wait_until(lambda: told)
     assert told == [Kept()]
     assert service.has(outgoing(1))
     assert not service.has(outgoing(2))
     sink.takes = True
-    until(lambda: numbers(sink.taken) == [1])
-    until(lambda: service.status.fill.letters == 0)
+    wait_until(lambda: numbers(sink.taken) == [1])
+    wait_until(lambda: service.status.fill.letters == 0)
     assert service.has(outgoing(1)), "it was sent on just now"
     service.close(5.0)
     store = FileStore(str(tmp_path), max_bytes=10**6)
@@ -88,7 +82,7 @@ def test_letters_from_before_are_sent_on_by_themselves(tmp_path: Path) -> None:
     sink = Sink()
     service = SpoolService(FileStore(str(tmp_path), max_bytes=10**6), sink, RealClock())
     service.open()
-    until(lambda: len(sink.taken) == 5)
+    wait_until(lambda: len(sink.taken) == 5)
     assert numbers(sink.taken) == list(range(5))
     service.close(5.0)
 
@@ -106,7 +100,7 @@ def test_callers_do_not_wait_for_the_disk() -> None:
     assert time.monotonic() - began < 1.0
     assert told == []
     store.gate.set()
-    until(lambda: len(told) == 100)
+    wait_until(lambda: len(told) == 100)
     assert set(map(type, told)) == {Kept}
     service.close(5.0)
 
@@ -119,11 +113,11 @@ def test_whatever_goes_wrong_every_caller_is_answered_once() -> None:
     told: list[Kept | SpoolError] = []
     for number in range(10):
         service.keep(outgoing(number), told.append)
-    until(lambda: len(told) == 10)
+    wait_until(lambda: len(told) == 10)
     assert {type(one) for one in told} == {SpoolError}
     store.strange = False
     service.keep(outgoing(11), told.append)
-    until(lambda: told[10:] == [Kept()])
+    wait_until(lambda: told[10:] == [Kept()])
     service.close(5.0)
 
 

@@ -14,12 +14,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-DEADLINE_S = 30.0
+from tests.support.waiting import DEADLINE_S, wait_until
 
 PARENT = """
 import json, signal, sys
@@ -138,15 +137,7 @@ class Children:
 
     def wait_for(self, *texts: str) -> None:
         """Until each of these lines is in the journal."""
-        until(lambda: all(text in self.notes() for text in texts), f"{texts} in {self.journal}")
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Poll until it is true; fails after a while."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never came: {what}"
-        time.sleep(0.02)
+        wait_until(lambda: all(text in self.notes() for text in texts), f"{texts} in {self.journal}")
 
 
 def alive(pid: int) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.children import Children, until
+from tests.supervisor.children import Children
+from tests.support.waiting import wait_until
 
 
 def test_with_delays_that_double_up_to_the_most(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ stop_on_signal()
 def test_from_the_first_delay_after_a_healthy_life(tmp_path: Path) -> None:
     children = Children(tmp_path, "report(); note('up'); time.sleep(0.3); sys.exit(1)")
     with children.supervised(restart={"first_delay_s": 0.05, "healthy_s": 0.3}) as supervisor:
-        until(lambda: len(children.notes()) >= 4, "four starts")
+        wait_until(lambda: len(children.notes()) >= 4, "four starts")
         supervisor.end()
     assert {event["restart_in_s"] for event in supervisor.events("child_ended")} == {0.05}
 
@@ -62,7 +63,7 @@ def test_also_when_somebody_stopped_that_child_alone(tmp_path: Path) -> None:
     with children.supervised() as supervisor:
         children.wait_for("0 up")
         os.kill(int(children.notes()[0].split()[-1]), signal.SIGTERM)
-        until(lambda: children.notes().count("0 up") == 2, "the second start")
+        wait_until(lambda: children.notes().count("0 up") == 2, "the second start")
         assert supervisor.end() == 0
     assert supervisor.events("child_ended")[0]["ending"] == "code 0"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.children import Children, alive, until
+from tests.supervisor.children import Children, alive
+from tests.support.waiting import wait_until
 
 BODY = """
 from keepfast.supervisor import Report, Tether
@@ -28,7 +29,7 @@ def test_by_a_sigterm_of_their_own(tmp_path: Path, number: signal.Signals) -> No
         supervisor.process.send_signal(number)
         children.wait_for("0 got SIGTERM", "1 got SIGTERM")
     pids = [int(note.split()[-1]) for note in children.notes() if "pid" in note]
-    until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}")
+    wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}")
 
 
 def test_also_when_a_sibling_that_was_started_later_lives_on(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_also_when_a_sibling_that_was_started_later_lives_on(tmp_path: Path) -> 
     stubborn = "\nif index == 1:\n    report(); ignore_signals()\n"
     children = Children(tmp_path, stubborn + BODY)
     with children.supervised(processes=2) as supervisor:
-        until(lambda: len(children.notes()) == 3, "both are up")
+        wait_until(lambda: len(children.notes()) == 3, "both are up")
         supervisor.process.kill()
         children.wait_for("0 got SIGTERM")
     (pid,) = [int(note.split()[-1]) for note in children.notes() if note.startswith("1 up")]

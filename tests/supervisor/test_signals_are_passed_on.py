@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.children import Children, alive, until
+from tests.supervisor.children import Children, alive
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -72,7 +73,7 @@ sleep_long()
 def test_a_second_one_kills_who_does_not_listen(tmp_path: Path) -> None:
     children = Children(tmp_path, "report(60); ignore_signals()")
     with children.supervised(shutdown={"hurry_s": 0.3}) as supervisor:
-        until(children.notes, "the child is up")
+        wait_until(children.notes, "the child is up")
         supervisor.process.send_signal(signal.SIGTERM)
         children.wait_for("0 ignored SIGTERM")
         assert supervisor.end() == 143
@@ -89,10 +90,10 @@ report(0.2); ignore_signals()
 """,
     )
     with children.supervised(shutdown={"margin_s": 0.3}) as supervisor:
-        until(lambda: len(children.notes()) == 2, "the child is up")
+        wait_until(lambda: len(children.notes()) == 2, "the child is up")
         assert supervisor.end() == 5
     pids = [int(note.split()[-1]) for note in children.notes()[:2]]
-    until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}")
+    wait_until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}")
     assert len(supervisor.events("child_killed")) == 1
 
 

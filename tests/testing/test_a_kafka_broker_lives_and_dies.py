@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,13 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from keepfast.core.errors import ConfigError, StartError
 from keepfast.testing import ExistingBroker, KafkaBroker
 from keepfast.testing.java import find_java
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[KafkaBroker]:
     with KafkaBroker() as running:
         yield running
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def produce(bootstrap: str, topic: str, *values: bytes, **config: str | int) -> None:
@@ -42,18 +33,20 @@ def produce(bootstrap: str, topic: str, *values: bytes, **config: str | int) -> 
     assert (left, failures) == (0, [])
 
 
-def consume(bootstrap: str, topic: str, count: int, timeout_s: float = 30.0) -> list[Message]:
+def consume(bootstrap: str, topic: str, count: int) -> list[Message]:
     """From the beginning of partition 0."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "reader", "log_level": 0, "fetch.max.bytes": 2**26}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    deadline = time.monotonic() + timeout_s
     got: list[Message] = []
-    while len(got) < count and time.monotonic() < deadline:
+
+    def read() -> None:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
             got.append(message)
+
+    wait_until(lambda: len(got) >= count, f"{count} records", between=read)
     consumer.close()
     return got
 
@@ -129,7 +122,7 @@ def test_both_group_protocols_are_served(broker: KafkaBroker, protocol: str) -> 
         consumer.poll(0.05)
         return len(consumer.assignment()) == 2
 
-    assert until(assigned)
+    wait_until(assigned)
     consumer.close()
 
 
@@ -141,10 +134,10 @@ def test_compaction_happens_while_one_watches(broker: KafkaBroker) -> None:
     def compacted() -> bool:
         producer.produce(topic, b"v", key=b"k")
         producer.flush(5)
-        first = consume(broker.bootstrap, topic, 1, timeout_s=5)
-        return bool(first) and (first[0].offset() or 0) > 0
+        first = consume(broker.bootstrap, topic, 1)
+        return (first[0].offset() or 0) > 0
 
-    assert until(compacted)
+    wait_until(compacted)
 
 
 def test_a_killed_broker_comes_back_with_its_data_at_its_address(broker: KafkaBroker) -> None:
@@ -189,7 +182,7 @@ def test_three_nodes_survive_the_death_of_any_one() -> None:
         produce(cluster.bootstrap, "replicated", b"after")
         assert values(consume(cluster.bootstrap, "replicated", 2)) == [b"before", b"after"]
         cluster.start()
-        assert until(lambda: set(cluster.admin.list_topics(timeout=5).brokers) == {1, 2, 3})
+        wait_until(lambda: set(cluster.admin.list_topics(timeout=5).brokers) == {1, 2, 3})
 
 
 def test_the_broker_and_its_folder_go_when_its_owner_is_killed() -> None:
@@ -205,8 +198,8 @@ def test_the_broker_and_its_folder_go_when_its_owner_is_killed() -> None:
         assert alive(int(pid))
         owner.send_signal(signal.SIGKILL)
         owner.wait()
-    assert until(lambda: not alive(int(pid)))
-    assert until(lambda: not Path(folder).exists())
+    wait_until(lambda: not alive(int(pid)))
+    wait_until(lambda: not Path(folder).exists())
 
 
 def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:

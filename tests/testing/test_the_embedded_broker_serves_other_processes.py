@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from keepfast.core.errors import StartError
 from keepfast.testing import EmbeddedBroker
 from keepfast.testing.embedded import LIMITS, PARTITIONS
+from tests.support.waiting import wait_until
 
 PRODUCE = """
 import sys
@@ -27,10 +28,7 @@ def test_another_process_produces_into_it() -> None:
         subprocess.run([sys.executable, "-c", PRODUCE, broker.bootstrap], check=True, timeout=60)
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "log_level": 0})
         consumer.assign([TopicPartition("greetings", 0, 0)])
-        deadline = time.monotonic() + 20
-        message = None
-        while message is None and time.monotonic() < deadline:
-            message = consumer.poll(0.2)
+        message = wait_until(lambda: consumer.poll(0.2), "the record is there")
         assert message is not None
         assert message.value() == b"hello"
         partitions = consumer.list_topics("greetings", timeout=10).topics["greetings"].partitions

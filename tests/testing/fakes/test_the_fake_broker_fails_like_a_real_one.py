@@ -13,6 +13,7 @@ from keepfast.testing.fakes.faults import CommitFault, ReadFault, SendFault
 from keepfast.testing.fakes.process import SimulationError
 from keepfast.testing.fakes.trace import Evicted
 from keepfast.testing.fakes.world import Seat, World
+from tests.support.waiting import wait_until
 
 TOPIC = "orders"
 FIRST = TopicPartition(TOPIC, 0)
@@ -48,11 +49,11 @@ class Ear:
         self.errors.append(error)
 
     def until(self, ready: Callable[[], object], *others: Ear) -> None:
-        deadline = self.seat.process.clock.monotonic() + 120
-        while not ready():
-            assert self.seat.process.clock.monotonic() < deadline, self.heard
+        def poll() -> None:
             for ear in (self, *others):
                 ear.source.poll(0.05)
+
+        wait_until(ready, timeout_s=120, between=poll, now=self.seat.process.clock.monotonic)
 
     def commit(self, *positions: Position) -> tuple[bool, list[str]]:
         """Whether everything was confirmed, and the codes of what was not."""
