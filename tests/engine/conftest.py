@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 import pytest
 
-from tests.engine.heard import Heard
+from tests.support.log_capture import LogCapture
 
 
 @pytest.fixture
-def heard() -> Iterator[Heard]:
-    handler, logger = Heard(), logging.getLogger("keepfast")
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield handler
-    logger.removeHandler(handler)
-    logger.setLevel(before)
+def log() -> Iterator[LogCapture]:
+    with LogCapture() as capture:
+        yield capture

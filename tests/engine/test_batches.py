@@ -13,7 +13,7 @@ from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import ORDERS, CommitPolicy, Order, RetryPolicy
 from keepfast.core.retry_topics import Tier, Tiers
 from tests.engine.batch_world import FAST, TOPIC, World, refusing
-from tests.engine.heard import Heard
+from tests.support.log_capture import LogCapture
 from tests.thorough import examples
 
 NO_RETRIES = RetryPolicy(max_retries=0)
@@ -368,13 +368,13 @@ def test_for_ever_means_the_whole_batch() -> None:
     assert all(call == ["0:0", "0:1"] for call in world.calls)
 
 
-def test_the_log_says_of_a_batch_what_it_says_of_a_record(heard: Heard) -> None:
+def test_the_log_says_of_a_batch_what_it_says_of_a_record(log: LogCapture) -> None:
     world = World(refusing("0:1", error=TimeoutError), size=4)
     world.feed("aaa")
     world.play(steps=60)
-    lines = [(event, fields["retry_count"]) for _, _, event, fields in heard.said if event.startswith("batch_")]
+    lines = [(entry.event, entry.fields["retry_count"]) for entry in log.entries if entry.event.startswith("batch_")]
     assert lines[:3] == [("batch_retry", 1), ("batch_retry", 2), ("batch_search", 2)]
-    [retry, _] = heard.of("batch_retry")
+    [retry, _] = log.fields("batch_retry")
     assert retry == {
         "retry_count": 1,
         "error_type": "TimeoutError",
@@ -398,7 +398,7 @@ def away() -> BaseException:
     return ConnectionRefusedError("down")
 
 
-def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_for_or_buried(heard: Heard) -> None:
+def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_for_or_buried(log: LogCapture) -> None:
     down = [True]
 
     def handle(values: list[str]) -> None:
@@ -410,8 +410,8 @@ def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_
     world.play(steps=60, pass_s=0.5)
     assert len(world.calls) > 10
     assert all(call == world.calls[0] and len(call) == 4 for call in world.calls)
-    retries = len(heard.of("batch_retry"))
-    assert retries + len(heard.of("batch_wait")) == len(world.calls)
+    retries = len(log.fields("batch_retry"))
+    assert retries + len(log.fields("batch_wait")) == len(world.calls)
     assert world.loop.cases.counts.retries == retries < 3, "what a guard makes wait is no retry"
     assert set(world.loop.cases.by_topic[TOPIC].delays_by_attempt) <= {1, 2}
     down[0] = False

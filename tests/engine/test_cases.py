@@ -24,7 +24,7 @@ from keepfast.engine.plan import Plan
 from keepfast.engine.status import MAX_LABELS, OTHER, CaseCounts, Labels
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.testing.fakes.log import FakeMessage
-from tests.engine.heard import Heard
+from tests.support.log_capture import LogCapture
 
 PLACE = TopicPartition("orders", 2)
 PAN = b'{"payment":{"card":"4111111111111111"}}'
@@ -153,7 +153,7 @@ def test_labels_do_not_grow_without_end() -> None:
     assert sum(bench.counts.buried_by.counts.values()) == bench.counts.buried == MAX_LABELS + 30
 
 
-def test_the_log_says_what_the_standard_asks_for_at_its_levels(heard: Heard) -> None:
+def test_the_log_says_what_the_standard_asks_for_at_its_levels(log: LogCapture) -> None:
     bench = Bench(retry=RetryPolicy(max_retries=1, jitter=False))
     bench.fail(TimeoutError(), TimeoutError())
     bench.fail(Reject("no account", code="NO_ACCOUNT"))
@@ -161,34 +161,36 @@ def test_the_log_says_what_the_standard_asks_for_at_its_levels(heard: Heard) -> 
     bench.fail(Halt("no disk"))
     assert bench.halted == ["no disk"]
     told = [
-        (level, event, fields["error_classification"], fields["retry_count"]) for _, level, event, fields in heard.said
+        (entry.level, entry.event, entry.fields["error_classification"], entry.fields["retry_count"])
+        for entry in log.entries
     ]
     assert told == [
-        ("WARNING", "retry", "retryable", 1),
-        ("ERROR", "bury", "retryable", 1),
-        ("INFO", "buried", "retryable", 1),
-        ("WARNING", "bury", "non-retryable", 0),
-        ("INFO", "buried", "non-retryable", 0),
-        ("WARNING", "discard", "discard", 0),
-        ("ERROR", "halt", "halt", 0),
+        ("warning", "retry", "retryable", 1),
+        ("error", "bury", "retryable", 1),
+        ("info", "buried", "retryable", 1),
+        ("warning", "bury", "non-retryable", 0),
+        ("info", "buried", "non-retryable", 0),
+        ("warning", "discard", "discard", 0),
+        ("error", "halt", "halt", 0),
     ]
-    retry = heard.said[0][3]
+    retry = log.entries[0].fields
     assert (retry["backoff_delay_ms"], retry["error_type"], retry["rule"]) == (1000, "TimeoutError", "timeout")
     place = (retry["consumer_group"], retry["topic"], retry["partition"], retry["offset"])
     assert place == ("g", "orders", 2, 7)
-    assert heard.said[3][3]["code"] == "NO_ACCOUNT"
-    assert heard.said[4][3]["dead_letter_topic"] == "orders.dlq"
+    assert log.entries[3].fields["code"] == "NO_ACCOUNT"
+    assert log.entries[4].fields["dead_letter_topic"] == "orders.dlq"
 
 
-def test_sensitive_data_is_a_security_event_and_has_a_counter_of_its_own(heard: Heard) -> None:
+def test_sensitive_data_is_a_security_event_and_has_a_counter_of_its_own(log: LogCapture) -> None:
     bench = Bench()
     found = CardNumbers().scan(None, PAN)
     assert found is not None
     bench.fail(SensitiveData(found), case=bench.case(PAN))
     bench.fail(Discard("a test"))
     assert (bench.counts.discarded, bench.counts.sensitive, bench.counts.buried) == (2, 1, 0)
-    [(name, level, event, fields), _] = heard.said
-    assert (name, level, event) == ("keepfast.security", "ERROR", "sensitive_data_discarded")
+    [entry, _] = log.entries
+    assert (entry.logger, entry.level, entry.event) == ("keepfast.security", "error", "sensitive_data_discarded")
+    fields = entry.fields
     assert (fields["code"], fields["place"], fields["part"]) == ("PAN_DETECTED", "$.payment.card", "value")
     assert "4111" not in str(fields)
 
@@ -205,11 +207,11 @@ def not_sent(raised: BaseException | None) -> SinkError:
 
 
 @pytest.mark.parametrize("raised", [None, ValueError(), Reject("no"), Discard("no"), HandlerTimeout(1.0)])
-def test_a_failed_send_replaces_what_the_handler_raised(raised: BaseException | None, heard: Heard) -> None:
+def test_a_failed_send_replaces_what_the_handler_raised(raised: BaseException | None, log: LogCapture) -> None:
     bench = Bench(rules=RuleBook([Rule("builtins.ValueError", "discard")]))
     bench.fail(not_sent(raised))
     assert (bench.counts.retries, bench.finished, bench.halted) == (1, [], [])
-    assert heard.of("retry")[0]["error_type"] == "SinkError"
+    assert log.fields("retry")[0]["error_type"] == "SinkError"
 
 
 @pytest.mark.parametrize("raised", [Halt("stop"), SystemExit(), DiskFull(), BatchError({0: KeyError(), 3: DiskFull()})])

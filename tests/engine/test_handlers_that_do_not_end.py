@@ -15,14 +15,14 @@ from keepfast.core.runs import Run
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch
 from keepfast.engine.stacks import locations
 from keepfast.engine.workers import EventLoopThread
-from tests.engine.heard import Heard
 from tests.engine.test_handlers_that_take_too_long import WAIT_S, coroutines, threads
 from tests.engine.test_handlers_that_take_too_long import events as events  # noqa: PLC0414 - a fixture
+from tests.support.log_capture import LogCapture
 
 STUCK_S = 0.2
 
 
-def test_a_thread_that_hangs_is_reported_with_its_stack_at_doubling_intervals(heard: Heard) -> None:
+def test_a_thread_that_hangs_is_reported_with_its_stack_at_doubling_intervals(log: LogCapture) -> None:
     go = threading.Event()
 
     def hangs_here(secret: str) -> None:
@@ -34,8 +34,8 @@ def test_a_thread_that_hangs_is_reported_with_its_stack_at_doubling_intervals(he
 
     bench = threads(call, timeout_s=None, stuck_after_s=STUCK_S)
     bench.start(records=4)
-    bench.turn_until(lambda: len(heard.of("handler_stuck")) == 3, "it is reported three times")
-    reports = heard.of("handler_stuck")
+    bench.turn_until(lambda: len(log.fields("handler_stuck")) == 3, "it is reported three times")
+    reports = log.fields("handler_stuck")
     assert [round(report["for_s"] / STUCK_S) for report in reports] == [1, 2, 4]
     assert (reports[0]["topic"], reports[0]["partition"], reports[0]["offset"]) == ("orders", 0, 2)
     stack = reports[0]["stack"]
@@ -48,12 +48,12 @@ def test_a_thread_that_hangs_is_reported_with_its_stack_at_doubling_intervals(he
     assert not bench.overdue.not_live
     go.set()
     bench.turn_until(lambda: bench.back, "it ends")
-    bench.turn_until(lambda: heard.of("stuck_handler_ended"), "which is logged")
+    bench.turn_until(lambda: log.fields("stuck_handler_ended"), "which is logged")
     assert (bench.overdue.reports.handlers, bench.overdue.reports.count) == ((), 0)
     assert bench.back[0].failure is None
 
 
-def test_a_batch_that_hangs_is_reported_as_one(heard: Heard) -> None:
+def test_a_batch_that_hangs_is_reported_as_one(log: LogCapture) -> None:
     go = threading.Event()
 
     def call(values: list[Any], *_: object) -> None:
@@ -61,57 +61,57 @@ def test_a_batch_that_hangs_is_reported_as_one(heard: Heard) -> None:
 
     bench = threads(BatchCall(lambda one: one, call, lane_of("none")), timeout_s=None, stuck_after_s=STUCK_S)
     run = bench.start_batch(3)
-    bench.turn_until(lambda: heard.of("handler_stuck"), "it is reported")
-    [report] = heard.of("handler_stuck")
+    bench.turn_until(lambda: log.fields("handler_stuck"), "it is reported")
+    [report] = log.fields("handler_stuck")
     assert (report["records"], report["offset"]) == (3, 0)
     go.set()
     bench.turn_until(lambda: bench.back, "it ends")
     assert bench.back == [run]
 
 
-def test_many_quick_records_in_one_run_are_not_stuck_together(heard: Heard) -> None:
+def test_many_quick_records_in_one_run_are_not_stuck_together(log: LogCapture) -> None:
     bench = threads(lambda _, __: time.sleep(0.02), timeout_s=None, stuck_after_s=STUCK_S)
     bench.start(records=20)
     bench.turn_until(lambda: bench.back, "it comes back, called back or done")
-    assert heard.of("handler_stuck") == []
+    assert log.fields("handler_stuck") == []
 
 
-def test_with_a_time_limit_the_larger_of_both_counts(heard: Heard) -> None:
+def test_with_a_time_limit_the_larger_of_both_counts(log: LogCapture) -> None:
     go = threading.Event()
     bench = threads(lambda _, __: go.wait(WAIT_S), timeout_s=0.4, on_timeout="hold", stuck_after_s=0.1)
     bench.start()
-    bench.turn_until(lambda: heard.of("handler_stuck"), "it is reported")
-    assert heard.of("handler_overdue"), "but not before its time is over"
-    assert heard.of("handler_stuck")[0]["for_s"] >= 0.4
+    bench.turn_until(lambda: log.fields("handler_stuck"), "it is reported")
+    assert log.fields("handler_overdue"), "but not before its time is over"
+    assert log.fields("handler_stuck")[0]["for_s"] >= 0.4
     go.set()
     bench.turn_until(lambda: bench.back, "it ends")
 
 
-def test_nothing_is_looked_at_where_it_is_switched_off(heard: Heard) -> None:
+def test_nothing_is_looked_at_where_it_is_switched_off(log: LogCapture) -> None:
     go = threading.Event()
     bench = threads(lambda _, __: go.wait(WAIT_S), timeout_s=None, stuck_after_s=None)
     bench.start()
     bench.turn_for(0.3)
-    assert heard.of("handler_stuck") == []
+    assert log.fields("handler_stuck") == []
     assert bench.overdue.reports.count == 0
     go.set()
     bench.turn_until(lambda: bench.back, "it ends")
 
 
-def test_time_in_which_the_process_stood_still_does_not_count(heard: Heard) -> None:
+def test_time_in_which_the_process_stood_still_does_not_count(log: LogCapture) -> None:
     go = threading.Event()
     bench = threads(lambda _, __: go.wait(WAIT_S), timeout_s=None, stuck_after_s=2.0)
     bench.start()
     bench.turn_for(0.3)
     bench.overdue._looked_at -= 3600  # as if the process had been stopped for an hour
     bench.turn_for(0.3)
-    assert heard.of("handler_stuck") == []
+    assert log.fields("handler_stuck") == []
     go.set()
     bench.turn_until(lambda: bench.back, "it ends")
 
 
 def test_a_coroutine_that_awaits_for_ever_is_reported_with_what_it_awaits(
-    events: EventLoopThread, heard: Heard
+    events: EventLoopThread, log: LogCapture
 ) -> None:
     gone = asyncio.Event()
 
@@ -123,8 +123,8 @@ def test_a_coroutine_that_awaits_for_ever_is_reported_with_what_it_awaits(
 
     bench = coroutines(events, call, timeout_s=None, stuck_after_s=STUCK_S)
     bench.start(runs=2)
-    bench.turn_until(lambda: len(heard.of("handler_stuck")) >= 2, "both are reported")
-    for report in heard.of("handler_stuck")[:2]:
+    bench.turn_until(lambda: len(log.fields("handler_stuck")) >= 2, "both are reported")
+    for report in log.fields("handler_stuck")[:2]:
         names = [place.rpartition(" ")[2] for place in report["stack"]]
         assert names[:3] == ["call", "waits_here", "wait"]
     assert not bench.overdue.blocked
@@ -133,7 +133,7 @@ def test_a_coroutine_that_awaits_for_ever_is_reported_with_what_it_awaits(
 
 
 def test_who_blocks_the_event_loop_is_found_on_its_stack_and_nobody_else_is_blamed(
-    events: EventLoopThread, heard: Heard
+    events: EventLoopThread, log: LogCapture
 ) -> None:
     begun, go = threading.Event(), threading.Event()
 
@@ -150,11 +150,11 @@ def test_who_blocks_the_event_loop_is_found_on_its_stack_and_nobody_else_is_blam
     bench = coroutines(events, call, timeout_s=None, stuck_after_s=STUCK_S)
     [_, culprit] = bench.start(runs=2)
     assert begun.wait(WAIT_S)
-    bench.turn_until(lambda: len(heard.of("event_loop_blocked")) == 2, "it is reported twice")
-    report = heard.of("event_loop_blocked")[0]
+    bench.turn_until(lambda: len(log.fields("event_loop_blocked")) == 2, "it is reported twice")
+    report = log.fields("event_loop_blocked")[0]
     assert any(place.endswith(" blocks_here") for place in report["stack"])
     assert report["records"] == [{"topic": "orders", "partition": 0, "offset": 1}]
-    assert heard.of("handler_stuck") == [], "the other one is innocent"
+    assert log.fields("handler_stuck") == [], "the other one is innocent"
     assert bench.overdue.blocked
     assert bench.overdue.not_live
     assert bench.overdue.culprits() == [culprit]
@@ -165,7 +165,7 @@ def test_who_blocks_the_event_loop_is_found_on_its_stack_and_nobody_else_is_blam
 
 
 def test_a_task_of_the_handlers_own_that_blocks_the_event_loop_points_to_nobody(
-    events: EventLoopThread, heard: Heard
+    events: EventLoopThread, log: LogCapture
 ) -> None:
     begun, go = threading.Event(), threading.Event()
 
@@ -179,8 +179,8 @@ def test_a_task_of_the_handlers_own_that_blocks_the_event_loop_points_to_nobody(
     bench = coroutines(events, call, timeout_s=None, stuck_after_s=STUCK_S)
     bench.start()
     assert begun.wait(WAIT_S)
-    bench.turn_until(lambda: heard.of("event_loop_blocked"), "it is reported")
-    assert any(place.endswith(" blocks") for place in heard.of("event_loop_blocked")[0]["stack"])
+    bench.turn_until(lambda: log.fields("event_loop_blocked"), "it is reported")
+    assert any(place.endswith(" blocks") for place in log.fields("event_loop_blocked")[0]["stack"])
     assert (bench.overdue.not_live, bench.overdue.culprits()) == (True, [])
     go.set()
     bench.turn_until(lambda: bench.back, "it ends")

@@ -8,7 +8,7 @@ import pytest
 
 from keepfast.engine.shutdown import REPORT_S
 from tests.engine.batch_world import World
-from tests.engine.heard import Heard
+from tests.support.log_capture import LogCapture
 
 
 def world_of(handle: Any = lambda _: None) -> World:
@@ -61,16 +61,16 @@ def test_who_waits_for_a_retry_is_not_waited_for() -> None:
     assert (world.loop.ending.unfinished, world.committed()) == (0, 0)
 
 
-def test_its_progress_is_told_every_five_seconds(heard: Heard) -> None:
+def test_its_progress_is_told_every_five_seconds(log: LogCapture) -> None:
     world = world_of()
     world.stop(after_s=30.0)
     world.step()
-    assert heard.of("drain_started") == [{"consumer": "c", "in_flight": 1}]
+    assert log.fields("drain_started") == [{"consumer": "c", "in_flight": 1}]
     world.step(pass_s=REPORT_S - 1)
-    assert heard.of("drain_waits") == []
+    assert log.fields("drain_waits") == []
     world.step(pass_s=1.0)
     world.step(pass_s=REPORT_S)
-    assert heard.of("drain_waits") == [{"consumer": "c", "records": 1, "letters": 0, "commits": 0}] * 2
+    assert log.fields("drain_waits") == [{"consumer": "c", "records": 1, "letters": 0, "commits": 0}] * 2
 
 
 def test_by_its_deadline_it_is_over_and_what_was_not_finished_is_not_committed() -> None:

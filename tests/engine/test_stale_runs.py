@@ -12,7 +12,7 @@ from keepfast.core.policies import BatchPolicy, CommitPolicy, Order
 from keepfast.core.runs import Run
 from keepfast.core.timeouts import TimeoutPolicy
 from tests.engine.batch_world import World
-from tests.engine.heard import Heard
+from tests.support.log_capture import LogCapture
 
 STUCK_S = 5.0
 
@@ -69,7 +69,7 @@ class Stale(World):
         return self.loop.overdue.abandoned(self.clock.now)
 
 
-def test_the_partition_goes_on_after_stuck_after_s_and_what_the_handler_says_then_is_dropped(heard: Heard) -> None:
+def test_the_partition_goes_on_after_stuck_after_s_and_what_the_handler_says_then_is_dropped(log: LogCapture) -> None:
     world = Stale()
     world.feed("ab")
     run = world.hang()
@@ -79,15 +79,15 @@ def test_the_partition_goes_on_after_stuck_after_s_and_what_the_handler_says_the
     assert world.done == [], "it waits: two handlers of one lane must not run at once"
     assert world.waits == ["orders[0]"]
     assert max(one.stale_run_s for one in world.loop.vitals.state.partitions) > 1
-    assert (heard.of("held")[0]["hold"], heard.of("held")[0]["place"]) == ("stale_run", "orders[0]")
+    assert (log.fields("held")[0]["hold"], log.fields("held")[0]["place"]) == ("stale_run", "orders[0]")
     world.play_for(4)
     assert world.done == ["0:0", "0:1"]
     assert (world.waits, world.abandoned) == ([], 1)
     assert world.workers.given_up == [run]
-    [report] = heard.of("stale_handler_abandoned")
+    [report] = log.fields("stale_handler_abandoned")
     assert (report["partition"], report["offset"]) == (0, 0)
     assert report["waited_s"] >= STUCK_S
-    assert heard.of("released")[0]["hold"] == "stale_run"
+    assert log.fields("released")[0]["hold"] == "stale_run"
     assert world.committed() == 2
     world.comes_back(run)
     assert (world.abandoned, world.committed(), world.workers.given_up) == (0, 2, [])

@@ -20,7 +20,7 @@ from keepfast.engine.timeouts import RECALL_S
 from keepfast.telemetry.shapes import CommandDone, ConsumerState, Problem
 from tests.core.messages import message
 from tests.engine.batch_world import TOPIC, World
-from tests.engine.heard import Heard
+from tests.support.log_capture import LogCapture
 
 PLACE = TopicPartition(TOPIC, 0)
 
@@ -89,15 +89,15 @@ def test_a_look_that_took_long_delays_the_next_one_by_seconds_only(monkeypatch: 
     assert looked(world, LOOK_AT_LEAST_S).partitions[0].end == 10
 
 
-def test_who_waits_for_the_first_partitions_is_told_so_every_ten_seconds(heard: Heard) -> None:
+def test_who_waits_for_the_first_partitions_is_told_so_every_ten_seconds(log: LogCapture) -> None:
     world = world_of()
     looked(world, 25)
-    assert heard.of("waiting_for_partitions") == [], "it has some"
+    assert log.fields("waiting_for_partitions") == [], "it has some"
     world.loop.vitals.rebalances["assigned"] = 0
     assert looked(world).phase == "starting"
     looked(world, 5)
     looked(world, 6)
-    assert [said["for_s"] for said in heard.of("waiting_for_partitions")] == [26, 37]
+    assert [said["for_s"] for said in log.fields("waiting_for_partitions")] == [26, 37]
 
 
 def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() -> None:
@@ -116,10 +116,10 @@ def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() ->
     assert not looked(world).partitions[0].stuck, "one was finished"
 
 
-def test_a_fetch_that_fails_is_told_and_the_next_one_brings_records(heard: Heard) -> None:
+def test_a_fetch_that_fails_is_told_and_the_next_one_brings_records(log: LogCapture) -> None:
     world = world_of()
     world.loop.on_error(SourceError("refused", fault=Fault.RETRY, code="_TRANSPORT"), None)
-    [said] = heard.of("client_error")
+    [said] = log.fields("client_error")
     assert (said["consumer"], said["code"]) == ("c", "_TRANSPORT")
     world.feed("ab")
     world.play(steps=20)

@@ -19,9 +19,9 @@ from keepfast.core.runs import Run
 from keepfast.engine.walk import walk
 from keepfast.runner import KafkaConsumerRunner, ProcessingFailed
 from keepfast.runner.hooks import Hooks, MessageRefused
-from keepfast.telemetry.logs import Entry
 from keepfast.telemetry.tally import Tally
 from keepfast.testing.fakes.log import FakeMessage
+from tests.support.log_capture import LogCapture
 from tests.support.waiting import wait_until
 
 PLACE = TopicPartition("orders.payment.v1", 3)
@@ -176,19 +176,9 @@ def test_the_floor_under_retries_is_asked_for_on_the_worker_after_each_failure()
     assert floors == [1.5, 1.5, 4.5], "one that cannot be told leaves the last one"
 
 
-class Kept(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: list[tuple[int, Entry]] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        assert isinstance(record.msg, Entry)
-        self.entries.append((record.levelno, record.msg))
-
-
 def test_a_failure_is_logged_with_the_users_logger_and_context() -> None:
-    logger, kept = logging.getLogger("tests.runner.mine"), Kept()
-    logger.addHandler(kept)
+    logger, log = logging.getLogger("tests.runner.mine"), LogCapture("tests.runner.mine")
+    log.attach()
     adapter: Any = logging.LoggerAdapter(logger, {})
     for said in (logger, adapter):
         with pytest.raises(ProcessingFailed):
@@ -197,9 +187,9 @@ def test_a_failure_is_logged_with_the_users_logger_and_context() -> None:
         call(hooks(lambda message: False, logger=logger, message_context=lambda message: message["m"]))
     with pytest.raises(DecodeError):
         call(hooks(logger=logger, message_context=lambda message: "of what?"), b"{")
-    entries = [entry for _, entry in kept.entries]
-    assert {level for level, _ in kept.entries} == {logging.WARNING}
-    assert {entry.event for entry in entries} == {"processing_failed"}
+    log.detach()
+    entries = log.entries
+    assert {(entry.level, entry.event) for entry in entries} == {("warning", "processing_failed")}
     assert [entry.fields.get("context") for entry in entries[2:]] == ["(message_context failed: KeyError)", None]
     assert "\n" not in str(entries[0].fields["context"])
     assert entries[1].fields == entries[0].fields

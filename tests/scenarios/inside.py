@@ -5,10 +5,8 @@ For scenarios in which no process has to die. Handlers are closures of the test;
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,9 +23,9 @@ from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.loop import Loop
 from keepfast.http.health import health_of
 from keepfast.http.running import Running
-from keepfast.telemetry.logs import Entry
 from keepfast.telemetry.shapes import HealthReport
 from keepfast.testing.topics import TopicAdmin
+from tests.support.log_capture import LogCapture
 from tests.support.waiting import wait_until
 
 QUIET = {"log_level": 0}
@@ -40,40 +38,6 @@ def app_for(broker: TopicAdmin, *, shutdown_s: float = 10.0, name: str = "scenar
     return App(name, kafka={"brokers": broker.bootstrap} | kafka, shutdown={"timeout_s": shutdown_s})
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """One log entry."""
-
-    level: str
-    event: str
-    fields: Mapping[str, Any]
-    at: float
-
-
-class Log(logging.Handler):
-    """Everything that keepfast logs, as it is said."""
-
-    def __init__(self) -> None:
-        super().__init__(level=logging.INFO)
-        self.said: list[Said] = []
-
-    def listen(self) -> None:
-        logger = logging.getLogger("keepfast")
-        logger.addHandler(self)
-        logger.setLevel(logging.INFO)
-
-    def leave(self) -> None:
-        logging.getLogger("keepfast").removeHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        entry = record.msg
-        event, fields = (entry.event, entry.fields) if isinstance(entry, Entry) else (str(entry), {})
-        self.said.append(Said(record.levelname.lower(), event, fields, time.monotonic()))
-
-    def of(self, event: str) -> list[Said]:
-        return [said for said in list(self.said) if said.event == event]
-
-
 class DeadlinePassed(Exception):
     """The process would have ended here, hard, with that exit code."""
 
@@ -83,7 +47,7 @@ class Inside:
 
     def __init__(self, app: App, *, code: int = 0) -> None:
         self.app = app
-        self.log = Log()
+        self.log = LogCapture()
         self.code: int | None = None
         self._wanted = code
         self._assembled: AssembledApp | None = None
@@ -99,7 +63,7 @@ class Inside:
         return self._assembled
 
     def __enter__(self) -> Self:
-        self.log.listen()
+        self.log.attach()
         self.assemble()
         self._thread.start()
         return self
@@ -108,7 +72,7 @@ class Inside:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        self.log.leave()
+        self.log.detach()
         if kind is None:
             assert self._failure is None, self._failure
             assert self.code == self._wanted

@@ -12,7 +12,8 @@ from confluent_kafka import Consumer
 
 from keepfast.runner import KafkaConsumerRunner, RetryConfig
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import DeadlinePassed, Log
+from tests.scenarios.inside import DeadlinePassed
+from tests.support.log_capture import LogCapture
 from tests.support.waiting import wait_until
 
 Kind = Literal["dict", "confluent-kafka", "kafka-python"]
@@ -65,12 +66,12 @@ class Running:
         }
         self.runner = KafkaConsumerRunner(**told | hooks)
         self.runner._leave = self._would_exit  # type: ignore[method-assign]
-        self.log = Log()
+        self.log = LogCapture()
         self.outcome: list[Any] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
-        self.log.listen()
+        self.log.attach()
         self._thread.start()
         return self
 
@@ -78,7 +79,7 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        self.log.leave()
+        self.log.detach()
         if kind is None:
             assert self.outcome == [0]
 

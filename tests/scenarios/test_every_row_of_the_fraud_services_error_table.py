@@ -27,7 +27,8 @@ from pydantic import BaseModel
 from keepfast import CardNumbers, Context, DeadLetterPolicy, RetryPolicy
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Said, app_for
+from tests.scenarios.inside import Client, Inside, app_for
+from tests.support.log_capture import LogEntry
 from tests.support.waiting import wait_until
 
 
@@ -107,8 +108,8 @@ class Outcome:
     committed: int
     attempts: dict[int, int]
     letters: dict[int, list[dict[str, Any]]]
-    discarded: list[Said]
-    retries: dict[int, list[Said]] = field(default_factory=dict)
+    discarded: list[LogEntry]
+    retries: dict[int, list[LogEntry]] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +141,7 @@ def outcome(kafka: TopicAdmin) -> Outcome:
     for letter in client.read(f"{name}.dlq.local", count):
         fields = json.loads(letter.value())
         letters[fields["metadata"]["original_offset"]].append(fields)
-    retries = defaultdict[int, list[Said]](list)
+    retries = defaultdict[int, list[LogEntry]](list)
     for said in running.log.of("retry"):
         retries[said.fields["offset"]].append(said)
     discarded = running.log.of("sensitive_data_discarded")
