@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from keepfast.core.ports import Committed
+from keepfast.core.ports import CommittedOffset
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.sizing import FAST_WORKERS
 from keepfast.deadletters.publisher import Publisher
@@ -14,7 +14,7 @@ from keepfast.engine.lifecycle import FINISH_MARGIN_S
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import Release, Stop
 from keepfast.engine.plan import Plan
-from keepfast.testing.fakes.acts import Ended, Released, StopAsked, StopTaken
+from keepfast.testing.fakes.acts import Ended, ReleaseTaken, StopAsked, StopTaken
 from keepfast.testing.fakes.clock import SimClock
 from keepfast.testing.fakes.process import SimulationError
 from keepfast.testing.fakes.setup import GROUP, Setup
@@ -98,7 +98,7 @@ class _Source:
         self._leave(messages)
         return messages
 
-    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         return self._source.committed(places, timeout_s)
 
     def close(self, *, leave: bool = True) -> None:
@@ -132,7 +132,7 @@ class _Mailbox:
             if type(item) is Stop:
                 self._world.trace.add(StopTaken(self._world.clock.monotonic(), self._name))
             elif type(item) is Release:
-                self._world.trace.add(Released(self._world.clock.monotonic(), self._name, item.hold))
+                self._world.trace.add(ReleaseTaken(self._world.clock.monotonic(), self._name, item.hold))
         return items
 
 

@@ -16,7 +16,7 @@ from keepfast.deadletters.spool import files
 from keepfast.deadletters.spool import worker as keeper
 from keepfast.engine import crash_guard, loop, topic_ids
 from keepfast.testing.fakes.setup import Setup, changing, setup_for
-from keepfast.testing.fakes.trace import Event
+from keepfast.testing.fakes.trace import Fact
 from keepfast.testing.fakes.world import World
 from simulation.batched import batched
 from simulation.cancelled import cancelled
@@ -151,7 +151,7 @@ class Scenario:
         )
 
 
-def _excerpt(events: list[Event]) -> Iterator[str]:
+def _excerpt(events: list[Fact]) -> Iterator[str]:
     for event in events[-EXCERPT:]:
         fields = " ".join(
             str(getattr(event, name)) for name in event.__dataclass_fields__ if name not in ("at", "metadata")

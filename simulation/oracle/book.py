@@ -59,14 +59,14 @@ class Book:
         self.made_anew: dict[str, float] = {}  # topic → when
         self.first_counts: dict[str, int] = {}  # topic → its partitions when the group's first commit of it was stored
         self.renewed: set[str] = set()  # topics that were made anew after that
-        self._updates: dict[type[trace.Event], Callable[[Any], None]] = {
+        self._updates: dict[type[trace.Fact], Callable[[Any], None]] = {
             trace.LogStartMoved: self._log_start_moved,
             trace.Compacted: self._compacted,
-            trace.Assigned: self._assigned,
+            trace.AssignCalled: self._assigned,
             trace.Started: self._started,
             trace.Reset: self._started,
             trace.RevokedEnd: self._let_go,
-            trace.Lost: self._let_go,
+            trace.LostCalled: self._let_go,
             trace.ProcessCrashed: self._gone,
             trace.ClientClosed: self._gone,
             acts.Ended: self._gone,
@@ -85,7 +85,7 @@ class Book:
             acts.StopTaken: self._stop_taken,
         }
 
-    def update(self, event: trace.Event) -> None:
+    def update(self, event: trace.Fact) -> None:
         update = self._updates.get(type(event))
         if update is not None:
             update(event)
@@ -156,7 +156,7 @@ class Book:
         if entry is not None and entry.open:
             entry.excused = "it was compacted away"
 
-    def _assigned(self, event: trace.Assigned) -> None:
+    def _assigned(self, event: trace.AssignCalled) -> None:
         for place in event.places:
             self.held.add((event.member, place))
             self.read.pop((event.member, place), None)
@@ -207,7 +207,7 @@ class Book:
         topic_id = self.members[member].loop.identities.ids.get(place.topic, "")
         return self._flights.fate(member, token, place, topic_id), self._flights.owner(token)
 
-    def _let_go(self, event: trace.RevokedEnd | trace.Lost) -> None:
+    def _let_go(self, event: trace.RevokedEnd | trace.LostCalled) -> None:
         for place in event.places:
             self.held.discard((event.member, place))
             self._end(self.epochs.pop((event.member, place), None), event.at)

@@ -185,7 +185,7 @@ class CrashRules:
             if epoch.alive and not (epoch.suspicion.stored.draining or sent.draining):
                 self._deaths[entry.number] += 1
 
-    def lost(self, event: trace.Lost) -> None:
+    def lost(self, event: trace.LostCalled) -> None:
         if self._recorder:
             return  # whoever gets them sees that the process lives
         for epoch, entry in self._book.calls.values():

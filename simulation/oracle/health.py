@@ -29,7 +29,7 @@ class Health:
         self._stopped_at: dict[str, float] = {}
         self._generation_at = -inf
 
-    def update(self, event: trace.Event) -> None:
+    def update(self, event: trace.Fact) -> None:
         match event:
             case trace.Frozen():
                 self._frozen = True

@@ -55,7 +55,7 @@ class Oracle:
         self._membership = MembershipRules(world, book, self.blame, health, setup)
         self._timeouts = TimeoutRules(book, self.blame, health, setup)
         self._progress = ProgressRules(world.broker, book, self.blame, health, setup, batches=batches)
-        self._rules: dict[type[trace.Event], tuple[Callable[[Any], None], ...]] = {
+        self._rules: dict[type[trace.Fact], tuple[Callable[[Any], None], ...]] = {
             trace.CommitSent: (commits.sent, crashes.sent, sends.committed),
             trace.CommitAccepted: (commits.accepted, crashes.accepted),
             trace.CommitAnswered: (crashes.answered,),
@@ -63,7 +63,7 @@ class Oracle:
             trace.Reset: (crashes.started, self._membership.started, sends.started),
             trace.RevokedBegin: (leaving.revoke_begins, batches.revoke_begins),
             trace.RevokedEnd: (leaving.revoke_ends, crashes.revoke_ends, batches.revoke_ends),
-            trace.Lost: (crashes.lost,),
+            trace.LostCalled: (crashes.lost,),
             trace.ProcessCrashed: (crashes.crashed,),
             trace.Evicted: (self._membership.evicted,),
             acts.HandlerBegan: (starts.began, guards.began, crashes.began, sends.began),
@@ -81,7 +81,7 @@ class Oracle:
             acts.PowerCut: (spools.power_cut,),
             trace.LetterAcked: (spools.acked, sends.acked),
             trace.LetterFailed: (spools.failed, sends.failed),
-            acts.Released: (guards.released,),
+            acts.ReleaseTaken: (guards.released,),
             acts.StopAsked: (leaving.stop_asked,),
             acts.Ended: (leaving.ended,),
         }
@@ -128,7 +128,7 @@ class Oracle:
     def unfinished(self) -> list[str]:
         return self._progress.unfinished() + self._spools.unfinished()
 
-    def _listen(self, event: trace.Event) -> None:
+    def _listen(self, event: trace.Fact) -> None:
         if self.violation is not None:
             return
         for rule in self._rules.get(type(event), ()):

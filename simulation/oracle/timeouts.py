@@ -45,7 +45,7 @@ class TimeoutRules:
         self._pauses: dict[str, int] = {}
         self._full_at: dict[str, float] = {}
 
-    def update(self, event: trace.Event) -> None:
+    def update(self, event: trace.Fact) -> None:
         if self._policy.timeout_s is None:
             return
         match event:

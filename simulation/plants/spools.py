@@ -10,7 +10,7 @@ from keepfast.core.ports import Kept
 from keepfast.deadletters.spool import files, frames
 from keepfast.deadletters.spool import worker as keeper
 from keepfast.deadletters.spool.files import Part
-from keepfast.deadletters.spool.letters import Spooled
+from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.worker import SpoolWorker
 from keepfast.engine.forwarding import DeadLetterForwarder
 from simulation.plants import Patch, plant
@@ -137,11 +137,11 @@ def p41_removes_a_letter_when_it_is_sent_on_and_not_when_it_is_acknowledged(patc
 def p41_sends_copies_of_a_letter_on_because_it_tells_them_apart_by_a_random_id(patch: Patch) -> None:
     count = 0
 
-    def spooled(outgoing: Any, *, at_ms: int) -> Spooled:
+    def spooled(outgoing: Any, *, at_ms: int) -> SpooledLetter:
         nonlocal count
         count += 1
-        letter: Spooled = before(outgoing, at_ms=at_ms)
-        fields = {name: getattr(letter, name) for name in Spooled.__struct_fields__}
-        return Spooled(**fields | {"identity": count.to_bytes(16, "big")})
+        letter: SpooledLetter = before(outgoing, at_ms=at_ms)
+        fields = {name: getattr(letter, name) for name in SpooledLetter.__struct_fields__}
+        return SpooledLetter(**fields | {"identity": count.to_bytes(16, "big")})
 
     before = patch.set(keeper, "spooled", spooled)

@@ -24,7 +24,7 @@ from keepfast.cli.doctor_environment import client_finding, python_finding, sett
 from keepfast.cli.doctor_findings import DoctorFinding, exit_code, summary
 from keepfast.cli.doctor_topics import TopicSeen, findings
 from keepfast.core.errors import Fault, SourceError
-from keepfast.kafka.probe import GroupFacts, Held, TopicProbe
+from keepfast.kafka.probe import GroupFacts, RetainedRecords, TopicProbe
 from keepfast.settings import Settings
 from keepfast.testing import EmbeddedBroker, KafkaBroker
 from keepfast.testing.loopback import free_ports
@@ -199,7 +199,7 @@ FINE = TopicSeen(
     topics={SOURCE: TopicProbe(SOURCE, 4, 3, ALL), LETTERS: TopicProbe(LETTERS, 4, 3, ALL)},
     configs={SOURCE: {"max.message.bytes": "900"}, LETTERS: {"max.message.bytes": "1000000", "retention.ms": "-1"}},
     groups={"payments.charge": GroupFacts("stable", 2, ALL)},
-    held={SOURCE: Held(10, NOW_MS - 1000), LETTERS: Held(0, None)},
+    held={SOURCE: RetainedRecords(10, NOW_MS - 1000), LETTERS: RetainedRecords(0, None)},
     cluster=ALL,
     brokers=3,
 )
@@ -244,7 +244,7 @@ def test_where_all_is_well_nothing_is_said() -> None:
             "problem: This login may not join the group payments.charge",
         ),
         (
-            replace(FINE, held={SOURCE: Held(1, NOW_MS + 60_000)}),
+            replace(FINE, held={SOURCE: RetainedRecords(1, NOW_MS + 60_000)}),
             "warning: The newest record of orders.payment.v1 is 60 s from the future",
         ),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import Committed, Position
+from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from tests.conformance.backend import Backend
 from tests.conformance.member import Member, drive, drive_for
@@ -25,7 +25,7 @@ def member(backend: Backend, topic: str) -> Member:
 
 def test_without_a_commit_the_offset_is_none(member: Member, topic: str) -> None:
     place = TopicPartition(topic, 0)
-    assert member.source.committed([place], 10.0) == [Committed(place, None, "")]
+    assert member.source.committed([place], 10.0) == [CommittedOffset(place, None, "")]
 
 
 def test_a_commit_is_answered_once_and_stored_with_its_metadata(member: Member, topic: str) -> None:
@@ -36,7 +36,7 @@ def test_a_commit_is_answered_once_and_stored_with_its_metadata(member: Member, 
     assert outcome.failed == ()
     assert sorted(outcome.confirmed, key=lambda p: p.place) == positions
     stored = member.source.committed([p.place for p in positions], 10.0)
-    assert sorted(stored, key=lambda c: c.place) == [Committed(p.place, p.offset, p.metadata) for p in positions]
+    assert sorted(stored, key=lambda c: c.place) == [CommittedOffset(p.place, p.offset, p.metadata) for p in positions]
 
 
 def test_the_answer_never_comes_from_inside_commit(member: Member, topic: str) -> None:
@@ -49,14 +49,14 @@ def test_the_same_offset_with_new_metadata_is_stored(member: Member, topic: str)
     place = TopicPartition(topic, 0)
     member.commit(Position(place, 5, "first"))
     member.commit(Position(place, 5, "second"))
-    assert member.source.committed([place], 10.0) == [Committed(place, 5, "second")]
+    assert member.source.committed([place], 10.0) == [CommittedOffset(place, 5, "second")]
 
 
 def test_metadata_of_4000_characters_comes_back_whole(member: Member, topic: str) -> None:
     place = TopicPartition(topic, 0)
     text = "0123456789" * 400
     assert member.commit(Position(place, 1, text)).failed == ()
-    assert member.source.committed([place], 10.0) == [Committed(place, 1, text)]
+    assert member.source.committed([place], 10.0) == [CommittedOffset(place, 1, text)]
 
 
 @pytest.mark.needs("reasons of refused commits")
@@ -70,7 +70,7 @@ def test_metadata_that_is_too_large_is_refused_and_the_rest_of_the_request_is_st
     assert failed.pop(bad) is Fault.TOO_LARGE
     assert [*outcome.confirmed, *failed] == [good]
     stored = member.source.committed([good.place, bad.place], 10.0)
-    assert stored == [Committed(good.place, 2, "ok"), Committed(bad.place, None, "")]
+    assert stored == [CommittedOffset(good.place, 2, "ok"), CommittedOffset(bad.place, None, "")]
 
 
 def test_a_listener_that_raises_is_heard_at_the_next_poll_and_loses_nothing(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from keepfast.core.errors import Fault
-from keepfast.core.ports import Committed, Position
+from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from tests.conformance.backend import Backend
 from tests.conformance.member import Call, Member, drive, drive_for
@@ -71,7 +71,7 @@ def test_a_commit_inside_on_revoked_is_confirmed_there_and_seen_by_the_next_owne
     assert confirmed == [1]
     (moved,) = second.owned
     assert second.started_at[moved] == 7
-    assert second.source.committed([moved], 10.0) == [Committed(moved, 7, "half way")]
+    assert second.source.committed([moved], 10.0) == [CommittedOffset(moved, 7, "half way")]
     drive([first, second], lambda: len(second.records) == 3)
     drive_for([first, second], 0.5)
     assert second.offsets(moved) == [7, 8, 9]
@@ -138,7 +138,7 @@ def test_a_commit_inside_on_revoked_during_close_is_confirmed_once_and_seen_by_t
     assert [outcome.confirmed for outcome in first.outcomes] == [(Position(place, 0, "last words"),)]
     second = Member(backend, group, topic)
     drive([second], lambda: second.owned)
-    assert second.source.committed([place], 10.0) == [Committed(place, 0, "last words")]
+    assert second.source.committed([place], 10.0) == [CommittedOffset(place, 0, "last words")]
 
 
 def test_a_commit_of_which_some_is_refused_is_answered_inside_on_revoked(backend: Backend) -> None:
@@ -167,7 +167,10 @@ def test_a_commit_of_which_some_is_refused_is_answered_inside_on_revoked(backend
     assert [*outcome.confirmed, *failed] == [good]
     after = Member(backend, group, topic)
     drive([after], lambda: len(after.owned) == 2)
-    assert after.source.committed([taken, refused], 10.0) == [Committed(taken, 0, "ok"), Committed(refused, None, "")]
+    assert after.source.committed([taken, refused], 10.0) == [
+        CommittedOffset(taken, 0, "ok"),
+        CommittedOffset(refused, None, ""),
+    ]
 
 
 @pytest.mark.timeout(180)
@@ -196,7 +199,7 @@ def test_a_commit_of_a_member_that_was_evicted_is_refused(backend: Backend) -> N
     (outcome,) = first.outcomes
     assert outcome.confirmed == ()
     assert [error.fault for _, error in outcome.failed] == [Fault.REBALANCING]
-    assert second.source.committed([place], 10.0) == [Committed(place, None, "")]
+    assert second.source.committed([place], 10.0) == [CommittedOffset(place, None, "")]
 
 
 def test_an_exception_in_on_revoked_still_lets_go_and_is_raised_at_the_next_poll(backend: Backend) -> None:

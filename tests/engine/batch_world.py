@@ -11,7 +11,7 @@ from keepfast.core.batches import Batch, lane_of
 from keepfast.core.errors import DecodeError, Fault, SourceError
 from keepfast.core.ledger import METADATA_LIMIT
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
-from keepfast.core.ports import CommitOutcome, Committed, Delivery, Listener, Outgoing, Position, Receipt
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Delivery, Listener, Outgoing, Position, Receipt
 from keepfast.core.records import Message, Record, TopicPartition
 from keepfast.core.runs import Run
 from keepfast.deadletters.publisher import Publisher
@@ -118,8 +118,8 @@ class Source:
         self._unanswered = list(positions)
         self.requests.append([position.place for position in positions])
 
-    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
-        return [Committed(place, 0, self.found.get(place, "")) for place in places]
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
+        return [CommittedOffset(place, 0, self.found.get(place, "")) for place in places]
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
         return 0, 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ledger import CompletionMap, encode, origin_of
-from keepfast.core.ports import BEGINNING, Committed, Position
+from keepfast.core.ports import BEGINNING, CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.loop import Loop
@@ -22,7 +22,7 @@ PLACES = [TopicPartition("t", number) for number in range(40)]
 class Positions:
     """A client that remembers what it was asked and told."""
 
-    def __init__(self, committed: dict[TopicPartition, Committed]) -> None:
+    def __init__(self, committed: dict[TopicPartition, CommittedOffset]) -> None:
         self.stored = committed
         self.asked: list[int] = []
         self.started: list[Position] = []
@@ -30,8 +30,8 @@ class Positions:
         self.paused: set[TopicPartition] = set()
         self.commits: list[Position] = []
 
-    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
-        return [self.stored.get(place, Committed(place, None)) for place in places]
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
+        return [self.stored.get(place, CommittedOffset(place, None)) for place in places]
 
     def commit(self, positions: Sequence[Position]) -> None:
         self.commits += positions
@@ -95,13 +95,13 @@ def told(loop: Loop, clock: Stood, topic_id: str) -> None:
         clock.now += CONFIRM_S
 
 
-def commit_of(number: int, offset: int, **said: Any) -> dict[TopicPartition, Committed]:
+def commit_of(number: int, offset: int, **said: Any) -> dict[TopicPartition, CommittedOffset]:
     place = PLACES[number]
-    return {place: Committed(place, offset, encode(CompletionMap(offset), **{"topic_id": "A"} | said))}
+    return {place: CommittedOffset(place, offset, encode(CompletionMap(offset), **{"topic_id": "A"} | said))}
 
 
 def test_the_ends_of_all_new_partitions_are_one_question() -> None:
-    source = Positions({PLACES[7]: Committed(PLACES[7], 3)})
+    source = Positions({PLACES[7]: CommittedOffset(PLACES[7], 3)})
     loop = loop_of(source, Asked(), Stood(), reset="latest", partition_counts={"t": 40})
     loop.on_assigned(PLACES)
     assert source.asked == [39]
@@ -129,7 +129,7 @@ def test_a_partition_that_was_added_later_is_read_from_its_beginning_and_that_is
 
 
 def test_a_sibling_that_says_nothing_of_partitions_tells_nothing() -> None:
-    for commit in (Committed(PLACES[0], 9), Committed(PLACES[0], 9, "written by another tool")):
+    for commit in (CommittedOffset(PLACES[0], 9), CommittedOffset(PLACES[0], 9, "written by another tool")):
         source = Positions({PLACES[0]: commit})
         loop = loop_of(source, Asked(), Stood(), reset="latest", partition_counts={"t": 2})
         loop.on_assigned(PLACES[1:2])
@@ -170,7 +170,7 @@ def test_an_offset_outside_the_log_goes_on_at_the_beginning_whatever_the_policy(
 def test_a_commit_under_an_unknown_id_waits_for_the_answer_and_the_others_begin() -> None:
     asked, clock = Asked(), Stood()
     doubtful = encode(CompletionMap(5), topic_id="B")
-    source = Positions({PLACES[0]: Committed(PLACES[0], 5, doubtful), PLACES[1]: Committed(PLACES[1], 6)})
+    source = Positions({PLACES[0]: CommittedOffset(PLACES[0], 5, doubtful), PLACES[1]: CommittedOffset(PLACES[1], 6)})
     loop = loop_of(source, asked, clock)
     clock.now = 11.0
     loop.on_assigned(PLACES[:2])
@@ -186,7 +186,7 @@ def test_a_commit_under_an_unknown_id_waits_for_the_answer_and_the_others_begin(
 
 def test_a_question_that_failed_decides_nothing() -> None:
     asked, clock = Asked(), Stood()
-    source = Positions({PLACES[0]: Committed(PLACES[0], 5, encode(CompletionMap(5), topic_id="B"))})
+    source = Positions({PLACES[0]: CommittedOffset(PLACES[0], 5, encode(CompletionMap(5), topic_id="B"))})
     loop = loop_of(source, asked, clock)
     loop.on_assigned(PLACES[:1])
     for _ in range(5):
@@ -199,7 +199,7 @@ def test_a_question_that_failed_decides_nothing() -> None:
 
 def test_a_commit_of_the_old_topic_is_not_gone_on_from() -> None:
     clock = Stood()
-    source = Positions({PLACES[0]: Committed(PLACES[0], 5, encode(CompletionMap(5), topic_id="old"))})
+    source = Positions({PLACES[0]: CommittedOffset(PLACES[0], 5, encode(CompletionMap(5), topic_id="old"))})
     loop = loop_of(source, Asked(), clock)
     loop.on_assigned(PLACES[:1])
     loop.assignment.told(TopicsTold({"t": "A"}, clock.now), clock.now)
@@ -208,7 +208,7 @@ def test_a_commit_of_the_old_topic_is_not_gone_on_from() -> None:
 
 
 def test_a_position_in_the_old_topic_is_never_committed_under_the_id_of_the_new_one() -> None:
-    source, clock = Positions({PLACES[0]: Committed(PLACES[0], 5)}), Stood()
+    source, clock = Positions({PLACES[0]: CommittedOffset(PLACES[0], 5)}), Stood()
     loop = loop_of(source, Asked(), clock)
     loop.on_assigned(PLACES[:1])
     [partition] = loop.ownership
@@ -222,7 +222,7 @@ def test_a_position_in_the_old_topic_is_never_committed_under_the_id_of_the_new_
 
 
 def test_while_it_drains_a_partition_that_begins_again_stays_paused() -> None:
-    source, clock = Positions({PLACES[0]: Committed(PLACES[0], 5)}), Stood()
+    source, clock = Positions({PLACES[0]: CommittedOffset(PLACES[0], 5)}), Stood()
     loop = loop_of(source, Asked(), clock)
     loop.on_assigned(PLACES[:1])
     loop.intake.close()
@@ -233,7 +233,10 @@ def test_while_it_drains_a_partition_that_begins_again_stays_paused() -> None:
 
 
 def test_while_it_drains_a_partition_that_gets_its_position_late_stays_paused() -> None:
-    source, clock = Positions({PLACES[0]: Committed(PLACES[0], 5, encode(CompletionMap(5), topic_id="B"))}), Stood()
+    source, clock = (
+        Positions({PLACES[0]: CommittedOffset(PLACES[0], 5, encode(CompletionMap(5), topic_id="B"))}),
+        Stood(),
+    )
     loop = loop_of(source, Asked(), clock)
     loop.on_assigned(PLACES[:1])
     assert loop.assignment.unpositioned

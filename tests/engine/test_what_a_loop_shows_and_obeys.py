@@ -11,7 +11,7 @@ from keepfast.core import policies
 from keepfast.core.errors import Fault, Reject, RetryLater, SourceError
 from keepfast.core.guards import StormPolicy
 from keepfast.core.policies import BufferPolicy
-from keepfast.core.ports import Committed
+from keepfast.core.ports import CommittedOffset
 from keepfast.core.records import TopicPartition
 from keepfast.engine.control import Answer, ControlOrder
 from keepfast.engine.intake import IN_LANES
@@ -277,7 +277,7 @@ def test_a_partition_that_is_paused_stays_so_when_its_committed_offset_is_read_l
     world.loop.on_lost([PLACE])
     read = world.source.committed
 
-    def unanswered(places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+    def unanswered(places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         raise SourceError("no answer", fault=Fault.RETRY, code="_TIMED_OUT")
 
     world.source.committed = unanswered  # type: ignore[method-assign]

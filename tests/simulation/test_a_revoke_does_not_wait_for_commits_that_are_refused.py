@@ -34,7 +34,7 @@ def test_a_revoke_waits_for_a_coordinator_that_does_not_answer() -> None:
     stage.run(3)
     before = len(stage.world.trace.events)
 
-    def freeze(event: trace.Event) -> None:
+    def freeze(event: trace.Fact) -> None:
         if isinstance(event, trace.RevokedBegin):
             stage.world.broker.freeze(4 * ABSENT_S, data=False, expire_first=False)
 

@@ -101,7 +101,7 @@ class Story:
         self.member.process.crash()
         self.wait(lambda: any(m.process.alive and m.name != name for m in self.scenario.chaos.members.values()))
 
-    def events(self, kind: type[trace.Event]) -> list[Any]:
+    def events(self, kind: type[trace.Fact]) -> list[Any]:
         return [event for event in self.world.trace.events if type(event) is kind]
 
     def starts(self) -> Counter[int]:

@@ -15,7 +15,7 @@ from keepfast.core.ports import Outgoing
 from keepfast.core.records import Record
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
-from keepfast.deadletters.spool.letters import Spooled, spooled
+from keepfast.deadletters.spool.letters import SpooledLetter, spooled
 from keepfast.deadletters.writing import write
 
 
@@ -87,7 +87,7 @@ def outgoing(number: int, *, topic: str = "orders.dlq", size: int = 20, stack: s
     return Outgoing(topic=topic, value=value, key=letter.key, headers=headers, partition=0)
 
 
-def letter(number: int, *, at_ms: int | None = None, topic: str = "orders.dlq", size: int = 20) -> Spooled:
+def letter(number: int, *, at_ms: int | None = None, topic: str = "orders.dlq", size: int = 20) -> SpooledLetter:
     return spooled(outgoing(number, topic=topic, size=size), at_ms=1_000 + number if at_ms is None else at_ms)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.ports import Delivery, Kept, Outgoing, Receipt
-from keepfast.deadletters.spool.letters import Spooled
+from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.memory import MemoryStore
 from keepfast.deadletters.spool.store import Head
 from keepfast.deadletters.spool.worker import WINDOW, Keep, Nudge, SpoolAnswer, SpoolWorker
@@ -213,7 +213,7 @@ def test_letters_that_were_too_large_are_tried_when_the_smallest_of_them_goes_th
 def test_a_letter_that_could_not_be_read_for_a_moment_is_tried_soon(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(head: Head) -> Spooled:
+    def away(head: Head) -> SpooledLetter:
         raise SpoolError("The spool: could not read it: it does not answer.")
 
     desk.keep(outgoing(1))

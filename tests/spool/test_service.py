@@ -12,7 +12,7 @@ import pytest
 from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.ports import Delivery, Kept, Outgoing, Receipt
 from keepfast.deadletters.spool.files import FileStore
-from keepfast.deadletters.spool.letters import Spooled
+from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.memory import MemoryStore
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.deadletters.spool.store import Head
@@ -47,7 +47,7 @@ class Slow(MemoryStore):
         self.gate.set()
         self.strange = False
 
-    def add(self, letters: Sequence[Spooled]) -> list[Head]:
+    def add(self, letters: Sequence[SpooledLetter]) -> list[Head]:
         self.gate.wait(10)
         if self.strange:
             raise ZeroDivisionError

@@ -156,14 +156,14 @@ def _look(
     from keepfast.core.errors import SourceError
     from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import admin_properties
-    from keepfast.kafka.probe import GroupFacts, Held, TopicProbe
+    from keepfast.kafka.probe import GroupFacts, RetainedRecords, TopicProbe
     from keepfast.wiring.clients import topics_of
 
     names = sorted(topics_of(settings))
     admin = KafkaAdmin(admin_properties(connection))
     topics = probe.topics(names, timeout_s) if facts.led else _listed(admin, names, timeout_s)
     groups: dict[str, GroupFacts | SourceError] = {}
-    held: dict[str, Held] = {}
+    held: dict[str, RetainedRecords] = {}
     configs: dict[str, dict[str, str]] = {}
     deadline = time.monotonic() + MAX_QUESTIONS * timeout_s  # each may take its time, but not all of them
     for own in settings.consumers.values() if facts.led else ():

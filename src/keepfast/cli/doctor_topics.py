@@ -11,7 +11,7 @@ from typing import Final
 
 from keepfast.cli.doctor_findings import DoctorFinding, Section
 from keepfast.core.errors import Fault, SourceError
-from keepfast.kafka.probe import GroupFacts, Held, Operations, TopicProbe
+from keepfast.kafka.probe import GroupFacts, Operations, RetainedRecords, TopicProbe
 from keepfast.settings import ConsumerSettings
 from keepfast.wiring.clients import create_command
 
@@ -31,7 +31,7 @@ class TopicSeen:
     topics: Mapping[str, Told]
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     groups: Mapping[str, GroupFacts | SourceError] = field(default_factory=dict)
-    held: Mapping[str, Held] = field(default_factory=dict)
+    held: Mapping[str, RetainedRecords] = field(default_factory=dict)
     cluster: Operations = None
     brokers: int = 1
     user: str = "…"

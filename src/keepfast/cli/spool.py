@@ -15,7 +15,7 @@ from keepfast.cli.progress import Progress
 from keepfast.cli.where import connection_for, interrupted_quietly, reached, where_options
 from keepfast.core.errors import ConfigError, SpoolError, StartError
 from keepfast.deadletters.checked import iso
-from keepfast.deadletters.spool.letters import Spooled
+from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.places import reader_at, scheme_of, shown, store_at
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.deadletters.spool.store import Head, Reader, Store
@@ -186,7 +186,7 @@ def _line(head: Head) -> str:
     return f"{iso(head.at_ms)}  {clean_text(head.topic)}  {head.size:>9,} bytes  {clean_text(head.ref)}"
 
 
-def _told(kept: Spooled) -> dict[str, object]:
+def _told(kept: SpooledLetter) -> dict[str, object]:
     letter = kept.letter
     return {
         "id": clean_text(kept.id),

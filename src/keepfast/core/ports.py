@@ -30,7 +30,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedOffset:
     """What the group has committed for a partition; `offset` is None when there is no commit."""
 
     place: TopicPartition
@@ -102,7 +102,7 @@ class Source(Protocol):
     def pause(self, places: Sequence[TopicPartition]) -> None: ...
     def resume(self, places: Sequence[TopicPartition]) -> None: ...
 
-    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from keepfast.core import ledger
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.lanes import Lanes
 from keepfast.core.partitions import Partition
-from keepfast.core.ports import BEGINNING, Clock, Committed, Position, Source
+from keepfast.core.ports import BEGINNING, Clock, CommittedOffset, Position, Source
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord
 from keepfast.engine.commits import Committer
@@ -338,7 +338,7 @@ class Assignment:
             if (sibling := TopicPartition(topic, other)) not in given
         ]
 
-    def _belongs(self, commit: Committed, now: float) -> bool | None:
+    def _belongs(self, commit: CommittedOffset, now: float) -> bool | None:
         """Whether this commit is about the topic of today; None: that must be asked for first."""
         place, topic_id = commit.place, _origin(commit).topic_id
         doubt = self._doubts.pop(place, None)
@@ -351,7 +351,7 @@ class Assignment:
     def _start(
         self,
         place: TopicPartition,
-        found: Mapping[TopicPartition, Committed],
+        found: Mapping[TopicPartition, CommittedOffset],
         belongs: Mapping[TopicPartition, bool | None],
     ) -> _Start | None:
         """Where a partition without a valid commit begins; None: that cannot be said yet."""
@@ -368,7 +368,7 @@ class Assignment:
         count = min((one for one in told if one is not None), default=self._first_count(place))
         return _Start(at_end=place.partition < count, topic_partitions=count)
 
-    def _recorded(self, commit: Committed) -> int | None:
+    def _recorded(self, commit: CommittedOffset) -> int | None:
         """The number of partitions in a commit that is about the topic of today."""
         origin, known = _origin(commit), self._identities.ids.get(commit.place.topic, "")
         return origin.partitions if not origin.topic_id or not known or origin.topic_id == known else None
@@ -386,7 +386,7 @@ class Assignment:
     def _say(
         self,
         places: Sequence[TopicPartition],
-        found: Mapping[TopicPartition, Committed],
+        found: Mapping[TopicPartition, CommittedOffset],
         belongs: Mapping[TopicPartition, bool | None],
     ) -> None:
         for place in places:
@@ -401,7 +401,7 @@ class Assignment:
                     consequence="the topic was deleted and created again: it is read from its beginning",
                 )
 
-    def _resume(self, found: Committed) -> Position:
+    def _resume(self, found: CommittedOffset) -> Position:
         place, offset = found.place, found.offset or 0
         topic_id = self._identities.ids.get(place.topic, "")
         resumed, said = ledger.read(found.metadata, offset=offset, topic_id=topic_id)
@@ -447,5 +447,5 @@ class Assignment:
             self._ownership.end(partition)
 
 
-def _origin(commit: Committed) -> ledger.Origin:
+def _origin(commit: CommittedOffset) -> ledger.Origin:
     return ledger.origin_of(commit.metadata, offset=commit.offset or 0)

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from keepfast.core.absence import Absence
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import CommitOutcome, Committed, Position
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.faults import source_error
 from keepfast.kafka.places import ClientPlace
@@ -44,7 +44,7 @@ class CommitRequest:
             and len(self.positions) == 1
         )
 
-    def read_back(self, held: Sequence[Committed], now: float) -> CommitOutcome | None:
+    def read_back(self, held: Sequence[CommittedOffset], now: float) -> CommitOutcome | None:
         """What the offsets that the broker holds say about this request; None: nothing yet.
 
         The broker stores what it takes of a request at once and as a whole. So if it holds some of it, and after

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import confluent_kafka
 
-from keepfast.core.ports import Committed, Position
+from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.faults import CLIENT_ERRORS, source_error
 
@@ -42,13 +42,15 @@ def names_of(places: Sequence[TopicPartition]) -> str:
     return f"{shown} and {len(places) - 5} more" if len(places) > 5 else shown or "nothing"
 
 
-def committed_of(found: Sequence[ClientPlace]) -> list[Committed]:
+def committed_of(found: Sequence[ClientPlace]) -> list[CommittedOffset]:
     """Raises SourceError if any of them has an error: that is not the same as no commit."""
     for one in found:
         if one.error is not None:
             raise source_error(f"read the committed offset of {one.topic}[{one.partition}]", one.error)
     return [
-        Committed(TopicPartition(one.topic, one.partition), one.offset if one.offset >= 0 else None, _metadata_of(one))
+        CommittedOffset(
+            TopicPartition(one.topic, one.partition), one.offset if one.offset >= 0 else None, _metadata_of(one)
+        )
         for one in found
     ]
 

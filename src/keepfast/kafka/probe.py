@@ -55,7 +55,7 @@ class GroupFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RetainedRecords:
     """What a topic holds: how many offsets, and the newest timestamp, if it has one."""
 
     offsets: int
@@ -113,7 +113,7 @@ class KafkaProbe:
         told = _wait(f"describe group {name}", future, timeout_s)
         return GroupFacts(told.state.name.lower(), len(told.members), _operations(told))
 
-    def held(self, topic: str, partitions: int, timeout_s: float) -> Held:
+    def held(self, topic: str, partitions: int, timeout_s: float) -> RetainedRecords:
         places = [TopicPartition(topic, number) for number in range(partitions)]
         kinds: Any = OffsetSpec  # brings no types
         first, after, newest = (
@@ -121,7 +121,7 @@ class KafkaProbe:
             for spec in (kinds.earliest(), kinds.latest(), kinds.max_timestamp())
         )
         count = sum(one.offset for one in after) - sum(one.offset for one in first)
-        return Held(count, max((one.timestamp for one in newest if one.timestamp >= 0), default=None))
+        return RetainedRecords(count, max((one.timestamp for one in newest if one.timestamp >= 0), default=None))
 
     def _offsets(self, topic: str, asked: Mapping[TopicPartition, OffsetSpec], timeout_s: float) -> list[Any]:
         futures = self._client.list_offsets(dict(asked), request_timeout=timeout_s)

@@ -34,7 +34,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, cimpl
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import CommitOutcome, Committed, Listener, Position
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commits import CommitRequest, Requests
@@ -96,7 +96,7 @@ class Questions(ABC):
     def _open(self) -> Consumer:
         """The client. Raises SourceError if there is none."""
 
-    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
         if not places:
             return []

@@ -12,14 +12,14 @@ import pytest
 
 from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes.trace import (
-    Assigned,
+    AssignCalled,
     CommitAnswered,
     CommitSent,
     Compacted,
     Delivered,
     Evicted,
     LogStartMoved,
-    Lost,
+    LostCalled,
     ProcessCrashed,
     Produced,
     Reset,
@@ -72,7 +72,7 @@ def test_records_are_handed_only_to_their_owner_in_order_and_without_a_hole(worl
                     visible[place] -= set(range(offset))
                 case Started(_, member, place, offset) | Reset(_, member, place, offset):
                     reading[member, place] = offset
-                case RevokedEnd(_, member, _, places) | Lost(_, member, places):
+                case RevokedEnd(_, member, _, places) | LostCalled(_, member, places):
                     for place in places:
                         reading.pop((member, place), None)
                 case Delivered(_, member, place, offset):
@@ -90,12 +90,12 @@ def test_a_partition_has_a_second_owner_only_after_the_first_was_evicted(worlds:
         evicted: set[str] = set()
         for event in world.trace.events:
             match event:
-                case Assigned(_, member, _, places):
+                case AssignCalled(_, member, _, places):
                     evicted.discard(member)
                     for place in places:
                         assert owners.get(place) is None or owners[place] in evicted | {member}, (seed, event)
                         owners[place] = member
-                case RevokedEnd(_, member, _, places) | Lost(_, member, places):
+                case RevokedEnd(_, member, _, places) | LostCalled(_, member, places):
                     for place in places:
                         if owners.get(place) == member:
                             del owners[place]

@@ -19,7 +19,7 @@ from keepfast.core.errors import SpoolError
 from keepfast.deadletters.spool import frames
 from keepfast.deadletters.spool.disk import Disk, Lock, Pen, RealDisk
 from keepfast.deadletters.spool.frames import MAGIC, Damage
-from keepfast.deadletters.spool.letters import Spooled, decode, encode
+from keepfast.deadletters.spool.letters import SpooledLetter, decode, encode
 from keepfast.deadletters.spool.store import Fill, Head, Wanted
 
 LOCK, ROOM = "lock", "room"
@@ -64,7 +64,7 @@ class Segment:
         part = self.stem.rsplit("/", 2)[-2]
         return f"{part}/{self.number:08d}/{offset}"
 
-    def enter(self, offset: int, letter: Spooled, size: int) -> Head:
+    def enter(self, offset: int, letter: SpooledLetter, size: int) -> Head:
         head = Head(self.ref(offset), letter.topic, letter.identity, size, letter.at_ms)
         self.live[head.ref] = head
         return head
@@ -99,7 +99,7 @@ def read_segment(disk: Disk, folder: str, name: str) -> Segment | None:
     return segment
 
 
-def letter_at(disk: Disk, segment: Segment, head: Head) -> Spooled:
+def letter_at(disk: Disk, segment: Segment, head: Head) -> SpooledLetter:
     """Raises OSError, and SpoolError if the bytes are not what was written."""
     payload = frames.payload_at(disk.read(segment.path, offset_of(head), head.size), segment.salt)
     if payload is None:
@@ -156,7 +156,7 @@ class Part:
     def held_bytes(self) -> int:
         return sum(segment.size for segment in self.segments.values())
 
-    def append(self, letters: Sequence[tuple[Spooled, bytes]]) -> list[Head]:
+    def append(self, letters: Sequence[tuple[SpooledLetter, bytes]]) -> list[Head]:
         """Letters with their bytes: written and synced, the folder too when the file is new; or raises, and none of
         them counts.
         """
@@ -192,7 +192,7 @@ class Part:
             pen.close()
             self._disk.remove(path)
 
-    def read(self, head: Head) -> Spooled:
+    def read(self, head: Head) -> SpooledLetter:
         """Raises SpoolError if the bytes are not what was written."""
         return letter_at(self._disk, self.segments[_number(head)], head)
 
@@ -322,7 +322,7 @@ class FileStore:
 
         self._own = self._translated("open it", take)
 
-    def add(self, letters: Sequence[Spooled]) -> list[Head]:
+    def add(self, letters: Sequence[SpooledLetter]) -> list[Head]:
         own = self._opened()
         new = {letter.identity: letter for letter in letters if letter.identity not in self._identities}
         encoded = [(letter, encode(letter)) for letter in new.values()]
@@ -349,7 +349,7 @@ class FileStore:
                     mine += 1
         return sorted(found, key=lambda head: head.at_ms)[:limit]
 
-    def read(self, head: Head) -> Spooled:
+    def read(self, head: Head) -> SpooledLetter:
         return self._translated("read it", partial(self._part_of(head).read, head))
 
     def remove(self, heads: Sequence[Head]) -> None:
@@ -491,7 +491,7 @@ class FileReader:
         found = [head for segment in self._segments for head in segment.live.values() if wanted(head)]
         return sorted(found, key=lambda head: head.at_ms)[:limit]
 
-    def read(self, head: Head) -> Spooled:
+    def read(self, head: Head) -> SpooledLetter:
         segment = next(one for one in self._segments if head.ref in one.live)
         try:
             return letter_at(self._disk, segment, head)

@@ -11,7 +11,7 @@ from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 
 
-class Spooled(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class SpooledLetter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Written as MessagePack. New fields go to the end and have a default, so that older letters stay readable."""
 
     topic: str
@@ -48,9 +48,9 @@ def letter_of(outgoing: Outgoing) -> Letter:
     return read(Record(outgoing.topic, 0, 0, outgoing.key, outgoing.value, tuple(outgoing.headers), None))
 
 
-def spooled(outgoing: Outgoing, *, at_ms: int) -> Spooled:
+def spooled(outgoing: Outgoing, *, at_ms: int) -> SpooledLetter:
     letter = letter_of(outgoing)
-    return Spooled(
+    return SpooledLetter(
         topic=outgoing.topic,
         partition=outgoing.partition,
         key=outgoing.key,
@@ -64,10 +64,10 @@ def spooled(outgoing: Outgoing, *, at_ms: int) -> Spooled:
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Spooled)
+_decoder = msgspec.msgpack.Decoder(SpooledLetter)
 
 
-def encode(letter: Spooled) -> bytes:
+def encode(letter: SpooledLetter) -> bytes:
     """Raises SpoolError."""
     try:
         return _encoder.encode(letter)
@@ -75,7 +75,7 @@ def encode(letter: Spooled) -> bytes:
         raise SpoolError(f"The letter {letter.id} cannot be written down: {type(error).__name__}.") from error
 
 
-def decode(payload: bytes) -> Spooled:
+def decode(payload: bytes) -> SpooledLetter:
     """Raises SpoolError: the bytes are those that were written, but by something else or by a later version."""
     try:
         return _decoder.decode(payload)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from keepfast.core.errors import SpoolError
-from keepfast.deadletters.spool.letters import Spooled, encode
+from keepfast.deadletters.spool.letters import SpooledLetter, encode
 from keepfast.deadletters.spool.store import Fill, Head, Wanted
 
 
@@ -14,13 +14,13 @@ class MemoryStore:
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._letters: dict[str, tuple[Head, Spooled]] = {}
+        self._letters: dict[str, tuple[Head, SpooledLetter]] = {}
         self._identities: dict[bytes, None] = {}
         self._count = 0
 
     def open(self) -> None: ...
 
-    def add(self, letters: Sequence[Spooled]) -> list[Head]:
+    def add(self, letters: Sequence[SpooledLetter]) -> list[Head]:
         new = {one.identity: (one, len(encode(one))) for one in letters if one.identity not in self._identities}
         self.try_room(sum(size for _, size in new.values()))
         heads = []
@@ -46,7 +46,7 @@ class MemoryStore:
                 found.append(head)
         return found
 
-    def read(self, head: Head) -> Spooled:
+    def read(self, head: Head) -> SpooledLetter:
         if head.ref not in self._letters:
             raise SpoolError(f"There is no letter {head.ref} in the spool.")
         return self._letters[head.ref][1]

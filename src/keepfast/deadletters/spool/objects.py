@@ -13,7 +13,7 @@ from typing import Any
 
 from keepfast.core.errors import ConfigError, SpoolError
 from keepfast.deadletters.spool import frames
-from keepfast.deadletters.spool.letters import Spooled, decode, encode
+from keepfast.deadletters.spool.letters import SpooledLetter, decode, encode
 from keepfast.deadletters.spool.store import Fill, Head, Wanted
 
 SUFFIX, PARTIAL = ".letter", ".partial"
@@ -73,7 +73,7 @@ class ObjectStore:
             self._probe(b"keepfast")
         self._list()
 
-    def add(self, letters: Sequence[Spooled]) -> list[Head]:
+    def add(self, letters: Sequence[SpooledLetter]) -> list[Head]:
         letters = [one for one in letters if one.identity not in self._identities and not self._finds(one.identity)]
         new = {one.identity: (one, frames.frame(encode(one), _SALT)) for one in letters}
         self._check_room(sum(len(data) for _, data in new.values()))
@@ -102,7 +102,7 @@ class ObjectStore:
                 found.append(self._listed[ref])
         return found
 
-    def read(self, head: Head) -> Spooled:
+    def read(self, head: Head) -> SpooledLetter:
         with self._translated("read it"):
             data = self._fs.cat_file(f"{self._folder}/{head.ref}")
         payload = frames.payload_at(data, _SALT)

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 from keepfast.core.errors import ConfigError, SpoolError
-from keepfast.deadletters.spool.letters import Spooled, decode, encode
+from keepfast.deadletters.spool.letters import SpooledLetter, decode, encode
 from keepfast.deadletters.spool.store import Fill, Head, Wanted
 
 CONNECT_S, STATEMENT_MS = 5, 15_000
@@ -61,7 +61,7 @@ class PostgresStore:
             self._identities = {bytes(identity): None for (identity,) in cursor}
         self.fill()
 
-    def add(self, letters: Sequence[Spooled]) -> list[Head]:
+    def add(self, letters: Sequence[SpooledLetter]) -> list[Head]:
         rows = [(self._app, one.identity, one.topic, one.at_ms, encode(one)) for one in letters]
         self._check_room(sum(len(row[-1]) for row in rows))
         heads: list[Head] = []
@@ -111,7 +111,7 @@ class PostgresStore:
                     break
         return found
 
-    def read(self, head: Head) -> Spooled:
+    def read(self, head: Head) -> SpooledLetter:
         with self._cursor("read it") as cursor:
             cursor.execute("SELECT letter FROM keepfast_spool WHERE app = %s AND seq = %s", (self._app, int(head.ref)))
             row = cursor.fetchone()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from keepfast.deadletters.spool.letters import Spooled
+from keepfast.deadletters.spool.letters import SpooledLetter
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Reader(Protocol):
 
     def open(self) -> None: ...
     def heads(self, limit: int, wanted: Wanted) -> list[Head]: ...
-    def read(self, head: Head) -> Spooled: ...
+    def read(self, head: Head) -> SpooledLetter: ...
     def fill(self) -> Fill: ...
     def close(self) -> None: ...
 
@@ -49,7 +49,7 @@ class Store(Protocol):
     def open(self) -> None:
         """Make it ready; whoever may not write finds out here."""
 
-    def add(self, letters: Sequence[Spooled]) -> list[Head]:
+    def add(self, letters: Sequence[SpooledLetter]) -> list[Head]:
         """When this returns, all of them survive a crash; when it raises, none of them counts.
 
         What the store knows to have already, by identity, it need not write again (and leaves out of what it returns).
@@ -61,7 +61,7 @@ class Store(Protocol):
     def heads(self, limit: int, wanted: Wanted) -> list[Head]:
         """The oldest letters that are wanted."""
 
-    def read(self, head: Head) -> Spooled:
+    def read(self, head: Head) -> SpooledLetter:
         """Raises SpoolError for one that is damaged."""
 
     def remove(self, heads: Sequence[Head]) -> None:

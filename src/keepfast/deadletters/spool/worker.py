@@ -11,7 +11,7 @@ from typing import Any
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
 from keepfast.core.ports import Clock, Keeping, Kept, Outgoing, Receipt, Sink
-from keepfast.deadletters.spool.letters import Spooled, spooled
+from keepfast.deadletters.spool.letters import SpooledLetter, spooled
 from keepfast.deadletters.spool.store import Fill, Head, Store
 from keepfast.deadletters.writing import shrunk
 from keepfast.telemetry.logs import get_logger
@@ -69,7 +69,7 @@ class SpoolSending:
     """A letter on its way; `outgoing` gets smaller when Kafka finds it too large."""
 
     head: Head
-    letter: Spooled
+    letter: SpooledLetter
     outgoing: Outgoing
 
 

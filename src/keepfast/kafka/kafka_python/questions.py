@@ -11,7 +11,7 @@ from typing import Any
 from kafka.structs import TopicPartition as ClientPlace
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import Committed
+from keepfast.core.ports import CommittedOffset
 from keepfast.core.records import TopicPartition
 from keepfast.kafka.kafka_python.faults import source_error
 from keepfast.kafka.places import names_of
@@ -19,7 +19,7 @@ from keepfast.kafka.places import names_of
 END_OF_TEXT = "\0"
 
 
-def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
     """What the group has committed, partition by partition. Raises SourceError."""
     deadline = time.monotonic() + timeout_s
     found = []
@@ -30,7 +30,7 @@ def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float
         except Exception as error:
             raise source_error(f"read the committed offset of {place}", error) from error
         text = (held.metadata or "").removesuffix(END_OF_TEXT) if held is not None else ""
-        found.append(Committed(place, None) if held is None else Committed(place, held.offset, text))
+        found.append(CommittedOffset(place, None) if held is None else CommittedOffset(place, held.offset, text))
     return found
 
 

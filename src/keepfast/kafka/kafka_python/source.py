@@ -26,7 +26,7 @@ from kafka.structs import MemberState, OffsetAndMetadata
 from kafka.structs import TopicPartition as ClientPlace
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import BEGINNING, CommitOutcome, Committed, Listener, Position
+from keepfast.core.ports import BEGINNING, CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.commits import CommitRequest
 from keepfast.kafka.kafka_python import questions
@@ -318,7 +318,7 @@ class KafkaPythonSource:
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
-    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
         return questions.committed_of(self._client, places, timeout_s)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keepfast.core.records import TopicPartition
-from keepfast.testing.fakes.trace import Event
+from keepfast.testing.fakes.trace import Fact
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsRead(Event):
+class OffsetsRead(Fact):
     """The member asked for the committed offset and was told this; None is no commit."""
 
     member: str
@@ -19,7 +19,7 @@ class OffsetsRead(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class OutOfRange(Event):
+class OutOfRange(Fact):
     """The member's client reports that this position lies outside the log."""
 
     member: str
@@ -28,7 +28,7 @@ class OutOfRange(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterSent(Event):
+class LetterSent(Fact):
     """The member handed a record to its sink; `number` is the sink's count of sends."""
 
     member: str
@@ -37,7 +37,7 @@ class LetterSent(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerSent(Event):
+class HandlerSent(Fact):
     """A handler sent a record with `ctx.send`; `number` is the sink's count of sends, the record's key is the call."""
 
     member: str
@@ -46,7 +46,7 @@ class HandlerSent(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerBegan(Event):
+class HandlerBegan(Fact):
     """The handler was called. `call` numbers the calls of a world, `number` is the record's own."""
 
     member: str
@@ -58,7 +58,7 @@ class HandlerBegan(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerEnded(Event):
+class HandlerEnded(Fact):
     """The handler returned (`outcome` is "ok") or raised the error of that name."""
 
     member: str
@@ -70,7 +70,7 @@ class HandlerEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchBegan(Event):
+class BatchBegan(Fact):
     """A handler that takes lists was called. `batch` is the same for all calls that are about the same batch; the
     others have an entry for each record that it was given.
     """
@@ -83,7 +83,7 @@ class BatchBegan(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchEnded(Event):
+class BatchEnded(Fact):
     """It returned (`error` is empty) or raised the error of that name. Each record went well ("ok"), was named with an
     error of its own, or (empty) shares the fate of the call.
     """
@@ -98,7 +98,7 @@ class BatchEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LoopRefused(Event):
+class LoopRefused(Fact):
     """A record of a batch could not be decoded, so the handler does not get it."""
 
     member: str
@@ -107,7 +107,7 @@ class LoopRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Released(Event):
+class ReleaseTaken(Fact):
     """The loop has heard that a person wants this hold to go."""
 
     member: str
@@ -115,7 +115,7 @@ class Released(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TimedOut(Event):
+class TimedOut(Fact):
     """The loop gave up the run whose handler is at this record; the handler may well go on."""
 
     member: str
@@ -127,7 +127,7 @@ class TimedOut(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StaleGivenUp(Event):
+class StaleGivenUp(Fact):
     """The loop gave up a run of an epoch that is over, whose handler is at this record and goes on."""
 
     member: str
@@ -138,7 +138,7 @@ class StaleGivenUp(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked(Event):
+class Blocked(Fact):
     """A handler keeps the member's event loop from everything else for so long."""
 
     member: str
@@ -146,7 +146,7 @@ class Blocked(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked(Event):
+class StopAsked(Fact):
     """Somebody sent SIGTERM; the process ends at `deadline` at the latest."""
 
     member: str
@@ -154,14 +154,14 @@ class StopAsked(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StopTaken(Event):
+class StopTaken(Fact):
     """The loop has heard of it."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ended(Event):
+class Ended(Fact):
     """The process ended in order: `kind` is the loop's own word, or "deadline" when time was up."""
 
     member: str
@@ -169,7 +169,7 @@ class Ended(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterHanded(Event):
+class LetterHanded(Fact):
     """The loop gave a letter to its spool; `number` is the spool's count."""
 
     member: str
@@ -178,7 +178,7 @@ class LetterHanded(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterKept(Event):
+class LetterKept(Fact):
     """The loop was told that its spool has the letter; `known`: it had a copy of it already."""
 
     member: str
@@ -187,7 +187,7 @@ class LetterKept(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterSentOn(Event):
+class LetterSentOn(Fact):
     """The spool handed a letter to the sink; `number` is the sink's count of sends."""
 
     member: str
@@ -196,5 +196,5 @@ class LetterSentOn(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class PowerCut(Event):
+class PowerCut(Fact):
     """The machine went down with all its processes; the disk is as it will be found."""

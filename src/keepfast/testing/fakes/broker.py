@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from keepfast.core.ports import Committed, Position
+from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import Headers, TopicPartition
 from keepfast.testing.fakes.clock import SimClock, Timer
 from keepfast.testing.fakes.coordinator import Group, Identity
@@ -21,7 +21,7 @@ from keepfast.testing.fakes.trace import (
     LogStartMoved,
     Produced,
     Thawed,
-    TopicRecreated,
+    TopicReplaced,
     Trace,
 )
 from keepfast.testing.fakes.wire import Failure, Gate
@@ -69,7 +69,7 @@ class FakeBroker:
         """Delete the topic and make it anew under the same name. The group's commits stay, as they may in reality."""
         self._former_ids[name] = self._topics[name].topic_id, self.clock.monotonic()
         topic = self.create_topic(name, len(self._topics[name].logs))
-        self.trace.add(TopicRecreated(self.clock.monotonic(), name, topic.topic_id))
+        self.trace.add(TopicReplaced(self.clock.monotonic(), name, topic.topic_id))
         self.trace.fault("topic_recreated")
         for number in range(len(topic.logs)):
             self._notify(TopicPartition(name, number))
@@ -199,12 +199,14 @@ class FakeBroker:
             self._store(group, who, answer)
         return Failure(self.faults.retry_code()) if fault is CommitFault.APPLIED else answers
 
-    def committed(self, group: Group, places: Sequence[TopicPartition]) -> Failure | list[Committed]:
+    def committed(self, group: Group, places: Sequence[TopicPartition]) -> Failure | list[CommittedOffset]:
         """Handle one OffsetFetch."""
         if self.faults.committed_reads.take() is not None:
             return Failure(self.faults.retry_code())
         stored = [(place, group.commits.get(place)) for place in places]
-        return [Committed(place, p.offset, p.metadata) if p else Committed(place, None) for place, p in stored]
+        return [
+            CommittedOffset(place, p.offset, p.metadata) if p else CommittedOffset(place, None) for place, p in stored
+        ]
 
     def _refusal(self, position: Position) -> str:
         if self.log(position.place) is None:

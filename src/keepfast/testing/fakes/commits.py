@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from keepfast.core.absence import Absence
-from keepfast.core.ports import CommitOutcome, Committed, Position
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes.broker import FakeBroker, PositionAnswer
 from keepfast.testing.fakes.coordinator import Group, Identity
@@ -102,14 +102,14 @@ class Commits:
             self._process.wait(min(READ_BACK_PAUSE_S, max(0.0, deadline - clock.monotonic())), lambda: False)
         return None
 
-    def stored(self, places: Sequence[TopicPartition], timeout_s: float) -> Failure | list[Committed]:
+    def stored(self, places: Sequence[TopicPartition], timeout_s: float) -> Failure | list[CommittedOffset]:
         """Ask the coordinator; waits for the answer."""
         answers: list[Any] = []
         self._channel.send(
             lambda respond: respond(self._broker.committed(self._group, places)), answers.append, timeout_s=timeout_s
         )
         self._process.wait(timeout_s, lambda: answers)
-        answer: Failure | list[Committed] = answers[0] if answers else Failure("_TIMED_OUT")
+        answer: Failure | list[CommittedOffset] = answers[0] if answers else Failure("_TIMED_OUT")
         return answer
 
     def settle(self, outcome: CommitOutcome) -> None:

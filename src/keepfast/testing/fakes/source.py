@@ -8,7 +8,7 @@ from math import inf
 from typing import assert_never
 
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ports import CommitOutcome, Committed, Listener, Position
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.testing.fakes.acts import OffsetsRead
 from keepfast.testing.fakes.broker import FakeBroker
@@ -18,10 +18,10 @@ from keepfast.testing.fakes.membership import Membership, Phase
 from keepfast.testing.fakes.operations import AssignOp, CommitOp, ErrorOp, LostOp, Operation, Operations, RevokeOp
 from keepfast.testing.fakes.process import Process, SimulationError
 from keepfast.testing.fakes.trace import (
-    Assigned,
+    AssignCalled,
     ClientClosed,
     Delivered,
-    Lost,
+    LostCalled,
     Reset,
     RevokedBegin,
     RevokedEnd,
@@ -137,7 +137,7 @@ class FakeSource:
         self._enter("resume")
         self._fetcher.resume(places)
 
-    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[Committed]:
+    def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         self._enter("committed")
         answer = self._commits.stored(places, timeout_s) if places else []
         if isinstance(answer, Failure):
@@ -256,7 +256,7 @@ class FakeSource:
         generation = self._membership.generation
         match operation:
             case AssignOp(places):
-                trace.add(Assigned(now, name, generation, places))
+                trace.add(AssignCalled(now, name, generation, places))
                 self._rebalance("on_assigned", lambda: listener.on_assigned(places))
                 self._membership.assigned(places)
             case RevokeOp(places):
@@ -266,7 +266,7 @@ class FakeSource:
                 self._fetcher.drop(places)
                 self._membership.released(places)
             case LostOp(places):
-                trace.add(Lost(now, name, places))
+                trace.add(LostCalled(now, name, places))
                 self._rebalance("on_lost", lambda: listener.on_lost(places))
                 self._fetcher.drop(places)
                 self._membership.forgotten()

@@ -12,14 +12,14 @@ Places = tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class Fact:
     """Something that happened at the simulated second `at`. `member` below is the name of the process concerned."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Produced(Event):
+class Produced(Fact):
     """A record reached its partition's log."""
 
     place: TopicPartition
@@ -27,7 +27,7 @@ class Produced(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LogStartMoved(Event):
+class LogStartMoved(Fact):
     """Records below `offset` were deleted."""
 
     place: TopicPartition
@@ -35,7 +35,7 @@ class LogStartMoved(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted(Event):
+class Compacted(Fact):
     """This record was removed from the middle of the log."""
 
     place: TopicPartition
@@ -43,7 +43,7 @@ class Compacted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRecreated(Event):
+class TopicReplaced(Fact):
     """The topic is a new one of the same name; its logs are empty."""
 
     topic: str
@@ -51,7 +51,7 @@ class TopicRecreated(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Generation(Event):
+class Generation(Fact):
     """A rebalance reached a new generation with these members (member ids, not names)."""
 
     group: str
@@ -60,7 +60,7 @@ class Generation(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Evicted(Event):
+class Evicted(Fact):
     """The coordinator dropped a member; `why` is session, rebalance, poll_interval, left or fenced."""
 
     group: str
@@ -70,7 +70,7 @@ class Evicted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned(Event):
+class AssignCalled(Fact):
     """`on_assigned` is about to be called."""
 
     member: str
@@ -79,7 +79,7 @@ class Assigned(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Started(Event):
+class Started(Fact):
     """The member began to fetch a partition at this offset."""
 
     member: str
@@ -88,7 +88,7 @@ class Started(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Reset(Event):
+class Reset(Fact):
     """The member moved its position deliberately."""
 
     member: str
@@ -97,7 +97,7 @@ class Reset(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class RevokedBegin(Event):
+class RevokedBegin(Fact):
     """`on_revoked` is about to be called."""
 
     member: str
@@ -106,7 +106,7 @@ class RevokedBegin(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class RevokedEnd(Event):
+class RevokedEnd(Fact):
     """`on_revoked` returned; the partitions are let go."""
 
     member: str
@@ -115,7 +115,7 @@ class RevokedEnd(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Lost(Event):
+class LostCalled(Fact):
     """`on_lost` is about to be called."""
 
     member: str
@@ -123,7 +123,7 @@ class Lost(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered(Event):
+class Delivered(Fact):
     """A record was handed to the member by `poll` or `sweep`."""
 
     member: str
@@ -132,7 +132,7 @@ class Delivered(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitSent(Event):
+class CommitSent(Fact):
     """The member asked for this commit."""
 
     member: str
@@ -143,7 +143,7 @@ class CommitSent(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitAccepted(Event):
+class CommitAccepted(Fact):
     """The coordinator stored it, whatever the client was told afterwards."""
 
     member: str
@@ -154,7 +154,7 @@ class CommitAccepted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRefused(Event):
+class CommitRefused(Fact):
     """The coordinator did not store it."""
 
     member: str
@@ -165,7 +165,7 @@ class CommitRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitAnswered(Event):
+class CommitAnswered(Fact):
     """`on_committed` is about to be called; `code` is empty for a confirmed position."""
 
     member: str
@@ -175,7 +175,7 @@ class CommitAnswered(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterWritten(Event):
+class LetterWritten(Fact):
     """A produced record is in its topic's log; `number` is the sink's count of sends."""
 
     member: str
@@ -185,7 +185,7 @@ class LetterWritten(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterAcked(Event):
+class LetterAcked(Fact):
     """The sender was told that its record is there."""
 
     member: str
@@ -195,7 +195,7 @@ class LetterAcked(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterFailed(Event):
+class LetterFailed(Fact):
     """The sender was told that its record is not there (it may be, all the same)."""
 
     member: str
@@ -204,42 +204,42 @@ class LetterFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessCrashed(Event):
+class ProcessCrashed(Fact):
     """The process is gone, as by kill -9."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessStopped(Event):
+class ProcessStopped(Fact):
     """SIGSTOP."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
-class Continued(Event):
+class Continued(Fact):
     """SIGCONT."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
-class ClientClosed(Event):
+class ClientClosed(Fact):
     """The member's source is closed."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen(Event):
+class Frozen(Fact):
     """The broker stopped answering; `data` says whether fetches and produces stopped, too."""
 
     data: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Thawed(Event):
+class Thawed(Fact):
     """The broker answers again."""
 
 
@@ -247,11 +247,11 @@ class Trace:
     """The events in order, and how often each kind of fault occurred."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[Fact] = []
         self.faults: Counter[str] = Counter()
-        self.listeners: list[Callable[[Event], None]] = []
+        self.listeners: list[Callable[[Fact], None]] = []
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Fact) -> None:
         self.events.append(event)
         for listener in self.listeners:
             listener(event)
