@@ -12,10 +12,9 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from keepfast.core.batches import Batch, lane_of
 from keepfast.core.ports import Mailbox
 from keepfast.core.records import Message
-from keepfast.core.runs import Run
+from keepfast.core.runs import Batch, Run, lane_of
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from keepfast.engine.context import Context

@@ -11,7 +11,7 @@ from hashlib import sha256
 from math import inf
 from random import Random
 
-from keepfast.core import partitions
+from keepfast.core import runs
 from keepfast.deadletters.spool import files
 from keepfast.deadletters.spool import worker as keeper
 from keepfast.engine import crash_guard, loop, topic_ids
@@ -168,7 +168,7 @@ def _tuned(setup: Setup) -> Iterator[None]:
     at again within the time that a seed lasts.
     """
     constants = (
-        (partitions, "WINDOW", setup.window),
+        (runs, "WINDOW", setup.window),
         (crash_guard, "ALONE_S", setup.alone_s),
         (topic_ids, "LOOK_EVERY_S", 2.0),
         (topic_ids, "CONFIRM_S", 0.5),

@@ -6,7 +6,8 @@ from math import inf
 from random import Random
 
 from keepfast.core.errors import SpoolError
-from keepfast.core.ports import Delivery, Keeping, Kept, Outgoing
+from keepfast.core.ports import Delivery, Keeping, Kept
+from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.letters import letter_of
 from keepfast.deadletters.spool.worker import Item, Keep, SpoolWorker

@@ -7,11 +7,10 @@ from math import inf
 from random import Random
 
 from keepfast.core import retry_topics
-from keepfast.core.batches import Batch
 from keepfast.core.errors import BatchError, DecodeError, Discard, Halt, Reject, RetryLater
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned
-from keepfast.core.runs import Run
+from keepfast.core.runs import Batch, Run
 from keepfast.engine.returning import attempt_of
 from keepfast.testing.fakes.acts import BatchBegan, BatchEnded, HandlerBegan, HandlerEnded, LoopRefused
 from keepfast.testing.fakes.broker import FakeBroker

@@ -13,8 +13,8 @@ from typing import Any
 from keepfast.core.crash_guard import Fate, read
 from keepfast.core.ledger import origin_of
 from keepfast.core.policies import Order
-from keepfast.core.ports import BEGINNING, Outgoing
-from keepfast.core.records import TopicPartition
+from keepfast.core.ports import BEGINNING
+from keepfast.core.records import Outgoing, TopicPartition
 from keepfast.core.retry_topics import ATTEMPTS, Tiers
 from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.flights import Flights

@@ -13,8 +13,7 @@ from collections import Counter
 
 from keepfast.classify.rules.codes import CRASHED
 from keepfast.core.crash_guard import MAX_SPANS, Guard, Spans, covers, read
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import TopicPartition
+from keepfast.core.records import Outgoing, TopicPartition
 from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.setup import Setup
 from simulation.oracle.book import Book

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from keepfast.core.guards import BreakerPolicy
-from keepfast.core.ports import Outgoing
+from keepfast.core.records import Outgoing
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.testing.fakes import acts
 from keepfast.testing.fakes.setup import Setup

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from keepfast.classify.rules.codes import CRASHED
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import Record
+from keepfast.core.records import Outgoing, Record
 from keepfast.core.retry_topics import Tier
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read

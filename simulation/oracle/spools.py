@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepfast.core.ports import Outgoing
+from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.letters import letter_of
 from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.world import World

@@ -7,8 +7,8 @@ from typing import Any
 from keepfast.core import ledger
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ledger import CompletionMap, Ledger
-from keepfast.core.partitions import Partition
 from keepfast.core.ports import Position
+from keepfast.core.runs import Partition
 from keepfast.engine import commits
 from keepfast.engine.commits import Committer, Refusals
 from keepfast.engine.forwarding import DeadLetterForwarder

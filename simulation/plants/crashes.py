@@ -7,8 +7,7 @@ from typing import Any
 
 from keepfast.core import crash_guard
 from keepfast.core.crash_guard import UNKNOWN, CrashWatch, Fate, Guard
-from keepfast.core.partitions import NO_LEASE_NEEDED, Partition
-from keepfast.core.runs import Run
+from keepfast.core.runs import NO_LEASE_NEEDED, Partition, Run
 from keepfast.engine import crash_guard as engine_guard
 from keepfast.engine.commits import Committer
 from keepfast.engine.crash_guard import Probation

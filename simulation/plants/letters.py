@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keepfast.core.errors import Fault, SinkError
-from keepfast.core.ports import Outgoing, Receipt
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.core.runs import FailedRecord
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.forwarding import DeadLetterForwarder

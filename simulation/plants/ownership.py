@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from keepfast.core.errors import SourceError
-from keepfast.core.partitions import Partition
 from keepfast.core.ports import BEGINNING
 from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Partition
 from keepfast.engine.commits import Committer
 from keepfast.engine.failures import Failures
 from keepfast.engine.intake import Intake

@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from keepfast.cli.send import SendProgress, where_to_go_on
-from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.sink import KafkaSink
 
 

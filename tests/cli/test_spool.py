@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.core.ports import Outgoing
+from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.letters import spooled
 from keepfast.testing.pytest_plugin import TopicFactory

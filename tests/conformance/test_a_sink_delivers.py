@@ -7,8 +7,8 @@ import time
 import pytest
 
 from keepfast.core.errors import Fault, SinkError
-from keepfast.core.ports import Outgoing, Receipt, Sink
-from keepfast.core.records import TopicPartition
+from keepfast.core.ports import Sink
+from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from tests.conformance.backend import Backend
 from tests.conformance.member import Member, drive
 

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from keepfast.core.lanes import Holder
 from keepfast.core.ledger import WINDOW, CompletionMap, decode, encode
-from keepfast.core.partitions import Partition
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 from tests.core.lanes_watched import ALL, PLACES, Tenure, WatchedLanes
 from tests.core.messages import message
 

@@ -11,10 +11,9 @@ from collections.abc import Callable, Hashable, Sequence
 
 from keepfast.core.held_bytes import size_of
 from keepfast.core.lanes import Holder, KeyLanes, PartitionLanes, _Lane, lanes_for
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 
 PLACES = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("refunds", 0)]
 ALL = 1_000

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepfast.core.ledger import GRAIN_MS, MANY, Ages
-from keepfast.core.partitions import Partition
 from keepfast.core.records import Message
-from keepfast.core.runs import Run
+from keepfast.core.runs import Partition, Run
 from keepfast.testing.fakes.log import FakeMessage
 from tests.core.messages import PLACE, message
 

@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.core.batches import Batch, Search, lane_of, named_in
 from keepfast.core.errors import BatchError, ConfigError, Discard, Reject, RetryLater
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import BatchPolicy
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Run
+from keepfast.core.runs import Batch, Partition, Run, Search, lane_of, named_in
 from tests.core.messages import message
 
 

@@ -10,10 +10,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from keepfast.core.lanes import KeyLanes, Lanes, lanes_for
 from keepfast.core.ledger import WINDOW, CompletionMap
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import ORDERS, Order
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 from tests.core.lanes_stories import STORIES, walk
 from tests.core.messages import PLACE, message
 

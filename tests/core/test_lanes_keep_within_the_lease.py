@@ -10,9 +10,8 @@ import pytest
 from keepfast.core.crash_guard import CrashWatch, Guard
 from keepfast.core.lanes import Lanes, lanes_for
 from keepfast.core.ledger import WINDOW, CompletionMap
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import ORDERS, Order
-from keepfast.core.runs import Run
+from keepfast.core.runs import Partition, Run
 from tests.core.messages import PLACE, message
 
 

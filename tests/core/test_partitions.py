@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepfast.core.ledger import WINDOW, CompletionMap
-from keepfast.core.partitions import Partition
 from keepfast.core.records import Message
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 from tests.core.messages import PLACE, message
 
 

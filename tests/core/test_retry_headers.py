@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keepfast.core import retry_topics as codec
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import Headers, Message, TopicPartition
+from keepfast.core.records import Headers, Message, Outgoing, TopicPartition
 from keepfast.core.retry_topics import (
     LAST_MS,
     MAX_ATTEMPTS,

@@ -9,8 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import Headers
+from keepfast.core.records import Headers, Outgoing
 from keepfast.deadletters import ours
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read

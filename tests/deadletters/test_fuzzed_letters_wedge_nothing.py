@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from keepfast.core.policies import LETTER_FORMATS
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import Headers
+from keepfast.core.records import Headers, Outgoing
 from keepfast.deadletters import ours
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import shrunk, write

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.core.records import Headers, TopicPartition
 from keepfast.core.retry_topics import Returned, Tier, Tiers, moved
-from keepfast.core.runs import Attempt, FailedRecord
+from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.letter import Letter
 from keepfast.testing.fakes.log import FakeMessage

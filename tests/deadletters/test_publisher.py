@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 
 from keepfast.core.errors import Reject
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
-from keepfast.core.ports import Delivery, Outgoing
-from keepfast.core.records import Headers, TopicPartition
-from keepfast.core.runs import KEPT_ATTEMPTS, Attempt, FailedRecord
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Headers, Outgoing, TopicPartition
+from keepfast.core.runs import KEPT_ATTEMPTS, Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.letter import MAX_MESSAGE, MAX_STACK, Letter
 from keepfast.deadletters.publisher import Publisher

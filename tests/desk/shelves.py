@@ -8,8 +8,8 @@ from typing import Any
 
 from keepfast.core.errors import SinkError
 from keepfast.core.policies import LetterFormat
-from keepfast.core.ports import Delivery, Outgoing, Receipt
-from keepfast.core.records import Record
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Outgoing, Receipt, Record
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.writing import write
 from keepfast.desk.planning import ReplayPolicy, Router

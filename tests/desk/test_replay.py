@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from keepfast.core.errors import ConfigError, Fault, SinkError
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
-from keepfast.core.ports import Delivery, Outgoing, Receipt
-from keepfast.core.records import Headers, Record
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Headers, Outgoing, Receipt, Record
 from keepfast.core.retry_topics import RetryOrigin, Tier, Tiers, decode
 from keepfast.desk import replay as module
 from keepfast.desk.planning import ReplayPolicy, Router, plan

@@ -9,12 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import Headers, Message, Record, TopicPartition, read_headers
+from keepfast.core.records import Headers, Message, Outgoing, Record, TopicPartition, read_headers
 from keepfast.core.retry_topics import Returned, Tier, Tiers, moved, topic_name
-from keepfast.core.runs import Attempt, FailedRecord
+from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.writing import shrunk

@@ -7,13 +7,12 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
-from keepfast.core.batches import Batch, lane_of
 from keepfast.core.errors import DecodeError, Fault, SourceError
 from keepfast.core.ledger import METADATA_LIMIT
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Delivery, Listener, Outgoing, Position, Receipt
-from keepfast.core.records import Message, Record, TopicPartition
-from keepfast.core.runs import Run
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Delivery, Listener, Position
+from keepfast.core.records import Message, Outgoing, Receipt, Record, TopicPartition
+from keepfast.core.runs import Batch, Run, lane_of
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
 from keepfast.engine.batch_walk import BatchCall, walk_batch

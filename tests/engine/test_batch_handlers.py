@@ -12,12 +12,10 @@ import pytest
 from pydantic import BaseModel
 
 from keepfast import App, BatchContext, Context, Discard
-from keepfast.core.batches import Batch
 from keepfast.core.errors import BatchError, ConfigError, DecodeError, Fault, Halt, SinkError
-from keepfast.core.partitions import Partition
-from keepfast.core.ports import Delivery, Outgoing, Receipt
-from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Message, Outgoing, Receipt, TopicPartition
+from keepfast.core.runs import Batch, FailedRecord, Partition, Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.batch_handler import BatchHandler
 from keepfast.engine.batch_walk import walk_batch, walk_batch_async

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.partitions import Partition
-from keepfast.core.ports import Delivery, Keeping, Kept, Outgoing, Receipt
-from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Attempt, FailedRecord
+from keepfast.core.ports import Delivery, Keeping, Kept
+from keepfast.core.records import Outgoing, Receipt, TopicPartition
+from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.forwarding import SHUT_S, DeadLetterForwarder, Settled

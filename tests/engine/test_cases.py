@@ -10,11 +10,10 @@ import pytest
 from keepfast.classify.classification import Rule, RuleBook
 from keepfast.core.errors import BatchError, Discard, Fault, Halt, HandlerTimeout, Reject, SinkError
 from keepfast.core.lanes import lanes_for
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import RetryPolicy
-from keepfast.core.ports import Delivery, Outgoing, Receipt
-from keepfast.core.records import TopicPartition
-from keepfast.core.runs import FailedRecord
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Outgoing, Receipt, TopicPartition
+from keepfast.core.runs import FailedRecord, Partition
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.failures import Failures
 from keepfast.engine.forwarding import Settled

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from keepfast.core.partitions import Partition
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Run
+from keepfast.core.runs import Partition, Run
 from keepfast.engine.mailbox import HaltApp, QueueMailbox
 from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from tests.core.messages import message

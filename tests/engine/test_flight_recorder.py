@@ -18,12 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.core.batches import Batch
 from keepfast.core.crash_guard import NOT_DEAD, UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.lanes import KeyLanes
-from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Run
+from keepfast.core.runs import Batch, Partition, Run
 from keepfast.engine import flight_recorder
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from keepfast.engine.flight_recorder import (

@@ -13,11 +13,10 @@ from keepfast.classify.classification import classify
 from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError, DecodeError, Discard, Fault, Halt, Reject, RetryLater, SinkError
 from keepfast.core.judge import judge
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import RetryPolicy
-from keepfast.core.ports import Delivery, Outgoing, Receipt
-from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Run
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Outgoing, Receipt, TopicPartition
+from keepfast.core.runs import Partition, Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.context import Context, to_bytes
 from keepfast.engine.handler import Handler

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from keepfast.core.batches import lane_of
 from keepfast.core.records import Message
-from keepfast.core.runs import Run
+from keepfast.core.runs import Run, lane_of
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch
 from keepfast.engine.stacks import locations
 from keepfast.engine.workers import EventLoopThread

@@ -13,13 +13,11 @@ from typing import Any, cast
 
 import pytest
 
-from keepfast.core.batches import Batch
 from keepfast.core.errors import Abandoned, Fault, HandlerTimeout, SinkError
 from keepfast.core.lanes import Lanes, lanes_for
-from keepfast.core.partitions import Partition
 from keepfast.core.ports import Executor
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Run
+from keepfast.core.runs import Batch, Partition, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.decode.signature import inspect_handler

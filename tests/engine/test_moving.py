@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from keepfast.core.errors import Fault, SinkError
-from keepfast.core.ordered import OrderedSet
-from keepfast.core.partitions import Partition
-from keepfast.core.ports import Delivery, Outgoing, Receipt
-from keepfast.core.records import TopicPartition
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.core.retry_topics import ATTEMPTS, Tier, Tiers
-from keepfast.core.runs import Attempt, FailedRecord
+from keepfast.core.runs import Attempt, FailedRecord, OrderedSet, Partition
 from keepfast.core.verdicts import Move
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.forwarding import RetryForwarder, Settled

@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from keepfast.core.errors import Discard
-from keepfast.core.partitions import Partition
 from keepfast.core.records import Headers, Message, TopicPartition
 from keepfast.core.retry_topics import GROUP, OWN_HEADERS, Returned, Tier, Tiers, moved
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 from keepfast.engine.returning import returning, returning_async
 from keepfast.testing.fakes.log import FakeMessage
 

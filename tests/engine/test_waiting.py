@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import BufferPolicy
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned, Tier, Tiers, moved
+from keepfast.core.runs import Partition
 from keepfast.engine.retry_topics import DelayedRecords
 from keepfast.testing.fakes.clock import SimClock
 from keepfast.testing.fakes.log import FakeMessage

@@ -12,8 +12,8 @@ from kafka import KafkaProducer
 from kafka.serializer import DefaultSerializer
 
 from keepfast.core.errors import ConfigError, Fault, SinkError
-from keepfast.core.ports import BEGINNING, CommitOutcome, Outgoing, Position, Receipt
-from keepfast.core.records import TopicPartition
+from keepfast.core.ports import BEGINNING, CommitOutcome, Position
+from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.kafka.adopted import AdoptedSink, AdoptedSource
 from keepfast.kafka.kafka_python.sink import KafkaPythonSink
 from keepfast.testing.broker import KafkaBroker

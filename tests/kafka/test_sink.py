@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from keepfast.core.errors import Fault, SinkError
-from keepfast.core.ports import Outgoing, Receipt
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka import KafkaSink, Producing, sink_properties
 from keepfast.testing.broker import KafkaBroker
 from tests.kafka.members import connection

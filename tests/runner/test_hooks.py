@@ -13,9 +13,8 @@ import pytest
 
 from keepfast.classify.classification import classify
 from keepfast.core.errors import ConfigError, DecodeError, Halt, Reject
-from keepfast.core.partitions import Partition
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Run
+from keepfast.core.runs import Partition, Run
 from keepfast.engine.walk import walk
 from keepfast.runner import KafkaConsumerRunner, ProcessingFailed
 from keepfast.runner.hooks import Hooks, MessageRefused

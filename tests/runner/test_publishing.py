@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from keepfast.core.errors import Fault, SinkError
-from keepfast.core.partitions import Partition
-from keepfast.core.ports import Outgoing, Receipt
-from keepfast.core.runs import Attempt, FailedRecord
+from keepfast.core.records import Outgoing, Receipt
+from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter
 from keepfast.runner.hooks import Hooks, MessageRefused
 from keepfast.runner.publishing import HookPublisher, NoSink

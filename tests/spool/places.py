@@ -11,8 +11,7 @@ import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import Record
+from keepfast.core.records import Outgoing, Record
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.spool.letters import SpooledLetter, spooled

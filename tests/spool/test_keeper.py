@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Delivery, Kept, Outgoing, Receipt
+from keepfast.core.ports import Delivery, Kept
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.memory import MemoryStore
 from keepfast.deadletters.spool.store import Head

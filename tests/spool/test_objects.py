@@ -13,7 +13,8 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import _registry
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Delivery, Kept, Outgoing
+from keepfast.core.ports import Delivery, Kept
+from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.objects import PARTIAL, PARTIAL_MS, RELIST_S, SUFFIX, ObjectStore
 from keepfast.deadletters.spool.store import Head
 from keepfast.deadletters.spool.worker import Keep, SpoolWorker

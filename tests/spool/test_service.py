@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Delivery, Kept, Outgoing, Receipt
+from keepfast.core.ports import Delivery, Kept
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.memory import MemoryStore

@@ -15,9 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError
-from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 from keepfast.settings import AppSpec, Settings, load
 from keepfast.telemetry import tracing
 from keepfast.telemetry.tracing import Tracing, tracing_from

@@ -228,7 +228,7 @@ DECODED: Final = by(
     "decode/annotation.py", "decode/test_decoding_by_annotation.py::test_an_annotation_chooses_its_decoder"
 )
 BATCHED: Final = by(
-    "core/batches.py",
+    "core/runs.py",
     "core/test_batches.py::test_the_first_bad_record_is_found_and_everything_before_it_is_finished_once",
     "engine/test_batches.py::test_a_full_batch_goes_out_at_once",
 )
@@ -246,7 +246,7 @@ NOT_EVICTED: Final = by(
     "scenarios/test_a_handler_slower_than_max_poll_interval_is_not_evicted.py::test_a_handler_slower_than_max_poll_interval_is_not_evicted",
 )
 BOUNDED: Final = by("engine/intake.py", f"{_SHOWS}::test_a_partition_is_paused_when_it_is_full_and_not_before")
-FORGOTTEN: Final = by("core/partitions.py", "core/test_partitions.py::test_a_closed_partition_keeps_nothing")
+FORGOTTEN: Final = by("core/runs.py", "core/test_partitions.py::test_a_closed_partition_keeps_nothing")
 QUICK: Final = by(
     "engine/loop.py",
     "scenarios/test_an_idle_consumer_calls_its_handler_within_10_ms.py::test_the_median_of_50_is_below_10_ms",

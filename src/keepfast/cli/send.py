@@ -25,7 +25,7 @@ from keepfast.cli.where import (
     where_options,
 )
 from keepfast.core.errors import ConfigError, SinkError, StartError
-from keepfast.core.ports import Outgoing, Receipt
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
 

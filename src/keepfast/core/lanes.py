@@ -19,10 +19,9 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import repeat
 from typing import Protocol, cast
 
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 
 Holder = Run | FailedRecord
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from keepfast.core.errors import SinkError, SourceError, SpoolError
-from keepfast.core.records import Headers, Message, TopicPartition
-
-if TYPE_CHECKING:
-    from keepfast.core.runs import Run
+from keepfast.core.records import Message, Outgoing, Receipt, TopicPartition
+from keepfast.core.runs import Run
 
 BEGINNING = -2
 """As the offset of a position to start from: the first record there is."""
@@ -133,37 +131,7 @@ class Source(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A record to be produced. `partition` None leaves the choice to the client's partitioner (murmur2, as Java's)."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None = None
-    headers: Headers = ()
-    partition: int | None = None
-    timestamp_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """All in-sync replicas have it."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
 Delivery = Callable[[Receipt | SinkError], None]
-
-
-class Sends(Protocol):
-    """What one attempt has sent with `ctx.send`."""
-
-    def close(self, answered: Callable[[SinkError | None], None]) -> None:
-        """Refuse further sends, and call `answered` exactly once, when all are answered: with the first failure, or
-        None. Never blocks; `answered` is called from any thread, perhaps before this returns.
-        """
 
 
 class Sink(Protocol):

@@ -1,4 +1,4 @@
-"""What a record is: the client's message as the engine sees it, and a frozen copy for whoever keeps one."""
+"""What a record is: the client's message as the engine sees it, a frozen copy, and a record to be produced."""
 
 from __future__ import annotations
 
@@ -61,6 +61,27 @@ class Record:
             headers=tuple(read_headers(message)),
             timestamp_ms=timestamp_ms if kind else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to be produced. `partition` None leaves the choice to the client's partitioner (murmur2, as Java's)."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """All in-sync replicas have it."""
+
+    topic: str
+    partition: int
+    offset: int
 
 
 UNREADABLE_NAME = "\ufffd"

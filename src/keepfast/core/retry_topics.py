@@ -35,8 +35,7 @@ from typing import Final
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
 from keepfast.core.names import MAX_TOPIC_LENGTH, topic_problem
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import Headers, Message, read_headers
+from keepfast.core.records import Headers, Message, Outgoing, read_headers
 
 SHORTEST_S: Final = 1
 MAX_S: Final = 86_400

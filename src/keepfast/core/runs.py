@@ -1,19 +1,207 @@
-"""Work in flight: a run is what a worker gets, a case is a record in trouble."""
+"""Work in flight. Owner: the loop thread.
+
+A *partition* is one assignment: its buffer, its ledger, its holds. A *run* is what a worker gets: records of one
+partition. A *batch* is a run over several partitions, for one call of a handler that takes lists, with the search for
+the bad record among them. A *failed record* holds its lane until it is finished.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
-from keepfast.core.ports import Outgoing, Sends
-from keepfast.core.records import Message
+from keepfast.core.crash_guard import CrashWatch
+from keepfast.core.errors import BatchError, Signal, SinkError
+from keepfast.core.held_bytes import HeldBytes
+from keepfast.core.ledger import WINDOW, Ages, CompletionMap, Ledger
+from keepfast.core.policies import Order
+from keepfast.core.records import Message, Outgoing, TopicPartition
 from keepfast.core.retry_topics import Returned
 from keepfast.core.verdicts import Classification, Verdict
 
-if TYPE_CHECKING:
-    from keepfast.core.batches import Batch
-    from keepfast.core.partitions import Partition
+T = TypeVar("T")
+
+
+class OrderedSet(dict[T, None]):
+    """What the engine needs of a set, walked in the order in which its members came: a walk must not depend on where
+    objects lie in memory. The members are the keys.
+    """
+
+    __slots__ = ()
+
+    add = dict.setdefault  # whose default is None
+
+    def discard(self, member: T) -> None:
+        self.pop(member, None)
+
+
+NO_LEASE_NEEDED = 1 << 63
+"""Above every offset."""
+
+
+class Partition:
+    """Lives for one ownership epoch. Whoever holds one after `live` went False holds something stale."""
+
+    __slots__ = (
+        "ages",
+        "awaiting",
+        "buffer",
+        "buffered_seq",
+        "cases",
+        "closing",
+        "committed",
+        "epoch",
+        "flight",
+        "full_since",
+        "held",
+        "holds",
+        "in_lanes",
+        "lease",
+        "lease_low",
+        "ledger",
+        "live",
+        "missed",
+        "pauses",
+        "place",
+        "queued",
+        "running",
+        "skips",
+        "topic_id",
+        "topic_partitions",
+        "watch",
+    )
+
+    def __init__(self, place: TopicPartition, *, epoch: int, start: int, resumed: CompletionMap | None = None) -> None:
+        self.place = place
+        self.epoch = epoch
+        self.topic_id = ""  # of the topic that its offsets are about, as known when the epoch began
+        self.topic_partitions: int | None = None  # when the group started at its end; goes into commits
+        self.ledger = Ledger(start, resumed)
+        self.ages = Ages()
+        self.missed: tuple[int, float] | None = None  # what the brokers have and did not deliver: offset, since when
+        self.skips = bool(resumed)  # the buffer may contain records that are finished already
+        self.live = True
+        self.closing = False  # being revoked: what runs may finish its record, nothing new starts
+        self.holds: set[str] = set()
+        self.buffer: list[Message] = []  # taken from in slices: no step per record
+        self.buffered_seq = 0  # sequence number of buffer[0]
+        self.in_lanes = 0  # records that wait in lanes, behind others of their key
+        self.held = HeldBytes()
+        self.pauses: set[str] = set()  # who does not want the client to fetch it; each removes its own
+        self.full_since: float | None = None
+        self.queued = False  # already in the lanes' queue of partitions with something to start
+        self.running: OrderedSet[Run] = OrderedSet()
+        self.cases: OrderedSet[FailedRecord] = OrderedSet()
+        self.awaiting: list[Run | FailedRecord] = []  # finished, lane held until a commit that covers them is confirmed
+        self.committed: tuple[int, str] = (start, "")  # what the broker is known to have
+        self.watch: CrashWatch | None = None  # the crash guard's; None where it is switched off
+        self.flight = -1  # its number in the flight recorder; -1: its records in hand are not noted
+        self.lease = NO_LEASE_NEEDED  # offsets from here on may not start before a commit moves it,
+        self.lease_low = NO_LEASE_NEEDED  # and from here on it is time to ask for that
+
+    def feed(self, messages: list[Message]) -> None:
+        """Enter received records, in offset order. What was received before is not entered again."""
+        offsets = list(map(type(messages[0]).offset, messages))
+        if offsets[0] <= self.ledger.last:
+            last = self.ledger.last
+            messages = [message for message in messages if message.offset() > last]
+            offsets = [offset for offset in offsets if offset > last]
+            if not messages:
+                return
+        first = self.ledger.receive(offsets)
+        if not self.buffer:
+            self.buffered_seq = first
+        self.buffer.extend(messages)
+        self.held.receive(first, messages)
+        self.ages.note(messages)
+        if self.ages.many:
+            self.ages.written_ms(self.ledger.watermark())
+
+    def behind_s(self, wall_s: float, end: int, *, fetched: bool) -> float | None:
+        """How old the oldest record below `end` is that is not finished: 0 if there is none, None if it has no
+        timestamp. Whoever wrote a record may have a clock that is ahead of this one; it is no younger than new.
+
+        Of one that was not received only this is known: how long ago it was first missed, if the partition is not
+        `fetched`. If it is, a record would be here: what is below the end is the marker of a transaction.
+        """
+        position = self.ledger.watermark()
+        if position <= self.ledger.last:
+            written_ms = self.ages.written_ms(position)
+            return None if written_ms is None else max(0.0, wall_s - written_ms / 1000)
+        if end <= position or fetched:
+            self.missed = None
+            return 0.0
+        if self.missed is None or self.missed[0] != position:
+            self.missed = position, wall_s
+        return max(0.0, wall_s - self.missed[1])
+
+    @property
+    def held_bytes(self) -> int:
+        """Of records received and not finished, wherever they are."""
+        return self.held.total
+
+    @property
+    def paused(self) -> bool:
+        return bool(self.pauses)
+
+    @property
+    def startable(self) -> bool:
+        return self.live and not self.closing and not self.holds
+
+    def window_end(self) -> int:
+        """Offsets from here on may not start yet, or the completion map would not fit."""
+        return self.ledger.watermark() + WINDOW
+
+    @property
+    def handed(self) -> int:
+        """No record from this offset on has been handed out to the lanes."""
+        return self.buffer[0].offset() if self.buffer else self.ledger.last + 1
+
+    def within_lease(self, count: int) -> int:
+        """How many of the first `count` buffered records may start by the lease. Asks for more when it gets short."""
+        if not count or self.buffer[count - 1].offset() < self.lease_low:
+            return count
+        self.run_out()
+        return bisect_left(self.buffer, self.lease, hi=count, key=type(self.buffer[0]).offset)
+
+    def lease_until(self, lease: int, low: int) -> None:
+        self.lease, self.lease_low = lease, min(low, lease)
+
+    def run_out(self) -> None:
+        """The lease is used up, or will be soon: only a commit moves it."""
+        if self.watch is not None:
+            self.watch.run_out()
+
+    def finish(self, run: Run) -> None:
+        """The first `run.done` records of the run are finished."""
+        self._finish(run, run.done)
+
+    def take_stock(self, run: Run) -> bool:
+        """A run that was told to stop hangs in a record: what it did before is finished. Whether that is anything."""
+        if run.current <= run.taken or not self.live or self.closing:
+            return False
+        self._finish(run, run.current)
+        return True
+
+    def _finish(self, run: Run, count: int) -> None:
+        first, run.taken = run.taken, count
+        whole = first == 0 and count == len(run.seqs)
+        seqs = run.seqs if whole else run.seqs[first:count]
+        self.ledger.finish(seqs)
+        self.held.finish(seqs, run.messages if whole else run.messages[first:count])
+
+    def finish_case(self, case: FailedRecord) -> None:
+        self.ledger.finish((case.seq,))
+        self.held.finish((case.seq,), (case.message,))
+        self.cases.discard(case)
+
+    def close(self) -> None:
+        """The epoch is over: nothing of it may be committed, buried or started any more."""
+        self.live = False
+        self.buffer.clear()
+        self.awaiting.clear()
 
 
 KEPT_ATTEMPTS = 20
@@ -31,6 +219,15 @@ class Attempt:
 
     at: float
     error_type: str
+
+
+class Sends(Protocol):
+    """What one attempt has sent with `ctx.send`."""
+
+    def close(self, answered: Callable[[SinkError | None], None]) -> None:
+        """Refuse further sends, and call `answered` exactly once, when all are answered: with the first failure, or
+        None. Never blocks; `answered` is called from any thread, perhaps before this returns.
+        """
 
 
 class FailedRecord:
@@ -183,3 +380,185 @@ class Run:
         self.sends = None
         self.sending = False
         self.elapsed_s = 0.0
+
+
+LaneOf = Callable[[Message], Hashable]
+"""What the record must be in order with; None where it is free."""
+
+
+def lane_of(order: Order) -> LaneOf:
+    """The lanes of an order, as the members of one batch see them."""
+    if order == "partition":
+        return lambda message: (message.topic(), message.partition())
+    if order == "none":
+        return lambda _: None
+    return lambda message: None if message.key() is None else (message.topic(), message.key())
+
+
+def named_in(error: BaseException, count: int) -> dict[int, BaseException]:
+    """Which of the `count` records that were handed over the error is about, and what each is to be judged by.
+
+    Empty: about all of them. Positions that do not exist mean that nobody knows.
+    """
+    if not isinstance(error, Signal) or not error.indices or error.indices[-1] >= count:
+        return {}
+    errors = error.errors if isinstance(error, BatchError) else {}
+    return {index: errors.get(index, error) for index in error.indices}
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The bad one is among the first `suspects` records of what is left; the first `size` of them are tried next.
+
+    What was tried and went well is left no more, so the next part always begins at the front: left first, in order.
+    `atomic`: a call that failed has changed nothing, so halves may be tried; otherwise every further call may repeat
+    what an earlier one did, so each record is tried once more, alone.
+    """
+
+    suspects: int
+    size: int
+    atomic: bool
+
+    @classmethod
+    def among(cls, suspects: int, *, atomic: bool) -> Search:
+        """So many records failed together."""
+        return cls(suspects, max(1, suspects // 2) if atomic else 1, atomic)
+
+    def succeeded(self, count: int) -> Search | None:
+        """So many of them went well; None when nobody is left to suspect."""
+        left = self.suspects - count
+        return self.among(left, atomic=self.atomic) if left > 0 else None
+
+    def failed(self, count: int) -> Search | None:
+        """So many of them failed together; None when that was the bad one itself."""
+        return self.among(count, atomic=self.atomic) if count > 1 else None
+
+
+class Trial:
+    """What a batch has been through: its first record stands for all. As for a case, the time that counts begins with
+    the first attempt.
+    """
+
+    __slots__ = ("begun_at", "message", "still_s")
+
+    def __init__(self, message: Message, begun_at: float) -> None:
+        self.message = message
+        self.begun_at = begun_at
+        self.still_s: float | None = None
+
+
+class Batch(Run):
+    """Records of several lanes and partitions for one call of a batch handler.
+
+    `parts` are runs that hold the lanes, one or more a partition; their records one after another are what is left to
+    do. `messages` are those of them that go out now: the first ones, all unless there is a search. While it is out, the
+    worker alone writes what it writes of a run, and `bad`, `given` and the `done` of the parts.
+    """
+
+    __slots__ = ("bad", "failures", "found", "given", "heads", "named", "parts", "search", "trial")
+
+    def __init__(self, parts: list[Run]) -> None:
+        super().__init__(parts[0].partition, [], (), {})
+        self.parts = parts
+        for part in parts:
+            part.batch = self
+        self.heads: list[Run] = []
+        """What was done of parts that are not, and is not committed yet: the lanes of both are the same."""
+        self.failures = 0
+        self.trial: Trial | None = None
+        self.found: Classification | None = None  # what the rules say of its last failure
+        self.search: Search | None = None
+        self.named: dict[tuple[Run, int], BaseException] = {}
+        """Records (by part and sequence number) that the handler named as failed: left out of the next call."""
+        self.bad: dict[int, BaseException] = {}
+        """Positions in `messages` of records that cannot be handed over, with what to judge them by."""
+        self.given: list[int] | None = None
+        """Positions in `messages` of what the handler got; None: of all."""
+
+    @property
+    def may_grow(self) -> bool:
+        return False
+
+    def enter(self) -> None:
+        for part in self.parts:
+            part.enter()
+
+    def leave(self) -> None:
+        for part in self.parts:
+            part.partition.running.discard(part)
+
+    def stand_in(self, done: int, failure: BaseException, now: float) -> Batch:
+        """As of a run; with parts of its own, because its worker may still write to these."""
+        parts = [Run(part.partition, list(part.messages), part.seqs, part.keys) for part in self.parts]
+        other = Batch(parts)
+        heirs = dict(zip(self.parts, parts, strict=True))
+        other.messages = list(self.messages)
+        other.heads = self.heads
+        for head in other.heads:
+            head.batch = other
+        other.named = {(heirs[part], seq): error for (part, seq), error in self.named.items() if part in heirs}
+        other.failures, other.trial, other.search, other.found = self.failures, self.trial, self.search, self.found
+        other.bad, other.given = dict(self.bad), None if self.given is None else list(self.given)
+        other.begun_at, other.current = self.begun_at, done
+        other.failure = failure
+        other.elapsed_s = now - self.begun_at
+        return other
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it must not begin any more: it was told so, or one of its partitions is about to go."""
+        return self.stop or any(part.stop for part in self.parts)
+
+    @property
+    def left(self) -> int:
+        """Records that are not finished."""
+        return sum(len(part.messages) for part in self.parts)
+
+    def muster(self, now: float) -> None:
+        """Make it ready to go out, as if it had never been out."""
+        messages = [message for part in self.parts for message in part.messages]
+        self.messages = messages[: self.search.size] if self.search is not None else messages
+        if self.trial is None:
+            self.trial = Trial(messages[0], now)
+        self.trial.message = messages[0]
+        self.rest(self.messages, ())
+        self.attempt = self.failures + 1
+        self.given = None
+        self.bad = {}
+        if self.named:
+            self.bad = {at: self.named[one] for at, one in enumerate(self.members()) if one in self.named}
+        for part in self.parts:
+            part.stop = False
+            part.done = 0
+
+    def members(self) -> Iterator[tuple[Run, int]]:
+        """Part and sequence number of each of `messages`, in order."""
+        left = len(self.messages)
+        for part in self.parts:
+            for seq in part.seqs[:left]:
+                yield part, seq
+            left -= len(part.seqs)
+            if left <= 0:
+                return
+
+    def succeeded(self) -> None:
+        """The worker: what was given to the handler is done. The parts know it, too, should one of them have to go."""
+        self.done = len(self.messages) if self.given is None else len(self.given)
+        done = None if self.given is None else frozenset(self.given)
+        at = 0
+        for part in self.parts:
+            count = min(len(part.messages), len(self.messages) - at)
+            if done is not None:
+                count = next((index for index in range(count) if at + index not in done), count)
+            part.done = count
+            at += len(part.messages)
+            if at >= len(self.messages):
+                return
+
+    def finished_of(self, part: Run, first: int) -> list[int]:
+        """Positions in the part of what is done; the part begins at position `first` of all."""
+        count = max(0, min(len(part.messages), len(self.messages) - first))
+        if self.given is None:
+            return list(range(count)) if self.done else []
+        done = frozenset(self.given) if self.done else frozenset()
+        return [index for index in range(count) if first + index in done]

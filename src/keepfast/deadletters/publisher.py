@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from keepfast.core.errors import KeepfastError
 from keepfast.core.policies import LetterFormat
-from keepfast.core.ports import Delivery, Outgoing, Sink, Spool
-from keepfast.core.records import Record
+from keepfast.core.ports import Delivery, Sink, Spool
+from keepfast.core.records import Outgoing, Record
 from keepfast.core.retry_topics import original, source_of
 from keepfast.core.runs import FailedRecord
 from keepfast.core.verdicts import DeadLetter

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from keepfast.core.policies import LetterFormat
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import Record
+from keepfast.core.records import Outgoing, Record
 from keepfast.deadletters import envelope, nested, ours, spring
 from keepfast.deadletters.letter import Bytes, Headers, Letter, within_limits
 from keepfast.deadletters.reading import read

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
-from keepfast.core.ports import Outgoing
+from keepfast.core.records import Outgoing
 from keepfast.core.retry_topics import Past, RetryOrigin, encode
 from keepfast.deadletters import ours
 from keepfast.deadletters.letter import TIMESTAMP_TYPES, Headers, Letter

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from keepfast.core.errors import Fault, SinkError
-from keepfast.core.ports import Delivery, Outgoing, Receipt, Sink
+from keepfast.core.ports import Delivery, Sink
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.desk.planning import ReplayPolicy, Router
 from keepfast.desk.selection import Filed, Offsets
 from keepfast.desk.shelf import LetterTopic, ReadStopped

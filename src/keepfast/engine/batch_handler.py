@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
-from keepfast.core.batches import lane_of
 from keepfast.core.policies import Order
 from keepfast.core.ports import Sink
 from keepfast.core.records import Message
-from keepfast.core.runs import Run
+from keepfast.core.runs import Run, lane_of
 from keepfast.decode.annotation import decoder_for, element_of
 from keepfast.decode.signature import HandlerShape, positional
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, Decode

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from keepfast.core.batches import Batch
 from keepfast.core.lanes import Holder, Lanes, lanes_for
-from keepfast.core.ordered import OrderedSet
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import BatchPolicy
 from keepfast.core.ports import Clock
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import Batch, FailedRecord, OrderedSet, Partition, Run
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers
 

@@ -8,10 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from keepfast.core.batches import Batch, LaneOf, named_in
 from keepfast.core.errors import BatchError
 from keepfast.core.records import Message
-from keepfast.core.runs import Run
+from keepfast.core.runs import Batch, LaneOf, Run, named_in
 from keepfast.engine.flight_recorder import NO_SLOT, Slot
 from keepfast.engine.walk import walk, walk_async
 from keepfast.telemetry.tally import BOUNDS_S, Tally

@@ -12,10 +12,10 @@ from typing import Final
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.ledger import METADATA_LIMIT, encode
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import CommitPolicy
 from keepfast.core.ports import BEGINNING, CommitOutcome, Position, Source
 from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Partition
 from keepfast.engine.plan import Plan
 from keepfast.telemetry.logs import get_logger
 

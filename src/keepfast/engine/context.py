@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from keepfast.core.errors import Abandoned, SinkError
-from keepfast.core.ports import Outgoing, Receipt, Sink
-from keepfast.core.records import Headers, Message, read_headers
+from keepfast.core.ports import Sink
+from keepfast.core.records import Headers, Message, Outgoing, Receipt, read_headers
 from keepfast.core.runs import Run
 
 _first_send = threading.Lock()
@@ -22,7 +22,7 @@ _first_send = threading.Lock()
 class HandlerSends:
     """What one attempt has sent, and whether all of it was acknowledged. Any thread may send and answer.
 
-    Implements `core.ports.Sends`.
+    Implements `core.runs.Sends`.
     """
 
     __slots__ = ("_closed", "_failure", "_lock", "_notify", "_pending")

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, Literal
 
-from keepfast.core.batches import Batch
-from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import original
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import Batch, FailedRecord, Partition, Run
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.engine.status import Labels

@@ -14,12 +14,10 @@ from itertools import chain
 from threading import Lock
 
 from keepfast.core import crash_guard
-from keepfast.core.batches import Batch
 from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.lanes import Lanes
-from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Run
+from keepfast.core.runs import Batch, Partition, Run
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import COMMIT_REFUSED, Committer
 from keepfast.engine.failures import Failures

@@ -13,9 +13,9 @@ from keepfast.classify.rules.codes import CRASHED
 from keepfast.core import verdicts
 from keepfast.core.errors import BatchError, Crashed, SinkError
 from keepfast.core.judge import judge
-from keepfast.core.partitions import Partition
-from keepfast.core.ports import Clock, Mailbox, Receipt
-from keepfast.core.runs import Attempt, FailedRecord
+from keepfast.core.ports import Clock, Mailbox
+from keepfast.core.records import Receipt
+from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import Verdict
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.forwarding import DeadLetterForwarder, RetryForwarder, Settled, Where, told

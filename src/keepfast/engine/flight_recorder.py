@@ -32,10 +32,9 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from keepfast.core.batches import Batch
 from keepfast.core.crash_guard import NOT_DEAD, TOKEN, UNKNOWN, Fate, Spans, spans_of
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Run
+from keepfast.core.runs import Batch, Run
 from keepfast.engine.mailbox import Ending
 from keepfast.telemetry.logs import get_logger
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ordered import OrderedSet
-from keepfast.core.ports import Kept, Mailbox, Outgoing, Receipt, Spool
+from keepfast.core.ports import Kept, Mailbox, Spool
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.core.retry_topics import Returned, Tiers, moved, original, shortened
-from keepfast.core.runs import FailedRecord
+from keepfast.core.runs import FailedRecord, OrderedSet
 from keepfast.core.verdicts import Move
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.spool.worker import changed

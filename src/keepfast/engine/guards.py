@@ -22,14 +22,11 @@ from typing import Literal, Protocol
 
 from keepfast.classify.classification import Classification
 from keepfast.core import verdicts
-from keepfast.core.batches import Batch
 from keepfast.core.guards import Breaker, BreakerState, Pace, RatePolicy, StormGuard
 from keepfast.core.lanes import Lanes
-from keepfast.core.ordered import OrderedSet
-from keepfast.core.partitions import Partition
 from keepfast.core.ports import Clock
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import Batch, FailedRecord, OrderedSet, Partition, Run
 from keepfast.core.verdicts import Verdict
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers

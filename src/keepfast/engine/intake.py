@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 
 from keepfast.core.lanes import Lanes
-from keepfast.core.partitions import Partition
 from keepfast.core.ports import Clock, Source
 from keepfast.core.records import Message, TopicPartition
+from keepfast.core.runs import Partition
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
 from keepfast.engine.retry_topics import DelayedRecords

@@ -14,12 +14,11 @@ from collections.abc import Callable, Sequence
 from logging import WARNING
 from random import Random
 
-from keepfast.core.batches import Batch
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source, TopicIds
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import Batch, FailedRecord, Run
 from keepfast.core.sizing import Sizer
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.batch_lanes import lanes_of

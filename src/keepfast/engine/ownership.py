@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from keepfast.core.ledger import CompletionMap
-from keepfast.core.partitions import Partition
 from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Partition
 
 
 class Epochs:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from keepfast.core import ledger
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.lanes import Lanes
-from keepfast.core.partitions import Partition
 from keepfast.core.ports import BEGINNING, Clock, CommittedOffset, Position, Source
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import FailedRecord
+from keepfast.core.runs import FailedRecord, Partition
 from keepfast.engine.commits import Committer
 from keepfast.engine.crash_guard import Probation
 from keepfast.engine.failures import Failures

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 
 from keepfast.core.held_bytes import size_of
-from keepfast.core.partitions import Partition
 from keepfast.core.policies import BufferPolicy
 from keepfast.core.ports import Clock
 from keepfast.core.records import Message
 from keepfast.core.retry_topics import Returned, Tiers, remaining_s
+from keepfast.core.runs import Partition
 from keepfast.engine.timers import Timers
 
 NOT_DUE = "not due"

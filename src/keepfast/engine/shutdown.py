@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from keepfast.core.batches import Batch
 from keepfast.core.crash_guard import spans_of
-from keepfast.core.partitions import Partition
-from keepfast.core.runs import Run
+from keepfast.core.runs import Batch, Partition, Run
 from keepfast.engine.mailbox import DRAIN, Stop
 from keepfast.telemetry.logs import get_logger
 

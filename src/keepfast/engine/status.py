@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from keepfast.classify.classification import Classification
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.partitions import Partition
 from keepfast.core.ports import Clock, Source
 from keepfast.core.records import Message, TopicPartition, read_headers
 from keepfast.core.retry_topics import Tiers
-from keepfast.core.runs import FailedRecord, Run
+from keepfast.core.runs import FailedRecord, Partition, Run
 from keepfast.deadletters import ours
 from keepfast.deadletters.checked import trace_id
 from keepfast.engine.batch_lanes import BatchLanes

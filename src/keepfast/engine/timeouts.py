@@ -19,13 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from keepfast.core.batches import Batch
 from keepfast.core.errors import HandlerTimeout, SinkError
 from keepfast.core.lanes import Holder, Lanes
-from keepfast.core.ordered import OrderedSet
 from keepfast.core.ports import Executor, Mailbox
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Run
+from keepfast.core.runs import Batch, OrderedSet, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import OverdueWatch, TimeoutPolicy
 from keepfast.engine.commits import Committer

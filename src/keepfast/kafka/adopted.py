@@ -30,8 +30,8 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from keepfast.core.errors import ConfigError, Fault, SinkError, SourceError
-from keepfast.core.ports import Delivery, Listener, Outgoing, Position, Receipt, Sink, Source
-from keepfast.core.records import TopicPartition
+from keepfast.core.ports import Delivery, Listener, Position, Sink, Source
+from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.kafka.faults import error_in, sink_error
 from keepfast.kafka.places import ClientPlace, names_of, translated
 from keepfast.kafka.producer_worker import ProducerWorker, Sending

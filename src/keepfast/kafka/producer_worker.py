@@ -13,7 +13,8 @@ from typing import Any, cast
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from keepfast.core.ports import Delivery, Outgoing
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Outgoing
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in
 

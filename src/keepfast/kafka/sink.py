@@ -13,7 +13,8 @@ import confluent_kafka
 from confluent_kafka import KafkaError
 
 from keepfast.core.errors import Fault, SinkError
-from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.faults import error_in, fault_of, sink_error
 from keepfast.kafka.producer_worker import ProducerWorker, Sending, is_fatal
 

@@ -9,8 +9,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from keepfast.core.errors import Fault, SinkError
-from keepfast.core.ports import Delivery, Outgoing, Receipt, Sink
-from keepfast.core.records import Message
+from keepfast.core.ports import Delivery, Sink
+from keepfast.core.records import Message, Outgoing, Receipt
 from keepfast.core.retry_topics import original
 from keepfast.core.runs import FailedRecord
 from keepfast.core.verdicts import DeadLetter

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError
-from keepfast.core.ports import Delivery, Outgoing, Sink
-from keepfast.core.records import Headers, Message, read_headers
+from keepfast.core.ports import Delivery, Sink
+from keepfast.core.records import Headers, Message, Outgoing, read_headers
 from keepfast.core.retry_topics import original
 from keepfast.core.runs import FailedRecord, NotBegun, Run
 from keepfast.settings import Settings

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from keepfast.core.errors import Fault, SinkError, SourceError
-from keepfast.core.ports import CommitOutcome, Outgoing, Position, Receipt
-from keepfast.core.records import TopicPartition
+from keepfast.core.ports import CommitOutcome, Position
+from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.testing.fakes.faults import CommitFault, ReadFault, SendFault
 from keepfast.testing.fakes.process import SimulationError
 from keepfast.testing.fakes.trace import Evicted

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from keepfast.core.errors import SpoolError
-from keepfast.core.ports import Outgoing
-from keepfast.core.records import Record
+from keepfast.core.records import Outgoing, Record
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 

@@ -7,7 +7,8 @@ import threading
 import time
 
 from keepfast.core.errors import SpoolError
-from keepfast.core.ports import Clock, Keeping, Outgoing, Sink
+from keepfast.core.ports import Clock, Keeping, Sink
+from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.letters import letter_of
 from keepfast.deadletters.spool.store import Store
 from keepfast.deadletters.spool.worker import Item, Keep, Nudge, SpoolStatus, SpoolWorker

@@ -10,7 +10,8 @@ from logging import ERROR, WARNING
 from typing import Any
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Clock, Keeping, Kept, Outgoing, Receipt, Sink
+from keepfast.core.ports import Clock, Keeping, Kept, Sink
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.deadletters.spool.letters import SpooledLetter, spooled
 from keepfast.deadletters.spool.store import Fill, Head, Store
 from keepfast.deadletters.writing import shrunk

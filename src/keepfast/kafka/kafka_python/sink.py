@@ -15,7 +15,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from keepfast.core.errors import ConfigError, Fault, SinkError
-from keepfast.core.ports import Delivery, Outgoing, Receipt
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.kafka_python.faults import sink_error
 
 _log = logging.getLogger("keepfast.kafka.sink")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from zlib import crc32
 
 from keepfast.core.errors import Fault, SinkError
-from keepfast.core.ports import Delivery, Outgoing, Receipt
-from keepfast.core.records import TopicPartition
+from keepfast.core.ports import Delivery
+from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.core.retry_topics import STEP
 from keepfast.testing.fakes.acts import HandlerSent, LetterSent, LetterSentOn
 from keepfast.testing.fakes.broker import FakeBroker

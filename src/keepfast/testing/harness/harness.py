@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from keepfast.core.errors import KeepfastError
-from keepfast.core.ports import Outgoing, Receipt
-from keepfast.core.records import Record, TopicPartition
+from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.engine.context import to_bytes

@@ -17,8 +17,8 @@ from typing import Any
 from zlib import crc32
 
 from keepfast.core.errors import Halt
-from keepfast.core.ports import Delivery, Mailbox, Outgoing, Receipt
-from keepfast.core.records import Record, TopicPartition
+from keepfast.core.ports import Delivery, Mailbox
+from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.core.runs import Run
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from keepfast.engine.loop import Loop

@@ -12,8 +12,7 @@ from dataclasses import replace
 import confluent_kafka
 
 from keepfast.core.errors import SinkError, StartError
-from keepfast.core.ports import Outgoing, Receipt
-from keepfast.core.records import Record, TopicPartition
+from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
