@@ -116,7 +116,7 @@ class Book:
         return self.entries[int(found or b"")]
 
     def _entry_of(self, member: str, outgoing: Outgoing) -> Entry:
-        cases = self.members[member].loop.cases
+        cases = self.members[member].loop.failures
         forms = ((case, case.outgoing, cases.burying.smaller.get(case)) for case in cases.settling)
         case = next((case for case, whole, smaller in forms if outgoing is whole or outgoing is smaller), None)
         if case is not None:

@@ -17,9 +17,9 @@ def believes_a_handler_that_comes_back_too_late(patch: Patch) -> None:
         original(self, run, now)
         loop: Any = self._returned.__self__  # type: ignore[attr-defined]
         for case in list(run.partition.cases):
-            if run.done and case.message is run.messages[run.done - 1] and case in loop.cases.settling:
+            if run.done and case.message is run.messages[run.done - 1] and case in loop.failures.settling:
                 loop.handover.drop(case)
-                loop.cases.settling.discard(case)
+                loop.failures.settling.discard(case)
                 case.partition.finish_case(case)
                 loop.committer.mark_dirty(case.partition)
 

@@ -29,7 +29,7 @@ def test_it_has_no_partitions_no_work_and_no_trouble_but_what_it_counted_stays()
         guards=guards,
         brokers="away",
     )
-    thread = LoopThread(cast(Loop, SimpleNamespace(vitals=SimpleNamespace(state=last))), QueueMailbox())
+    thread = LoopThread(cast(Loop, SimpleNamespace(status=SimpleNamespace(state=last))), QueueMailbox())
     assert thread.state is last
     thread.ending = Ending("failed", "it broke")
     assert thread.state == ConsumerState(**WHO, phase="ended", why="it broke", guards=guards)  # type: ignore[arg-type]

@@ -246,7 +246,7 @@ def test_an_error_that_names_the_only_record_is_its_own() -> None:
     world.feed("a")
     world.play(steps=12)
     assert (len(world.calls), world.buried, world.committed()) == (3, [], 1)
-    assert world.loop.cases.counts.discarded == 1
+    assert world.loop.failures.counts.discarded == 1
 
 
 def test_naming_a_record_that_was_not_given_is_a_failure_of_all() -> None:
@@ -280,7 +280,7 @@ def test_discard_drops_the_batch_or_what_it_names_without_a_letter() -> None:
     world.play(steps=6)
     assert world.calls == [["0:0", "0:1"], ["0:2", "0:3"], ["0:2"]]
     assert (world.buried, world.committed()) == ([], 4)
-    assert world.loop.cases.counts.discarded == 3
+    assert world.loop.failures.counts.discarded == 3
     assert world.loop.processed == 1
 
 
@@ -412,8 +412,8 @@ def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_
     assert all(call == world.calls[0] and len(call) == 4 for call in world.calls)
     retries = len(log.fields("batch_retry"))
     assert retries + len(log.fields("batch_wait")) == len(world.calls)
-    assert world.loop.cases.counts.retries == retries < 3, "what a guard makes wait is no retry"
-    assert set(world.loop.cases.by_topic[TOPIC].delays_by_attempt) <= {1, 2}
+    assert world.loop.failures.counts.retries == retries < 3, "what a guard makes wait is no retry"
+    assert set(world.loop.failures.by_topic[TOPIC].delays_by_attempt) <= {1, 2}
     down[0] = False
     world.play(steps=10, pass_s=0.5)
     assert world.done == [f"0:{offset}" for offset in range(8)]

@@ -61,7 +61,7 @@ class Stale(World):
     @property
     def waits(self) -> list[str]:
         """Partitions that are shown with the hold."""
-        state = self.loop.vitals.look(self.clock.now)
+        state = self.loop.status.look(self.clock.now)
         return [f"{one.topic}[{one.partition}]" for one in state.partitions if "stale_run" in one.holds]
 
     @property
@@ -78,7 +78,7 @@ def test_the_partition_goes_on_after_stuck_after_s_and_what_the_handler_says_the
     world.play_for(STUCK_S - 1)
     assert world.done == [], "it waits: two handlers of one lane must not run at once"
     assert world.waits == ["orders[0]"]
-    assert max(one.stale_run_s for one in world.loop.vitals.state.partitions) > 1
+    assert max(one.stale_run_s for one in world.loop.status.state.partitions) > 1
     assert (log.fields("held")[0]["hold"], log.fields("held")[0]["place"]) == ("stale_run", "orders[0]")
     world.play_for(4)
     assert world.done == ["0:0", "0:1"]

@@ -80,7 +80,9 @@ def test_records_that_wait_for_a_retry_are_let_go_with_their_partition(order: Or
         (world.loop.on_lost if lost else world.loop.on_revoked)([world.places[0]])
         world.loop.on_assigned([world.places[0]])
     lanes: Any = world.loop.lanes
-    assert len(world.loop.cases._timers) + len(lanes._timers) <= 2 * RECORDS, "what waits of the other one, and as much"
+    assert len(world.loop.failures._timers) + len(lanes._timers) <= 2 * RECORDS, (
+        "what waits of the other one, and as much"
+    )
     assert waiting_cases() - before <= 2 * RECORDS
     world.play(steps=10, pass_s=1000.0)
     assert {place for place, *_ in [name.split(":") for call in world.calls for name in call]} == {"0", "1"}
@@ -97,6 +99,6 @@ def test_a_record_that_is_ready_and_held_is_let_go_with_its_partition() -> None:
     place = world.places[0]
     world.loop.ownership.hold(place, "operator")
     world.step(pass_s=4000.0)
-    assert len(world.loop.cases.ready) == RECORDS, "their time has come, and they may not start"
+    assert len(world.loop.failures.ready) == RECORDS, "their time has come, and they may not start"
     world.loop.on_lost([place])
-    assert len(world.loop.cases.ready) == 0
+    assert len(world.loop.failures.ready) == 0

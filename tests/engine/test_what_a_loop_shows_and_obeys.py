@@ -40,7 +40,7 @@ def told(world: World, verb: Any, **more: Any) -> Any:
 
 def looked(world: World, pass_s: float = POLL_INTERVAL_S) -> ConsumerState:
     world.step(pass_s=pass_s)
-    return world.loop.vitals.state
+    return world.loop.status.state
 
 
 def test_lag_is_what_is_not_finished_of_what_the_client_has_seen() -> None:
@@ -54,7 +54,7 @@ def test_lag_is_what_is_not_finished_of_what_the_client_has_seen() -> None:
     state = looked(world)
     assert [(one.lag, one.position, one.end) for one in state.partitions] == [(7, 3, 10), (None, 0, None)]
     assert (state.phase, state.member, state.in_flight) == ("running", True, 0)
-    assert world.loop.vitals.rebalances == {"assigned": 1, "revoked": 0, "lost": 0}
+    assert world.loop.status.rebalances == {"assigned": 1, "revoked": 0, "lost": 0}
 
 
 def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_is_not_finished() -> None:
@@ -93,7 +93,7 @@ def test_who_waits_for_the_first_partitions_is_told_so_every_ten_seconds(log: Lo
     world = world_of()
     looked(world, 25)
     assert log.fields("waiting_for_partitions") == [], "it has some"
-    world.loop.vitals.rebalances["assigned"] = 0
+    world.loop.status.rebalances["assigned"] = 0
     assert looked(world).phase == "starting"
     looked(world, 5)
     looked(world, 6)
@@ -218,7 +218,7 @@ def test_a_consumer_whose_partitions_are_lost_is_no_member_until_it_gets_some_ag
     world.loop.on_assigned([])
     state = looked(world)
     assert (state.member, state.lost) == (True, False)
-    assert world.loop.vitals.rebalances == {"assigned": 2, "revoked": 0, "lost": 1}
+    assert world.loop.status.rebalances == {"assigned": 2, "revoked": 0, "lost": 1}
 
 
 def test_a_consumer_that_is_paused_starts_nothing_and_goes_on_when_it_is_resumed() -> None:

@@ -138,7 +138,7 @@ def test_it_can_be_switched_off(kafka: TopicAdmin, topic: TopicFactory) -> None:
     with Inside(app) as running, web_of(running) as web:
         client.produce(name, [b"hangs"])
         wait_until(lambda: running.loop.in_flight, "it hangs")
-        wait_until(lambda: running.loop.vitals.state.oldest_in_flight_s > 2 * STUCK_S, "for a while")
+        wait_until(lambda: running.loop.status.state.oldest_in_flight_s > 2 * STUCK_S, "for a while")
         assert statuses(web) == WELL
         assert web.get("/health").codes() == set()
         assert not running.log.of("handler_stuck")

@@ -37,7 +37,7 @@ def held(running: Inside) -> dict[str, set[str]]:
 
 def shown(running: Inside) -> dict[str, tuple[str, ...]]:
     """As it was at the loop's last look, which may be some seconds old."""
-    return {one.topic: one.holds for one in running.loop.vitals.state.partitions}
+    return {one.topic: one.holds for one in running.loop.status.state.partitions}
 
 
 @pytest.mark.parametrize("mode", ["each", "interval"])

@@ -32,7 +32,7 @@ def record(limit_bytes: int) -> Sent:
 
 def reasons(running: Inside) -> dict[str, str]:
     """Of health: what is wrong, by its code."""
-    seen = Seen(app="scenario", uptime_s=1.0, consumers={"work": running.loop.vitals.state})
+    seen = Seen(app="scenario", uptime_s=1.0, consumers={"work": running.loop.status.state})
     return {one.code: one.text for one in health_of(seen).reasons}
 
 

@@ -33,7 +33,7 @@ def test_the_ends_of_paused_partitions_are_asked_for(
     with Inside(app) as running, web_of(running) as web:
         begun = time.monotonic()
         client.produce(name, [b"v"] * 100)
-        wait_until(lambda: any(one.pauses for one in running.loop.vitals.state.partitions), "the buffer is full")
+        wait_until(lambda: any(one.pauses for one in running.loop.status.state.partitions), "the buffer is full")
         client.produce(name, [b"v"] * 100)
         wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 200, "the lag is true")
         client.produce(name, [b"v"] * 100)

@@ -198,7 +198,7 @@ def test_a_probe_is_one_record_of_what_is_left_of_a_bundle() -> None:
     stage.error = away
     stage.until(lambda: stage.member.loop.guards.status().breaker is BreakerState.OPEN)
     assert any(len(run.messages) > 1 for run in stage.member.loop.lanes._resumed)  # type: ignore[attr-defined]
-    stage.member.loop.cases.ready.clear()  # so that the bundle is what a probe is taken from
+    stage.member.loop.failures.ready.clear()  # so that the bundle is what a probe is taken from
     stage.error = fine
     stage.until(lambda: stage.member.loop.guards.status().breaker is BreakerState.CLOSED)
 

@@ -33,7 +33,7 @@ def batches_of(
     lanes: Lanes,
     ownership: Ownership,
     committer: Committer,
-    cases: Failures,
+    failures: Failures,
     *,
     guards: Guards,
     holds: Collection[str],
@@ -41,7 +41,7 @@ def batches_of(
     """None for a consumer that takes records one by one."""
     if not isinstance(lanes, BatchLanes):
         return None
-    return Batches(plan, lanes, ownership=ownership, committer=committer, cases=cases, guards=guards, holds=holds)
+    return Batches(plan, lanes, ownership=ownership, committer=committer, failures=failures, guards=guards, holds=holds)
 
 
 class Batches:
@@ -60,7 +60,7 @@ class Batches:
         *,
         ownership: Ownership,
         committer: Committer,
-        cases: Failures,
+        failures: Failures,
         guards: Guards,
         holds: Collection[str],
     ) -> None:
@@ -68,7 +68,7 @@ class Batches:
         self._lanes = lanes
         self._ownership = ownership
         self._committer = committer
-        self._cases = cases
+        self._failures = failures
         self._guards = guards
         self._holds = holds
 
@@ -76,7 +76,7 @@ class Batches:
         """A worker handed back a batch."""
         failure, batch.failure = batch.failure, None
         if failure is not None:
-            failure = self._cases.decisive(failure)
+            failure = self._failures.decisive(failure)
         bad: Bad = {}
         verdict: Verdict = verdicts.Done()
         if failure is not None or (batch.bad and batch.given is not None):  # else it never began
@@ -92,10 +92,10 @@ class Batches:
             labels = Labels.of_error(failure, batch.found)
             for topic, count in done.items():
                 for _ in range(count):
-                    self._cases.by_topic[topic].was_discarded(labels, sensitive=False)
+                    self._failures.by_topic[topic].was_discarded(labels, sensitive=False)
         elif not discarded:
             for topic, count in done.items():
-                self._cases.by_topic[topic].processed += count
+                self._failures.by_topic[topic].processed += count
 
     def _judged(self, batch: Batch, failure: BaseException | None, bad: Bad, now: float) -> Verdict:
         """What becomes of all that was handed over; in `bad`, what is to be judged on its own."""
@@ -139,7 +139,7 @@ class Batches:
                 self._search_on(batch, before.failed(count), now, after_s=asked_s or 0.0)
             case verdicts.HaltConsumer(reason=reason):
                 self._lanes.put_back(batch.parts)
-                self._cases.halt(reason)
+                self._failures.halt(reason)
             case other:
                 assert_never(other)
 
@@ -187,9 +187,9 @@ class Batches:
         trial, guards = batch.trial or Trial(batch.messages[0], now), self._guards
         elapsed_s = guards.elapsed_s(trial, now) if guards.on else now - trial.begun_at
         tiers_s = self._plan.tiers.delays_s if self._plan.tiers else ()
-        found, verdict = self._cases.weigh(error, attempt=batch.failures, elapsed_s=elapsed_s, tiers_s=tiers_s)
+        found, verdict = self._failures.weigh(error, attempt=batch.failures, elapsed_s=elapsed_s, tiers_s=tiers_s)
         batch.found = found
-        counts = self._cases.counts_of(batch.parts[0].partition)
+        counts = self._failures.counts_of(batch.parts[0].partition)
         counts.failed(Labels.of_error(error, found))
         wait_s = guards.holds_back(trial, found, verdict, now, several=True) if guards.on else None
         about = {**self._about(batch, error, found), "records": records}
@@ -250,5 +250,5 @@ class Batches:
                 continue
             for case in self._lanes.extract(part, at, begun_at):
                 case.partition.cases.add(case)
-                self._cases.failed(case, bad[part, case.seq], now)
+                self._failures.failed(case, bad[part, case.seq], now)
         self._lanes.put_back(rest)

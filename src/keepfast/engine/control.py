@@ -138,14 +138,14 @@ class Operator:
         work: list[Run | FailedRecord] = [*runs, *cases, *(batch for batch in batches if batch.parts)]
         oldest = nsmallest(MAX_LANES, work, key=lambda one: one.begun_at)
         lanes = tuple(self._lane(one, now) for one in oldest)
-        return loop.vitals.look(now), lanes, max(0, len(work) - MAX_LANES)
+        return loop.status.look(now), lanes, max(0, len(work) - MAX_LANES)
 
     def _lane(self, one: Run | FailedRecord, now: float) -> LaneState:
         if isinstance(one, FailedRecord):
             record = original(one.message)
             labels = Labels.of(one)
             return LaneState(
-                state="settling" if one in self._loop.cases.settling else "waiting",
+                state="settling" if one in self._loop.failures.settling else "waiting",
                 topic=record.topic(),
                 partition=record.partition(),
                 offset=record.offset(),

@@ -94,7 +94,7 @@ class Probation:
         plan: Plan,
         lanes: Lanes,
         *,
-        cases: Failures,
+        failures: Failures,
         committer: Committer,
         guards: Guards,
         floor: ExclusiveGate,
@@ -105,7 +105,7 @@ class Probation:
         self._max_deliveries = plan.max_deliveries
         self._first_lease = LEAST_LEASE if plan.commit.mode == "each" else FIRST_LEASE_BETWEEN_INTERVALS
         self._lanes = lanes
-        self._cases = cases
+        self._failures = failures
         self._committer = committer
         self._guards = guards
         self._in_flight = guards.in_flight
@@ -242,7 +242,7 @@ class Probation:
     def _draw(self, now: float) -> Run | None:
         if not self._guards.may_take(now):
             return None
-        runs = self._guards.take(self._cases, 1, 1, now)
+        runs = self._guards.take(self._failures, 1, 1, now)
         return runs[0] if runs else None
 
     def _put_back(self, run: Run, now: float) -> None:
@@ -254,7 +254,7 @@ class Probation:
         elif run.case is None:
             self._lanes.give_back(run)
         elif not run.case.dropped:
-            self._cases.ready.appendleft(run.case)
+            self._failures.ready.appendleft(run.case)
 
     def _is_guilty(self, run: Run) -> bool:
         return self._max_deliveries is not None and _starts(run) >= self._max_deliveries
@@ -263,7 +263,7 @@ class Probation:
         self._guards.returned(run, now)  # it never starts: if it is the probe, another one is needed
         case = run.case or self._lanes.split(_first(run), now)
         case.partition.cases.add(case)
-        self._cases.crashed(case, _starts(run), now)
+        self._failures.crashed(case, _starts(run), now)
 
     def _may_start(self, run: Run, now: float) -> bool:
         """Whether the suspect may start: nothing runs beside it, and the broker has counted the start."""

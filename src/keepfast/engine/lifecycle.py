@@ -110,7 +110,7 @@ class LoopThread:
     @property
     def state(self) -> ConsumerState:
         """As the loop saw itself last; what has ended does not look any more, and has nothing. Any thread."""
-        state, ending = self.loop.vitals.state, self.ending
+        state, ending = self.loop.status.state, self.ending
         if ending is None:
             return state
         return ConsumerState(

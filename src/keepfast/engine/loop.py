@@ -50,7 +50,7 @@ class Starter:
         self,
         plan: Plan,
         lanes: Lanes,
-        cases: Failures,
+        failures: Failures,
         guards: Guards,
         executor: Executor,
         *,
@@ -59,7 +59,7 @@ class Starter:
         inline: Inline | None,
     ) -> None:
         self._lanes = lanes
-        self._cases = cases
+        self._failures = failures
         self._guards = guards
         self._probation = probation
         self._executor = executor
@@ -83,7 +83,7 @@ class Starter:
         room = sizer.workers - len(in_flight)
         if room <= 0:
             return
-        runs = self._probation.take(room, now) if suspects else self._guards.take(self._cases, room, size, now)
+        runs = self._probation.take(room, now) if suspects else self._guards.take(self._failures, room, size, now)
         if not runs:
             return
         for run in runs:
@@ -180,13 +180,13 @@ class Loop:
         self.holds = Holds(plan.name, clock)
         self.guards = Guards(plan, self.lanes, self.holds)
         self.in_flight = self.guards.in_flight
-        self.cases = Failures(
+        self.failures = Failures(
             plan, publisher, mailbox, clock, random, guards=self.guards, finished=self._case_finished, halt=self._halt
         )
         self.probation = Probation(
             plan,
             self.lanes,
-            cases=self.cases,
+            failures=self.failures,
             committer=self.committer,
             guards=self.guards,
             floor=floor or ExclusiveGate(),
@@ -196,10 +196,10 @@ class Loop:
             source, self.ownership, self.committer, plan, probation=self.probation, identities=self.identities
         )
         self.handover = Handover(
-            source, self.ownership, self.lanes, cases=self.cases, committer=self.committer, intake=self.intake
+            source, self.ownership, self.lanes, failures=self.failures, committer=self.committer, intake=self.intake
         )
         self.starter = Starter(
-            plan, self.lanes, self.cases, self.guards, executor, probation=self.probation, clock=clock, inline=inline
+            plan, self.lanes, self.failures, self.guards, executor, probation=self.probation, clock=clock, inline=inline
         )
         self.sizer = self.starter.sizer
         self._walked = False  # in this turn, on this thread: so there may be more to start
@@ -214,19 +214,19 @@ class Loop:
             returned=self._returned,
         )
         self.batches = batches_of(
-            plan, self.lanes, self.ownership, self.committer, self.cases, guards=self.guards, holds=self.holds
+            plan, self.lanes, self.ownership, self.committer, self.failures, guards=self.guards, holds=self.holds
         )
         self.draining = Draining(self)
         self.halted: str | None = None
         self.ending: Ending | None = None
-        self.vitals = LoopStatus(self, source, clock)
+        self.status = LoopStatus(self, source, clock)
         self.operator = Operator(self)
         self._trouble: Ending | None = None
 
     @property
     def processed(self) -> int:
         """Records that succeeded. Any thread may ask."""
-        return self.cases.by_topic.processed
+        return self.failures.by_topic.processed
 
     # -- one turn
 
@@ -255,8 +255,8 @@ class Loop:
             now = self._clock.monotonic()
         for item in items:
             self._accept(item, now)
-        self.vitals.turn(now)
-        self.cases.step(now)
+        self.status.turn(now)
+        self.failures.step(now)
         self.intake.step(now)
         self.holds.put(ABANDONED, held=self.overdue.step(now))
         self.holds.put(COMMIT, held=self.committer.tripped(now))
@@ -279,19 +279,19 @@ class Loop:
 
     def _patience(self, now: float) -> float:
         """How long to wait for results."""
-        committer, busy = self.committer, bool(self.in_flight or self.cases.settling)
+        committer, busy = self.committer, bool(self.in_flight or self.failures.settling)
         if committer.under_way and committer.each == busy and (busy or not self.intake.has_room):
             return REPLY_TIMEOUT_S if committer.waited(now) < LATE_S else LATE_ANSWER_S
         if self.intake.has_backlog or not busy:
             return 0.0
-        return min(BUSY_S, self.cases.next_in(now), committer.due_in(now))
+        return min(BUSY_S, self.failures.next_in(now), committer.due_in(now))
 
     def _poll(self, now: float) -> None:
         try:
             self.assignment.step(now, self.handover)
         except NoPosition as error:
             self._trouble = Ending("halted", str(error))
-        busy = self.in_flight or self.cases.settling
+        busy = self.in_flight or self.failures.settling
         if self.committer.under_way and not busy and (self.committer.each or not self._walked):
             self._follow(now)
         elif self.committer.under_way and (self.committer.each or not self.intake.has_room):
@@ -303,7 +303,7 @@ class Loop:
 
     def _idle_s(self, now: float) -> float:
         """How long nothing is due."""
-        due_s = min(self.cases.next_in(now), self.committer.due_in(now), self.intake.due_in(now))
+        due_s = min(self.failures.next_in(now), self.committer.due_in(now), self.intake.due_in(now))
         if self.guards.may_take(now) and not self.probation.yields(now):  # otherwise nothing starts, due or not
             due_s = min(due_s, self.lanes.due_in(now))
         return max(0.0, min(self.idle_s, due_s))
@@ -325,7 +325,7 @@ class Loop:
                 return
             now = self._clock.monotonic()
             committer.step(now, others_soon=bool(self.in_flight) and self.sizer.quick)
-            if not (committer.under_way and committer.each) or self.in_flight or self.cases.settling:
+            if not (committer.under_way and committer.each) or self.in_flight or self.failures.settling:
                 return
             arrived = self.intake.serve_on(BUSY_S)
 
@@ -336,7 +336,7 @@ class Loop:
             case Run():
                 self._returned(item, now)
             case Settled():
-                self.cases.settled(item, now)
+                self.failures.settled(item, now)
             case TopicsTold():
                 self.assignment.told(item, now)
             case Stop():
@@ -366,7 +366,7 @@ class Loop:
         if not self.ownership.is_current(partition):
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
             return
-        self.vitals.done(run, now)
+        self.status.done(run, now)
         if run.case is not None:
             self._case_returned(run, run.case, now)
             return
@@ -381,7 +381,7 @@ class Loop:
         if failure is not None and not partition.closing and DRAIN not in self.holds:
             case = self.lanes.split(run, run.begun_at)
             partition.cases.add(case)
-            self.cases.failed(case, failure, now)
+            self.failures.failed(case, failure, now)
         else:
             self.lanes.give_back(run)
 
@@ -389,11 +389,11 @@ class Loop:
         if run.done:
             self._case_finished(case)
         elif run.failure is not None and not case.partition.closing and DRAIN not in self.holds:
-            self.cases.failed(case, run.failure, now)
+            self.failures.failed(case, run.failure, now)
         elif case.partition.closing or DRAIN in self.holds:
             self.handover.drop(case)
         else:  # a guard stopped it before it began
-            self.cases.ready.append(case)
+            self.failures.ready.append(case)
         run.failure = None
 
     def _case_finished(self, case: FailedRecord) -> None:
@@ -409,7 +409,7 @@ class Loop:
         except NoPosition as error:
             self._trouble = Ending("halted", str(error))
         self.committer.membership_settled(self.ownership)
-        self.vitals.rebalanced(ASSIGNED)
+        self.status.rebalanced(ASSIGNED)
         if self.intake.closed and places:
             self._source.pause(places)
         log.info("assigned", consumer=self.plan.name, partitions=[str(place) for place in places])
@@ -430,14 +430,14 @@ class Loop:
         self.handover.commit_now(leaving, self._clock, deadline)
         self.handover.forget(leaving)
         self.committer.membership_settled(self.ownership)
-        self.vitals.rebalanced(REVOKED)
+        self.status.rebalanced(REVOKED)
         log.info("revoked", consumer=self.plan.name, partitions=[str(place) for place in places])
 
     def on_lost(self, places: Sequence[TopicPartition]) -> None:
         self.assignment.lost(places)
         self.handover.forget(self.handover.close_down(places))
         self.committer.membership_settled(self.ownership)
-        self.vitals.rebalanced(LOST)
+        self.status.rebalanced(LOST)
         log.warning("lost", consumer=self.plan.name, partitions=[str(place) for place in places])
 
     def on_committed(self, outcome: CommitOutcome) -> None:
@@ -448,7 +448,7 @@ class Loop:
         if error.fault in (Fault.FENCED, Fault.FATAL):
             self._client_is_gone(error)
         elif not self.assignment.minds(error, place, now):
-            self.vitals.heard(error, now)
+            self.status.heard(error, now)
             say_client_error(self.plan.name, error, now)
 
     # -- the end

@@ -42,9 +42,9 @@ def consumer_families(thread: LoopThread, now: float, *, app: str) -> list[Metri
     for topic in loop.plan.topics:
         parts = loop.plan.names.get(topic) or topic_parts(topic, app=app)
         own = _Of(loop.plan.group, topic, parts)
-        found += _topic(own, loop.cases.by_topic[topic], thread.tallies, _sources(loop, topic))
-        found += _aliases(own, loop.cases.by_topic[topic], loop.plan.dead_letter_topics.get(topic, ""))
-    return [*found, *_totals(loop), *_standing(thread.state, now - loop.vitals.turned_at, set(loop.plan.topics))]
+        found += _topic(own, loop.failures.by_topic[topic], thread.tallies, _sources(loop, topic))
+        found += _aliases(own, loop.failures.by_topic[topic], loop.plan.dead_letter_topics.get(topic, ""))
+    return [*found, *_totals(loop), *_standing(thread.state, now - loop.status.turned_at, set(loop.plan.topics))]
 
 
 def _sources(loop: Loop, topic: str) -> list[str]:
@@ -113,7 +113,7 @@ def _totals(loop: Loop) -> Iterator[MetricFamily]:
     received = loop.intake.received.copy()
     yield MetricFamily.of(cat.CONSUMED, [Sample((group, topic), count) for topic, count in received.items()])
     yield MetricFamily.of(
-        cat.REBALANCES, [Sample((event, group), count) for event, count in loop.vitals.rebalances.copy().items()]
+        cat.REBALANCES, [Sample((event, group), count) for event, count in loop.status.rebalances.copy().items()]
     )
     plain: list[tuple[Metric, float]] = [
         (cat.COMMITS, committer.commits),
@@ -122,7 +122,7 @@ def _totals(loop: Loop) -> Iterator[MetricFamily]:
         (cat.STORM_TRIPS, guards.storm_tripped),
         (cat.GUARD_WAITS, guards.waits),
         (cat.TIMED_OUT, loop.overdue.counts.timed_out),
-        (cat.MOVE_FAILURES, loop.cases.moving.failures),
+        (cat.MOVE_FAILURES, loop.failures.moving.failures),
     ]
     for metric, value in plain:
         yield MetricFamily.of(metric, [Sample((group,), value)])

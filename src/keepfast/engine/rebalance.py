@@ -46,14 +46,14 @@ class Handover:
         ownership: Ownership,
         lanes: Lanes,
         *,
-        cases: Failures,
+        failures: Failures,
         committer: Committer,
         intake: Intake,
     ) -> None:
         self._source = source
         self._ownership = ownership
         self._lanes = lanes
-        self._cases = cases
+        self._failures = failures
         self._committer = committer
         self._intake = intake
         self.orderly = True  # goes False when the loop has failed: then its end is no better than a death
@@ -77,10 +77,10 @@ class Handover:
     def drop_waiting(self, partition: Partition) -> None:
         """Cases that only wait for their next attempt are left to whoever owns the partition next."""
         running = {run.case for run in partition.running}
-        waiting = [case for case in partition.cases if case not in running and case not in self._cases.settling]
+        waiting = [case for case in partition.cases if case not in running and case not in self._failures.settling]
         for case in waiting:
             self.drop(case)
-        self._cases.release_dropped(len(waiting))
+        self._failures.release_dropped(len(waiting))
 
     def drop(self, case: FailedRecord) -> None:
         """Unfinished, and not ours to finish: whoever owns the partition next begins it anew."""
@@ -146,7 +146,7 @@ class Handover:
         """Their epoch is over: results that still come are stale."""
         for partition in partitions:
             running = {run.case for run in partition.running}
-            for case in self._cases.drop(partition):
+            for case in self._failures.drop(partition):
                 if case not in running:
                     self._lanes.release(case)
             self._committer.forget(partition)

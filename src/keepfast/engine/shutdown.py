@@ -53,7 +53,7 @@ class Draining:
     def over(self, now: float) -> int | None:
         """None while it goes on; then how much was still being handled, buried or committed."""
         loop = self._loop
-        settling = len(loop.cases.settling)
+        settling = len(loop.failures.settling)
         waiting = len(loop.in_flight) + settling
         if waiting and now < self.deadline:
             self._report(now, records=waiting, letters=settling)

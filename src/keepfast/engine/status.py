@@ -271,7 +271,7 @@ class LoopStatus:
         self._loop = loop
         self._source = source
         self._clock = clock
-        self._counts = loop.cases.by_topic
+        self._counts = loop.failures.by_topic
         self._look_at = float("-inf")
         self._example_at = float("-inf")
         self._progress: dict[TopicPartition, _Progress] = {}
@@ -332,7 +332,7 @@ class LoopStatus:
         begun = self._clock.monotonic()
         loop = self._loop
         in_flight = list(loop.in_flight)
-        overdue, cases = loop.overdue, loop.cases
+        overdue, failures = loop.overdue, loop.failures
         partitions = self._partitions(now)
         self.state = ConsumerState(
             name=loop.plan.name,
@@ -351,9 +351,9 @@ class LoopStatus:
             in_flight=sum(map(_left, in_flight)),
             oldest_in_flight_s=max((now - run.begun_at for run in in_flight), default=0.0),
             waiting=self._waiting(partitions),
-            settling=len(cases.settling),
-            letters_refused=_refused(cases.burying.status(), now),
-            moves_refused=_refused(cases.moving.status(), now),
+            settling=len(failures.settling),
+            letters_refused=_refused(failures.burying.status(), now),
+            moves_refused=_refused(failures.moving.status(), now),
             letter_topics=self.letters.look(now) if self.letters else {},
             guards=self._guards(),
             abandoned=overdue.abandoned(now),
@@ -383,7 +383,7 @@ class LoopStatus:
         """Failed records that are not being moved or buried, batches of them included."""
         loop = self._loop
         batches = loop.lanes.kept if isinstance(loop.lanes, BatchLanes) else []
-        cases = sum(one.cases for one in partitions) - len(loop.cases.settling)
+        cases = sum(one.cases for one in partitions) - len(loop.failures.settling)
         return max(0, cases) + sum(batch.left for batch in batches)
 
     def _phase(self) -> Phase:

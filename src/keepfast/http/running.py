@@ -162,15 +162,15 @@ class Running:
 
 def _aged(thread: LoopThread, now: float) -> ConsumerState:
     """As it was seen last, and how long ago that was."""
-    vitals = thread.loop.vitals
+    status = thread.loop.status
     return msgspec.structs.replace(
-        thread.state, age_s=max(0.0, now - vitals.looked_at), turn_age_s=max(0.0, now - vitals.turned_at)
+        thread.state, age_s=max(0.0, now - status.looked_at), turn_age_s=max(0.0, now - status.turned_at)
     )
 
 
 def counts_of(thread: LoopThread) -> ConsumerCounts:
     loop = thread.loop
-    total = loop.cases.by_topic.total()
+    total = loop.failures.by_topic.total()
     return ConsumerCounts(
         received=sum(loop.intake.received.copy().values()),
         processed=loop.processed,

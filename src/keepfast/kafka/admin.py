@@ -138,7 +138,7 @@ class KafkaAdmin:
             return
 
     def ask_ends(self, places: Sequence[TopicPartition], told: Callable[[Mapping[TopicPartition, int]], None]) -> None:
-        """Implements `runtime.vitals.AskEnds`; any thread. Never blocks, never raises; the client's own thread answers,
+        """Implements `engine.status.AskEnds`; any thread. Never blocks, never raises; the client's own thread answers,
         at most once, with the ends that could be had.
         """
 

@@ -70,7 +70,7 @@ def loop_thread(
         recorder=recorder,
     )
     if admin is not None:
-        loop.vitals.asks = admin.ask_ends
-        loop.vitals.letters = LetterDepths(admin.ask_depths, ground.letters_of(plan.dead_letter_topics))
-    loop.cases.tracing = tracing
+        loop.status.asks = admin.ask_ends
+        loop.status.letters = LetterDepths(admin.ask_depths, ground.letters_of(plan.dead_letter_topics))
+    loop.failures.tracing = tracing
     return LoopThread(loop, workers.mailbox, workers.inline, tallies=workers.executor.tallies)
