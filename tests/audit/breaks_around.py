@@ -127,8 +127,8 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
         '"ingestion.events_failed"',
     ),
     "PROCESS": (
-        Break("int(fields[21]) * _PAGE_BYTES", "int(fields[21])"),
-        Break("[_processor, _stat, _files, _network]", "[_processor, _stat, _files]"),
+        Break("in PROCESS_COLLECTOR.collect()]", "in ()]"),
+        Break("[_threads, _network]", "[_threads]"),
     ),
     "SHOWN": (Break("        self.rebalances[what] += 1\n", ""),),
     "IN_HAND": (Break("in_flight=sum(map(_left, in_flight)),", "in_flight=0,"),),

@@ -54,6 +54,7 @@ OF_OTHERS = (
     "kafka",
     "uvloop",
     "dotenv",
+    "prometheus_client",
     "jinja2",
     "yaml",
 )

@@ -21,11 +21,14 @@ from tests.support.waiting import wait_until
 
 APP = """
 from keepfast import App
+from prometheus_client import Counter
 
 app = App("shop")
+seen = Counter("shop_orders_seen", "Of the user's own.")
 
 @app.consumer("{topic}", domain="orders", entity="payment", group="{topic}.group")
-def charge(value: bytes) -> None: ...
+def charge(value: bytes) -> None:
+    seen.inc()
 """
 
 
@@ -63,6 +66,7 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
         Client(kafka).produce(name, [Sent(b"v", partition=number % 2) for number in range(10)])
         wait_until(lambda: sum(_success(web).values()) == 10, "all ten are counted")
         assert series(web, "keepfast_process_up", "process") == {"0": 1, "1": 1}
+        assert series(web, "shop_orders_seen_total", "process") == _success(web), "metrics of the user's own"
         assert set(series(web, "process_resident_memory_bytes", "process")) == {"0", "1", "supervisor"}
         assert set(web.get("/health").json["consumers"]) == {"charge@0", "charge@1"}
         state = web.get("/api/state").json

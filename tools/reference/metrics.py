@@ -12,7 +12,8 @@ INTRODUCTION = """# Metrics
 
 `/metrics` on the port of [`health`](settings.md#health), in the text format of Prometheus, or in OpenMetrics if it is
 asked for. A dotted name is written with underscores there, counters end in `_total`, and a unit stands at the end.
-With `--processes` one endpoint speaks for all processes.
+Metrics that you register with prometheus-client are on the same page. With `--processes` there is one page for all
+processes; each series has the label `process`.
 
 Labels are bounded: topics, partitions and groups are configured, `error_type` has a limit (then `other`),
 `retry_attempt` goes from 1 to 9 (then `10+`). No label ever holds an offset, a key or the text of an error.

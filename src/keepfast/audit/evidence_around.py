@@ -28,11 +28,11 @@ COUNTED: Final = by(
 EXPOSED: Final = by("engine/metrics.py", _EXACT)
 METRIC_NAMES: Final = by(
     "telemetry/catalogue.py",
-    "telemetry/test_metrics_as_text.py::test_every_name_that_the_documents_ask_for_is_in_the_catalogue",
+    "telemetry/test_prometheus.py::test_every_name_that_the_documents_ask_for_is_in_the_catalogue",
 )
 PROCESS: Final = by(
-    "telemetry/process.py",
-    "telemetry/test_metrics_as_text.py::test_the_operating_system_tells_memory_processor_threads_files_and_network",
+    "telemetry/prometheus.py",
+    "telemetry/test_prometheus.py::test_the_operating_system_tells_memory_processor_threads_files_and_network",
 )
 SHOWN: Final = by("engine/status.py", f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen", _EXACT)
 IN_HAND: Final = by("engine/status.py", f"{_SHOWS}::test_lag_is_what_is_not_finished_of_what_the_client_has_seen")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -21,9 +22,13 @@ from keepfast.http.running import Parts, Running, Unanswered
 from keepfast.http.serving import is_required, served
 from keepfast.settings import Settings
 from keepfast.telemetry import logs
-from keepfast.telemetry.families import Collision, MetricFamily
+from keepfast.telemetry.families import Collision
 from keepfast.telemetry.otel import Exporting, exporter_from
+from keepfast.telemetry.prometheus import REGISTERED, all_process_families
 from keepfast.telemetry.shapes import CommandDone, HealthReport, Problem
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 log = logs.get_logger("keepfast.http")
 
@@ -58,8 +63,8 @@ class OneApp(ServedApp):
     def health(self) -> HealthReport:
         return health_of(self._running.seen())
 
-    def families(self) -> list[MetricFamily]:
-        return self._running.families()
+    def collect(self) -> list[Metric]:
+        return self._running.collect()
 
     def api(self, request: HttpRequest) -> Response:
         try:
@@ -131,7 +136,7 @@ class Serving:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._server: Server | None = None
-        self._exporting: Exporting | None = None
+        self._open = ExitStack()
         self.running = Running(
             app=settings.app.name,
             version=settings.app.version,
@@ -146,15 +151,22 @@ class Serving:
     def __enter__(self) -> Self:
         token = self._settings.control.token
         pages = Pages(OneApp(self.running), token=token.reveal() if token else None)
-        if self._settings.metrics.otel:
-            self._exporting = self._exported()
-            self._exporting.start()
-        self._server = served(pages, self._settings.health, required=is_required(self._settings))
+        with ExitStack() as opened, _collisions_are_config_errors():
+            REGISTERED.add(self.running)
+            opened.callback(REGISTERED.remove, self.running)
+            if self._settings.metrics.otel:
+                exporting = self._exported()
+                exporting.start()
+                opened.callback(exporting.stop)
+            self._server = served(pages, self._settings.health, required=is_required(self._settings))
+            if self._server is not None:
+                opened.callback(self._server.stop)
+            self._open = opened.pop_all()
         return self
 
     def _exported(self) -> Exporting:
         return Exporting(
-            self.running.families,
+            lambda: [*self.running.families(), *all_process_families()],
             app=self.running.app,
             version=self.running.version,
             interval_s=self._settings.metrics.interval_s,
@@ -164,14 +176,18 @@ class Serving:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._server is not None:
-            self._server.stop()
-        if self._exporting is not None:
-            self._exporting.stop()
+        self._open.close()
 
     def show(self, parts: Parts) -> None:
-        """The app is put together. Raises ConfigError if two of its metrics would have one name."""
-        try:
+        """The app is put together. Raises ConfigError if two metrics would have one name."""
+        with _collisions_are_config_errors():
             self.running.show(parts)
-        except Collision as error:
-            raise ConfigError(f"Metrics: {error}.") from error
+            REGISTERED.renew()
+
+
+@contextmanager
+def _collisions_are_config_errors() -> Iterator[None]:
+    try:
+        yield
+    except Collision as error:
+        raise ConfigError(f"Metrics: {error}.") from error

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterable
 from http import HTTPStatus
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from keepfast.http.http import HttpRequest, Response, as_json, problem
-from keepfast.telemetry import logs
-from keepfast.telemetry.exposition import OPEN_METRICS, PLAIN, exposition, wants_open_metrics
-from keepfast.telemetry.families import MetricFamily
+from keepfast.telemetry import logs, prometheus
 from keepfast.telemetry.shapes import HealthReport
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 log = logs.get_logger("keepfast.http")
 
@@ -34,7 +35,8 @@ class ServedApp:
     def health(self) -> HealthReport:
         raise NotImplementedError
 
-    def families(self) -> list[MetricFamily]:
+    def collect(self) -> Iterable[Metric]:
+        """All metrics, as a collector of prometheus-client has them."""
         raise NotImplementedError
 
     def api(self, request: HttpRequest) -> Response:
@@ -60,11 +62,12 @@ class Pages:
             return problem(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET is answered here.")
         match path:
             case "/metrics":
-                return metrics_page(self._subject.families(), request)
+                body, content_type = prometheus.page(self._subject, request.headers.get("accept", ""))
+                return Response(HTTPStatus.OK, body, content_type)
             case "/health" | "/health/live" | "/health/ready" | "/health/startup":
                 return health_page(self._subject.health(), path)
             case "/families" if not request.peer:
-                return Response(HTTPStatus.OK, msgspec.msgpack.encode(self._subject.families()), "application/msgpack")
+                return Response(HTTPStatus.OK, prometheus.packed(self._subject), "application/msgpack")
             case "/":
                 return Response(HTTPStatus.OK, f"{self._subject.app}\n{INDEX}".encode(), "text/plain; charset=utf-8")
             case _:
@@ -102,11 +105,6 @@ def _name(host: str) -> str:
     """The Host header without its port."""
     name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
     return name.lower()
-
-
-def metrics_page(families: list[MetricFamily], request: HttpRequest) -> Response:
-    wants = wants_open_metrics(request.headers.get("accept", ""))
-    return Response(HTTPStatus.OK, exposition(families, open_metrics=wants).encode(), OPEN_METRICS if wants else PLAIN)
 
 
 def health_page(report: HealthReport, path: str) -> Response:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,10 +18,13 @@ from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.metrics import consumer_families, spool_families
 from keepfast.http.health import Seen
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import MetricFamily, Sample, merged, namesakes
+from keepfast.telemetry.families import MetricFamily, Sample, namesakes
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.process import process_families
+from keepfast.telemetry.prometheus import REGISTERED
 from keepfast.telemetry.shapes import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, Phase, SpoolState
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 log = get_logger("keepfast.http")
 
@@ -52,11 +56,9 @@ class Running:
     started_at: float = field(default_factory=time.monotonic)
 
     def show(self, parts: Parts) -> None:
-        """From now on there is something to see. Raises Collision if two metrics would have one name."""
+        """From now on there is something to see."""
         self.parts = parts
-        families = self.families()
-        merged(families)
-        for name, dotted in namesakes(families).items():
+        for name, dotted in namesakes(self.families()).items():
             log.warning(
                 "metric_names_collide",
                 name=name,
@@ -74,7 +76,7 @@ class Running:
         return self.parts.spool if self.parts else None
 
     def families(self) -> list[MetricFamily]:
-        """All metrics of this process."""
+        """All metrics of this app."""
         now = time.monotonic()
         found = [
             MetricFamily.of(catalogue.INFO, [Sample((self.app, self.version, keepfast_version()), 1)]),
@@ -85,7 +87,13 @@ class Running:
             found += consumer_families(thread, now, app=self.app)
         if self.spool is not None:
             found += spool_families(self.spool.status)
-        return found + process_families()
+        return found
+
+    def collect(self) -> list[Metric]:
+        """All metrics of this process but those of other apps, as prometheus-client has them. Raises Collision if
+        a metric of the user's has the name of one of ours.
+        """
+        return REGISTERED.collect_for(self)
 
     def seen(self) -> Seen:
         return Seen(

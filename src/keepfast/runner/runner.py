@@ -15,8 +15,8 @@ from keepfast.runner.checking import LoggerAdapter, refuse
 from keepfast.runner.hooks import Hooks
 from keepfast.runner.retry import policy_of
 from keepfast.settings import Settings
-from keepfast.telemetry.exposition import exposition
 from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.prometheus import page
 
 log = get_logger("keepfast.runner")
 
@@ -157,12 +157,13 @@ class KafkaConsumerRunner:
         return settings
 
     def metrics(self) -> str:
-        """All metrics in Prometheus' text format, for a health server of your own: answer `/metrics` with it. Empty
-        until `run` has put everything together. Any thread.
+        """All metrics in Prometheus' text format, with those that you have registered with prometheus-client, for
+        a health server of your own: answer `/metrics` with it. Empty until `run` has put everything together. Any
+        thread.
         """
         with self._lock:
             seen = self._assembled.seen if self._assembled is not None else None
-        return "" if seen is None else exposition(seen.families(), open_metrics=False)
+        return "" if seen is None else page(seen)[0].decode()
 
     def stop(self) -> None:
         """Ask for the end, as SIGTERM does, from any thread."""

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import msgspec
 
@@ -23,9 +23,12 @@ from keepfast.settings import HealthSettings
 from keepfast.supervisor.process import ChildPlace
 from keepfast.supervisor.tether import Report
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import MetricFamily, Sample, labelled
-from keepfast.telemetry.process import process_families
+from keepfast.telemetry.families import MetricFamily, Sample
+from keepfast.telemetry.prometheus import REGISTERED, by_process, exposed, unpacked
 from keepfast.telemetry.shapes import AppState, CommandDone, HealthReport, Problem, Reason
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 REPLY_TIMEOUT_S: Final = 2.5
 MAX_AT_ONCE: Final = 16
@@ -59,13 +62,13 @@ class Children(ServedApp):
         self._doors = doors
         self.app = app
 
-    def families(self) -> list[MetricFamily]:
+    def collect(self) -> list[Metric]:
+        """Of a child that does not answer there is nothing but `keepfast_process_up` 0."""
         answers = self._ask_all(FAMILIES)
         up = [Sample((process,), int(process in answers)) for process in self._doors.all()]
-        found = [MetricFamily.of(catalogue.PROCESS_UP, up)]
-        for process, answer in answers.items():
-            found += labelled(_decoded(answer, list[MetricFamily], packed=True) or [], "process", process)
-        return found + labelled(process_families(), "process", SUPERVISOR)
+        found = {process: _unpacked(answer) for process, answer in answers.items()}
+        found[SUPERVISOR] = list(REGISTERED.registry().collect())
+        return [exposed(MetricFamily.of(catalogue.PROCESS_UP, up)), *by_process(found)]
 
     def health(self) -> HealthReport:
         answers = {
@@ -173,10 +176,15 @@ def _keyed(found: Iterable[tuple[str, Mapping[str, T]]]) -> dict[str, T]:
     return {f"{name}@{process}": one for process, of in found for name, one in of.items()}
 
 
-def _decoded(answer: Response, shape: type[T], *, packed: bool = False) -> T | None:
+def _unpacked(answer: Response) -> list[Metric]:
     try:
-        if packed:
-            return msgspec.msgpack.decode(answer.body, type=shape)
+        return unpacked(answer.body)
+    except msgspec.MsgspecError:
+        return []
+
+
+def _decoded(answer: Response, shape: type[T]) -> T | None:
+    try:
         return msgspec.json.decode(answer.body, type=shape)
     except msgspec.MsgspecError:
         return None

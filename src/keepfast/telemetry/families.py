@@ -124,17 +124,3 @@ def namesakes(families: Iterable[MetricFamily]) -> dict[str, list[str]]:
         if family.dotted not in known:
             known.append(family.dotted)
     return {name: dotted for name, dotted in origins.items() if len(dotted) > 1}
-
-
-def labelled(families: Iterable[MetricFamily], label: str, value: str) -> list[MetricFamily]:
-    """The same series with one more label: for what comes from one of several processes."""
-    return [
-        msgspec.structs.replace(
-            family,
-            labels=(*family.labels, label),
-            samples=[
-                Sample((*sample.labels, value), sample.value, exemplar=sample.exemplar) for sample in family.samples
-            ],
-        )
-        for family in families
-    ]
