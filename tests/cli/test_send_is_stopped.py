@@ -8,25 +8,9 @@ from typing import cast
 import pytest
 
 from keepfast.cli.send import SendProgress, where_to_go_on
-from keepfast.core.ports import Delivery
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.sink import KafkaSink
-
-
-class Sink:
-    """Acknowledges at once; Ctrl-C comes before it takes the record `stops_at`."""
-
-    def __init__(self, stops_at: int) -> None:
-        self.taken: list[Outgoing] = []
-        self._stops_at = stops_at
-
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        if len(self.taken) == self._stops_at:
-            raise KeyboardInterrupt
-        self.taken.append(outgoing)
-        delivered(Receipt(outgoing.topic, 0, len(self.taken)))
-
-    def close(self, timeout_s: float) -> None: ...
+from tests.support.fakes import FakeSink, acknowledge
 
 
 def lines() -> Iterator[tuple[int, Outgoing]]:
@@ -36,7 +20,12 @@ def lines() -> Iterator[tuple[int, Outgoing]]:
 
 @pytest.mark.timeout(20)
 def test_what_was_not_sent_is_neither_counted_nor_waited_for() -> None:
-    sink = Sink(stops_at=3)
+    def stop_at_the_fourth(outgoing: Outgoing) -> Receipt:
+        if len(sink.sent) == 3:
+            raise KeyboardInterrupt
+        return acknowledge(outgoing)
+
+    sink = FakeSink(stop_at_the_fourth)
     sending = SendProgress(cast(KafkaSink, sink))
     assert sending.run(lines(), None) is True
     assert (sending.acknowledged, sending.last) == (3, 5)

@@ -12,7 +12,6 @@ from hypothesis import given
 
 from keepfast.core.errors import Reject
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
-from keepfast.core.ports import Delivery
 from keepfast.core.records import Headers, Outgoing, TopicPartition
 from keepfast.core.runs import KEPT_ATTEMPTS, Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter
@@ -22,6 +21,7 @@ from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import shrunk
 from keepfast.testing.fakes.log import FakeMessage
 from tests.deadletters.letters import TOPIC, filed, headers, keys, values
+from tests.support.fakes import FakeSink, hold
 
 PLACE = TopicPartition(TOPIC, 3)
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -32,21 +32,9 @@ class Unspeakable(Exception):
         raise RuntimeError("no words")
 
 
-class SinkThatKeeps:
-    """Implements `core.ports.Sink`."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[Outgoing, Delivery]] = []
-
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        self.sent.append((outgoing, delivered))
-
-    def close(self, timeout_s: float) -> None: ...
-
-
-def publisher(sink: SinkThatKeeps | None = None, *, partitions: int = 12, form: LetterFormat = "envelope") -> Publisher:
+def publisher(sink: FakeSink | None = None, *, partitions: int = 12, form: LetterFormat = "envelope") -> Publisher:
     return Publisher(
-        sink or SinkThatKeeps(),
+        sink or FakeSink(hold),
         topics={PLACE.topic: "orders.payment.dlq"},
         partitions={"orders.payment.dlq": partitions},
         group="g",
@@ -175,12 +163,12 @@ def test_a_letter_is_bounded_however_much_the_error_says_and_however_often_it_fa
 
 
 def test_sending_hands_the_letter_to_the_sink_as_it_is() -> None:
-    sink = SinkThatKeeps()
+    sink = FakeSink(hold)
     letters = publisher(sink)
     outgoing = letters.letter(case_of(b"1"), ValueError(), DeadLetter("why", "CODE"))
     told: list[object] = []
     letters.send(outgoing, told.append)
-    assert sink.sent == [(outgoing, told.append)]
+    assert sink.held == [(outgoing, told.append)]
 
 
 def test_a_refused_letter_gets_smaller_until_nothing_but_the_original_is_left() -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from keepfast.core.errors import SinkError
 from keepfast.core.policies import LetterFormat
-from keepfast.core.ports import Delivery
-from keepfast.core.records import Outgoing, Receipt, Record
+from keepfast.core.records import Record
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.writing import write
 from keepfast.desk.planning import ReplayPolicy, Router
@@ -45,24 +42,6 @@ class Stock:
         for partition, (low, high) in spans.items():
             yield None
             yield from self.records[partition][low:high]
-
-
-class Answering:
-    """A sink; `answer` decides about each record, None leaves it without an answer. Answers come on another thread."""
-
-    def __init__(self, answer: Callable[[Outgoing], SinkError | bool | None] = lambda outgoing: True) -> None:
-        self.sent: list[Outgoing] = []
-        self._answer = answer
-
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        self.sent.append(outgoing)
-        answer = self._answer(outgoing)
-        if answer is None:
-            return
-        outcome = answer if isinstance(answer, SinkError) else Receipt(outgoing.topic, outgoing.partition or 0, 0)
-        threading.Thread(target=delivered, args=(outcome,)).start()
-
-    def close(self, timeout_s: float) -> None: ...
 
 
 def stocked(count: int, **fields: Any) -> Stock:

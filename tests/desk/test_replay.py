@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.core.errors import ConfigError, Fault, SinkError
+from keepfast.core.errors import ConfigError, Fault
 from keepfast.core.policies import LETTER_FORMATS, LetterFormat
 from keepfast.core.ports import Delivery
 from keepfast.core.records import Headers, Outgoing, Receipt, Record
@@ -23,16 +23,22 @@ from keepfast.desk.replay import Replay, Replayed
 from keepfast.desk.selection import Offsets, Selection
 from keepfast.desk.shelf import ReadStopped
 from tests.deadletters.letters import headers, keys, letter, values
-from tests.desk.shelves import DLQ, SOURCE_PARTITIONS, Answering, Stock, router, shelf, stocked
+from tests.desk.shelves import DLQ, SOURCE_PARTITIONS, Stock, router, shelf, stocked
+from tests.support.fakes import Decision, FakeSink, Outcome, acknowledge, hold, refuse
 from tests.support.waiting import wait_until
 
 
-def replayed(stock: Stock, sink: Answering, policy: ReplayPolicy | None = None, **selected: Any) -> Replayed:
+def answering(decide: Decision = acknowledge) -> FakeSink:
+    """Its answers come from another thread, as a client's do."""
+    return FakeSink(decide, answers_elsewhere=True)
+
+
+def replayed(stock: Stock, sink: FakeSink, policy: ReplayPolicy | None = None, **selected: Any) -> Replayed:
     policy = policy or ReplayPolicy()
     return Replay(shelf(stock, Selection(**selected)), router(policy), sink, policy).run()
 
 
-def values_of(sink: Answering) -> list[bytes | None]:
+def values_of(sink: FakeSink) -> list[bytes | None]:
     return [outgoing.value for outgoing in sink.sent]
 
 
@@ -43,7 +49,7 @@ def values_of(sink: Answering) -> list[bytes | None]:
 def test_a_replay_sends_exactly_the_original_bytes(
     letters: list[tuple[bytes | None, bytes | None, Headers, LetterFormat]], elsewhere: bool
 ) -> None:
-    stock, sink = Stock(), Answering()
+    stock, sink = Stock(), answering()
     for number, (key, value, own, form) in enumerate(letters):
         stock.file(letter(key=key, value=value, headers=tuple(own), offset=number), form=form)
     outcome = replayed(stock, sink, ReplayPolicy(topic="other" if elsewhere else None))
@@ -56,7 +62,7 @@ def test_a_replay_sends_exactly_the_original_bytes(
 
 
 def test_timestamps_are_kept_only_if_asked_for() -> None:
-    sink = Answering()
+    sink = answering()
     replayed(stocked(1), sink, ReplayPolicy(keep_timestamp=True))
     assert sink.sent[0].timestamp_ms == 1_700_000_000_000
 
@@ -66,7 +72,7 @@ def test_each_letter_is_sent_once_however_many_copies_there_are() -> None:
     for form in LETTER_FORMATS:
         stock.file(letter(offset=0, value=b"0"), partition=1, form=form)
     stock.file(letter(offset=0, value=b"another record, of a topic made anew"))
-    sink = Answering()
+    sink = answering()
     outcome = replayed(stock, sink)
     assert sorted(value or b"" for value in values_of(sink)) == [b"0", b"1", b"another record, of a topic made anew"]
     assert (outcome.confirmed, outcome.left_out, outcome.complete(3)) == (3, 3, True)
@@ -112,7 +118,7 @@ def test_forged_topics_do_not_make_the_plan_grow_without_bound() -> None:
 
 
 def test_what_was_replayed_too_often_stays() -> None:
-    sink = Answering()
+    sink = answering()
     assert replayed(stocked(2, replay_count=1), sink, ReplayPolicy(max_replays=1)).left_out == 2
     assert sink.sent == []
     replayed(stocked(1, replay_count=1), sink, ReplayPolicy(max_replays=2))
@@ -125,26 +131,24 @@ def test_a_policy_that_makes_no_sense_is_refused(bad: dict[str, Any]) -> None:
         ReplayPolicy(**bad)
 
 
-def refused(fault: Fault) -> SinkError:
-    return SinkError(f"Could not send: {fault}.", fault=fault, code="X")
-
-
 def test_a_record_that_is_too_large_does_not_hold_up_the_others_and_is_no_success() -> None:
-    sink = Answering(lambda outgoing: refused(Fault.TOO_LARGE) if outgoing.value == b"4" else True)
+    too_large = refuse(Fault.TOO_LARGE)
+    sink = answering(lambda outgoing: (too_large if outgoing.value == b"4" else acknowledge)(outgoing))
     outcome = replayed(stocked(10), sink)
     assert sorted(values_of(sink), key=str) == sorted([b"4", *values_of_stock(10)], key=str), "once more, alone"
     assert (outcome.confirmed, outcome.failed, outcome.left) == (9, 1, ())
-    assert outcome.failures == [("0:2", "Could not send: too_large.")]
+    assert outcome.failures == [("0:2", "refused")]
     assert not outcome.complete(10)
 
 
 def test_records_beside_one_that_is_too_large_are_sent_again_alone() -> None:
-    def answer(outgoing: Outgoing) -> SinkError | bool:
+    def answer(outgoing: Outgoing) -> Outcome | None:
         tries[outgoing.value] += 1
-        return refused(Fault.TOO_LARGE) if outgoing.value == b"4" or tries[outgoing.value] == 1 else True
+        decide = refuse(Fault.TOO_LARGE) if outgoing.value == b"4" or tries[outgoing.value] == 1 else acknowledge
+        return decide(outgoing)
 
     tries: Counter[bytes | None] = Counter()
-    outcome = replayed(stocked(10), Answering(answer))
+    outcome = replayed(stocked(10), answering(answer))
     assert set(tries.values()) == {2}
     assert (outcome.confirmed, outcome.failed, outcome.failures[0][0]) == (9, 1, "0:2")
 
@@ -152,18 +156,16 @@ def test_records_beside_one_that_is_too_large_are_sent_again_alone() -> None:
 def test_any_other_failure_ends_it_and_says_from_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_IN_FLIGHT", 20)
 
-    def answer(outgoing: Outgoing) -> SinkError | bool:
-        return refused(Fault.REFUSED) if outgoing.value == b"6" else True
-
-    sink = Answering(answer)
+    refused = refuse(Fault.REFUSED)
+    sink = answering(lambda outgoing: (refused if outgoing.value == b"6" else acknowledge)(outgoing))
     stock = stocked(500)
     outcome = replayed(stock, sink)
-    assert outcome.broken == "Could not send: refused."
+    assert outcome.broken == "refused"
     assert not outcome.complete(500)
     assert len(sink.sent) < 500, "it went on after a failure that would meet every record"
     assert outcome.left[0] == Offsets(0, 3, 250)
     assert outcome.left[-1].partition == 1
-    again = Answering()
+    again = answering()
     replayed(stock, again, offsets=outcome.left)
     confirmed = {value for value in values_of(sink) if value != b"6"}
     assert confirmed | set(values_of(again)) == {b"%d" % number for number in range(500)}
@@ -172,7 +174,7 @@ def test_any_other_failure_ends_it_and_says_from_where_to_go_on(monkeypatch: pyt
 @pytest.mark.timing
 def test_stopping_waits_for_what_is_under_way_and_says_what_is_left() -> None:
     stock, policy = stocked(100), ReplayPolicy(rate_per_s=50)
-    sink = Answering()
+    sink = answering()
     run = Replay(shelf(stock), router(policy), sink, policy)
 
     def progress(confirmed: int) -> None:
@@ -184,7 +186,7 @@ def test_stopping_waits_for_what_is_under_way_and_says_what_is_left() -> None:
     assert time.monotonic() - begun < 1.9
     assert outcome.stopped
     assert outcome.confirmed == len(sink.sent) < 100
-    again = Answering()
+    again = answering()
     assert not replayed(stock, again, offsets=outcome.left).stopped
     assert sorted(values_of(sink) + values_of(again), key=str) == sorted(values_of_stock(100), key=str), (
         "each just once"
@@ -197,7 +199,7 @@ def values_of_stock(count: int) -> list[bytes | None]:
 
 def test_what_is_never_answered_counts_as_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_S", 0.2)
-    sink = Answering(lambda outgoing: None if outgoing.value in (b"4", b"7") else True)
+    sink = FakeSink(lambda outgoing: (hold if outgoing.value in (b"4", b"7") else acknowledge)(outgoing))
     outcome = replayed(stocked(10), sink)
     assert outcome.confirmed == 8
     assert outcome.left == (Offsets(0, 2, 5), Offsets(1, 3, 5))
@@ -209,7 +211,7 @@ def test_no_more_is_under_way_than_the_bound(monkeypatch: pytest.MonkeyPatch) ->
     waiting: Queue[Delivery | None] = Queue()
     most = 0
 
-    class Slow(Answering):
+    class Slow(FakeSink):
         def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
             nonlocal most
             waiting.put(delivered)
@@ -230,13 +232,13 @@ def test_no_more_is_under_way_than_the_bound(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_rate_is_kept() -> None:
     begun = time.monotonic()
-    assert replayed(stocked(20), Answering(), ReplayPolicy(rate_per_s=40)).confirmed == 20
+    assert replayed(stocked(20), answering(), ReplayPolicy(rate_per_s=40)).confirmed == 20
     assert time.monotonic() - begun > 0.4
 
 
 def test_a_signal_that_comes_while_the_rate_is_waited_for_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = ReplayPolicy(rate_per_s=2.0)
-    run = Replay(shelf(Stock(), Selection()), router(policy), Answering(), policy)
+    run = Replay(shelf(Stock(), Selection()), router(policy), answering(), policy)
     # As a handler on the same thread: whoever waits must hold nothing that it needs.
     monkeypatch.setattr(time, "sleep", lambda _: run.stop())
     with pytest.raises(ReadStopped):
@@ -252,7 +254,7 @@ def test_a_record_of_which_two_groups_have_a_letter_is_sent_once() -> None:
     made = plan(shelf(stock), router())
     assert (made.records, made.copies, made.left_out) == (4, 3, 0)
     assert (made.destinations, made.groups) == ({"orders.payment.v1": 4}, {"billing", "shipping"})
-    sink = Answering()
+    sink = answering()
     outcome = replayed(stock, sink)
     assert sorted(value or b"" for value in values_of(sink)) == [b"0", b"0", b"1", b"2"]
     assert outcome.complete(made.records)
@@ -274,7 +276,7 @@ def to_group(**fields: Any) -> tuple[ReplayPolicy, Router]:
 
 
 def test_a_replay_to_the_group_goes_through_its_shortest_retry_topic() -> None:
-    stock, sink = Stock(), Answering()
+    stock, sink = Stock(), answering()
     stock.file(letter(offset=7, partition=1, group="billing", headers=(("own", b"1"),)))
     stock.file(letter(offset=8, partition=5, group="billing"))
     policy, routes = to_group()
@@ -312,7 +314,7 @@ def test_a_record_that_failed_again_in_its_retry_topic_keeps_its_count_of_replay
     routes = router()
     made = plan(shelf(stock), routes)
     assert (made.records, made.copies, made.left_out) == (1, 0, 2)
-    sink = Answering()
+    sink = answering()
     assert Replay(shelf(stock), routes.again(), sink, ReplayPolicy()).run().complete(1)
     assert values_of(sink) == [b"9"]
 

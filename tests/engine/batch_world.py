@@ -10,8 +10,8 @@ from typing import Any
 from keepfast.core.errors import DecodeError, Fault, SourceError
 from keepfast.core.ledger import METADATA_LIMIT
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
-from keepfast.core.ports import CommitOutcome, CommittedOffset, Delivery, Listener, Position
-from keepfast.core.records import Message, Outgoing, Receipt, Record, TopicPartition
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
+from keepfast.core.records import Message, Record, TopicPartition
 from keepfast.core.runs import Batch, Run, lane_of
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
@@ -22,6 +22,7 @@ from keepfast.engine.mailbox import QueueMailbox, Stop
 from keepfast.engine.plan import Plan
 from keepfast.telemetry.tally import Tally
 from tests.core.messages import message
+from tests.support.fakes import FakeSink, ManualClock
 
 TOPIC = "orders"
 FAST = RetryPolicy(max_retries=2, initial_delay_ms=1000, multiplier=1.0, jitter=False)
@@ -30,21 +31,10 @@ Handle = Callable[[list[str]], object]
 """Gets the values of a call, such as "0:3" for offset 3 of partition 0."""
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
-
-
 class Mailbox(QueueMailbox):
     """Whoever waits in vain for word lets time pass."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         super().__init__()
         self._clock = clock
 
@@ -144,28 +134,6 @@ class Source:
         self.paused -= set(places)
 
 
-class Sink:
-    """Implements `core.ports.Sink`: acknowledges at once, or when told."""
-
-    def __init__(self) -> None:
-        self.letters: list[Outgoing] = []
-        self.answers = True
-        self._waiting: list[tuple[Outgoing, Delivery]] = []
-
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        self._waiting.append((outgoing, delivered))
-        if self.answers:
-            self.answer()
-
-    def answer(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for outgoing, delivered in waiting:
-            self.letters.append(outgoing)
-            delivered(Receipt(outgoing.topic, 0, len(self.letters)))
-
-    def close(self, timeout_s: float) -> None: ...
-
-
 class Workers:
     """Implements `core.ports.Executor`: what is handed over waits until the test lets it be done."""
 
@@ -213,7 +181,7 @@ class World:
         floor: ExclusiveGate | None = None,
         **guards: Any,
     ) -> None:
-        self.clock, self.source, self.sink, self.workers = Clock(), Source(), Sink(), Workers()
+        self.clock, self.source, self.sink, self.workers = ManualClock(), Source(), FakeSink(), Workers()
         self.mailbox = Mailbox(self.clock)
         self.calls: list[list[str]] = []
         self.done: list[str] = []
@@ -310,9 +278,9 @@ class World:
 
     @property
     def buried(self) -> list[str]:
-        """The values of the letters, in the order in which they were acknowledged."""
+        """The values of the letters, in the order in which they were sent."""
         found = []
-        for one in self.sink.letters:
+        for one in self.sink.sent:
             headers = tuple(one.headers)
             letter = read(Record(one.topic, one.partition or 0, 0, one.key, one.value, headers, None))
             found.append((letter.value or b"").decode())

@@ -14,7 +14,8 @@ from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.loop import Loop
 from keepfast.engine.plan import Plan
 from keepfast.engine.topic_ids import CONFIRM_S, TopicsTold
-from tests.engine.test_identities import Asked, Box
+from tests.engine.test_identities import Asked
+from tests.support.fakes import ListMailbox
 
 PLACES = [TopicPartition("t", number) for number in range(40)]
 
@@ -80,7 +81,7 @@ def loop_of(source: Positions, asked: Asked, clock: Stood, **options: Any) -> Lo
         plan,
         source=client,
         executor=nobody,
-        mailbox=Box(),
+        mailbox=ListMailbox(),
         publisher=Publisher(nobody, topics={}, partitions={}, group="g", handler="h", app_version=""),
         clock=clock,
         random=Random(0),

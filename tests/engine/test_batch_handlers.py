@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from keepfast import App, BatchContext, Context, Discard
 from keepfast.core.errors import BatchError, ConfigError, DecodeError, Fault, Halt, SinkError
-from keepfast.core.ports import Delivery
 from keepfast.core.records import Message, Outgoing, Receipt, TopicPartition
 from keepfast.core.runs import Batch, FailedRecord, Partition, Run
 from keepfast.decode.signature import inspect_handler
@@ -22,6 +21,8 @@ from keepfast.engine.batch_walk import walk_batch, walk_batch_async
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.telemetry.tally import Tally
 from tests.core.messages import message
+from tests.support.fakes import FakeSink, hold, refuse
+from tests.support.waiting import DEADLINE_S, wait_until
 
 CARD = b'{"card": "4111 1111 1111 1111"}'
 
@@ -37,23 +38,6 @@ class Struct(msgspec.Struct):
 @dataclass
 class Plain:
     n: int
-
-
-class Sink:
-    """Keeps what is sent; answers at once unless told otherwise."""
-
-    def __init__(self, outcome: Receipt | SinkError | None = None) -> None:
-        self.sent: list[tuple[Outgoing, Delivery]] = []
-        self.outcome = outcome
-        self.arrived = threading.Event()
-
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        self.sent.append((outgoing, delivered))
-        if self.outcome is not None:
-            delivered(self.outcome)
-        self.arrived.set()
-
-    def close(self, timeout_s: float) -> None: ...
 
 
 RECEIPT = Receipt("out", 0, 0)
@@ -78,7 +62,7 @@ def handler_of(function: Any, **options: Any) -> BatchHandler:
 
 def done(function: Any, batch: Batch, sink: Any = None, **options: Any) -> Batch:
     handler = handler_of(function, **options)
-    sink = sink or Sink(RECEIPT)
+    sink = sink or FakeSink()
     if handler.shape.is_async:
         asyncio.run(walk_batch_async(batch, handler.call_async(sink), Tally(), lambda: 0.0))
     else:
@@ -165,7 +149,7 @@ def test_a_record_on_its_own_is_a_list_of_one() -> None:
     seen: list[Any] = []
     partition = Partition(TopicPartition("t", 0), epoch=1, start=0)
     run = Run.again(FailedRecord(partition, 0, message(0, value=b"x"), (), 0.0))
-    walk_batch(run, handler_of(handle).call(Sink()), Tally(), lambda: 0.0)
+    walk_batch(run, handler_of(handle).call(FakeSink(hold)), Tally(), lambda: 0.0)
     assert (seen, run.done) == ([[b"x"]], 1)
 
 
@@ -206,22 +190,19 @@ def test_no_record_is_finished_before_what_was_sent_is_acknowledged(by_record: b
         (ctx[1] if by_record else ctx).send("out", {"n": 1}, key="k")
         ctx.send("out", None)
 
-    sink, batch, over = Sink(), batch_of(b"x", b"y"), threading.Event()
+    sink, batch, over = FakeSink(hold), batch_of(b"x", b"y"), threading.Event()
 
     def work() -> None:
         done(handle, batch, sink)
         over.set()
 
     threading.Thread(target=work, daemon=True).start()
-    assert sink.arrived.wait(5)
+    wait_until(lambda: len(sink.sent) == 2, "both are sent")
     assert not over.wait(0.05)
     assert batch.done == 0
-    while len(sink.sent) < 2:
-        sink.arrived.wait(0.01)
-    assert sink.sent[0][0] == Outgoing("out", b'{"n":1}', b"k", ())
-    for _, delivered in sink.sent:
-        delivered(RECEIPT)
-    assert over.wait(5)
+    assert sink.sent[0] == Outgoing("out", b'{"n":1}', b"k", ())
+    sink.answer()
+    assert over.wait(DEADLINE_S)
     assert batch.done == 2
 
 
@@ -235,7 +216,7 @@ def test_a_send_that_is_not_acknowledged_fails_the_attempt(raised: BaseException
     async def handle_async(values: list[bytes], ctx: BatchContext) -> None:
         handle(values, ctx)
 
-    refusing = Sink(SinkError("no", fault=Fault.RETRY))
+    refusing = FakeSink(refuse(Fault.RETRY))
     for function in (handle, handle_async):
         batch = done(function, batch_of(b"x", b"y"), refusing)
         assert isinstance(batch.failure, SinkError)
@@ -257,7 +238,7 @@ def test_the_time_of_a_call_is_shared_by_its_records() -> None:
 
     tally, times = Tally(), iter([0.0, 4.0])
     batch = batch_of(b"x", b"y")
-    walk_batch(batch, handler_of(handle).call(Sink()), tally, lambda: next(times))
+    walk_batch(batch, handler_of(handle).call(FakeSink(hold)), tally, lambda: next(times))
     assert (sum(tally.counts), tally.total_s, batch.elapsed_s) == (2, 4.0, 4.0)
     assert tally.counts[15] == 2, "2 s each"
 

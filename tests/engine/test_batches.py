@@ -13,6 +13,7 @@ from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import ORDERS, CommitPolicy, Order, RetryPolicy
 from keepfast.core.retry_topics import Tier, Tiers
 from tests.engine.batch_world import FAST, TOPIC, World, refusing
+from tests.support.fakes import acknowledge, hold
 from tests.support.log_capture import LogCapture
 from tests.thorough import examples
 
@@ -133,10 +134,10 @@ def test_what_cannot_be_decoded_is_buried_and_the_others_are_done_in_the_same_ca
 def test_behind_what_cannot_be_decoded_its_lane_waits_until_it_is_buried() -> None:
     world = World(fine, order="partition", size=4, partitions=1)
     world.feed("axbc", bad="x")
-    world.sink.answers = False
+    world.sink.decide = hold
     world.play(steps=4)
     assert world.calls == [["0:0"]]
-    world.sink.answers = True
+    world.sink.decide = acknowledge
     world.sink.answer()
     world.play(steps=6)
     assert world.calls == [["0:0"], ["0:2", "0:3"]]
@@ -317,7 +318,7 @@ def test_who_asks_for_a_longer_wait_than_a_lane_should_take_moves_the_whole_batc
     world.feed("...")
     world.play(steps=20, pass_s=0.3)
     assert world.calls == [["0:0", "0:1", "0:2"]], "no call before the time is over"
-    assert [(one.topic, one.value) for one in world.sink.letters] == [
+    assert [(one.topic, one.value) for one in world.sink.sent] == [
         (RETRY_TOPIC, b"0:0"),
         (RETRY_TOPIC, b"0:1"),
         (RETRY_TOPIC, b"0:2"),

@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Delivery, Keeping, Kept
+from keepfast.core.ports import Keeping, Kept
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.forwarding import SHUT_S, DeadLetterForwarder, Settled
 from keepfast.testing.fakes.log import FakeMessage
+from tests.support.fakes import FakeSink, ListMailbox, acknowledge, refuse
 
 PLACE = TopicPartition("orders", 0)
-
-
-class Mailbox:
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-
-    def post(self, item: Any) -> None:
-        self.items.append(item)
-
-    def collect(self, timeout_s: float) -> list[Any]:
-        items, self.items = self.items, []
-        return items
-
-
-class Sink:
-    """Answers each letter as it is told."""
-
-    def __init__(self) -> None:
-        self.sent: list[Outgoing] = []
-        self.fault: Fault | None = None
-        self.code = ""
-
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        self.sent.append(outgoing)
-        if self.fault is None:
-            delivered(Receipt(outgoing.topic, 0, 0))
-        else:
-            delivered(SinkError("no", fault=self.fault, code=self.code))
-
-    def close(self, timeout_s: float) -> None: ...
 
 
 class Spool:
@@ -67,7 +36,7 @@ class Spool:
 
 class Scene:
     def __init__(self, *, spool: bool) -> None:
-        self.mailbox, self.sink, self.now = Mailbox(), Sink(), 100.0
+        self.mailbox, self.sink, self.now = ListMailbox(), FakeSink(), 100.0
         self.spool = Spool() if spool else None
         self.finished: list[tuple[FailedRecord, str]] = []
         self.publisher = Publisher(
@@ -130,7 +99,7 @@ def test_a_letter_that_is_acknowledged_finishes_its_record(plain: Scene) -> None
 
 @pytest.mark.parametrize("fault", [Fault.RETRY, Fault.MISSING, Fault.REFUSED, Fault.FATAL, Fault.TOO_LARGE])
 def test_without_a_spool_it_stays_red_and_is_tried_for_ever(plain: Scene, fault: Fault) -> None:
-    plain.sink.fault = fault
+    plain.sink.decide = refuse(fault)
     plain.bury()
     for _ in range(20):
         plain.turn(30.0)
@@ -138,16 +107,16 @@ def test_without_a_spool_it_stays_red_and_is_tried_for_ever(plain: Scene, fault:
     assert len(plain.burying.settling) == 1
     status = plain.burying.status()
     assert (status.red, status.settling, status.refused, status.since) == (True, 1, 1, 100.0)
-    assert status.why == "no"
+    assert status.why == "refused"
     assert len(plain.sink.sent) >= 20
-    plain.sink.fault = None
+    plain.sink.decide = acknowledge
     plain.turn(30.0)
     assert plain.places == ["topic"]
     assert not plain.burying.status().red
 
 
 def test_each_wait_before_it_is_tried_again_is_longer_up_to_half_a_minute(plain: Scene) -> None:
-    plain.sink.fault = Fault.RETRY
+    plain.sink.decide = refuse(Fault.RETRY)
     plain.bury()
     waits_s = []
     for _ in range(8):
@@ -158,7 +127,7 @@ def test_each_wait_before_it_is_tried_again_is_longer_up_to_half_a_minute(plain:
 
 
 def test_a_passing_fault_is_tried_twice_before_the_spool_gets_the_letter(spooled: Scene) -> None:
-    spooled.sink.fault = Fault.RETRY
+    spooled.sink.decide = refuse(Fault.RETRY)
     spooled.bury()
     assert (len(spooled.sink.sent), spooled.places) == (1, [])
     spooled.turn(1.0)
@@ -167,17 +136,17 @@ def test_a_passing_fault_is_tried_twice_before_the_spool_gets_the_letter(spooled
 
 @pytest.mark.parametrize("fault", [Fault.MISSING, Fault.REFUSED, Fault.FATAL])
 def test_what_does_not_pass_by_itself_goes_to_the_spool_at_once(spooled: Scene, fault: Fault) -> None:
-    spooled.sink.fault = fault
+    spooled.sink.decide = refuse(fault)
     spooled.bury()
     assert (len(spooled.sink.sent), spooled.places) == (1, ["spool"])
 
 
 def test_while_a_topic_takes_nothing_further_letters_go_to_the_spool_at_once(spooled: Scene) -> None:
-    spooled.sink.fault = Fault.MISSING
+    spooled.sink.decide = refuse(Fault.MISSING)
     spooled.bury(0)
     spooled.bury(1)
     assert (len(spooled.sink.sent), spooled.places) == (1, ["spool", "spool"])
-    spooled.sink.fault = None
+    spooled.sink.decide = acknowledge
     spooled.now += SHUT_S
     spooled.bury(2)
     spooled.bury(3)
@@ -185,7 +154,7 @@ def test_while_a_topic_takes_nothing_further_letters_go_to_the_spool_at_once(spo
 
 
 def test_a_letter_that_is_too_large_is_cut_first_and_the_spool_gets_it_whole(spooled: Scene) -> None:
-    spooled.sink.fault = Fault.TOO_LARGE
+    spooled.sink.decide = refuse(Fault.TOO_LARGE)
     spooled.bury(0, size=3_000)
     sizes = [len(one.value or b"") for one in spooled.sink.sent]
     assert sizes == sorted(sizes, reverse=True)
@@ -193,36 +162,28 @@ def test_a_letter_that_is_too_large_is_cut_first_and_the_spool_gets_it_whole(spo
     assert spooled.places == ["spool"]
     (kept,) = spool_of(spooled).kept
     assert kept == spooled.sink.sent[0]
-    spooled.sink.fault = None
+    spooled.sink.decide = acknowledge
     spooled.bury(1)
     assert spooled.places == ["spool", "topic"], "one that is too large says nothing about others"
 
 
 def test_a_letter_that_fits_when_it_is_cut_is_published_at_once(spooled: Scene) -> None:
-    class Picky(Sink):
-        def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-            self.fault = Fault.TOO_LARGE if len(outgoing.value or b"") > 2_000 else None
-            super().send(outgoing, delivered)
-
-    spooled.sink = spooled.publisher._sink = Picky()
+    too_large = refuse(Fault.TOO_LARGE)
+    spooled.sink.decide = lambda one: (too_large if len(one.value or b"") > 2_000 else acknowledge)(one)
     spooled.bury(0, size=100)
     assert spooled.places == ["topic"]
     assert spool_of(spooled).kept == []
 
 
 def test_a_topic_made_again_with_fewer_partitions_gets_the_letter_by_its_key(plain: Scene) -> None:
-    class Narrow(Sink):
-        def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-            self.fault, self.code = (None, "") if outgoing.partition is None else (Fault.MISSING, "_UNKNOWN_PARTITION")
-            super().send(outgoing, delivered)
-
-    plain.sink = plain.publisher._sink = Narrow()
+    missing = refuse(Fault.MISSING, "_UNKNOWN_PARTITION")
+    plain.sink.decide = lambda one: (acknowledge if one.partition is None else missing)(one)
     plain.bury()
     assert plain.places == ["topic"]
 
 
 def test_when_the_spool_refuses_too_both_are_tried_until_one_takes_it(spooled: Scene) -> None:
-    spooled.sink.fault, spool_of(spooled).refuses = Fault.REFUSED, True
+    spooled.sink.decide, spool_of(spooled).refuses = refuse(Fault.REFUSED), True
     spooled.bury()
     for _ in range(5):
         spooled.turn(30.0)
@@ -236,9 +197,9 @@ def test_when_the_spool_refuses_too_both_are_tried_until_one_takes_it(spooled: S
 
 
 def test_kafka_wins_if_it_answers_first(spooled: Scene) -> None:
-    spooled.sink.fault, spool_of(spooled).refuses = Fault.REFUSED, True
+    spooled.sink.decide, spool_of(spooled).refuses = refuse(Fault.REFUSED), True
     spooled.bury()
-    spooled.sink.fault = None
+    spooled.sink.decide = acknowledge
     spooled.turn(30.0)
     assert spooled.places == ["topic"]
 
@@ -250,7 +211,7 @@ def test_a_letter_that_the_spool_has_from_before_needs_no_sending(spooled: Scene
 
 
 def test_word_about_a_case_that_was_let_go_counts_for_nothing(spooled: Scene) -> None:
-    spooled.sink.fault = Fault.RETRY
+    spooled.sink.decide = refuse(Fault.RETRY)
     case = spooled.bury()
     case.dropped = True
     spooled.burying.drop(case)

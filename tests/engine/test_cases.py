@@ -11,8 +11,7 @@ from keepfast.classify.classification import Rule, RuleBook
 from keepfast.core.errors import BatchError, Discard, Fault, Halt, HandlerTimeout, Reject, SinkError
 from keepfast.core.lanes import lanes_for
 from keepfast.core.policies import RetryPolicy
-from keepfast.core.ports import Delivery
-from keepfast.core.records import Outgoing, Receipt, TopicPartition
+from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord, Partition
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.failures import Failures
@@ -23,29 +22,11 @@ from keepfast.engine.plan import Plan
 from keepfast.engine.status import MAX_LABELS, OTHER, CaseCounts, Labels
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.testing.fakes.log import FakeMessage
+from tests.support.fakes import FakeSink, ManualClock
 from tests.support.log_capture import LogCapture
 
 PLACE = TopicPartition("orders", 2)
 PAN = b'{"payment":{"card":"4111111111111111"}}'
-
-
-class SinkThatTakesAll:
-    """Implements `core.ports.Sink`."""
-
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        delivered(Receipt(outgoing.topic, 0, 0))
-
-    def close(self, timeout_s: float) -> None: ...
-
-
-class StillClock:
-    """Implements `core.ports.Clock`."""
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    def wall(self) -> float:
-        return 1_700_000_000.0
 
 
 class Bench:
@@ -56,14 +37,14 @@ class Bench:
         self.halted: list[str] = []
         self.mailbox = QueueMailbox()
         names: dict[str, Any] = {"topics": {PLACE.topic: "orders.dlq"}, "partitions": {"orders.dlq": 3}}
-        publisher = Publisher(SinkThatTakesAll(), group="g", handler="app:charge", app_version="1", **names)
+        publisher = Publisher(FakeSink(), group="g", handler="app:charge", app_version="1", **names)
         whole = Plan(name="charge", group="g", topics=(PLACE.topic,), **plan)
-        self.guards = Guards(whole, lanes_for(whole.order), Holds(whole.name, StillClock()))
+        self.guards = Guards(whole, lanes_for(whole.order), Holds(whole.name, ManualClock(0.0)))
         self.cases = Failures(
             whole,
             publisher,
             self.mailbox,
-            StillClock(),
+            ManualClock(0.0),
             Random(1),
             guards=self.guards,
             finished=self.finished.append,

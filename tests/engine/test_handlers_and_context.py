@@ -14,7 +14,6 @@ from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError, DecodeError, Discard, Fault, Halt, Reject, RetryLater, SinkError
 from keepfast.core.judge import judge
 from keepfast.core.policies import RetryPolicy
-from keepfast.core.ports import Delivery
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.core.runs import Partition, Run
 from keepfast.decode.signature import inspect_handler
@@ -24,25 +23,8 @@ from keepfast.engine.walk import walk, walk_async
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.telemetry.tally import Tally
 from tests.core.messages import message
-
-
-class HeldSink:
-    """Keeps what is sent until it is told the outcome."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[Outgoing, Delivery]] = []
-        self.arrived = threading.Event()
-
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        self.sent.append((outgoing, delivered))
-        self.arrived.set()
-
-    def close(self, timeout_s: float) -> None: ...
-
-    def answer(self, outcome: Receipt | SinkError) -> None:
-        for _, delivered in self.sent:
-            delivered(outcome)
-
+from tests.support.fakes import FakeSink, hold, refuse
+from tests.support.waiting import DEADLINE_S, wait_until
 
 RECEIPT = Receipt("out", 0, 0)
 
@@ -66,7 +48,7 @@ def test_the_annotation_decides_what_the_handler_gets() -> None:
 
     one = message(offset=0, value=b'{"a":1}')
     for function in (as_dict, as_bytes):
-        handler_of(function).call(HeldSink())(one, run_for(one))
+        handler_of(function).call(FakeSink(hold))(one, run_for(one))
     assert seen == [{"a": 1}, b'{"a":1}']
 
 
@@ -77,7 +59,7 @@ def test_a_tombstone_is_refused_unless_the_annotation_takes_it(annotation: type)
     handle.__annotations__["value"] = annotation
     one = message(offset=0, value=None)
     with pytest.raises(DecodeError) as caught:
-        handler_of(handle).call(HeldSink())(one, run_for(one))
+        handler_of(handle).call(FakeSink(hold))(one, run_for(one))
     assert caught.value.code == "TOMBSTONE"
 
 
@@ -89,11 +71,11 @@ def test_a_plain_function_that_returns_a_coroutine_does_not_count_as_done() -> N
 
     one = message(offset=0, value=b"x")
     with pytest.raises(Halt, match="async def"):
-        handler_of(wrapped).call(HeldSink())(one, run_for(one))
+        handler_of(wrapped).call(FakeSink(hold))(one, run_for(one))
 
 
 def test_a_record_is_not_finished_before_what_it_sent_is_acknowledged() -> None:
-    sink, done = HeldSink(), threading.Event()
+    sink, done = FakeSink(hold), threading.Event()
 
     def handle(value: bytes, ctx: Context) -> None:
         ctx.send("out", {"n": 1}, key="k", headers={"h": "v"})
@@ -107,20 +89,14 @@ def test_a_record_is_not_finished_before_what_it_sent_is_acknowledged() -> None:
         done.set()
 
     threading.Thread(target=work, daemon=True).start()
-    assert sink.arrived.wait(5)
+    wait_until(lambda: len(sink.sent) == 2, "both are sent")
     assert not done.wait(0.05)
-    while len(sink.sent) < 2:
-        sink.arrived.wait(0.01)
-    assert sink.sent[0][0] == Outgoing("out", b'{"n":1}', b"k", (("h", b"v"),))
-    sink.answer(RECEIPT)
-    assert done.wait(5)
+    assert sink.sent[0] == Outgoing("out", b'{"n":1}', b"k", (("h", b"v"),))
+    sink.answer()
+    assert done.wait(DEADLINE_S)
 
 
 def test_a_send_that_is_not_acknowledged_fails_the_attempt() -> None:
-    class Refusing(HeldSink):
-        def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-            delivered(SinkError("no", fault=Fault.RETRY))
-
     def handle(value: bytes, ctx: Context) -> None:
         ctx.send("out", b"1")
 
@@ -129,9 +105,9 @@ def test_a_send_that_is_not_acknowledged_fails_the_attempt() -> None:
 
     one = message(offset=0, value=b"x")
     with pytest.raises(SinkError):
-        handler_of(handle).call(Refusing())(one, run_for(one))
+        handler_of(handle).call(FakeSink(refuse(Fault.RETRY)))(one, run_for(one))
     with pytest.raises(SinkError):
-        asyncio.run(_await(handler_of(handle_async), Refusing(), one))
+        asyncio.run(_await(handler_of(handle_async), FakeSink(refuse(Fault.RETRY)), one))
 
 
 class Special(BaseException):
@@ -148,7 +124,7 @@ RAISED = [Reject("no"), Discard("no"), RetryLater(after_s=1), Halt("no"), ValueE
 def test_whatever_a_handler_raises_what_it_sent_is_answered_first(
     error: BaseException, is_async: bool, fails: bool
 ) -> None:
-    sink, ended = HeldSink(), list[BaseException]()
+    sink, ended = FakeSink(hold), list[BaseException]()
 
     def handle(value: bytes, ctx: Context) -> None:
         ctx.send("out", b"1")
@@ -174,11 +150,11 @@ def test_whatever_a_handler_raises_what_it_sent_is_answered_first(
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    assert sink.arrived.wait(30)
+    wait_until(lambda: sink.sent, "it is sent")
     thread.join(0.05)
     assert ended == []
     failure = SinkError("no", fault=Fault.RETRY)
-    sink.answer(failure if fails else RECEIPT)
+    sink.answer(lambda _: failure if fails else RECEIPT)
     thread.join(30)
     assert ended == ([failure] if fails else [error])
     assert failure.raised is (error if fails else None)
@@ -186,7 +162,7 @@ def test_whatever_a_handler_raises_what_it_sent_is_answered_first(
 
 
 def test_a_cancellation_while_sends_are_awaited_does_not_end_the_wait() -> None:
-    sink = HeldSink()
+    sink = FakeSink(hold)
 
     async def handle(value: bytes, ctx: Context) -> None:
         ctx.send("out", b"1")
@@ -199,7 +175,7 @@ def test_a_cancellation_while_sends_are_awaited_does_not_end_the_wait() -> None:
             task.cancel()
         await asyncio.sleep(0.01)
         assert not task.done()
-        sink.answer(RECEIPT)
+        sink.answer()
         await asyncio.wait([task])
         assert task.cancelled(), "it is a failure all the same"
 
@@ -207,7 +183,7 @@ def test_a_cancellation_while_sends_are_awaited_does_not_end_the_wait() -> None:
 
 
 def test_what_a_handler_sends_from_threads_of_its_own_is_awaited_too() -> None:
-    sink, threads = HeldSink(), 8
+    sink, threads = FakeSink(hold), 8
     together = threading.Barrier(threads)
 
     def handle(value: bytes, ctx: Context) -> None:
@@ -220,7 +196,7 @@ def test_what_a_handler_sends_from_threads_of_its_own_is_awaited_too() -> None:
             sender.start()
         for sender in senders:
             sender.join()
-        for _, delivered in sink.sent[1:]:
+        for _, delivered in sink.held[1:]:
             delivered(RECEIPT)
 
     one, done = message(offset=0, value=b"x"), threading.Event()
@@ -231,18 +207,18 @@ def test_what_a_handler_sends_from_threads_of_its_own_is_awaited_too() -> None:
         done.set()
 
     threading.Thread(target=work, daemon=True).start()
-    assert sink.arrived.wait(30)
+    wait_until(lambda: len(sink.sent) == threads, "all are sent")
     assert not done.wait(0.1), "one is not answered"
-    sink.sent[0][1](RECEIPT)
-    assert done.wait(30)
+    sink.held[0][1](RECEIPT)
+    assert done.wait(DEADLINE_S)
 
 
-async def _await(handler: Handler, sink: HeldSink, one: Any) -> None:
+async def _await(handler: Handler, sink: FakeSink, one: Any) -> None:
     await handler.call_async(sink)(one, run_for(one))
 
 
 def test_an_async_record_waits_for_its_sends_without_blocking_the_event_loop() -> None:
-    sink = HeldSink()
+    sink = FakeSink(hold)
 
     async def handle(value: bytes, ctx: Context) -> None:
         ctx.send("out", b"1")
@@ -252,8 +228,8 @@ def test_an_async_record_waits_for_its_sends_without_blocking_the_event_loop() -
         task = asyncio.create_task(_await(handler_of(handle), sink, one))
         await asyncio.sleep(0.02)
         assert not task.done()
-        threading.Thread(target=sink.answer, args=(RECEIPT,)).start()
-        await asyncio.wait_for(task, 5)
+        threading.Thread(target=sink.answer).start()
+        await asyncio.wait_for(task, DEADLINE_S)
 
     asyncio.run(main())
 
@@ -267,7 +243,7 @@ def test_the_context_tells_where_the_record_comes_from() -> None:
     one = message(offset=7, key=b"k", value=b"x", headers=[("a", b"1"), ("a", b"2"), ("b", None)])
     run = run_for(one)
     run.attempt = 3
-    handler_of(handle).call(HeldSink())(one, run)
+    handler_of(handle).call(FakeSink(hold))(one, run)
     [ctx] = found
     assert (ctx.offset, ctx.key, ctx.raw, ctx.attempt) == (7, b"k", b"x", 3)
     assert ctx.header("a") == b"2"
@@ -305,7 +281,7 @@ def test_a_record_with_a_card_number_is_discarded_before_the_handler_sees_it() -
         group="g",
         sensitive=CardNumbers(),
     )
-    call = handler.call(HeldSink())
+    call = handler.call(FakeSink(hold))
     card, plain = message(offset=0, value=b'{"pan":"4111 1111 1111 1111"}'), message(offset=1, value=b'{"id":7}')
     with pytest.raises(SensitiveData) as caught:
         call(card, run_for(card))

@@ -33,7 +33,7 @@ from keepfast.engine.timeouts import Overdue
 from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from keepfast.runner.hooks import Hooks
 from tests.core.messages import message
-from tests.engine.test_handlers_and_context import RECEIPT, HeldSink
+from tests.support.fakes import FakeSink, acknowledge, hold
 from tests.support.waiting import wait_until
 
 WAIT_S = 10.0
@@ -283,7 +283,7 @@ def test_time_in_which_nobody_looked_does_not_count() -> None:
 
 
 def test_waiting_for_what_was_sent_is_not_the_handlers_time() -> None:
-    sink = HeldSink()
+    sink = FakeSink(hold)
 
     def handle(value: bytes, ctx: Context) -> None:
         ctx.send("out", b"1")
@@ -291,10 +291,10 @@ def test_waiting_for_what_was_sent_is_not_the_handlers_time() -> None:
     handler = Handler(handle, inspect_handler(handle, context_type=Context), tombstones="dead-letter", group="g")
     bench = threads(handler.call(sink), timeout_s=0.05)
     [run] = bench.start()
-    assert sink.arrived.wait(WAIT_S)
+    wait_until(lambda: sink.sent, "it is sent")
     bench.turn_for(0.2)
     assert bench.back == []
-    sink.answer(RECEIPT)
+    sink.answer()
     bench.turn_until(lambda: bench.back, "the broker has answered")
     assert (run.done, run.failure) == (1, None)
 
@@ -330,7 +330,7 @@ def test_waiting_for_ones_turn_behind_a_slow_publisher_is_not_the_handlers_time(
 
 
 def test_the_context_of_a_record_that_timed_out_refuses_and_nothing_is_sent() -> None:
-    sink, go = HeldSink(), threading.Event()
+    sink, go = FakeSink(hold), threading.Event()
     raised: list[str] = []
 
     def handle(value: bytes, ctx: Context) -> None:
@@ -360,7 +360,7 @@ def test_the_context_of_a_record_that_timed_out_refuses_and_nothing_is_sent() ->
 def test_a_record_that_timed_out_is_not_over_before_what_it_sent_is_answered(
     events: EventLoopThread, fails: bool, is_async: bool
 ) -> None:
-    sink, go = HeldSink(), threading.Event()
+    sink, go = FakeSink(hold), threading.Event()
 
     def handle(value: bytes, ctx: Context) -> None:
         ctx.send("out", b"1")
@@ -385,7 +385,7 @@ def test_a_record_that_timed_out_is_not_over_before_what_it_sent_is_answered(
     [other] = bench.out
     assert list(run.partition.running) == [other], "a revoke waits for it, too"
     failure = SinkError("no", fault=Fault.RETRY)
-    sink.answer(failure if fails else RECEIPT)
+    sink.answer(lambda one: failure if fails else acknowledge(one))
     bench.turn_until(lambda: bench.back, "the broker has answered")
     assert bench.back == [other]
     timeout = failure.raised if fails else other.failure

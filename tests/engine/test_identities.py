@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from keepfast.engine.topic_ids import (
     Identities,
     TopicsTold,
 )
+from tests.support.fakes import ListMailbox
 
 
 class Asked:
@@ -29,19 +29,8 @@ class Asked:
         self.questions.append((topics, told))
 
 
-class Box:
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-
-    def post(self, item: Any) -> None:
-        self.items.append(item)
-
-    def collect(self, timeout_s: float) -> list[Any]:
-        return self.items
-
-
-def known(asked: Asked | None, ids: Mapping[str, str]) -> tuple[Identities, Box]:
-    box = Box()
+def known(asked: Asked | None, ids: Mapping[str, str]) -> tuple[Identities, ListMailbox]:
+    box = ListMailbox()
     plan = Plan(name="c", group="g", topics=("t",), topic_ids=ids)
     return Identities(plan, asked, box, 0.0), box
 

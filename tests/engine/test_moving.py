@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from keepfast.core.errors import Fault, SinkError
-from keepfast.core.ports import Delivery
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.core.retry_topics import ATTEMPTS, Tier, Tiers
 from keepfast.core.runs import Attempt, FailedRecord, OrderedSet, Partition
@@ -13,6 +10,7 @@ from keepfast.core.verdicts import Move
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.forwarding import RetryForwarder, Settled
 from keepfast.testing.fakes.log import FakeMessage
+from tests.support.fakes import FakeSink, ListMailbox, Outcome, hold
 
 TOPIC = "orders.g.retry.5s"
 TIERS = Tiers(group="g", delays_s=(5,), topics={TOPIC: Tier(TOPIC, "orders", 5, 1)})
@@ -22,36 +20,26 @@ TOO_LARGE = SinkError("too large", fault=Fault.TOO_LARGE)
 
 
 class Stage:
-    """Implements `core.ports.Sink` and `core.ports.Mailbox`; keeps what was sent, and what became of it."""
+    """A forwarder to retry topics, and what became of its records."""
 
     def __init__(self) -> None:
-        self.sent: list[Outgoing] = []
-        self.deliveries: list[Delivery] = []
-        self.posted: list[Any] = []
+        self.sink, self.mailbox = FakeSink(hold), ListMailbox()
         self.finished: list[FailedRecord] = []
         self.stayed: list[FailedRecord] = []
         self.settling: OrderedSet[FailedRecord] = OrderedSet()
-        publisher = Publisher(self, topics={}, partitions={}, group="g", handler="h", app_version="")
+        publisher = Publisher(self.sink, topics={}, partitions={}, group="g", handler="h", app_version="")
         self.moving = RetryForwarder(
             TIERS,
             publisher,
-            self,
+            self.mailbox,
             self.settling,
             finished=self.finished.append,
             stay=lambda case, _: self.stayed.append(case),
         )
 
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        self.sent.append(outgoing)
-        self.deliveries.append(delivered)
-
-    def close(self, timeout_s: float) -> None: ...
-
-    def post(self, item: Any) -> None:
-        self.posted.append(item)
-
-    def collect(self, timeout_s: float) -> list[Any]:
-        return []
+    @property
+    def sent(self) -> list[Outgoing]:
+        return self.sink.sent
 
     def begin(self) -> FailedRecord:
         message = FakeMessage(TopicPartition("orders", 0), 7, key=b"k", value=b"v")
@@ -61,10 +49,10 @@ class Stage:
         self.moving.begin(case, VERDICT, 1.0)
         return case
 
-    def answer(self, outcome: Receipt | SinkError, now: float) -> None:
+    def answer(self, outcome: Outcome, now: float) -> None:
         """The sink says what became of the last send, and the loop hears of it."""
-        self.deliveries[-1](outcome)
-        word = self.posted.pop()
+        self.sink.held[-1][1](outcome)
+        word = self.mailbox.items.pop()
         assert isinstance(word, Settled)
         self.moving.settled(word, now)
 

@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Delivery, Kept
-from keepfast.core.records import Outgoing, Receipt
+from keepfast.core.errors import Fault, SpoolError
+from keepfast.core.ports import Kept
+from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.memory import MemoryStore
 from keepfast.deadletters.spool.store import Head
 from keepfast.deadletters.spool.worker import WINDOW, Keep, Nudge, SpoolAnswer, SpoolWorker
 from tests.spool.places import letter, numbers, outgoing
+from tests.support.fakes import FakeSink, ManualClock, acknowledge, hold, refuse
 
 Told = Kept | SpoolError
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now
-
-
-class Sink:
-    """Implements `core.ports.Sink`: keeps everything until the test answers."""
-
-    def __init__(self) -> None:
-        self.sent: list[Outgoing] = []
-        self.waiting: list[tuple[Outgoing, Delivery]] = []
-
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        self.sent.append(outgoing)
-        self.waiting.append((outgoing, delivered))
-
-    def close(self, timeout_s: float) -> None: ...
-
-    def answer(self, outcome: Callable[[Outgoing], Receipt | SinkError] | SinkError | None = None) -> None:
-        """Everything that waits: acknowledged unless told otherwise."""
-        waiting, self.waiting = self.waiting, []
-        for one, delivered in waiting:
-            if callable(outcome):
-                delivered(outcome(one))
-            else:
-                delivered(outcome or Receipt(one.topic, 0, 0))
 
 
 class Desk:
     """A keeper with everything around it."""
 
     def __init__(self, *, max_bytes: int = 10**7) -> None:
-        self.clock, self.sink = Clock(), Sink()
+        self.clock, self.sink = ManualClock(), FakeSink(hold)
         self.store = MemoryStore(max_bytes=max_bytes)
         self.answers: list[SpoolAnswer] = []
         self.keeper = SpoolWorker(self.store, self.sink, self.clock, self.answers.append)
@@ -90,10 +55,6 @@ def desk() -> Desk:
     return Desk()
 
 
-def refusal(fault: Fault, code: str = "") -> SinkError:
-    return SinkError("no", fault=fault, code=code)
-
-
 def test_letters_are_sent_on_oldest_first_and_removed_when_acknowledged(desk: Desk) -> None:
     assert desk.keep(outgoing(1), outgoing(2)) == [Kept(), Kept()]
     assert desk.keep(outgoing(3)) == [Kept()]
@@ -124,7 +85,7 @@ def test_a_large_letter_goes_alone(desk: Desk) -> None:
 def test_who_says_try_again_gets_the_oldest_tried_at_once_and_the_others_behind_it(desk: Desk) -> None:
     desk.keep(*(outgoing(number) for number in range(5)))
     desk.go_on()
-    desk.sink.answer(refusal(Fault.RETRY))
+    desk.sink.answer(refuse(Fault.RETRY))
     assert desk.go_on() == []
     desk.keeper.take([Nudge()], desk.clock.now)
     assert desk.go_on() == [0]
@@ -135,11 +96,11 @@ def test_who_says_try_again_gets_the_oldest_tried_at_once_and_the_others_behind_
 def test_while_kafka_does_not_answer_one_letter_at_a_time_finds_out(desk: Desk) -> None:
     desk.keep(*(outgoing(number) for number in range(5)))
     assert len(desk.go_on()) == 5
-    desk.sink.answer(refusal(Fault.RETRY))
+    desk.sink.answer(refuse(Fault.RETRY))
     assert desk.go_on() == []
     assert desk.go_on(0.5) == []
     assert desk.go_on(0.6) == [0]
-    desk.sink.answer(refusal(Fault.RETRY))
+    desk.sink.answer(refuse(Fault.RETRY))
     assert desk.go_on() == []
     assert desk.go_on(1.1) == [], "pauses get longer"
     assert desk.go_on(1.0) == [0]
@@ -152,7 +113,7 @@ def test_pauses_are_bounded(desk: Desk) -> None:
     desk.keep(outgoing(1))
     desk.go_on()
     for _ in range(20):
-        desk.sink.answer(refusal(Fault.MISSING))
+        desk.sink.answer(refuse(Fault.MISSING))
         desk.go_on()
         assert desk.go_on(30.1) == [1]
 
@@ -160,7 +121,7 @@ def test_pauses_are_bounded(desk: Desk) -> None:
 def test_a_topic_that_takes_nothing_does_not_hold_up_others(desk: Desk) -> None:
     desk.keep(outgoing(1, topic="a.dlq"), outgoing(2, topic="b.dlq"), outgoing(3, topic="a.dlq"))
     desk.go_on()
-    desk.sink.answer(lambda one: refusal(Fault.MISSING) if one.topic == "a.dlq" else Receipt("b.dlq", 0, 0))
+    desk.sink.answer(lambda one: (refuse(Fault.MISSING) if one.topic == "a.dlq" else acknowledge)(one))
     desk.go_on()
     assert desk.left == [1, 3]
     desk.keep(outgoing(4, topic="b.dlq"))
@@ -171,7 +132,7 @@ def test_a_letter_that_is_too_large_is_made_smaller_and_then_stays_without_block
     desk.keep(outgoing(1, stack="x" * 5_000), outgoing(2))
     assert desk.go_on() == [1, 2]
     for _ in range(6):
-        desk.sink.answer(lambda one: refusal(Fault.TOO_LARGE) if numbers([one]) == [1] else Receipt(one.topic, 0, 0))
+        desk.sink.answer(lambda one: (refuse(Fault.TOO_LARGE) if numbers([one]) == [1] else acknowledge)(one))
         desk.go_on()
     assert desk.left == [1]
     (stuck,) = desk.keeper.status.stuck
@@ -192,14 +153,14 @@ def test_letters_that_were_too_large_are_tried_when_the_smallest_of_them_goes_th
     desk.keep(*(outgoing(number, size=1_000 * number) for number in (3, 1, 2)))
     desk.go_on()
     for _ in range(6):
-        desk.sink.answer(refusal(Fault.TOO_LARGE))
+        desk.sink.answer(refuse(Fault.TOO_LARGE))
         desk.go_on()
     assert [one.letter for one in desk.keeper.status.stuck] == [f"g/orders/0/{number}" for number in (3, 1, 2)]
     tried: list[int] = []
     for _ in range(4):  # two minutes
         tried += desk.go_on(31)
-        while desk.sink.waiting:
-            desk.sink.answer(refusal(Fault.TOO_LARGE))
+        while desk.sink.held:
+            desk.sink.answer(refuse(Fault.TOO_LARGE))
             desk.go_on()
     assert 1 in tried, "the smallest is tried again and again"
     assert tried.count(3) <= 1, "the others are not"
@@ -243,7 +204,7 @@ def test_a_stuck_letter_that_others_have_removed_is_forgotten(desk: Desk) -> Non
     desk.keep(outgoing(1))
     desk.go_on()
     for _ in range(6):
-        desk.sink.answer(refusal(Fault.TOO_LARGE))
+        desk.sink.answer(refuse(Fault.TOO_LARGE))
         desk.go_on()
     assert len(desk.keeper.status.stuck) == 1
     desk.store.remove(desk.store.heads(1, lambda _: True))
@@ -254,7 +215,7 @@ def test_a_stuck_letter_that_others_have_removed_is_forgotten(desk: Desk) -> Non
 def test_a_topic_made_again_with_fewer_partitions_gets_its_letters_by_key(desk: Desk) -> None:
     desk.keep(outgoing(1))
     desk.go_on()
-    desk.sink.answer(refusal(Fault.MISSING, "_UNKNOWN_PARTITION"))
+    desk.sink.answer(refuse(Fault.MISSING, "_UNKNOWN_PARTITION"))
     assert desk.go_on() == [1]
     assert [one.partition for one in desk.sink.sent] == [0, None]
 

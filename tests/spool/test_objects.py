@@ -12,14 +12,14 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import _registry
 
-from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Delivery, Kept
-from keepfast.core.records import Outgoing
+from keepfast.core.errors import Fault, SpoolError
+from keepfast.core.ports import Kept
 from keepfast.deadletters.spool.objects import PARTIAL, PARTIAL_MS, RELIST_S, SUFFIX, ObjectStore
 from keepfast.deadletters.spool.store import Head
 from keepfast.deadletters.spool.worker import Keep, SpoolWorker
 from keepfast.engine.clock import RealClock
 from tests.spool.places import letter, outgoing
+from tests.support.fakes import FakeSink, refuse
 
 
 class Share(LocalFileSystem):  # type: ignore[misc]
@@ -60,15 +60,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         _registry.pop(name, None)
 
 
-class Away:
-    """Kafka, which takes nothing."""
-
-    def send(self, one: Outgoing, delivered: Delivery) -> None:
-        delivered(SinkError("away", fault=Fault.RETRY, code="x"))
-
-    def close(self, timeout_s: float) -> None: ...
-
-
 def opened(url: str, **options: Any) -> ObjectStore:
     store = ObjectStore(url, app="a", max_bytes=10**6, **options)
     store.open()
@@ -85,7 +76,7 @@ def objects(url: str) -> list[Path]:
 
 def test_an_upload_that_failed_half_way_never_counts_as_kept(url: str) -> None:
     store = opened(url)
-    keeper = SpoolWorker(store, Away(), RealClock(), lambda answer: None)
+    keeper = SpoolWorker(store, FakeSink(refuse(Fault.RETRY)), RealClock(), lambda answer: None)
     answers: list[Kept | SpoolError] = []
     Share.failing = "noticed"
     keeper.take([Keep(outgoing(1), answers.append)], 100.0)

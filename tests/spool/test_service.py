@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Delivery, Kept
-from keepfast.core.records import Outgoing, Receipt
+from keepfast.core.errors import Fault, SpoolError
+from keepfast.core.ports import Kept
 from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.memory import MemoryStore
@@ -19,24 +18,10 @@ from keepfast.deadletters.spool.service import SpoolService
 from keepfast.deadletters.spool.store import Head
 from keepfast.engine.clock import RealClock
 from tests.spool.places import letter, numbers, outgoing
+from tests.support.fakes import FakeSink, acknowledge, refuse
 from tests.support.waiting import wait_until
 
-
-class Sink:
-    """Implements `core.ports.Sink`: refuses until it is told to take."""
-
-    def __init__(self, *, takes: bool = True) -> None:
-        self.takes = takes
-        self.taken: list[Outgoing] = []
-
-    def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        if self.takes:
-            self.taken.append(outgoing)
-            delivered(Receipt(outgoing.topic, 0, 0))
-        else:
-            delivered(SinkError("away", fault=Fault.RETRY))
-
-    def close(self, timeout_s: float) -> None: ...
+AWAY = refuse(Fault.RETRY)
 
 
 class Slow(MemoryStore):
@@ -56,7 +41,7 @@ class Slow(MemoryStore):
 
 
 def test_a_letter_is_taken_and_sent_on_when_kafka_answers(tmp_path: Path) -> None:
-    sink = Sink(takes=False)
+    sink = FakeSink(AWAY)
     service = SpoolService(FileStore(str(tmp_path), max_bytes=10**6), sink, RealClock())
     service.open()
     told: list[Kept | SpoolError] = []
@@ -65,9 +50,8 @@ def test_a_letter_is_taken_and_sent_on_when_kafka_answers(tmp_path: Path) -> Non
     assert told == [Kept()]
     assert service.has(outgoing(1))
     assert not service.has(outgoing(2))
-    sink.takes = True
-    wait_until(lambda: numbers(sink.taken) == [1])
-    wait_until(lambda: service.status.fill.letters == 0)
+    sink.decide = acknowledge
+    wait_until(lambda: numbers(sink.sent)[-1:] == [1] and service.status.fill.letters == 0)
     assert service.has(outgoing(1)), "it was sent on just now"
     service.close(5.0)
     store = FileStore(str(tmp_path), max_bytes=10**6)
@@ -80,18 +64,18 @@ def test_letters_from_before_are_sent_on_by_themselves(tmp_path: Path) -> None:
     store.open()
     store.add([letter(number) for number in range(5)])
     store.close()
-    sink = Sink()
+    sink = FakeSink()
     service = SpoolService(FileStore(str(tmp_path), max_bytes=10**6), sink, RealClock())
     service.open()
-    wait_until(lambda: len(sink.taken) == 5)
-    assert numbers(sink.taken) == list(range(5))
+    wait_until(lambda: len(sink.sent) == 5)
+    assert numbers(sink.sent) == list(range(5))
     service.close(5.0)
 
 
 @pytest.mark.timing
 def test_callers_do_not_wait_for_the_disk() -> None:
     store = Slow()
-    service = SpoolService(store, Sink(takes=False), RealClock())
+    service = SpoolService(store, FakeSink(AWAY), RealClock())
     service.open()
     store.gate.clear()
     told: list[Kept | SpoolError] = []
@@ -108,7 +92,7 @@ def test_callers_do_not_wait_for_the_disk() -> None:
 
 def test_whatever_goes_wrong_every_caller_is_answered_once() -> None:
     store = Slow()
-    service = SpoolService(store, Sink(takes=False), RealClock())
+    service = SpoolService(store, FakeSink(AWAY), RealClock())
     service.open()
     store.strange = True
     told: list[Kept | SpoolError] = []
@@ -124,7 +108,7 @@ def test_whatever_goes_wrong_every_caller_is_answered_once() -> None:
 
 def test_after_the_end_a_letter_is_refused_and_what_came_before_is_kept() -> None:
     store = Slow()
-    service = SpoolService(store, Sink(takes=False), RealClock())
+    service = SpoolService(store, FakeSink(AWAY), RealClock())
     service.open()
     told: list[Kept | SpoolError] = []
     service.keep(outgoing(1), told.append)
@@ -138,7 +122,7 @@ def test_after_the_end_a_letter_is_refused_and_what_came_before_is_kept() -> Non
 @pytest.mark.timing
 def test_the_end_does_not_wait_for_a_disk_that_hangs() -> None:
     store = Slow()
-    service = SpoolService(store, Sink(takes=False), RealClock())
+    service = SpoolService(store, FakeSink(AWAY), RealClock())
     service.open()
     store.gate.clear()
     service.keep(outgoing(1), lambda _: None)
@@ -150,6 +134,6 @@ def test_the_end_does_not_wait_for_a_disk_that_hangs() -> None:
 
 def test_a_place_that_cannot_be_used_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    service = SpoolService(FileStore(str(tmp_path / "file" / "x"), max_bytes=10), Sink(), RealClock())
+    service = SpoolService(FileStore(str(tmp_path / "file" / "x"), max_bytes=10), FakeSink(), RealClock())
     with pytest.raises(SpoolError):
         service.open()
