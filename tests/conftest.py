@@ -1,16 +1,21 @@
-"""What all tests share: how hypothesis searches, and what is begun first. Fixtures live beside their tests."""
+"""What all tests share: how hypothesis searches, what is begun first, and servers that are not Kafka."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.long_first import LONG_FIRST
-from tests.thorough import examples
+from tests.support.thorough import examples
+
+if TYPE_CHECKING:
+    from tests.support.s3 import S3
 
 # Apps under test run side by side, and none of them is to have the port that users' apps have. What tests health and
 # metrics says so itself.
@@ -34,3 +39,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     root = Path(__file__).parents[1]
     rank = {root / name: number for number, name in enumerate(LONG_FIRST)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL of our own."""
+    from tests.support.postgres import running
+
+    with running() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """An S3 of our own, which fsspec finds by the environment."""
+    from tests.support.s3 import moto
+
+    with moto() as found, found.in_the_environment():
+        yield found

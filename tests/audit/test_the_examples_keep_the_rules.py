@@ -10,7 +10,7 @@ import pytest
 from keepfast import App
 from keepfast.audit import Subject, examine
 from keepfast.runner import KafkaConsumerRunner
-from tests.project.files import ROOT
+from tests.support.project_files import ROOT
 
 SERVICES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)

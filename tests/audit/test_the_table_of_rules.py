@@ -11,7 +11,7 @@ import pytest
 from keepfast.audit import CLAUSES, Clause
 from keepfast.audit.clause import DOCUMENTS, Evidence, by, must
 from keepfast.cli.check import DOCUMENTS as CHOICES
-from tests.project.files import ROOT, SOURCES
+from tests.support.project_files import ROOT, SOURCES
 
 COUNTED = {
     "standard": """

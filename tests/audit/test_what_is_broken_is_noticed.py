@@ -14,7 +14,7 @@ from keepfast.audit import evidence, evidence_around
 from keepfast.audit.clause import Evidence
 from tests.audit.breaks import BREAKS
 from tests.audit.one_break import Break
-from tests.project.files import ROOT, SOURCES
+from tests.support.project_files import ROOT, SOURCES
 
 EVIDENCE: dict[str, Evidence] = {
     name: value

@@ -17,7 +17,7 @@ from keepfast.core.policies import DeadLetterPolicy
 from keepfast.redact.sensitive import CardNumbers
 from tests.audit.stage import DOCKERFILE, raw, subject
 from tests.audit.test_every_rule_can_be_broken import NEVER_BROKEN
-from tests.project.files import ROOT
+from tests.support.project_files import ROOT
 
 FOR_EVER = {"options": {"retry": RetryPolicy(max_retries=None)}}
 EVERYTHING = {"options": {"retry": RetryPolicy(max_retries=None), "rules": {Exception: "retryable"}}}

@@ -17,8 +17,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.pool import QueuePool
 
-from tests.classify import postgres
 from tests.classify.errors import caught, caught_async, refused_port, verdict
+from tests.support import postgres
 
 CONFLICT = ("retryable", "DB_TRANSIENT_ERROR", False)
 DB_DOWN = ("retryable", "DB_TRANSIENT_ERROR", True)

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from keepfast.classify.rules import RULES
 from keepfast.cli import main
-from tests.cli.command import keepfast
+from tests.support.command import keepfast
 
 
 def explain(*arguments: str) -> Result:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import keepfast
+from tests.support.command import keepfast
 
 APP = """
 from keepfast import App, RetryPolicy, Rule

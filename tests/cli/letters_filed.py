@@ -8,7 +8,7 @@ from keepfast.core.policies import LetterFormat
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.writing import write
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent
+from tests.support.broker_client import Client, NewRecord
 
 
 def file_letters(broker: TopicAdmin, topic: str, letters: Iterable[Letter], form: LetterFormat = "envelope") -> None:
@@ -16,5 +16,5 @@ def file_letters(broker: TopicAdmin, topic: str, letters: Iterable[Letter], form
     filed = []
     for one in letters:
         value, headers = write(one, form)
-        filed.append(Sent(value, one.key, headers, one.partition))
+        filed.append(NewRecord(value, one.key, headers, one.partition))
     Client(broker).produce(topic, filed)

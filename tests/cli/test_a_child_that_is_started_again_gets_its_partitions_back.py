@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from keepfast.testing import ExistingBroker, KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.cli.command import running
+from tests.support.command import running
 from tests.support.waiting import wait_until
 
 PARTITIONS = 4

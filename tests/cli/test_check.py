@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.command import APP, keepfast
+from tests.support.command import APP, keepfast
 
 SERVED = {"HEALTH_CHECK_ENABLED": "true"}
 """The tests serve nothing unless they ask for it."""

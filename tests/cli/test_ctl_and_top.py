@@ -24,9 +24,10 @@ from keepfast.telemetry.shapes import (
 from keepfast.testing import KafkaBroker
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.scenarios.inside import Client, Inside, app_for
-from tests.scenarios.served import web_of
+from tests.support.broker_client import Client
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
+from tests.support.web import web_of
 
 
 def keepfast(*words: str, url: str = "", token: str = "") -> Result:
@@ -42,7 +43,7 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
     def charge(value: bytes) -> None:
         gate.wait(30)
 
-    with Inside(app) as running, web_of(running, token="t") as web:
+    with RunningApp(app) as running, web_of(running, token="t") as web:
         running.wait_assigned(2)
         Client(kafka).produce(name, [b"1"])
         wait_until(lambda: running.loop.in_flight, "a record is in hand")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command import KEEPFAST, environment, running
+from tests.support.command import KEEPFAST, environment, running
 from tests.support.waiting import wait_until
 
 LOSING_SHOP = Path(__file__).parents[1] / "testing" / "losing_shop.py"

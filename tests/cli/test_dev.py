@@ -16,7 +16,7 @@ from keepfast.cli.where import connection_for
 from keepfast.core.errors import ConfigError
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import keepfast, running
+from tests.support.command import keepfast, running
 from tests.support.waiting import wait_until
 
 APP = """

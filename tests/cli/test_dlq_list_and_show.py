@@ -14,9 +14,9 @@ from keepfast.deadletters.fingerprint import fingerprint
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import KEEPFAST, environment, keepfast
 from tests.cli.letters_filed import file_letters
-from tests.deadletters.letters import letter
+from tests.support.command import KEEPFAST, environment, keepfast
+from tests.support.letters import letter
 
 SECRET = "4111-1111-1111-1111"
 TIMEOUT = fingerprint("TimeoutError", "gateway")

@@ -16,10 +16,11 @@ import pytest
 from keepfast import Context, Reject, RetryTopics
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import KEEPFAST, environment, keepfast, running
 from tests.cli.letters_filed import file_letters
-from tests.deadletters.letters import letter
-from tests.scenarios.inside import Client, Inside, app_for
+from tests.support.broker_client import Client
+from tests.support.command import KEEPFAST, environment, keepfast, running
+from tests.support.letters import letter
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 COUNT = 10
@@ -222,7 +223,7 @@ def test_a_replayed_record_that_dies_again_is_buried_once_more_with_its_count(
 
     client.produce(name, [b"one"])
     replay = ("dlq", "replay", f"{name}.dlq", "--code", "NOT_TODAY", "--yes")
-    with Inside(app):
+    with RunningApp(app):
         for round_ in range(1, 4):
             wait_until(lambda end=round_: client.committed("scenario.work", name)[0] == end, "it is buried")  # type: ignore[misc]
             last = ("--offsets", f"0:{round_ - 1}")
@@ -267,7 +268,7 @@ def test_a_replay_to_the_group_reaches_that_group_alone(kafka: TopicAdmin, topic
 
     client.produce(name, [b"one"])
     replay = ("dlq", "replay", f"{name}.dlq", "--yes", "--to", "group")
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.edges(f"{name}.dlq", 0)[1] == 2, "both groups have written their letter")
         refused = keepfast(*replay, "--all", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
         assert refused.returncode == 2, refused.stderr

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from keepfast.testing.broker import KafkaBroker
-from tests.cli.command import keepfast, running
 from tests.cli.letters_filed import file_letters
-from tests.deadletters.letters import letter
-from tests.scenarios.inside import Client
+from tests.support.broker_client import Client
+from tests.support.command import keepfast, running
+from tests.support.letters import letter
 from tests.support.waiting import wait_until
 
 

@@ -28,7 +28,7 @@ from keepfast.kafka.probe import GroupFacts, RetainedRecords, TopicProbe
 from keepfast.settings import Settings
 from keepfast.testing import EmbeddedBroker, KafkaBroker
 from keepfast.testing.loopback import free_ports
-from tests.cli.command import keepfast
+from tests.support.command import keepfast
 
 APP = """
 from keepfast import App, RetryTopics

@@ -10,7 +10,7 @@ import pytest
 
 from keepfast.cli.errors import LoadError, code_of, said_plainly, sentence
 from keepfast.core.errors import ConfigError, Fenced, Halt, KeepfastError, StartError
-from tests.cli.command import KEEPFAST, environment
+from tests.support.command import KEEPFAST, environment
 
 
 @pytest.mark.parametrize(

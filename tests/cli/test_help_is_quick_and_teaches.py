@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from keepfast import __version__
 from keepfast.cli import COMMANDS, main
-from tests.cli.command import keepfast
+from tests.support.command import keepfast
 
 HEAVY = ("confluent_kafka", "msgspec", "pydantic", "asyncio", "keepfast.app", "keepfast.cli.run", "keepfast.cli.broker")
 

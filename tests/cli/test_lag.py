@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import keepfast
+from tests.support.command import keepfast
 
 APP = """
 from keepfast import App

@@ -20,8 +20,8 @@ import pytest
 from keepfast.core.errors import ConfigError
 from keepfast.scaffold import ProjectNames, planned
 from keepfast.testing.jars import KAFKA_VERSION
-from tests.classify.postgres import running as running_postgres
-from tests.cli.command import environment, keepfast, running
+from tests.support.command import environment, keepfast, running
+from tests.support.postgres import running as running_postgres
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from keepfast.cli import main
-from tests.cli.command import APP, running
+from tests.support.command import APP, running
 from tests.support.waiting import wait_until
 
 SLOW_IMPORT = "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(60)\n" + APP

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keepfast.cli.ending import LINGER_S
-from tests.cli.command import keepfast
+from tests.support.command import keepfast
 
 APP = """
 import asyncio, pathlib, time

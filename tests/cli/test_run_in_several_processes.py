@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from tests.cli.command import running
+from tests.support.command import running
 from tests.support.waiting import wait_until
 
 APP = """

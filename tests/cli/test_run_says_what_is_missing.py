@@ -14,7 +14,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # p
 from keepfast.testing import ExistingBroker, KafkaBroker
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.cli.command import APP, keepfast, running
+from tests.support.command import APP, keepfast, running
 from tests.support.waiting import wait_until
 
 ALICE = {

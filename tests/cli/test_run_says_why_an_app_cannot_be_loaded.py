@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import APP, keepfast
+from tests.support.command import APP, keepfast
 
 FILES = {
     "good.py": APP,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keepfast.cli.reload import changes, snapshot
-from tests.cli.command import running
+from tests.support.command import running
 from tests.support.waiting import wait_until
 
 APP = """

@@ -10,8 +10,8 @@ import pytest
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import keepfast
-from tests.scenarios.inside import Client
+from tests.support.broker_client import Client
+from tests.support.command import keepfast
 
 
 def test_a_value_with_key_and_headers_arrives_as_it_is(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.letters import spooled
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import keepfast
-from tests.scenarios.inside import Client
+from tests.support.broker_client import Client
+from tests.support.command import keepfast
 
 APP = """
 from keepfast import App

@@ -12,7 +12,7 @@ from keepfast.core.errors import SourceError
 from keepfast.kafka import Connection, KafkaAdmin, admin_properties
 from keepfast.testing import ExistingBroker, KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.cli.command import keepfast
+from tests.support.command import keepfast
 
 HEAD = 'from keepfast import App\napp = App("payments")\n'
 FILES = {

@@ -11,7 +11,7 @@ from keepfast.core.ledger import WINDOW, CompletionMap, decode, encode
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import FailedRecord, Partition, Run
 from tests.core.lanes_watched import ALL, PLACES, Tenure, WatchedLanes
-from tests.core.messages import message
+from tests.support.messages import message
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from keepfast.core.ledger import GRAIN_MS, MANY, Ages
 from keepfast.core.records import Message
 from keepfast.core.runs import Partition, Run
 from keepfast.testing.fakes.log import FakeMessage
-from tests.core.messages import PLACE, message
+from tests.support.messages import PLACE, message
 
 DAY_MS = 86_400_000
 

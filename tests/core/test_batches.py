@@ -10,7 +10,7 @@ from keepfast.core.errors import BatchError, ConfigError, Discard, Reject, Retry
 from keepfast.core.policies import BatchPolicy
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Batch, Partition, Run, Search, lane_of, named_in
-from tests.core.messages import message
+from tests.support.messages import message
 
 
 def search(count: int, bad: set[int], *, atomic: bool) -> tuple[list[int], int | None, int]:

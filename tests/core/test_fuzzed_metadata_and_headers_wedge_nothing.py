@@ -14,8 +14,8 @@ from keepfast.core import retry_topics as codec
 from keepfast.core.ledger import METADATA_LIMIT, WINDOW, CompletionMap, decode, encode
 from keepfast.core.records import read_headers
 from keepfast.core.retry_topics import MAX_STEPS
-from tests.core.messages import message
 from tests.core.test_retry_headers import DELAYS, GROUP, TIERS, WALL_S, move, record, tier
+from tests.support.messages import message
 
 ROUNDS = 100_000
 SLOWEST_S = 0.25

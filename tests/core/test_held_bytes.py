@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from keepfast.core.held_bytes import HeldBytes, header_bytes, size_of
 from keepfast.core.records import Headers, Message
-from tests.core.messages import message
+from tests.support.messages import message
 
 KIB = 1024
 

@@ -14,7 +14,7 @@ from keepfast.core.policies import ORDERS, Order
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord, Partition, Run
 from tests.core.lanes_stories import STORIES, walk
-from tests.core.messages import PLACE, message
+from tests.support.messages import PLACE, message
 
 ORDERS_0, ORDERS_1, REFUNDS_0 = PLACE, TopicPartition("orders", 1), TopicPartition("refunds", 0)
 

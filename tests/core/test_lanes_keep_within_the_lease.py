@@ -12,7 +12,7 @@ from keepfast.core.lanes import Lanes, lanes_for
 from keepfast.core.ledger import WINDOW, CompletionMap
 from keepfast.core.policies import ORDERS, Order
 from keepfast.core.runs import Partition, Run
-from tests.core.messages import PLACE, message
+from tests.support.messages import PLACE, message
 
 
 class Leased:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keepfast.core.ledger import WINDOW, CompletionMap
 from keepfast.core.records import Message
 from keepfast.core.runs import FailedRecord, Partition, Run
-from tests.core.messages import PLACE, message
+from tests.support.messages import PLACE, message
 
 
 def partition(start: int = 0, resumed: CompletionMap | None = None) -> Partition:

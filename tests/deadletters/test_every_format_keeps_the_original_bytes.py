@@ -14,8 +14,8 @@ from keepfast.deadletters import ours
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import shrunk, write
-from tests.deadletters.letters import filed, headers, keys, letter, letters, values
-from tests.thorough import examples
+from tests.support.letters import filed, headers, keys, letter, letters, values
+from tests.support.thorough import examples
 
 formats = st.sampled_from(LETTER_FORMATS)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from keepfast.core.errors import Reject
 from keepfast.deadletters.fingerprint import fingerprint, normalised, user_frame, user_place
-from tests.deadletters.letters import any_text
+from tests.support.letters import any_text
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from keepfast.core.records import Headers, Outgoing
 from keepfast.deadletters import ours
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import shrunk, write
-from tests.deadletters.letters import filed, letter
+from tests.support.letters import filed, letter
 
 ROUNDS = 100_000
 NAMES = (

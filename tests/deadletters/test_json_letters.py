@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from keepfast.deadletters import envelope, nested
 from keepfast.deadletters.inline import DEEPEST
 from keepfast.deadletters.letter import Attempted
-from tests.deadletters.letters import any_text, json_values, letter
+from tests.support.letters import any_text, json_values, letter
 
 
 def no_constant(name: str) -> None:

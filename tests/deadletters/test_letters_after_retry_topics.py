@@ -12,8 +12,8 @@ from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.letter import Letter
 from keepfast.testing.fakes.log import FakeMessage
-from tests.deadletters.letters import TOPIC, headers, keys, values
 from tests.deadletters.test_publisher import back, publisher
+from tests.support.letters import TOPIC, headers, keys, values
 
 RETRY = f"{TOPIC}.g.retry.5s"
 TIERS = Tiers(group="g", delays_s=(5,), topics={RETRY: Tier(RETRY, TOPIC, 5, 12)})

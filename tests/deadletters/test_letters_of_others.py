@@ -10,7 +10,7 @@ from keepfast.core.policies import LETTER_FORMATS
 from keepfast.core.records import Headers
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import write
-from tests.deadletters.letters import filed, letter
+from tests.support.letters import filed, letter
 
 CONNECT: Headers = (
     ("__connect.errors.topic", b"orders"),

@@ -20,8 +20,8 @@ from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import shrunk
 from keepfast.testing.fakes.log import FakeMessage
-from tests.deadletters.letters import TOPIC, filed, headers, keys, values
 from tests.support.fakes import FakeSink, hold
+from tests.support.letters import TOPIC, filed, headers, keys, values
 
 PLACE = TopicPartition(TOPIC, 3)
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

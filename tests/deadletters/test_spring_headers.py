@@ -6,7 +6,7 @@ import struct
 
 from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import write
-from tests.deadletters.letters import filed, letter
+from tests.support.letters import filed, letter
 
 
 def test_texts_are_utf_8_and_numbers_are_big_endian_of_4_and_8_bytes() -> None:

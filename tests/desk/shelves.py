@@ -13,7 +13,7 @@ from keepfast.desk.planning import ReplayPolicy, Router
 from keepfast.desk.selection import Selection
 from keepfast.desk.shelf import LetterTopic
 from keepfast.kafka.browser import Span
-from tests.deadletters.letters import letter
+from tests.support.letters import letter
 
 DLQ = "orders.payment.dlq"
 SOURCE_PARTITIONS = 12

@@ -9,8 +9,8 @@ from hypothesis import given
 
 from keepfast.desk.causes import by_cause
 from keepfast.desk.masking import frames, shape
-from tests.deadletters.letters import compact_json, letter
 from tests.desk.shelves import Stock, shelf
+from tests.support.letters import compact_json, letter
 
 
 def test_letters_are_counted_by_cause_the_most_frequent_first() -> None:

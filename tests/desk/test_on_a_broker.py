@@ -20,9 +20,9 @@ from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.groups import KafkaGroups
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.deadletters.letters import letter
-from tests.kafka.members import connection
-from tests.scenarios.inside import Client, Sent
+from tests.support.broker_client import Client, NewRecord
+from tests.support.letters import letter
+from tests.support.members import connection
 from tests.support.waiting import wait_until
 
 HEADERS = (
@@ -52,7 +52,7 @@ def test_a_topic_is_read_from_its_first_to_its_last_record_and_again(
     kafka: TopicAdmin, topic: TopicFactory, browser: KafkaBrowser
 ) -> None:
     name = topic(partitions=3)
-    Client(kafka).produce(name, [Sent(b"%d" % number, partition=number % 2) for number in range(2_000)])
+    Client(kafka).produce(name, [NewRecord(b"%d" % number, partition=number % 2) for number in range(2_000)])
     kafka.delete_records(name, partition=0, before=10)
     assert browser.spans(name, 10) == {0: (10, 1_000), 1: (0, 1_000), 2: (0, 0)}
     for _ in range(2):
@@ -104,7 +104,7 @@ def test_what_is_replayed_is_on_the_broker_what_was_buried(
     source, letters = topic(partitions=3), topic(partitions=3, suffix=".dlq")
     client = Client(kafka)
     originals = [
-        Sent(value, KEYS[number % len(KEYS)], HEADERS if number % 2 else (), partition=number % 3)
+        NewRecord(value, KEYS[number % len(KEYS)], HEADERS if number % 2 else (), partition=number % 3)
         for number, value in enumerate(VALUES * len(LETTER_FORMATS))
     ]
     filed = []
@@ -119,7 +119,7 @@ def test_what_is_replayed_is_on_the_broker_what_was_buried(
             headers=tuple(one.headers),
         )
         value, headers = write(own, form)
-        filed.append(Sent(value, one.key, headers, one.partition))
+        filed.append(NewRecord(value, one.key, headers, one.partition))
     client.produce(letters, filed)
 
     to = connection(kafka.bootstrap)

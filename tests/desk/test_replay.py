@@ -22,9 +22,9 @@ from keepfast.desk.planning import ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay, Replayed
 from keepfast.desk.selection import Offsets, Selection
 from keepfast.desk.shelf import ReadStopped
-from tests.deadletters.letters import headers, keys, letter, values
 from tests.desk.shelves import DLQ, SOURCE_PARTITIONS, Stock, router, shelf, stocked
 from tests.support.fakes import Decision, FakeSink, Outcome, acknowledge, hold, refuse
+from tests.support.letters import headers, keys, letter, values
 from tests.support.waiting import wait_until
 
 

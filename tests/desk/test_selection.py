@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from keepfast.core.errors import ConfigError
 from keepfast.core.records import TopicPartition
 from keepfast.desk.selection import Filed, Offsets, Selection
-from tests.deadletters.letters import letter
 from tests.desk.shelves import DLQ, shelf, stocked
+from tests.support.letters import letter
 
 
 def filed(partition: int = 3, offset: int = 5, **fields: Any) -> Filed:

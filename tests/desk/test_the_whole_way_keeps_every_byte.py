@@ -19,8 +19,8 @@ from keepfast.deadletters.writing import shrunk
 from keepfast.desk.planning import ReplayPolicy, Router
 from keepfast.desk.shelf import filed_of
 from keepfast.testing.fakes.log import FakeMessage
-from tests.deadletters.letters import headers, keys, values
-from tests.thorough import examples
+from tests.support.letters import headers, keys, values
+from tests.support.thorough import examples
 
 TOPIC, DLQ, GROUP = "orders.payment.v1", "orders.payment.dlq", "payments.charge"
 DELAYS_S = (5, 60)

@@ -21,8 +21,8 @@ from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import QueueMailbox, Stop
 from keepfast.engine.plan import Plan
 from keepfast.telemetry.tally import Tally
-from tests.core.messages import message
 from tests.support.fakes import FakeSink, ManualClock
+from tests.support.messages import message
 
 TOPIC = "orders"
 FAST = RetryPolicy(max_retries=2, initial_delay_ms=1000, multiplier=1.0, jitter=False)

@@ -20,8 +20,8 @@ from keepfast.engine.batch_handler import BatchHandler
 from keepfast.engine.batch_walk import walk_batch, walk_batch_async
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.telemetry.tally import Tally
-from tests.core.messages import message
 from tests.support.fakes import FakeSink, hold, refuse
+from tests.support.messages import message
 from tests.support.waiting import DEADLINE_S, wait_until
 
 CARD = b'{"card": "4111 1111 1111 1111"}'

@@ -15,7 +15,7 @@ from keepfast.core.retry_topics import Tier, Tiers
 from tests.engine.batch_world import FAST, TOPIC, World, refusing
 from tests.support.fakes import acknowledge, hold
 from tests.support.log_capture import LogCapture
-from tests.thorough import examples
+from tests.support.thorough import examples
 
 NO_RETRIES = RetryPolicy(max_retries=0)
 RETRY_TOPIC = f"{TOPIC}.g.retry.2m"

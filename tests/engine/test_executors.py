@@ -14,7 +14,7 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Partition, Run
 from keepfast.engine.mailbox import HaltApp, QueueMailbox
 from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
-from tests.core.messages import message
+from tests.support.messages import message
 from tests.support.waiting import wait_until
 
 PARTITION = Partition(TopicPartition("t", 0), epoch=1, start=0)

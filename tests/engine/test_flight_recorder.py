@@ -40,7 +40,7 @@ from keepfast.engine.flight_recorder import (
 )
 from keepfast.engine.mailbox import Ending
 from keepfast.telemetry.tally import Tally
-from tests.core.messages import message as keyed_message
+from tests.support.messages import message as keyed_message
 
 PLACE, OTHER = TopicPartition("orders", 3), TopicPartition("orders", 4)
 TOKEN = "0123456789abcdef"

@@ -22,8 +22,8 @@ from keepfast.engine.handler import Handler
 from keepfast.engine.walk import walk, walk_async
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.telemetry.tally import Tally
-from tests.core.messages import message
 from tests.support.fakes import FakeSink, hold, refuse
+from tests.support.messages import message
 from tests.support.waiting import DEADLINE_S, wait_until
 
 RECEIPT = Receipt("out", 0, 0)

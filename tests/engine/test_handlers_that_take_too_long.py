@@ -32,8 +32,8 @@ from keepfast.engine.plan import Plan
 from keepfast.engine.timeouts import Overdue
 from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from keepfast.runner.hooks import Hooks
-from tests.core.messages import message
 from tests.support.fakes import FakeSink, acknowledge, hold
+from tests.support.messages import message
 from tests.support.waiting import wait_until
 
 WAIT_S = 10.0

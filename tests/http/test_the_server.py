@@ -24,7 +24,7 @@ from keepfast.http.running import Running
 from keepfast.http.serving import served
 from keepfast.redact.masking import mask
 from keepfast.settings import Settings
-from tests.scenarios.served import Web
+from tests.support.web import Web
 
 HERE = {"host": "localhost:8080"}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from keepfast.testing.broker import KafkaBroker
-from tests.kafka.members import Heard, connection
+from tests.support.members import Heard, connection
 
 Join = Callable[..., Heard]
 

@@ -16,8 +16,8 @@ from keepfast.kafka import admin as admin_module
 from keepfast.kafka.places import ClientPlace
 from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.embedded import PARTITIONS, EmbeddedBroker
-from tests.kafka.members import Heard, connection, drive, new_group
-from tests.scenarios.inside import Client, Sent
+from tests.support.broker_client import Client, NewRecord
+from tests.support.members import Heard, connection, drive, new_group
 from tests.support.waiting import wait_until
 
 Topic = Callable[..., str]
@@ -206,7 +206,7 @@ def test_the_records_of_topics_are_counted_and_a_topic_that_is_not_there_is_told
     admin: KafkaAdmin, kafka: KafkaBroker, topic: Topic
 ) -> None:
     name = topic(partitions=2)
-    Client(kafka).produce(name, [Sent(b"v", partition=number % 2) for number in range(3)])
+    Client(kafka).produce(name, [NewRecord(b"v", partition=number % 2) for number in range(3)])
     kafka.admin.delete_records([ClientPlace(name, 0, 1)])[ClientPlace(name, 0)].result(10)
     answers: SimpleQueue[Mapping[str, int | None]] = SimpleQueue()
     admin.ask_depths({name: 2, f"{name}.none": 1}, answers.put)

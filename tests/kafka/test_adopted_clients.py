@@ -20,8 +20,8 @@ from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.kafka.conftest import Join
-from tests.kafka.members import Heard as Member
-from tests.kafka.members import connection, drive, new_group
+from tests.support.members import Heard as Member
+from tests.support.members import connection, drive, new_group
 from tests.support.waiting import wait_until
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}

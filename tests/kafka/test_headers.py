@@ -8,8 +8,8 @@ from confluent_kafka import Producer
 
 from keepfast.core.records import UNREADABLE_NAME, Record, read_headers
 from keepfast.testing.broker import KafkaBroker
-from tests.kafka.members import Heard, drive, new_group
-from tests.wire import produce_raw
+from tests.support.members import Heard, drive, new_group
+from tests.support.wire import produce_raw
 
 Join = Callable[..., Heard]
 Topic = Callable[..., str]

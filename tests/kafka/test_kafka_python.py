@@ -21,9 +21,9 @@ from keepfast.core.records import UNREADABLE_NAME, Message, TopicPartition, read
 from keepfast.kafka.kafka_python.source import KafkaPythonSource
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.kafka.members import Heard, connection, drive, new_group
+from tests.support.members import Heard, connection, drive, new_group
 from tests.support.waiting import wait_until
-from tests.wire import produce_raw
+from tests.support.wire import produce_raw
 
 
 class Beginner:

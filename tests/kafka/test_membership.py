@@ -11,7 +11,7 @@ from keepfast.core.ports import Position
 from keepfast.core.records import TopicPartition
 from keepfast.kafka import Consuming, KafkaSource, source_properties
 from keepfast.testing.broker import KafkaBroker
-from tests.kafka.members import Heard, Places, connection, drive, new_group, produce
+from tests.support.members import Heard, Places, connection, drive, new_group, produce
 
 Join = Callable[..., Heard]
 Topic = Callable[..., str]

@@ -15,7 +15,7 @@ from keepfast.core.errors import Fault, SinkError
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka import KafkaSink, Producing, sink_properties
 from keepfast.testing.broker import KafkaBroker
-from tests.kafka.members import connection
+from tests.support.members import connection
 from tests.support.waiting import wait_until
 
 Answer = Receipt | SinkError

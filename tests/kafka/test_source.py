@@ -15,7 +15,7 @@ from keepfast.core.ports import CommitOutcome, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka import KafkaSource
 from keepfast.testing.broker import KafkaBroker
-from tests.kafka.members import Heard, Places, drive, new_group, produce
+from tests.support.members import Heard, Places, drive, new_group, produce
 from tests.support.waiting import wait_until
 
 Join = Callable[..., Heard]

@@ -16,9 +16,10 @@ from keepfast.monitoring.dashboard import OVER, queries_of
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.monitoring.prometheus import prometheus
-from tests.scenarios.inside import Client, Inside
-from tests.scenarios.served import web_of
+from tests.support.broker_client import Client
+from tests.support.running_app import RunningApp
 from tests.support.waiting import happens, wait_until
+from tests.support.web import web_of
 
 pytestmark = pytest.mark.prometheus
 
@@ -45,7 +46,7 @@ def test_every_query_of_the_dashboard_finds_data_and_a_letter_raises_its_alert(
             raise TimeoutError
 
     client = Client(kafka)
-    with Inside(app) as running, web_of(running, token="t") as web:
+    with RunningApp(app) as running, web_of(running, token="t") as web:
         running.wait_assigned(1)
         settings = app.settings(environ={}, cwd=Path("/nonexistent"))
         rules = tmp_path / "rules.yml"

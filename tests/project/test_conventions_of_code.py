@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.files import ROOT, SOURCES
+from tests.support.project_files import ROOT, SOURCES
 
 FUNCTION_LINES = 60
 

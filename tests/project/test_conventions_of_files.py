@@ -6,7 +6,7 @@ import re
 import stat
 
 from tests.long_first import LONG_FIRST
-from tests.project.files import ROOT, SOURCES, project_texts
+from tests.support.project_files import ROOT, SOURCES, project_texts
 
 # In pieces, so that this file does not name what it looks for.
 REGISTRIES = re.compile(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.project.files import ROOT
+from tests.support.project_files import ROOT
 
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())

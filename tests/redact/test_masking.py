@@ -16,7 +16,7 @@ from keepfast.core.errors import ConfigError
 from keepfast.redact.cards import CARD, fold, luhn, mask_cards
 from keepfast.redact.masking import MASKED, MaskingRules, mask
 from keepfast.redact.sensitive import CardNumbers
-from tests.thorough import examples
+from tests.support.thorough import examples
 
 VISA = "4111111111111111"
 RULES = MaskingRules()

@@ -13,7 +13,7 @@ from bench.card_corpus import KINDS, samples, with_check
 from bench.cards import MISSED_BY_DESIGN, RANDOM, measure
 from keepfast.redact.cards import luhn
 from keepfast.redact.sensitive import LOOKALIKE_FIELDS, CardNumbers, places
-from tests.thorough import examples
+from tests.support.thorough import examples
 
 digit_soup = st.text(alphabet='0123456789 -.\\u{}[]:,"abF+４\u200b', max_size=200).map(
     lambda text: text.encode("utf-8", "surrogatepass")

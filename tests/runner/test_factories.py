@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from keepfast.core.errors import ConfigError
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.runner.clients import consumer_tree, made_consumer, producer_connection, sink_of
-from tests.project.files import ROOT
+from tests.support.project_files import ROOT
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 BEHAVED = {"enable.auto.commit": False, "enable.auto.offset.store": False}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from keepfast import __version__, runner
-from tests.project.files import ROOT
+from tests.support.project_files import ROOT
 
 PACKAGE = ROOT / "packages" / "neotool-common"
 PATHS = {

@@ -19,8 +19,8 @@ from keepfast.cli import main
 from keepfast.core.exit_codes import NOT_RESTARTED
 from keepfast.scaffold import ProjectNames, planned
 from keepfast.settings import Settings
-from tests.project.files import ROOT
 from tests.scaffold import keda
+from tests.support.project_files import ROOT
 from tools.reference import health
 
 yaml: Any = importlib.import_module("yaml")

@@ -15,22 +15,7 @@ import pytest
 
 from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.classify.postgres import running
 from tests.scenarios.scene import Scene
-from tests.spool.places import S3, moto
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    with running() as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3]:
-    with moto() as found, found.in_the_environment():
-        yield found
-
 
 UNDER_BOTH_PROTOCOLS = frozenset(
     {

@@ -18,7 +18,7 @@ from keepfast.core.records import Record
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client
+from tests.support.broker_client import Client
 
 NOTHING, PLENTY = 10, 10**6
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import keepfast
-from tests import warm
+from tests.support import command_server
 from tests.support.waiting import DEADLINE_S, wait_until
 
 APPS = Path(__file__).parent / "apps"
@@ -63,7 +63,7 @@ class Member:
             "PYTHONPATH": os.pathsep.join([str(Path(keepfast.__file__).parents[1]), str(ROOT)]),
             "PYTHONUNBUFFERED": "1",
         }
-        self._process: warm.Process | None = None
+        self._process: command_server.Process | None = None
         self._read_bytes = 0
         self._events: list[dict[str, Any]] = []
 
@@ -71,7 +71,7 @@ class Member:
         """Start the process; returns at once (see `wait_assigned`)."""
         self.log_path.touch()
         log = str(self.log_path)
-        self._process = warm.start(
+        self._process = command_server.start(
             ["run", f"{self._app}:app", "--log-format", "json", "--log-level", "debug", *self._arguments],
             cwd=self._folder,
             env=self._environ,
@@ -84,7 +84,7 @@ class Member:
     # -- what it does ------------------------------------------------------------------------------------------------
 
     @property
-    def process(self) -> warm.Process:
+    def process(self) -> command_server.Process:
         assert self._process is not None, "start() it first"
         return self._process
 

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer
 
 from keepfast.runner import KafkaConsumerRunner, RetryConfig
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import DeadlinePassed
 from tests.support.log_capture import LogCapture
+from tests.support.running_app import DeadlinePassed
 from tests.support.waiting import wait_until
 
 Kind = Literal["dict", "confluent-kafka", "kafka-python"]

@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.history import History, read_history
-from tests.scenarios.inside import coordinated
 from tests.scenarios.journal import Id, Journal
 from tests.scenarios.member import APPS, NEW_PROTOCOL, SHORT_SESSION, Member
+from tests.support.broker_client import coordinated
 from tests.support.waiting import DEADLINE_S, wait_until
 
 

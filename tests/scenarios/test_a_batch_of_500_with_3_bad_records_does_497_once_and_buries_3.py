@@ -13,8 +13,9 @@ import pytest
 from keepfast import App, BatchContext, BatchPolicy, Reject
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.classify import postgres
-from tests.scenarios.inside import Client, Inside, app_for
+from tests.support import postgres
+from tests.support.broker_client import Client
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 COUNT, BAD = 500, (17, 250, 499)
@@ -34,7 +35,7 @@ def records() -> list[bytes]:
 def run_to_the_end(app: App, client: Client, name: str) -> list[int]:
     """Until everything is committed; returns the ids of the records in the letters."""
     client.produce(name, records())
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.committed("scenario.store", name)[0] == COUNT, "all are committed")
     letters = [json.loads(letter.value()) for letter in client.read(f"{name}.dlq", len(BAD))]
     assert client.edges(f"{name}.dlq") == (0, len(BAD)), "no letter twice"

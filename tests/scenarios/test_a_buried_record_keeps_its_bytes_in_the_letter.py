@@ -18,7 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # both of them
 from keepfast import Context, Reject, RetryPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 PARTITIONS = 3
@@ -62,7 +63,7 @@ def test_key_value_and_headers_are_exact(kafka: TopicAdmin, topic: TopicFactory)
     name, client = topic(partitions=PARTITIONS), Client(kafka)
     keys = [None, b"", b"\xff\x00", b"plain"]
     records = [
-        Sent(value, keys[n % len(keys)], HEADERS if n % 2 else [], partition=n % PARTITIONS)
+        NewRecord(value, keys[n % len(keys)], HEADERS if n % 2 else [], partition=n % PARTITIONS)
         for n, value in enumerate(VALUES)
     ]
     places = client.produce(name, records)
@@ -72,7 +73,7 @@ def test_key_value_and_headers_are_exact(kafka: TopicAdmin, topic: TopicFactory)
     def work(value: bytes | None) -> None:
         raise Reject("not today", code="NOT_TODAY")
 
-    with Inside(app):
+    with RunningApp(app):
         facts = kafka.admin.list_topics(timeout=10).topics[f"{name}.dlq"]
         assert len(facts.partitions) == PARTITIONS, "made at the start, like its source"
         config = config_of(kafka, f"{name}.dlq")
@@ -111,7 +112,7 @@ def test_a_record_that_fails_too_often_is_buried_with_its_story(kafka: TopicAdmi
             raise RuntimeError("boom")
 
     client.produce(name, [b"good", b"bad", b"good"])
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.committed("scenario.work", name)[0] == 3, "all are committed")
     assert attempts == [1, 2, 3, 4]
     (letter,) = client.read(f"{name}.dlq", 1)

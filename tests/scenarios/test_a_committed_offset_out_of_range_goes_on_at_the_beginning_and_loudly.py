@@ -8,7 +8,8 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for, numbered
+from tests.support.broker_client import Client, numbered
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 
@@ -34,7 +35,7 @@ def test_it_goes_on_at_the_beginning_also_with_latest(client: Client, topic: Top
     def work(value: bytes) -> None:
         seen.append(value)
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         wait_until(lambda: client.committed("scenario.work", name)[0] == 20, "the end is committed")
         client.produce(name, numbered(5, start=20))
         wait_until(lambda: client.committed("scenario.work", name)[0] == 25, "new records are processed")
@@ -53,7 +54,7 @@ def test_with_policy_error_the_app_halts_and_commits_nothing(client: Client, top
     def work(value: bytes) -> None:
         seen.append(value)
 
-    with Inside(app, code=4) as running:
+    with RunningApp(app, code=4) as running:
         wait_until(lambda: running.ended, "the app ends by itself")
     assert seen == []
     assert client.committed("scenario.work", name)[0] == 3
@@ -70,7 +71,7 @@ def test_an_offset_beyond_the_end_is_reset_too(client: Client, topic: TopicFacto
     def work(value: bytes) -> None:
         seen.append(value)
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         wait_until(lambda: client.committed("scenario.work", name)[0] == 5, "it began anew")
     assert seen == numbered(5)
     assert len(running.log.of("offset_out_of_range")) == 1

@@ -8,7 +8,8 @@ from keepfast import Context, Reject
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import letters
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
@@ -23,12 +24,12 @@ def test_letters_after_it_are_in_the_new_topic(kafka: TopicAdmin, topic: TopicFa
     def work(value: bytes, ctx: Context) -> None:
         raise Reject("no")
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned(3)
-        client.produce(name, [Sent(b"before", partition=2)])
+        client.produce(name, [NewRecord(b"before", partition=2)])
         wait_until(lambda: client.committed(GROUP, name, 2)[0] == 1, "the first letter is there")
         kafka.delete_topic(graveyard)
-        client.produce(name, [Sent(b"after %d" % number, partition=number % 3) for number in range(30)])
+        client.produce(name, [NewRecord(b"after %d" % number, partition=number % 3) for number in range(30)])
         for partition, end in ((0, 10), (1, 10), (2, 11)):
             wait_until(lambda p=partition, e=end: client.committed(GROUP, name, p)[0] == e, "all are buried")  # type: ignore[misc]
         assert running.log.of("dead_letter_topic_made_again")

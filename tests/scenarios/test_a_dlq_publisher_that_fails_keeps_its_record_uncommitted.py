@@ -9,8 +9,8 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import KINDS, Kind, Running
+from tests.support.broker_client import Client, NewRecord
 from tests.support.waiting import wait_until
 
 
@@ -19,7 +19,7 @@ def test_a_dlq_publisher_that_fails_keeps_its_record_uncommitted(
     kafka: TopicAdmin, topic: TopicFactory, kind: Kind
 ) -> None:
     name, client = topic(partitions=2), Client(kafka)
-    client.produce(name, [Sent(json.dumps({"n": n}).encode(), partition=n % 2) for n in range(6)])
+    client.produce(name, [NewRecord(json.dumps({"n": n}).encode(), partition=n % 2) for n in range(6)])
     group = f"group-of-{name}"
     repaired = threading.Event()
     processed: list[int] = []

@@ -12,7 +12,8 @@ from keepfast.core import sizing
 from keepfast.core.policies import CommitPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations
+from tests.support.broker_client import Client, NewRecord, order_violations
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 RECORDS = 3_000
@@ -41,9 +42,9 @@ def test_other_lanes_go_on_and_the_stuck_one_is_finished_once(
             free.wait(30)
         seen.append((ctx.partition, ctx.key, ctx.offset))
 
-    records = [Sent(b"v", b"%d" % (number % 14), partition=number % 2) for number in range(2 * count)]
+    records = [NewRecord(b"v", b"%d" % (number % 14), partition=number % 2) for number in range(2 * count)]
     client.produce(name, records)
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         inline = running.loop.starter._inline
         assert inline is not None
         wait_until(lambda: inline.takeovers > 0, "another thread drives the loop")

@@ -8,8 +8,9 @@ import time
 
 from keepfast import Context
 from keepfast.testing import KafkaBroker
-from tests.scenarios.inside import POLL_S, Client, Inside, Sent, app_for, order_violations
-from tests.support.waiting import wait_until
+from tests.support.broker_client import Client, NewRecord, order_violations
+from tests.support.running_app import RunningApp, app_for
+from tests.support.waiting import POLL_S, wait_until
 
 FROZEN_S = 20.0
 RECORDS = 4_000
@@ -22,7 +23,7 @@ wakes after 20 s may then expire its members before it reads their heartbeats.
 """
 
 
-def longest_pause(running: Inside, until_s: float) -> float:
+def longest_pause(running: RunningApp, until_s: float) -> float:
     """Watch the loop until then: the longest time in which it did not come around to polling."""
     last, last_at, longest_s = running.loop.intake._polled_at, time.monotonic(), 0.0
     while (now := time.monotonic()) < until_s:
@@ -37,7 +38,7 @@ def longest_pause(running: Inside, until_s: float) -> float:
 def test_the_loop_turns_meanwhile_and_the_work_goes_on_afterwards() -> None:
     with KafkaBroker(config=SESSION_AS_SHIPPED) as broker:
         name, client = broker.create_topic("frozen", partitions=4), Client(broker)
-        places = client.produce(name, [Sent(b"v", b"%d" % (number % 50)) for number in range(RECORDS)])
+        places = client.produce(name, [NewRecord(b"v", b"%d" % (number % 50)) for number in range(RECORDS)])
         app, seen = app_for(broker), list[tuple[bytes | None, int]]()
 
         @app.consumer(name, order="key", concurrency=16)
@@ -45,7 +46,7 @@ def test_the_loop_turns_meanwhile_and_the_work_goes_on_afterwards() -> None:
             seen.append((ctx.key, ctx.partition * 1_000_000 + ctx.offset))
             time.sleep(0.001)
 
-        with Inside(app) as running:
+        with RunningApp(app) as running:
             wait_until(lambda: len(seen) >= 500, "under load")
             broker.pause()
             frozen_at = time.monotonic()

@@ -13,7 +13,8 @@ from keepfast import App, Context, Reject
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import NOTHING, PLENTY, copies, letters, limit, small_disk
-from tests.scenarios.inside import Client, Inside, Sent
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp
 from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
@@ -36,15 +37,15 @@ def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, rel
             if ctx.partition == 0:
                 raise Reject("no")
 
-        with Inside(app) as running:
+        with RunningApp(app) as running:
             assert "tmpfs" in running.log.of("spool_may_be_lost")[0].fields["why"]
             running.wait_assigned(2)
-            client.produce(name, [Sent(bytes(SIZE), partition=0) for _ in range(BAD)])
+            client.produce(name, [NewRecord(bytes(SIZE), partition=0) for _ in range(BAD)])
             wait_until(lambda: running.loop.failures.burying.status().red, "the disk is full")
             assert "No space left" in running.loop.failures.burying.status().why
             stuck_at = client.committed(GROUP, name)[0] or 0
             assert 0 < stuck_at < BAD
-            client.produce(name, [Sent(b"v", partition=1) for _ in range(50)])
+            client.produce(name, [NewRecord(b"v", partition=1) for _ in range(50)])
             wait_until(lambda: client.committed(GROUP, name, 1)[0] == 50, "the other partition goes on")
             wait_until(lambda: len(running.log.of("letter_not_spooled")) >= 3, "it is tried again and again")
             assert client.committed(GROUP, name)[0] == stuck_at
@@ -78,14 +79,14 @@ def test_health_is_well_again_without_another_letter(kafka: TopicAdmin, topic: T
         def work(value: bytes, ctx: Context) -> None:
             raise Reject("no")
 
-        with Inside(app) as running:
+        with RunningApp(app) as running:
             running.wait_assigned()
-            client.produce(name, [Sent(b"small", partition=0)])
+            client.produce(name, [NewRecord(b"small", partition=0)])
             wait_until(lambda: client.committed(GROUP, name)[0] == 1, "it is in the spool")
             ballast = disk / "ballast"
             with suppress(OSError):
                 ballast.write_bytes(bytes(2_000_000))
-            client.produce(name, [Sent(bytes(SIZE), partition=0)])
+            client.produce(name, [NewRecord(bytes(SIZE), partition=0)])
             wait_until(lambda: running.spool.status.refusing, "the disk is full")
             limit(kafka, graveyard, PLENTY)
             wait_until(lambda: client.committed(GROUP, name)[0] == 2, "Kafka takes the letter that waits")

@@ -16,10 +16,11 @@ from keepfast.core import sizing
 from keepfast.engine import status
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for
-from tests.scenarios.served import web_of
 from tests.scenarios.test_health_changes_when_something_is_wrong_and_not_otherwise import DEAD, WELL, becomes, statuses
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
+from tests.support.web import web_of
 
 STUCK_S = 0.5
 HANG_S = 60.0
@@ -74,7 +75,7 @@ def test_a_handler_that_hangs_is_degraded_and_no_more(
 ) -> None:
     name, client, app, gate = topic(), Client(kafka), app_for(kafka), threading.Event()
     kind(app, name, gate, stuck_after_s=STUCK_S)
-    with Inside(app) as running, web_of(running) as web:
+    with RunningApp(app) as running, web_of(running) as web:
         client.produce(name, [b"quick"])
         wait_until(lambda: client.is_committed(GROUP, name, 1), "all is well")
         client.produce(name, [b"hangs"])
@@ -102,7 +103,7 @@ def test_a_fast_handler_that_hangs_on_the_thread_that_drove_the_loop_is_found(
     name, client, app, gate = topic(), Client(kafka), app_for(kafka), threading.Event()
     thread(app, name, gate, stuck_after_s=STUCK_S, idempotent=True, commit="interval")
     client.produce(name, [b"quick"] * 2000 + [b"hangs"])
-    with Inside(app) as running, web_of(running) as web:
+    with RunningApp(app) as running, web_of(running) as web:
         wait_until(lambda: running.log.of("handler_stuck"), "it is logged")
         inline = running.loop.starter._inline
         assert inline is not None
@@ -118,9 +119,9 @@ def test_a_fast_handler_that_hangs_on_the_thread_that_drove_the_loop_is_found(
 def test_a_blocked_event_loop_fails_liveness_and_its_record_is_named(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client, app, gate = topic(partitions=2), Client(kafka), app_for(kafka), threading.Event()
     blocking_coroutine(app, name, gate, stuck_after_s=STUCK_S)
-    with Inside(app) as running, web_of(running) as web:
+    with RunningApp(app) as running, web_of(running) as web:
         becomes(web, WELL, set())
-        client.produce(name, [Sent(b"hangs", partition=1)])
+        client.produce(name, [NewRecord(b"hangs", partition=1)])
         becomes(web, DEAD, {"event_loop_blocked"})
         [report, *_] = running.log.of("event_loop_blocked")
         assert report.fields["records"] == [{"topic": name, "partition": 1, "offset": 0}]
@@ -135,7 +136,7 @@ def test_a_blocked_event_loop_fails_liveness_and_its_record_is_named(kafka: Topi
 def test_it_can_be_switched_off(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client, app, gate = topic(), Client(kafka), app_for(kafka), threading.Event()
     thread(app, name, gate, stuck_after_s=None)
-    with Inside(app) as running, web_of(running) as web:
+    with RunningApp(app) as running, web_of(running) as web:
         client.produce(name, [b"hangs"])
         wait_until(lambda: running.loop.in_flight, "it hangs")
         wait_until(lambda: running.loop.status.state.oldest_in_flight_s > 2 * STUCK_S, "for a while")

@@ -18,8 +18,9 @@ from keepfast.core.errors import Abandoned
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.inside import Client, Inside, Sent, app_for
 from tests.scenarios.scene import Work
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 LONG_S = 30.0
@@ -57,15 +58,15 @@ def test_a_thread_is_abandoned_and_everything_else_is_processed(
     kafka: TopicAdmin, topic: TopicFactory, gates: Gates, order: Any, mode: Any
 ) -> None:
     name, client, app = topic(), Client(kafka), app_for(kafka)
-    records = [Sent(b"%d" % n, b"k%d" % (n % 3)) for n in range(40)]
-    records[11] = Sent(b"hangs", b"k2")
+    records = [NewRecord(b"%d" % n, b"k%d" % (n % 3)) for n in range(40)]
+    records[11] = NewRecord(b"hangs", b"k2")
     client.produce(name, records)
 
     @app.consumer(name, order=order, commit=mode, idempotent=True, timeout_s=0.3, dead_letter="{topic}.dlq")
     def work(value: bytes) -> None:
         gates.handle(value)
 
-    with Inside(app) as inside:
+    with RunningApp(app) as inside:
         wait_until(lambda: client.committed("scenario.work", name)[0] == 40, "all are done or buried, and committed")
         assert inside.loop.overdue.abandoned(time.monotonic()) == 1
         assert not inside.loop.overdue.stuck
@@ -92,7 +93,7 @@ def test_a_fast_handler_that_hangs_on_the_loops_own_thread_times_out_too(
     def work(value: bytes) -> None:
         gates.handle(value)
 
-    with Inside(app) as inside:
+    with RunningApp(app) as inside:
         wait_until(
             lambda: client.committed("scenario.work", name)[0] == 10_000, "all are done or buried, and committed"
         )
@@ -116,7 +117,7 @@ def test_a_timeout_in_a_retry_ends_the_retries(kafka: TopicAdmin, topic: TopicFa
                 raise TimeoutError("the handler's own, which is retried")
             gates.opened.wait(LONG_S)
 
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.committed("scenario.work", name)[0] == 2, "both are through")
     (fields,) = letters_of(client, name, 1)
     assert [one["error_type"] for one in fields["attempts"]] == ["TimeoutError", "HandlerTimeout"]
@@ -139,7 +140,7 @@ def test_a_coroutine_is_cancelled_and_its_worker_goes_on(kafka: TopicAdmin, topi
                 if value == b"hangs":
                     raise
 
-    with Inside(app) as inside:
+    with RunningApp(app) as inside:
         wait_until(lambda: client.committed("scenario.work", name)[0] == 4, "all are through")
         assert inside.loop.overdue.abandoned(time.monotonic()) == 0
     assert seen == [b"1", b"hangs", b"swallows", b"2"]
@@ -156,7 +157,7 @@ def test_when_too_many_threads_are_abandoned_nothing_starts_until_one_is_back(
     def work(value: bytes) -> None:
         gates.handle(value)
 
-    with Inside(app) as inside:
+    with RunningApp(app) as inside:
         client.produce(name, [b"hangs 1", b"hangs 2"])
         wait_until(lambda: "abandoned" in inside.loop.holds, "the consumer is held")
         assert inside.loop.overdue.stuck
@@ -174,13 +175,13 @@ def test_when_too_many_threads_are_abandoned_nothing_starts_until_one_is_back(
 
 def test_with_hold_the_lane_waits_and_the_result_counts(kafka: TopicAdmin, topic: TopicFactory, gates: Gates) -> None:
     name, client, app = topic(), Client(kafka), app_for(kafka)
-    client.produce(name, [Sent(b"hangs", b"a"), Sent(b"behind", b"a"), Sent(b"beside", b"b")])
+    client.produce(name, [NewRecord(b"hangs", b"a"), NewRecord(b"behind", b"a"), NewRecord(b"beside", b"b")])
 
     @app.consumer(name, order="key", timeout_s=0.2, on_timeout="hold", dead_letter="{topic}.dlq")
     def work(value: bytes) -> None:
         gates.handle(value)
 
-    with Inside(app) as inside:
+    with RunningApp(app) as inside:
         wait_until(lambda: inside.log.of("handler_overdue"), "it is overdue")
         wait_until(lambda: b"beside" in gates.ended, "other keys go on")
         assert inside.loop.overdue.stuck
@@ -206,7 +207,7 @@ def test_what_an_abandoned_handler_sends_does_not_go_out(kafka: TopicAdmin, topi
         except Abandoned as error:
             raised.append(error)
 
-    with Inside(app) as inside:
+    with RunningApp(app) as inside:
         wait_until(lambda: client.committed("scenario.work", name)[0] == 2, "both are through")
         gates.opened.set()
         wait_until(lambda: inside.log.of("abandoned_handler_ended"), "the thread comes back")
@@ -230,7 +231,7 @@ def test_after_a_drain_a_coroutine_that_returns_because_it_is_cancelled_is_not_f
             await asyncio.sleep(LONG_S)
         returned.set()
 
-    with Inside(app, code=5):
+    with RunningApp(app, code=5):
         assert begun.wait(20)
     assert returned.is_set()
     assert client.committed("scenario.work", name)[0] in (None, 0), "its record is not done"

@@ -13,7 +13,8 @@ from keepfast.core.policies import DeadLetterPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import NOTHING, PLENTY, limit
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
@@ -46,8 +47,8 @@ def test_the_lane_waits_and_the_others_go_on(kafka: TopicAdmin, topic: TopicFact
             raise Reject("no")
 
     # The bad record is of key "a", as is every second one.
-    records = [Sent(b"v", b"a" if number % 2 else b"b") for number in range(40)]
-    with Inside(app) as running:
+    records = [NewRecord(b"v", b"a" if number % 2 else b"b") for number in range(40)]
+    with RunningApp(app) as running:
         running.wait_assigned()
         obstruct(kafka, letters)
         client.produce(name, records)

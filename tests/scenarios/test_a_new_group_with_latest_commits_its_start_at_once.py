@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered
+from tests.support.broker_client import Client, NewRecord, numbered
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 
@@ -18,12 +19,12 @@ def test_what_comes_between_two_runs_of_a_new_group_is_processed(kafka: TopicAdm
     def work(value: bytes) -> None:
         seen.append(value)
 
-    client.produce(name, [Sent(b"old", partition=0)] * 10)
-    with Inside(app):
+    client.produce(name, [NewRecord(b"old", partition=0)] * 10)
+    with RunningApp(app):
         wait_until(lambda: client.committed("scenario.work", name, 0)[0] == 10, "the start is committed")
         wait_until(lambda: client.committed("scenario.work", name, 1)[0] == 0, "that of an empty partition too")
-    client.produce(name, [Sent(value, partition=number % 2) for number, value in enumerate(numbered(10))])
-    with Inside(app):
+    client.produce(name, [NewRecord(value, partition=number % 2) for number, value in enumerate(numbered(10))])
+    with RunningApp(app):
         wait_until(lambda: client.committed("scenario.work", name, 0)[0] == 15, "the new ones are committed")
         wait_until(lambda: client.committed("scenario.work", name, 1)[0] == 5, "the new ones are committed")
     assert sorted(seen) == numbered(10)

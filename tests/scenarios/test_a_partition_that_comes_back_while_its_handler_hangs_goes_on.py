@@ -14,9 +14,10 @@ from keepfast import Context
 from keepfast.engine import status
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for
-from tests.scenarios.served import web_of
+from tests.support.broker_client import QUIET, Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
+from tests.support.web import web_of
 
 STUCK_S = 2.0
 GROUP = "scenario.work"
@@ -34,7 +35,7 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "POLL_INTERVAL_S", 0.1)
 
 
-def take_away_and_give_back(kafka: KafkaBroker, topic: str, running: Inside) -> None:
+def take_away_and_give_back(kafka: KafkaBroker, topic: str, running: RunningApp) -> None:
     """Another member joins and leaves: with this assignor everything is revoked each time."""
     other = Consumer(
         {
@@ -85,8 +86,8 @@ def test_what_is_in_its_lane_goes_on_after_stuck_after_s(
     def work(value: bytes, ctx: Context) -> None:
         handler(value, ctx)
 
-    client.produce(name, [Sent(b"hangs", b"k", partition=0), Sent(b"next", b"k", partition=0)])
-    with Inside(app) as running, web_of(running) as web:
+    client.produce(name, [NewRecord(b"hangs", b"k", partition=0), NewRecord(b"next", b"k", partition=0)])
+    with RunningApp(app) as running, web_of(running) as web:
         assert handler.begun.wait(30)
         take_away_and_give_back(kafka, name, running)
         wait_until(lambda: client.is_committed(GROUP, name, 2), "the partition goes on")
@@ -108,15 +109,15 @@ def test_while_it_waits_that_is_visible_and_nothing_else_waits(kafka: KafkaBroke
     def work(value: bytes, ctx: Context) -> None:
         handler(value, ctx)
 
-    client.produce(name, [Sent(b"hangs", b"k", partition=0), Sent(b"next", b"k", partition=0)])
-    with Inside(app) as running, web_of(running) as web:
+    client.produce(name, [NewRecord(b"hangs", b"k", partition=0), NewRecord(b"next", b"k", partition=0)])
+    with RunningApp(app) as running, web_of(running) as web:
         assert handler.begun.wait(30)
         take_away_and_give_back(kafka, name, running)
         wait_until(lambda: web.get("/health").codes() == {"stale_run"}, "it is visible")
         assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 200)
         [waits] = [one for one in web.get("/api/state").json["consumers"]["work"]["partitions"] if one["holds"]]
         assert (waits["partition"], waits["holds"]) == (0, ["stale_run"])
-        client.produce(name, [Sent(b"v", b"other", partition=1)])
+        client.produce(name, [NewRecord(b"v", b"other", partition=1)])
         wait_until(lambda: client.is_committed(GROUP, name, 1, partition=1), "the other partition goes on")
         assert handler.of(0) == []
         handler.gate.set()

@@ -19,7 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 
 from keepfast import CommitPolicy, Context
 from keepfast.testing import KafkaBroker
-from tests.scenarios.inside import Client, Inside, app_for
+from tests.support.broker_client import Client
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 MORE = 400
@@ -31,11 +32,11 @@ def broker() -> Iterator[KafkaBroker]:
         yield running
 
 
-def held(running: Inside) -> dict[str, set[str]]:
+def held(running: RunningApp) -> dict[str, set[str]]:
     return {partition.place.topic: set(partition.holds) for partition in running.loop.ownership}
 
 
-def shown(running: Inside) -> dict[str, tuple[str, ...]]:
+def shown(running: RunningApp) -> dict[str, tuple[str, ...]]:
     """As it was at the loop's last look, which may be some seconds old."""
     return {one.topic: one.holds for one in running.loop.status.state.partitions}
 
@@ -57,7 +58,7 @@ def test_a_deleted_topic_is_held_alone(broker: KafkaBroker, mode: str) -> None:
         seen.append((ctx.topic, ctx.offset))
         time.sleep(0.005)
 
-    with Inside(app, code=5) as running:  # what was finished of the deleted topic could not be committed
+    with RunningApp(app, code=5) as running:  # what was finished of the deleted topic could not be committed
         wait_until(lambda: client.committed(group, kept)[0] == 50, "both are at work")
         broker.delete_topic(doomed)
         wait_until(
@@ -84,7 +85,7 @@ def test_under_kip_848_a_deleted_topic_is_taken_away_and_the_other_goes_on(broke
         seen.append((ctx.topic, ctx.offset))
         time.sleep(0.005)
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         wait_until(lambda: client.committed("doomed-new.work", kept)[0] == 50, "both are at work")
         broker.delete_topic(doomed)
         client.produce(kept, [b"v"] * MORE)
@@ -107,7 +108,7 @@ def test_a_topic_whose_right_is_withdrawn_goes_on_when_it_is_granted_again(broke
         seen.append((ctx.topic, ctx.offset))
         time.sleep(0.001)
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         wait_until(lambda: len(seen) > 50, "it is at work")
         broker.deny("alice", topic=refused, operation=AclOperation.READ)
         wait_until(lambda: "commit_refused" in held(running).get(refused, ()), "its commits are refused")

@@ -12,11 +12,12 @@ from keepfast.engine.control import Answer, ControlOrder, Verb
 from keepfast.telemetry.shapes import CommandDone
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for, numbered
+from tests.support.broker_client import Client, numbered
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 
-def order(running: Inside, verb: Verb, **which: Any) -> Answer:
+def order(running: RunningApp, verb: Verb, **which: Any) -> Answer:
     assert running._assembled is not None
     answers: SimpleQueue[Answer] = SimpleQueue()
     running._assembled.threads[0].mailbox.post(ControlOrder(verb=verb, answer=answers.put, **which))
@@ -33,7 +34,7 @@ def test_a_paused_partition_stays_paused_when_its_topic_is_created_again(
     def work(value: bytes, ctx: Context) -> None:
         seen.append((ctx.topic, value))
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned(2)
         client.produce(name, numbered(20))
         wait_until(lambda: len(seen) == 20, "the first records are processed")

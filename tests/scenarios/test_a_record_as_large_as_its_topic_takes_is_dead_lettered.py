@@ -16,7 +16,8 @@ from keepfast.testing.plan import MAX_MESSAGE_BYTES
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import letters, limit
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
@@ -25,12 +26,12 @@ LARGE = MAX_MESSAGE_BYTES + 500_000
 SMALL = 200_000
 
 
-def record(limit_bytes: int) -> Sent:
+def record(limit_bytes: int) -> NewRecord:
     """As large as a topic with this limit takes: bytes that grow by a third as base64, and cannot be compressed."""
-    return Sent(os.urandom(limit_bytes - 200), b"key", (("producer", b"p" * 20),))
+    return NewRecord(os.urandom(limit_bytes - 200), b"key", (("producer", b"p" * 20),))
 
 
-def reasons(running: Inside) -> dict[str, str]:
+def reasons(running: RunningApp) -> dict[str, str]:
     """Of health: what is wrong, by its code."""
     seen = Seen(app="scenario", uptime_s=1.0, consumers={"work": running.loop.status.state})
     return {one.code: one.text for one in health_of(seen).reasons}
@@ -47,7 +48,7 @@ def test_a_dead_letter_topic_of_ours_takes_it(kafka: TopicAdmin, topic: TopicFac
         raise Reject("no" * 2_000)
 
     sent = record(LARGE)
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned()
         client.produce(name, [sent])
         wait_until(lambda: client.is_committed(GROUP, name, 1), "it is dead-lettered")
@@ -74,11 +75,11 @@ def test_a_smaller_one_is_warned_of_and_the_record_waits_by_name(kafka: TopicAdm
             raise Reject("no")
 
     sent = record(SMALL)
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned()
         (warned,) = running.log.of("dead_letter_topic_takes_less")
         assert (warned.fields["topic"], warned.fields["of_source"]) == (graveyard, SMALL)
-        client.produce(name, [Sent(b"before"), sent, Sent(b"after")])
+        client.produce(name, [NewRecord(b"before"), sent, NewRecord(b"after")])
         wait_until(lambda: running.log.of("letter_not_published"), "the letter is refused")
         wait_until(lambda: "dead_letters_refused" in reasons(running), "health says so")
         assert f"first {name}[0] offset 1" in reasons(running)["dead_letters_refused"]

@@ -17,11 +17,12 @@ from keepfast.core import ledger
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.inside import Client, Inside, app_for
 from tests.scenarios.journal import Id, Journal
 from tests.scenarios.member import Member
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Sent, Work
+from tests.support.broker_client import Client
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 BEFORE_ANYBODY_COUNTS = 2
@@ -213,7 +214,7 @@ def test_the_commit_says_that_somebody_is_at_work_until_an_orderly_end(
         seen.append(value)
 
     client.produce(name, [b"1", b"2"])
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.committed("scenario.work", name)[0] == 2, "both are committed")
         assert bool(guard(client.committed("scenario.work", name)[1])) is words
     offset, metadata = client.committed("scenario.work", name)

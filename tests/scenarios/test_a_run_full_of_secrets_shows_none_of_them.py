@@ -16,8 +16,8 @@ from keepfast.core.records import Record
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.inside import Client
 from tests.scenarios.scene import Scene, Work
+from tests.support.broker_client import Client
 
 PANS = ["4111111111111111", "5555 5555 5555 4444", "3782-822463-10005", "6011 1111 1111 1117", "30569309025904"]
 SECRETS = [

@@ -9,8 +9,8 @@ import threading
 from keepfast.runner.assembly import FLOOR
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import Running
+from tests.support.broker_client import Client, NewRecord
 
 
 def test_once_it_is_known_to_be_fast(kafka: TopicAdmin, topic: TopicFactory) -> None:
@@ -24,7 +24,7 @@ def test_once_it_is_known_to_be_fast(kafka: TopicAdmin, topic: TopicFactory) -> 
     with Running("dict", kafka, name, **hooks) as running:
 
         def has_come_on_the_loop() -> bool:
-            client.produce(name, [Sent(b'{"n": %d}' % next(numbers)) for _ in range(100)])
+            client.produce(name, [NewRecord(b'{"n": %d}' % next(numbers)) for _ in range(100)])
             return any(thread.endswith("-loop") for thread in threads)
 
         running.wait_until(has_come_on_the_loop, "a call on the loop's thread")

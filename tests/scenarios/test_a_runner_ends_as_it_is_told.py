@@ -16,9 +16,9 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent
 from tests.scenarios.member import APPS, ROOT
 from tests.scenarios.runners import KINDS, Kind
+from tests.support.broker_client import Client, NewRecord
 from tests.support.waiting import DEADLINE_S, wait_until
 
 BEGINNING = ["consumer_factory", "producer_factory", "health_server_start", "running True"]
@@ -72,7 +72,7 @@ def start(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> Iterator[St
 
     def make(kind: Kind, *records: dict[str, Any], partitions: int = 1, **variables: str) -> Process:
         name = topic(partitions=partitions)
-        Client(kafka).produce(name, [Sent(json.dumps(record).encode(), partition=0) for record in records])
+        Client(kafka).produce(name, [NewRecord(json.dumps(record).encode(), partition=0) for record in records])
         started.append(Process(kind, kafka, name, tmp_path, **variables))
         return started[-1]
 
@@ -147,7 +147,7 @@ def test_a_record_that_waits_for_its_turn_does_not_begin_after_sigterm(kafka: To
     process = start("dict", {"n": 0, "do": "reject"}, partitions=2)
     process.wait_for("dlq_publisher")
     client, group = Client(kafka), f"group-of-{process.topic}"
-    client.produce(process.topic, [Sent(b'{"n": 1}', partition=1)])
+    client.produce(process.topic, [NewRecord(b'{"n": 1}', partition=1)])
     wait_until(lambda: client.committed(group, process.topic, 1)[1], "the crash guard lets the second record start")
     time.sleep(0.3)
     process.terminate()

@@ -8,10 +8,10 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import Kind, Running
-from tests.scenarios.served import Web
+from tests.support.broker_client import Client, NewRecord
 from tests.support.waiting import wait_until
+from tests.support.web import Web
 
 
 @pytest.mark.parametrize("kind", ["dict", "kafka-python"])
@@ -21,7 +21,7 @@ def test_a_runner_serves_its_health_and_its_lag(
     monkeypatch.setenv("HEALTH_CHECK_ENABLED", "true")
     monkeypatch.setenv("HEALTH_CHECK_PORT", "0")
     name = topic()
-    Client(kafka).produce(name, [Sent(json.dumps({"n": n}).encode()) for n in range(5)])
+    Client(kafka).produce(name, [NewRecord(json.dumps({"n": n}).encode()) for n in range(5)])
     hooks = {"process_message": lambda _: None, "dlq_publisher": lambda *_, **__: None}
     with Running(kind, kafka, name, **hooks) as running:
         wait_until(lambda: running.log.of("health_served"), "it is served")
@@ -38,7 +38,7 @@ def test_a_runner_with_a_health_server_of_the_users_leaves_the_port_to_it(
     monkeypatch.setenv("HEALTH_CHECK_ENABLED", "true")
     started: list[str] = []
     name = topic()
-    Client(kafka).produce(name, [Sent(b"{}")])
+    Client(kafka).produce(name, [NewRecord(b"{}")])
     hooks = {"process_message": lambda _: started.append("record"), "dlq_publisher": lambda *_, **__: None}
     with Running("dict", kafka, name, **hooks, health_server_start=lambda: started.append("server")) as running:
         wait_until(lambda: started == ["server", "record"], "it runs")

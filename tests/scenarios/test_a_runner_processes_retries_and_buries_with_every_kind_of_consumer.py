@@ -12,8 +12,8 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import KINDS, QUICK, Kind, Running
+from tests.support.broker_client import Client, NewRecord
 from tests.support.waiting import wait_until
 
 
@@ -30,7 +30,7 @@ class Order:
 def test_a_runner_processes_retries_and_buries(kafka: TopicAdmin, topic: TopicFactory, kind: Kind) -> None:
     name, client = topic(partitions=2), Client(kafka)
     values = [*(b'{"number": %d}' % number for number in range(8)), b"{broken", b'{"size": 1}']
-    client.produce(name, [Sent(value, partition=index % 2) for index, value in enumerate(values)])
+    client.produce(name, [NewRecord(value, partition=index % 2) for index, value in enumerate(values)])
     attempts: list[tuple[int, float]] = []
     buried: list[tuple[object, str, int]] = []
     beside: list[int] = []

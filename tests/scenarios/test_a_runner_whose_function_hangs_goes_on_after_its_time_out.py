@@ -7,8 +7,8 @@ import threading
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import Running
+from tests.support.broker_client import Client, NewRecord
 from tests.support.waiting import wait_until
 
 
@@ -16,7 +16,7 @@ def test_the_record_is_buried_by_the_users_publisher_and_the_others_are_processe
     kafka: TopicAdmin, topic: TopicFactory
 ) -> None:
     name, client, ends = topic(), Client(kafka), threading.Event()
-    client.produce(name, [Sent(json.dumps({"n": n}).encode()) for n in range(4)])
+    client.produce(name, [NewRecord(json.dumps({"n": n}).encode()) for n in range(4)])
     processed: list[int] = []
     published: list[tuple[int, str]] = []
 

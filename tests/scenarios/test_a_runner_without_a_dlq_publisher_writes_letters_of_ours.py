@@ -14,8 +14,8 @@ from keepfast.core.errors import StartError
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent
 from tests.scenarios.runners import KINDS, Kind, Running, factory_of
+from tests.support.broker_client import Client, NewRecord
 from tests.support.waiting import wait_until
 
 VALUE = b'{"n":  1, "text": "\xc3\xa4"}'
@@ -40,7 +40,7 @@ def test_a_letter_of_ours_goes_out_through_the_users_producer(
 ) -> None:
     name, client = topic(partitions=2), Client(kafka)
     letters = kafka.create_topic(f"{name}.dlq", partitions=2)
-    client.produce(name, [Sent(VALUE, key=b"\xff", headers=[("h", b"\x00")], partition=1)])
+    client.produce(name, [NewRecord(VALUE, key=b"\xff", headers=[("h", b"\x00")], partition=1)])
     group = f"group-of-{name}"
     with Running(
         kind, kafka, name, process_message=refuse, producer_factory=producer_of(kind, kafka), dead_letter=letters
@@ -55,7 +55,7 @@ def test_a_letter_of_ours_goes_out_through_the_users_producer(
 
 def test_with_a_dict_alone_the_letters_topic_is_made(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=3), Client(kafka)
-    client.produce(name, [Sent(VALUE, partition=2)])
+    client.produce(name, [NewRecord(VALUE, partition=2)])
     with Running("dict", kafka, name, process_message=refuse, dead_letter=f"{name}.made.dlq"):
         wait_until(lambda: client.committed(f"group-of-{name}", name, 2)[0] == 1, "it is buried and committed")
     assert len(client.read(f"{name}.made.dlq", 1, partitions=3)) == 1

@@ -15,8 +15,9 @@ from keepfast.deadletters.spool.service import SpoolService
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import NOTHING, PLENTY, letters, limit
-from tests.scenarios.inside import Client, Inside, Sent
-from tests.spool.places import S3
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp
+from tests.support.s3 import S3
 from tests.support.waiting import happens, wait_until
 
 GROUP = "scenario.work"
@@ -61,10 +62,10 @@ def test_the_lane_goes_on_and_the_letters_arrive_later(
         if ctx.offset in BAD:
             raise Reject("no")
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned()
         obstruct(kafka, graveyard)
-        client.produce(name, [Sent(b"%d" % number, b"k", [("h", None)]) for number in range(40)])
+        client.produce(name, [NewRecord(b"%d" % number, b"k", [("h", None)]) for number in range(40)])
         wait_until(lambda: client.committed(GROUP, name)[0] == 40, "everything is finished")
         spool = running.spool
         wait_until(lambda: spool.status.fill.letters == len(BAD), "the letters are in the spool")

@@ -9,7 +9,8 @@ import threading
 from keepfast import App, Context, Reject, StormPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 PARTITIONS, RECORDS = 4, 200
@@ -41,7 +42,7 @@ def letters(client: Client, topic: str) -> int:
 
 
 def flood(client: Client, topic: str) -> None:
-    client.produce(topic, [Sent(b"v", partition=number % PARTITIONS) for number in range(RECORDS)])
+    client.produce(topic, [NewRecord(b"v", partition=number % PARTITIONS) for number in range(RECORDS)])
 
 
 def committed(client: Client, topic: str) -> int:
@@ -51,7 +52,7 @@ def committed(client: Client, topic: str) -> int:
 def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=PARTITIONS), Client(kafka)
     deploy = Deploy(kafka, name, StormPolicy(last=20, buried=10, probe_every_s=0.4))
-    with Inside(deploy.app) as running:
+    with RunningApp(deploy.app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
         wait_until(lambda: len(running.log.of("storm_probe_failed")) >= 3, "probes fail")
@@ -72,13 +73,13 @@ def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFacto
 def test_a_restart_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=PARTITIONS), Client(kafka)
     guard = StormPolicy(last=20, buried=10, probe_every_s=1000)
-    with Inside(Deploy(kafka, name, guard).app) as running:
+    with RunningApp(Deploy(kafka, name, guard).app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
         wait_until(lambda: committed(client, name) == 10, "what was buried is committed")
     repaired = Deploy(kafka, name, guard)
     repaired.broken = False
-    with Inside(repaired.app):
+    with RunningApp(repaired.app):
         wait_until(lambda: committed(client, name) == RECORDS, "everything is committed")
     assert len(repaired.done) == RECORDS - 10
     assert letters(client, name) == 10
@@ -87,7 +88,7 @@ def test_a_restart_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None
 def test_a_person_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=PARTITIONS), Client(kafka)
     deploy = Deploy(kafka, name, StormPolicy(last=20, buried=10, probe_every_s=1000))
-    with Inside(deploy.app) as running:
+    with RunningApp(deploy.app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
         deploy.broken = False

@@ -14,8 +14,9 @@ from keepfast.engine import topic_ids
 from keepfast.kafka import admin
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for
 from tests.scenarios.runners import Running
+from tests.support.broker_client import Client
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import happens, wait_until
 
 OLD, NEW = 100, 150
@@ -52,7 +53,7 @@ def test_all_of_it_is_processed_while_the_consumer_runs_on(
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
-    with Inside(app_of(kafka, name, seen, auto_offset_reset=policy)) as inside:
+    with RunningApp(app_of(kafka, name, seen, auto_offset_reset=policy)) as inside:
         wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
         make_anew(kafka, client, name)
         wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
@@ -70,13 +71,13 @@ def test_the_next_member_does_not_trust_what_was_committed_for_the_old_topic(
 ) -> None:
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
-    with Inside(app_of(kafka, name, seen)):
+    with RunningApp(app_of(kafka, name, seen)):
         wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
         make_anew(kafka, client, name)
         wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "it went on at the old offset")
     assert new_ones(seen) != ALL_NEW, "nobody has noticed, for nobody has looked yet"
 
-    with Inside(app_of(kafka, name, seen)) as second:
+    with RunningApp(app_of(kafka, name, seen)) as second:
         wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
         wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "and committed")
         assert second.log.of("commit_of_a_topic_that_is_gone")
@@ -90,8 +91,8 @@ def test_a_member_whose_question_for_the_id_fails_waits_and_throws_no_good_commi
     name, client, seen, deaf = topic(), Client(kafka), list[bytes](), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
-    second = Inside(app_of(kafka, name, deaf, auto_offset_reset="latest"))
-    with Inside(app_of(kafka, name, seen, auto_offset_reset="latest")):
+    second = RunningApp(app_of(kafka, name, deaf, auto_offset_reset="latest"))
+    with RunningApp(app_of(kafka, name, seen, auto_offset_reset="latest")):
         wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
         admin = second.assemble().shared.admin  # it has seen the old topic, and joins later
         make_anew(kafka, client, name)
@@ -124,7 +125,7 @@ def test_a_member_that_started_while_there_was_no_controller_notices_it_too(
     monkeypatch.setattr(admin, "AdminClient", WithoutController)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
-    with Inside(app_of(kafka, name, seen)) as inside:
+    with RunningApp(app_of(kafka, name, seen)) as inside:
         assert inside.loop.plan.topic_ids == {}
         wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
         wait_until(lambda: inside.loop.identities.ids.get(name), "its id is known by now")
@@ -139,7 +140,7 @@ def test_with_auto_offset_reset_error_the_consumer_halts_instead_of_choosing(
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
     client.commit("scenario.work", name, 0)
-    with Inside(app_of(kafka, name, seen, auto_offset_reset="error"), code=4) as inside:
+    with RunningApp(app_of(kafka, name, seen, auto_offset_reset="error"), code=4) as inside:
         wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
         make_anew(kafka, client, name)
         wait_until(lambda: inside.ended, "it stops")
@@ -151,13 +152,13 @@ def test_a_topic_that_stays_the_same_is_left_alone(
     monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.1)
     name, client, seen = topic(), Client(kafka), list[bytes]()
     client.produce(name, [b"old-%d" % number for number in range(OLD)])
-    with Inside(app_of(kafka, name, seen)) as inside:
+    with RunningApp(app_of(kafka, name, seen)) as inside:
         wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "it is done")
         answers = inside.loop.identities._answers
         wait_until(lambda: name in answers, "it was looked at again")
         first = answers[name].asked_at
         wait_until(lambda: answers[name].asked_at > first + 0.3, "more than once")
-    with Inside(app_of(kafka, name, seen)):
+    with RunningApp(app_of(kafka, name, seen)):
         client.produce(name, [b"one more"])
         wait_until(lambda: client.committed("scenario.work", name)[0] == OLD + 1, "it goes on where it was")
     assert len(seen) == OLD + 1

@@ -11,7 +11,8 @@ import pytest
 from keepfast import RetryPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for
+from tests.support.broker_client import Client
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
@@ -38,7 +39,7 @@ def test_workers_that_are_cancelled_while_they_are_idle_take_the_next_record(
     async def work(value: bytes) -> None:
         seen.append(value)
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned(2)
         for number in range(RECORDS):
             client.produce(name, [b"%d" % number])
@@ -64,7 +65,7 @@ def test_a_record_whose_worker_is_cancelled_has_failed_and_is_tried_again(
             await asyncio.sleep(60)
 
     client.produce(name, [b"0", b"1"])
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         for number in (1, 3):
             wait_for(attempts, number)
             running.in_event_loop(cancel_all)

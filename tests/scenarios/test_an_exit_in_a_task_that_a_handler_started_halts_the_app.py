@@ -11,7 +11,8 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
@@ -46,10 +47,10 @@ def test_an_exit_in_a_task_that_a_handler_started_halts_the_app(
         else:
             await asyncio.gather(leave(how), asyncio.sleep(1))
 
-    client.produce(name, [Sent(b"in hand", partition=1)])
-    with Inside(app, code=4) as running:
+    client.produce(name, [NewRecord(b"in hand", partition=1)])
+    with RunningApp(app, code=4) as running:
         wait_until(lambda: seen == [b"in hand"], "a record is in hand")
-        client.produce(name, [Sent(b"exits", partition=0), Sent(b"behind", partition=0)])
+        client.produce(name, [NewRecord(b"exits", partition=0), NewRecord(b"behind", partition=0)])
         wait_until(lambda: any(one.code == "halted" for one in running.health.reasons), "health says so")
         [reason] = [one for one in running.health.reasons if one.code == "halted"]
         assert ("KeyboardInterrupt" if how == "interrupt" else "SystemExit") in reason.text

@@ -9,7 +9,8 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for
+from tests.support.broker_client import Client
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 SAMPLES = 50
@@ -29,7 +30,7 @@ def test_the_median_of_50_is_below_10_ms(kafka: TopicAdmin, topic: TopicFactory,
 
     app.consumer(name, name="work")(work_async if kind == "async def" else work)
     latencies_ms = []
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned()
         client.produce(name, [b"warm up"])
         loop = running.loop

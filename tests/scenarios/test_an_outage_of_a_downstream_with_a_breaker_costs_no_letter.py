@@ -14,7 +14,8 @@ from keepfast.core.guards import BreakerState
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.downstream import Downstream
-from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations
+from tests.support.broker_client import Client, NewRecord, order_violations
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 PARTITIONS = 4
@@ -39,8 +40,8 @@ class Seen:
             self.done.append((b"%d" % ctx.partition, ctx.offset))
 
 
-def spread(count: int) -> list[Sent]:
-    return [Sent(b"%d" % number, b"%d" % (number % 40), partition=number % PARTITIONS) for number in range(count)]
+def spread(count: int) -> list[NewRecord]:
+    return [NewRecord(b"%d" % number, b"%d" % (number % 40), partition=number % PARTITIONS) for number in range(count)]
 
 
 def consumer_of(app: App, topic: str, seen: Seen, **options: object) -> None:
@@ -53,7 +54,7 @@ def test_with_a_breaker_all_is_processed_afterwards(kafka: TopicAdmin, topic: To
     with Downstream() as service:
         seen = Seen(service)
         consumer_of(app, name, seen, breaker=BREAKER, order=order, concurrency=8)
-        with Inside(app) as running:
+        with RunningApp(app) as running:
             client.produce(name, spread(40))
             wait_until(lambda: len(seen.done) == 40, "the first ones are processed")
             service.go_away()
@@ -89,7 +90,7 @@ def test_without_a_breaker_the_same_outage_ends_in_letters(kafka: TopicAdmin, to
         seen = Seen(service)
         consumer_of(app, name, seen)
         service.go_away()
-        with Inside(app):
+        with RunningApp(app):
             client.produce(name, spread(40))
             letters = client.read(f"{name}.dlq", 40, partitions=PARTITIONS)
     assert len(letters) == 40

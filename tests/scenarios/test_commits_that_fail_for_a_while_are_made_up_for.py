@@ -22,7 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 
 from keepfast import CommitPolicy, Context
 from keepfast.testing import KafkaBroker
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 PARTITIONS = 3
@@ -59,7 +60,7 @@ def test_nothing_starts_while_they_fail_and_everything_is_committed_after(
     broker: KafkaBroker, mode: str, records: int
 ) -> None:
     name, client = broker.create_topic(f"refused.{mode}", partitions=PARTITIONS), Client(broker)
-    client.produce(name, [Sent(b"v", partition=number % PARTITIONS) for number in range(records)])
+    client.produce(name, [NewRecord(b"v", partition=number % PARTITIONS) for number in range(records)])
     app, seen = app_for(broker, **alice(broker)), list[tuple[int, int]]()
 
     @app.consumer(name, idempotent=True, commit=CommitPolicy(mode=mode, every_s=0.1))  # type: ignore[arg-type]
@@ -70,7 +71,7 @@ def test_nothing_starts_while_they_fail_and_everything_is_committed_after(
     def committed() -> list[int | None]:
         return [client.committed("scenario.work", name, number)[0] for number in range(PARTITIONS)]
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         wait_until(lambda: len(seen) >= 150, "under load")
         broker.deny("alice", topic=name, operation=AclOperation.READ)
         wait_until(lambda: running.log.of("held"), "commits keep failing, so the consumer holds")
@@ -102,7 +103,7 @@ def test_a_topic_that_was_deleted_while_its_commits_failed_does_not_hold_the_oth
             denied.wait(30)
         seen.append((ctx.topic, ctx.offset))
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned(2)
         wait_until(lambda: running.loop.in_flight, "a record of the topic is in hand")
         broker.deny("alice", topic=doomed, operation=AclOperation.READ)

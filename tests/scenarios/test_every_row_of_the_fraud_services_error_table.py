@@ -27,8 +27,9 @@ from pydantic import BaseModel
 from keepfast import CardNumbers, Context, DeadLetterPolicy, RetryPolicy
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for
+from tests.support.broker_client import Client
 from tests.support.log_capture import LogEntry
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 
@@ -134,7 +135,7 @@ def outcome(kafka: TopicAdmin) -> Outcome:
         act(decision.act, ctx.attempt, closed_port)
 
     client.produce(name, [row.value for row in ROWS.values()])
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         wait_until(lambda: client.committed(f"{group}.local", name)[0] == len(ROWS), "all rows are committed")
     count = client.edges(f"{name}.dlq.local")[1]
     letters = defaultdict[int, list[dict[str, Any]]](list)

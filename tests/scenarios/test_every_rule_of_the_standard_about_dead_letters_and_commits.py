@@ -19,7 +19,8 @@ from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import limit
 from tests.scenarios.history import read_history
-from tests.scenarios.inside import Client, Inside, app_for, numbered
+from tests.support.broker_client import Client, numbered
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 RETRIES = 2
@@ -63,7 +64,7 @@ def routed(kafka: TopicAdmin) -> Routed:
                 pass
 
     client.produce(name, [value for value, _, _ in RULES.values()])
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.committed(f"scenario.{name}", name)[0] == len(RULES), "all are committed")
         over.set()
     count = client.edges(f"{name}.dlq")[1]
@@ -99,7 +100,7 @@ def test_4_1_commits_are_synchronous_and_come_at_once_after_success_and_after_a_
             raise Reject("no")
 
     client.produce(name, numbered(9))
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.committed(f"scenario.{name}", name)[0] == 9, "all are committed")
     assert committed_at_start == list(range(9)), "all before it, and never itself"
     assert letters_at_start == [0, 0, 1, 1, 1, 2, 2, 2, 3], "the letter was there before the commit"
@@ -116,7 +117,7 @@ def test_4_1_nothing_is_committed_by_itself(kafka: TopicAdmin, topic: TopicFacto
             raise TimeoutError
 
     client.produce(name, numbered(50))
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         wait_until(lambda: running.log.of("retry"), "a record waits, those behind it are fetched")
         wait_until(lambda: client.committed(f"scenario.{name}", name)[0] == 3, "those before it are committed")
     assert client.committed(f"scenario.{name}", name)[0] == 3
@@ -140,7 +141,7 @@ def test_4_1_nothing_is_committed_while_the_dead_letter_cannot_be_published(
             if ctx.offset == 1:
                 raise Reject("no")
 
-        with Inside(app, code=0 if until_committed else 5) as running:
+        with RunningApp(app, code=0 if until_committed else 5) as running:
             if until_committed:
                 wait_until(lambda: client.committed(f"scenario.{name}", name)[0] == 3, "all are committed")
             else:
@@ -164,7 +165,7 @@ def test_4_2_commits_are_not_batched_across_records(kafka: TopicAdmin, topic: To
     def work(value: bytes) -> None: ...
 
     client.produce(name, numbered(30))
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.committed(f"scenario.{name}", name)[0] == 30, "all are committed")
     history = read_history(kafka.bootstrap, f"scenario.{name}")
     offsets = [commit.offset for commit in history.commits if commit.topic == name]

@@ -17,8 +17,9 @@ from keepfast.deadletters.reading import read
 from keepfast.deadletters.writing import write
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.deadletters.letters import letter
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.letters import letter
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 COUNT, PARTITIONS = 3_000, 3
@@ -77,11 +78,11 @@ def fuzzed_value(random: Random) -> bytes | None:
             return json.dumps({"id": random.randrange(100), "act": random.choice(["", "fail", "drop"])}).encode()
 
 
-def fuzzed(random: Random) -> Sent:
+def fuzzed(random: Random) -> NewRecord:
     headers = [(random.choice(NAMES), random.choice(ODD)) for _ in range(random.randrange(6))]
     if random.random() < 0.1:
         headers += LETTERS[random.randrange(3)][1]
-    return Sent(fuzzed_value(random), random.choice(ODD), headers, partition=random.randrange(PARTITIONS))
+    return NewRecord(fuzzed_value(random), random.choice(ODD), headers, partition=random.randrange(PARTITIONS))
 
 
 def test_each_ends_once(kafka: TopicAdmin, topic: TopicFactory) -> None:
@@ -108,7 +109,7 @@ def test_each_ends_once(kafka: TopicAdmin, topic: TopicFactory) -> None:
     for number, metadata in enumerate(["kf1;0;;;;////;00000000", "x" * 4000, "kf1;0;\u2603;3;g;AA;ffffffff"]):
         client.commit("scenario.work", name, 0, partition=number, metadata=metadata)
     ends = [sum(1 for partition, _ in places if partition == one) for one in range(PARTITIONS)]
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         for number, end in enumerate(ends):
             finished = lambda n=number, end=end: client.committed("scenario.work", name, n)[0] == end  # noqa: E731
             wait_until(finished, f"partition {number} is through")

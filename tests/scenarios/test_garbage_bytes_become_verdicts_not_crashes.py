@@ -17,9 +17,10 @@ from keepfast import App, Context
 from keepfast.core.records import UNREADABLE_NAME, read_headers
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
-from tests.wire import produce_raw
+from tests.support.wire import produce_raw
 
 MIB = 1024 * 1024
 
@@ -60,7 +61,7 @@ HEADERS: list[list[tuple[str, bytes | None]]] = [
     [("trace", b"\xff\xfe"), ("trace", None), ("trace", b"")],
     [("nämé \u2603", os.urandom(50)), ("keepfast", b"not ours")],
 ]
-RECORDS = [Sent(value, KEYS[n % len(KEYS)], HEADERS[n % len(HEADERS)]) for n, value in enumerate(VALUES)]
+RECORDS = [NewRecord(value, KEYS[n % len(KEYS)], HEADERS[n % len(HEADERS)]) for n, value in enumerate(VALUES)]
 
 
 def original(letter: Any) -> bytes | None:
@@ -113,7 +114,7 @@ def test_every_kind_of_garbage_meets_its_verdict(kafka: TopicAdmin, topic: Topic
     app = app_for(kafka)
     kinds = Kinds(app, name)
     client.produce(name, RECORDS)
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         for consumer in kinds.called:
             wanted = lambda group=f"scenario.{consumer}": client.committed(group, name)[0] == len(RECORDS)  # noqa: E731
             wait_until(wanted, f"{consumer} commits everything")
@@ -155,7 +156,7 @@ def test_a_record_of_10_mb_is_processed_or_buried_with_its_bytes(
 
     large = os.urandom(size)
     client.produce(name, [large, b"{}"])
-    with Inside(app):
+    with RunningApp(app):
         for group in ("scenario.raw", "scenario.text"):
             wait_until(lambda group=group: client.committed(group, name)[0] == 2, f"{group} commits both")  # type: ignore[misc]
     assert sorted(sizes) == [0, 2, size]
@@ -177,7 +178,7 @@ def test_header_names_that_are_not_utf_8_do_no_harm(kafka: TopicAdmin, topic: To
     for number in range(0, 40, 2):
         assert produce_raw(kafka.bootstrap, name, b"{}", key=b"k", headers=headers) == number
         assert produce_raw(kafka.bootstrap, name, b"\xff", key=b"\xff", headers=headers) == number + 1
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.committed("scenario.work", name)[0] == 40, "all are committed")
     assert seen == [readable] * 20
     for letter in client.read(f"{name}.dlq", 20):

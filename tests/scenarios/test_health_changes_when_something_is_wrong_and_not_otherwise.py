@@ -16,10 +16,11 @@ from keepfast.engine import status
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for
-from tests.scenarios.served import Web, web_of
+from tests.support.broker_client import QUIET, Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
-from tests.wire import evict
+from tests.support.web import Web, web_of
+from tests.support.wire import evict
 
 CONSUMER = "work"
 CONTROL = f"/api/consumers/{CONSUMER}"
@@ -78,26 +79,26 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
             gate.wait(30)
         seen.append(ctx.partition)
 
-    with Inside(app) as running, web_of(running, token="t") as web:
+    with RunningApp(app) as running, web_of(running, token="t") as web:
         becomes(web, WELL, set())
 
         # By hand: first one partition, then all of it.
         assert web.post(f"{CONTROL}/pause", {"topic": name, "partition": 0}).status == 200
         becomes(web, WELL, {"partitions_paused"})
-        client.produce(name, [Sent(b"v", partition=0), Sent(b"v", partition=1)])
+        client.produce(name, [NewRecord(b"v", partition=0), NewRecord(b"v", partition=1)])
         wait_until(lambda: seen == [1], "the other partition goes on")
         [held] = [one for one in web.get("/api/state").json["consumers"][CONSUMER]["partitions"] if one["holds"]]
         assert (held["partition"], held["holds"]) == (0, ["operator"])
         assert web.post(f"{CONTROL}/pause").json["changed"] == 1
         becomes(web, WELL, {"partitions_paused", "paused"})
-        client.produce(name, [Sent(b"v", partition=1)])
+        client.produce(name, [NewRecord(b"v", partition=1)])
         assert web.post(f"{CONTROL}/resume").json["changed"] == 1
         wait_until(lambda: sorted(seen) == [0, 1, 1], "everything goes on")
         becomes(web, WELL, set())
 
         # The downstream is away: records wait, and nothing is wrong with this app.
         away.set()
-        client.produce(name, [Sent(b"calls", b"c", partition=0)])
+        client.produce(name, [NewRecord(b"calls", b"c", partition=0)])
         becomes(web, WELL, {"breaker_open"})
         assert web.get("/health").json["status"] == "degraded"
         assert [lane["state"] for lane in web.get(CONTROL).json["lanes"]] == ["waiting"]
@@ -113,7 +114,7 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
 
         # The letters cannot be published.
         kafka.delete_topic(letters)
-        client.produce(name, [Sent(b"bad", b"b", partition=0)])
+        client.produce(name, [NewRecord(b"bad", b"b", partition=0)])
         becomes(web, RED, {"dead_letters_refused"})
         [reason] = web.get("/health/ready").json["reasons"]
         assert (reason["consumer"], letters in reason["text"]) == (CONSUMER, True)
@@ -123,7 +124,7 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         wait_until(lambda: held_letters(web) == {letters: 1}, "the letter is there, and counted")
 
         # A drain: live, and not ready any more.
-        client.produce(name, [Sent(b"waits", partition=1)])
+        client.produce(name, [NewRecord(b"waits", partition=1)])
         wait_until(lambda: web.get("/api/state").json["consumers"][CONSUMER]["in_flight"] == 1, "in hand")
         running._assembled.lifecycle.stop()  # type: ignore[union-attr]
         wait_until(lambda: "draining" in web.get("/health").codes(), "it drains")
@@ -142,10 +143,10 @@ def test_handlers_that_hang_for_good_fail_liveness_once_no_more_may_be_abandoned
     def work(value: bytes) -> None:
         gate.wait(60)
 
-    with Inside(app) as running, web_of(running) as web:
-        client.produce(name, [Sent(b"1", b"a")])
+    with RunningApp(app) as running, web_of(running) as web:
+        client.produce(name, [NewRecord(b"1", b"a")])
         becomes(web, WELL, {"abandoned_threads"})
-        client.produce(name, [Sent(b"2", b"b")])
+        client.produce(name, [NewRecord(b"2", b"b")])
         becomes(web, DEAD, {"handlers_stuck"})
         gate.set()
         becomes(web, WELL, set())
@@ -159,9 +160,9 @@ def test_a_frozen_broker_makes_it_unready_and_never_fails_liveness() -> None:
         def work(value: bytes) -> None:
             time.sleep(0.01)
 
-        with Inside(app) as running, web_of(running) as web:
+        with RunningApp(app) as running, web_of(running) as web:
             becomes(web, WELL, set())
-            client.produce(name, [Sent(b"v")] * 2_000)
+            client.produce(name, [NewRecord(b"v")] * 2_000)
             wait_until(lambda: running.loop.processed > 20, "under load")
             broker.pause()
             frozen_at = time.monotonic()
@@ -190,7 +191,7 @@ def test_a_member_that_is_put_out_of_its_group_is_not_ready_until_it_is_back(
     other = Consumer(
         {"bootstrap.servers": kafka.bootstrap, "group.id": group, "partition.assignment.strategy": "range", **QUIET}
     )
-    with Inside(app) as running, web_of(running) as web:
+    with RunningApp(app) as running, web_of(running) as web:
         becomes(web, WELL, set())
         other.subscribe([name])
         wait_until(lambda: other.poll(0.05) is None and len(other.assignment()) == 1, "each of the two has a partition")
@@ -209,5 +210,5 @@ def test_a_member_that_is_put_out_of_its_group_is_not_ready_until_it_is_back(
 
         other.close()
         becomes(web, WELL, set())
-        client.produce(name, [Sent(b"0", partition=0), Sent(b"1", partition=1)])
+        client.produce(name, [NewRecord(b"0", partition=0), NewRecord(b"1", partition=1)])
         wait_until(lambda: sorted(seen) == [b"0", b"1"], "it has both partitions, and works")

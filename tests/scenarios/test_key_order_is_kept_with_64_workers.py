@@ -13,7 +13,8 @@ import pytest
 from keepfast import Context
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, order_violations
+from tests.support.broker_client import Client, NewRecord, order_violations
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 RECORDS, KEYS = 5_000, 200
@@ -61,8 +62,8 @@ def test_5_000_records_of_200_keys_keep_their_order(kafka: TopicAdmin, topic: To
 
     is_async = kind == "async def"
     app.consumer(name, name="work", order="key", concurrency=256 if is_async else 64)(work_async if is_async else work)
-    places = client.produce(name, [Sent(b"v", b"key-%d" % dice.randrange(KEYS)) for _ in range(RECORDS)])
-    with Inside(app) as running:
+    places = client.produce(name, [NewRecord(b"v", b"key-%d" % dice.randrange(KEYS)) for _ in range(RECORDS)])
+    with RunningApp(app) as running:
         wait_until(lambda: watch.done >= RECORDS, "all records are handled")
         ends = {p: max(offset for partition, offset in places if partition == p) + 1 for p in range(4)}
         wait_until(

@@ -7,7 +7,8 @@ import time
 from keepfast import Context, RetryPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 BAD, GOOD = 100, 50
@@ -28,10 +29,10 @@ def test_good_keys_are_handled_beside_more_retries_than_there_is_room_for(
             raise RuntimeError("never")
         done.append(ctx.offset)
 
-    client.produce(name, [Sent(b"bad", b"bad %d" % number) for number in range(BAD)])
-    with Inside(app):
+    client.produce(name, [NewRecord(b"bad", b"bad %d" % number) for number in range(BAD)])
+    with RunningApp(app):
         wait_until(lambda: len(failures) > 2 * BAD, "the bad keys keep both workers busy")
-        client.produce(name, [Sent(b"good", b"good %d" % number) for number in range(GOOD)])
+        client.produce(name, [NewRecord(b"good", b"good %d" % number) for number in range(GOOD)])
         wait_until(lambda: len(done) == GOOD, "the good keys are done")
         failed = len(failures)
         wait_until(lambda: len(failures) > failed + BAD, "and the bad ones are still tried")

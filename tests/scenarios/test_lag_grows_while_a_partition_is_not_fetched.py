@@ -13,9 +13,10 @@ from keepfast.core.policies import BufferPolicy
 from keepfast.engine import status
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, app_for
-from tests.scenarios.served import web_of
+from tests.support.broker_client import Client
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
+from tests.support.web import web_of
 
 
 def test_the_ends_of_paused_partitions_are_asked_for(
@@ -30,7 +31,7 @@ def test_the_ends_of_paused_partitions_are_asked_for(
     def work(value: bytes) -> None:
         gate.wait(60)
 
-    with Inside(app) as running, web_of(running) as web:
+    with RunningApp(app) as running, web_of(running) as web:
         begun = time.monotonic()
         client.produce(name, [b"v"] * 100)
         wait_until(lambda: any(one.pauses for one in running.loop.status.state.partitions), "the buffer is full")

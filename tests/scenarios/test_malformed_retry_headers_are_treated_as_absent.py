@@ -11,7 +11,8 @@ from keepfast import Context, RetryPolicy, RetryTopics
 from keepfast.core import retry_topics as codec
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
@@ -24,14 +25,14 @@ BAD: list[bytes | None] = [
 ]  # fmt: skip
 
 
-def nonsense(count: int) -> list[Sent]:
+def nonsense(count: int) -> list[NewRecord]:
     rng = random.Random(7)
     records = []
     for number in range(count):
         said = [(rng.choice(NAMES), rng.choice(BAD)) for _ in range(rng.randrange(12))]
         if number % 2:
             said.append((codec.OWN_HEADERS, rng.choice([b"0", b"1", b"5", *filter(None, BAD)])))
-        records.append(Sent(b"%d" % number, b"k", said))
+        records.append(NewRecord(b"%d" % number, b"k", said))
     return records
 
 
@@ -53,7 +54,7 @@ def test_every_record_is_done_or_buried_within_the_delays(kafka: TopicAdmin, top
 
     retry_topics = [f"{name}.{GROUP}.retry.{delay}" for delay in ("1s", "2s")]
     records = nonsense(300)
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned(3)
         client.produce(retry_topics[0], records)
         wait_until(lambda: client.committed(GROUP, retry_topics[0])[0] == 300, "the first topic is through")
@@ -78,8 +79,8 @@ def test_a_record_of_another_group_is_let_pass_loudly(kafka: TopicAdmin, topic: 
 
     retry_topic = f"{name}.{GROUP}.retry.1s"
     groups = [b"work", GROUP.encode(), b"not a group's name"]
-    records = [Sent(group, headers=[(codec.GROUP, group), (codec.OWN_HEADERS, b"0")]) for group in groups]
-    with Inside(app) as running:
+    records = [NewRecord(group, headers=[(codec.GROUP, group), (codec.OWN_HEADERS, b"0")]) for group in groups]
+    with RunningApp(app) as running:
         running.wait_assigned(2)
         client.produce(retry_topic, records)
         wait_until(lambda: client.committed(GROUP, retry_topic)[0] == len(records), "all are finished")

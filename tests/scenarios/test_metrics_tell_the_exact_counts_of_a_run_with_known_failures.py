@@ -10,9 +10,10 @@ from prometheus_client import parser
 from keepfast import Discard, RetryPolicy
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.scenarios.inside import Client, Inside, Sent, app_for
-from tests.scenarios.served import OPEN_METRICS, Labels, Web, web_of
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
+from tests.support.web import OPEN_METRICS, Labels, Web, web_of
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 FAULTS: dict[str, list[type[Exception]]] = {
@@ -40,10 +41,10 @@ def test_the_counts_names_and_labels_are_exact(kafka: KafkaBroker, topic: TopicF
 
     client = Client(kafka)
     fates = ["good", "good", "bad", "good", "flaky", "down", "unwanted", "good", "good"]
-    with Inside(app) as running, web_of(running) as web:
+    with RunningApp(app) as running, web_of(running) as web:
         running.wait_assigned(1)
         traced = [("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())]
-        client.produce(name, [Sent(json.dumps({"fate": fate}).encode(), headers=traced) for fate in fates])
+        client.produce(name, [NewRecord(json.dumps({"fate": fate}).encode(), headers=traced) for fate in fates])
         own: Labels = frozenset({("group", "scenario.charge"), ("topic", name)})
         wait_until(lambda: lag_of(web, name) == 0 and done(web, own) == 9, "all nine have ended, and the lag is 0")
         found = {one: {labels: sample.value for labels, sample in of.items()} for one, of in web.samples().items()}

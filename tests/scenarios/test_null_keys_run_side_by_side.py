@@ -9,7 +9,8 @@ import threading
 from keepfast import Context
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for, numbered
+from tests.support.broker_client import Client, NewRecord, numbered
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 AT_ONCE = 24
@@ -25,7 +26,7 @@ def test_null_keys_of_one_partition_run_at_the_same_time(kafka: TopicAdmin, topi
         met.append(value)
 
     client.produce(name, numbered(AT_ONCE * 3))
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         wait_until(lambda: client.committed("scenario.work", name)[0] == AT_ONCE * 3, "all are committed")
         assert running.loop.failures.counts.errors == 0
     assert sorted(met) == sorted(numbered(AT_ONCE * 3))
@@ -44,8 +45,8 @@ def test_a_null_key_that_is_stuck_holds_up_nobody_and_is_not_passed_by_the_commi
         seen.append((ctx.key, ctx.offset))
 
     # The stuck one first, then null keys and a key in turn.
-    client.produce(name, [Sent(b"v", None if number % 2 == 0 else b"k") for number in range(101)])
-    with Inside(app):
+    client.produce(name, [NewRecord(b"v", None if number % 2 == 0 else b"k") for number in range(101)])
+    with RunningApp(app):
         wait_until(lambda: len(seen) == 100, "all but the stuck one are handled")
         wait_until(lambda: client.finished_above("scenario.work", name) == {*range(1, 101)}, "the map has the rest")
         assert client.committed("scenario.work", name)[0] == 0

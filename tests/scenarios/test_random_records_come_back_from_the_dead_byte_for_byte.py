@@ -13,8 +13,9 @@ from keepfast.core.policies import LETTER_FORMATS
 from keepfast.core.records import read_headers
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import keepfast
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.command import keepfast
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 COUNT, PARTITIONS = 300, 3
@@ -46,9 +47,9 @@ def random_bytes(random: Random) -> bytes | None:
             return random.randbytes(random.randrange(300))
 
 
-def random_records(random: Random) -> list[Sent]:
+def random_records(random: Random) -> list[NewRecord]:
     return [
-        Sent(
+        NewRecord(
             random_bytes(random),
             random_bytes(random),
             [(random.choice(NAMES), random_bytes(random)) for _ in range(random.randrange(5))],
@@ -70,7 +71,7 @@ def test_what_is_replayed_is_what_was_sent(kafka: TopicAdmin, topic: TopicFactor
     records = random_records(Random(20_240_404))
     places = client.produce(name, records)
     ends = [sum(1 for partition, _ in places if partition == one) for one in range(PARTITIONS)]
-    with Inside(app):
+    with RunningApp(app):
         for form in LETTER_FORMATS:
             for number, end in enumerate(ends):
                 group = f"scenario.{form}"

@@ -10,7 +10,8 @@ import pytest
 from keepfast import CommitPolicy, Context, RatePolicy, RetryPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 PARTITIONS = 4
@@ -39,8 +40,8 @@ def most_within(times: list[float], seconds: float) -> int:
     return max(sum(first <= at < first + seconds for at in times) for first in times)
 
 
-def spread(count: int) -> list[Sent]:
-    return [Sent(b"v", b"%d" % (number % 7), partition=number % PARTITIONS) for number in range(count)]
+def spread(count: int) -> list[NewRecord]:
+    return [NewRecord(b"v", b"%d" % (number % 7), partition=number % PARTITIONS) for number in range(count)]
 
 
 @pytest.mark.parametrize("mode", ["each", "interval"])
@@ -58,7 +59,7 @@ def test_a_rate_for_the_whole_consumer(kafka: TopicAdmin, topic: TopicFactory, m
         starts.note(ctx)
 
     client.produce(name, spread(300))
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: len(starts) == 300, "all have started")
     times = starts.times()
     # A worker takes a moment to begin what the loop has started, so a few may slip from one second into the next.
@@ -74,7 +75,7 @@ def test_a_rate_for_each_partition(kafka: TopicAdmin, topic: TopicFactory) -> No
         starts.note(ctx)
 
     client.produce(name, spread(120))
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: len(starts) == 120, "all have started")
     for partition in range(PARTITIONS):
         times = starts.times(partition)
@@ -94,7 +95,7 @@ def test_a_minimum_delay_holds_for_retries_too(kafka: TopicAdmin, topic: TopicFa
             raise OSError("not now")
 
     client.produce(name, spread(16))
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: len(starts) == 32, "all have started, each twice")
     times = starts.times()
     assert most_within(times, 0.6) <= 10 + 1, "a worker may take a moment to begin"

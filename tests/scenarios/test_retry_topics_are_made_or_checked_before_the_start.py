@@ -10,8 +10,9 @@ from keepfast import App, Context, RetryPolicy, RetryTopics, StartError
 from keepfast.app.assembly import assemble
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for
 from tests.scenarios.test_a_buried_record_keeps_its_bytes_in_the_letter import config_of
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
@@ -70,13 +71,13 @@ def test_a_topic_that_keeps_records_long_enough_is_taken_as_it_is(
 ) -> None:
     name = topic()
     kafka.create_topic(f"{name}.{GROUP}.retry.1m", config=config)
-    with Inside(app_with(kafka, name, RetryTopics(delays=("1m",), allow_reorder=True))) as running:
+    with RunningApp(app_with(kafka, name, RetryTopics(delays=("1m",), allow_reorder=True))) as running:
         running.wait_assigned(2)
 
 
 def test_a_topic_of_large_records_gets_a_retry_topic_of_larger_ones(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name = topic(config={"max.message.bytes": "5000000"})
-    with Inside(app_with(kafka, name, RetryTopics(delays=("1m",), allow_reorder=True))) as running:
+    with RunningApp(app_with(kafka, name, RetryTopics(delays=("1m",), allow_reorder=True))) as running:
         assert config_of(kafka, f"{name}.{GROUP}.retry.1m")["max.message.bytes"] == "5020000"
         running.wait_assigned(2)
 
@@ -95,13 +96,13 @@ def test_a_delay_that_is_not_configured_any_more_is_read_on(
 
     way = RetryTopics(delays=("3s",), allow_reorder=True)
     before.consumer(name, dead_letter="{topic}.dlq", retry=NONE, retry_topics=way)(work)
-    client.produce(name, [Sent(b"a")])
-    with Inside(before):
+    client.produce(name, [NewRecord(b"a")])
+    with RunningApp(before):
         wait_until(lambda: client.committed(GROUP, name)[0] == 1, "it is moved")
     assert client.edges(left_over) == (0, 1)
 
     after.consumer(name, dead_letter="{topic}.dlq", retry=NONE, retry_topics=now or RetryTopics())(work)
-    with Inside(after) as running:
+    with RunningApp(after) as running:
         (said,) = running.log.of("retry_topic_left_over")
         assert said.fields["topic"] == left_over
         wait_until(lambda: client.committed(GROUP, left_over)[0] == 1, "nothing is stranded")

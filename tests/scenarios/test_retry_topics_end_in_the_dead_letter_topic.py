@@ -11,8 +11,9 @@ from keepfast import Context, RetryLater, RetryPolicy, RetryTopics
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.graveyard import limit
-from tests.scenarios.inside import Client, Inside, Sent, app_for
 from tests.scenarios.test_a_buried_record_keeps_its_bytes_in_the_letter import HEADERS, config_of, original
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
@@ -43,7 +44,7 @@ def test_the_letter_is_about_the_original_record(kafka: TopicAdmin, topic: Topic
 
     register(work if kind == "def" else work_async)
     value = b'{"a": 1}\x00\xff'
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         retry_topics = [f"{name}.{GROUP}.retry.{delay}" for delay in WAY.delays]
         for retry_topic, delay_s in zip(retry_topics, (1, 2), strict=True):
             assert len(kafka.admin.list_topics(timeout=10).topics[retry_topic].partitions) == 3, "made like its source"
@@ -51,7 +52,7 @@ def test_the_letter_is_about_the_original_record(kafka: TopicAdmin, topic: Topic
             assert config["cleanup.policy"] == "delete"
             assert config["retention.ms"] == str((7 * 86_400 + delay_s) * 1000)
         running.wait_assigned(9)
-        [(_, offset)] = client.produce(name, [Sent(value, b"\x00key", HEADERS, partition=2)])
+        [(_, offset)] = client.produce(name, [NewRecord(value, b"\x00key", HEADERS, partition=2)])
         wait_until(lambda: edges(client, f"{name}.dlq", 3) == 1, "it is buried")
         wait_until(lambda: client.committed(GROUP, retry_topics[1], 2)[0] == 1, "and committed where it was last")
         assert client.committed(GROUP, name, 2)[0] == 1
@@ -97,7 +98,7 @@ def test_two_groups_on_one_topic_do_not_run_each_others_retries(kafka: TopicAdmi
         seen.append(("works", ctx.attempt))
 
     client.produce(name, [b"a"])
-    with Inside(app):
+    with RunningApp(app):
         mine = f"{name}.scenario.fails.retry.1s"
         wait_until(lambda: client.committed("scenario.fails", mine)[0] == 1, "the retry is done and committed")
         assert client.edges(f"{name}.scenario.works.retry.1s") == (0, 0)
@@ -116,7 +117,7 @@ def test_a_long_wait_that_was_asked_for_does_not_hold_the_partition(kafka: Topic
             raise RetryLater(after_s=1.5)
 
     client.produce(name, [b"a", b"b"])
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: len(seen) == 3, "both are done")
         wait_until(lambda: client.committed(GROUP, f"{name}.{GROUP}.retry.2s")[0] == 1, "in the topic long enough")
     assert [(value, attempt) for value, attempt, _ in seen] == [(b"a", 1), (b"b", 1), (b"a", 2)]
@@ -134,7 +135,7 @@ def test_a_record_too_large_for_its_retry_topic_stays_and_is_buried(kafka: Topic
         if value[:1] == b"a":
             raise RuntimeError("never")
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned(3)
         limit(kafka, f"{name}.{GROUP}.retry.1s", 1_000)
         client.produce(name, [b"a" * 2_000, b"b"])
@@ -158,7 +159,7 @@ def test_while_the_retry_topic_is_gone_nothing_is_committed_and_nothing_lost(
         if (ctx.offset, ctx.attempt) == (1, 1):
             raise RuntimeError("not yet")
 
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned(3)
         kafka.delete_topic(retry_topic)
         client.produce(name, [b"v"] * 3)

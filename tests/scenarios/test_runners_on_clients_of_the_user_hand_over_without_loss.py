@@ -9,8 +9,8 @@ import pytest
 
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Sent, order_violations
 from tests.scenarios.runners import Kind, Running, factory_of
+from tests.support.broker_client import Client, NewRecord, order_violations
 from tests.support.waiting import wait_until
 
 RECORDS, PARTITIONS = 400, 4
@@ -23,7 +23,7 @@ def test_runners_on_clients_of_the_user_hand_over_without_loss(
     name, client = topic(partitions=PARTITIONS), Client(kafka)
     client.produce(
         name,
-        [Sent(b'{"n": %d, "p": %d}' % (n, n % PARTITIONS), partition=n % PARTITIONS) for n in range(RECORDS)],
+        [NewRecord(b'{"n": %d, "p": %d}' % (n, n % PARTITIONS), partition=n % PARTITIONS) for n in range(RECORDS)],
     )
     lock, seen = threading.Lock(), list[tuple[str, int, int]]()
 

@@ -14,10 +14,10 @@ from keepfast.cli import main
 from keepfast.engine.flight_recorder import default_directory
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.cli.command import running
-from tests.scenarios.inside import Client, Sent
-from tests.scenarios.served import Web
+from tests.support.broker_client import Client, NewRecord
+from tests.support.command import running
 from tests.support.waiting import wait_until
+from tests.support.web import Web
 
 APP = """
 from keepfast import App
@@ -63,7 +63,7 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
     web, said = Web(f"http://127.0.0.1:{port}", "t"), tmp_path / "said"
     with running("run", "app:app", "--processes", "2", cwd=tmp_path, said=said, **variables) as parent:
         wait_until(lambda: is_up(web), "both children are ready")
-        Client(kafka).produce(name, [Sent(b"v", partition=number % 2) for number in range(10)])
+        Client(kafka).produce(name, [NewRecord(b"v", partition=number % 2) for number in range(10)])
         wait_until(lambda: sum(_success(web).values()) == 10, "all ten are counted")
         assert series(web, "keepfast_process_up", "process") == {"0": 1, "1": 1}
         assert series(web, "shop_orders_seen_total", "process") == _success(web), "metrics of the user's own"

@@ -15,7 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from keepfast import App, Context, Reject, RetryPolicy, RetryTopics
 from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.scenarios.inside import Client, Inside, Sent
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp
 from tests.support.waiting import wait_until
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -67,9 +68,9 @@ def test_attempts_verdicts_and_what_is_passed_on(
         ctx.send(out, b"own", headers={"traceparent": b"mine"})
 
     client = Client(kafka)
-    with Inside(app) as running:
+    with RunningApp(app) as running:
         running.wait_assigned(2)
-        sent = [Sent(value + SECRET.encode(), headers=[PARENT]) for value in (b"good", b"down", b"bad")]
+        sent = [NewRecord(value + SECRET.encode(), headers=[PARENT]) for value in (b"good", b"down", b"bad")]
         client.produce(name, sent)
         wait_until(lambda: client.committed("traced.charge", name)[0] == 3, "all left the topic")
         wait_until(lambda: len(client.read(f"{name}.dlq", 2)) == 2, "both letters")

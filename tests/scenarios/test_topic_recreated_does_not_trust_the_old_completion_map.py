@@ -7,7 +7,8 @@ from __future__ import annotations
 from keepfast import Context, RetryLater
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import Client, Inside, Sent, app_for
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 RECORDS = 20
@@ -23,8 +24,8 @@ def test_every_record_of_the_new_topic_is_handled(kafka: TopicAdmin, topic: Topi
             raise RetryLater(after_s=600)
         seen.append(value)
 
-    client.produce(name, [Sent(b"old-%d" % number, b"%d" % number) for number in range(RECORDS)])
-    with Inside(app):
+    client.produce(name, [NewRecord(b"old-%d" % number, b"%d" % number) for number in range(RECORDS)])
+    with RunningApp(app):
         wait_until(lambda: len(seen) == RECORDS - 1, "all but the first are handled")
     offset, metadata = client.committed("scenario.work", name)
     assert offset == 0
@@ -36,7 +37,7 @@ def test_every_record_of_the_new_topic_is_handled(kafka: TopicAdmin, topic: Topi
     client.commit("scenario.work", name, 0, metadata=metadata)
     seen.clear()
     stuck = False
-    client.produce(name, [Sent(b"new-%d" % number, b"%d" % number) for number in range(RECORDS)])
-    with Inside(app):
+    client.produce(name, [NewRecord(b"new-%d" % number, b"%d" % number) for number in range(RECORDS)])
+    with RunningApp(app):
         wait_until(lambda: client.is_committed("scenario.work", name, RECORDS), "everything is committed")
     assert sorted(seen) == sorted(b"new-%d" % number for number in range(RECORDS))

@@ -15,7 +15,8 @@ from keepfast import Context, RetryLater
 from keepfast.core.ledger import decode
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.inside import QUIET, Client, Inside, Sent, app_for
+from tests.support.broker_client import QUIET, Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 
@@ -52,11 +53,11 @@ def mixed(broker: TopicAdmin, client: Client, topic: str) -> list[bytes]:
     for turn in range(6):
         plain = [b"plain-%d-%d" % (turn, number) for number in range(3)]
         kept = [b"kept-%d-%d" % (turn, number) for number in range(4)]
-        client.produce(topic, [Sent(value, value) for value in plain])
+        client.produce(topic, [NewRecord(value, value) for value in plain])
         transaction(broker, topic, kept, commit=True)
         transaction(broker, topic, [b"aborted-%d" % turn] * 5, commit=False)
         visible += plain + kept
-    client.produce(topic, [Sent(b"last", b"last")])
+    client.produce(topic, [NewRecord(b"last", b"last")])
     return [*visible, b"last"]
 
 
@@ -73,7 +74,7 @@ def test_aborted_records_are_not_seen_and_everything_is_committed(
         seen.append(value)
 
     _, high = client.edges(name)
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.is_committed("scenario.work", name, high), "the commit is at the end of the log")
         # A transaction at the very end: its marker stays behind the commit, which is at the last record seen.
         transaction(kafka, name, [b"after"], commit=True)
@@ -98,13 +99,13 @@ def test_the_completion_map_names_the_right_records_across_gaps(kafka: TopicAdmi
         seen.append(value)
 
     first_time = True
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: len(seen) == len(visible) - 1, "all but one are handled")
     offset, metadata = client.committed("scenario.work", name)
     assert offset is not None
     assert len(decode(metadata, offset=offset).bits) > 0
     first_time = False
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.is_committed("scenario.work", name, client.edges(name)[1]), "all is committed")
     assert sorted(seen) == sorted(visible), "the stuck one was handled by the second run, the others not again"
 
@@ -134,10 +135,10 @@ def offsets_in(broker: TopicAdmin, topic: str) -> list[int]:
 def test_compacted_records_leave_no_trace(kafka: TopicAdmin, topic: TopicFactory, order: Any) -> None:
     eager = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
     name, client = topic(config={**eager, "max.compaction.lag.ms": "100"}), Client(kafka)
-    client.produce(name, [Sent(b"%d" % number, b"key-%d" % (number % 10)) for number in range(500)])
+    client.produce(name, [NewRecord(b"%d" % number, b"key-%d" % (number % 10)) for number in range(500)])
 
     def compacted() -> bool:
-        client.produce(name, [Sent(b"roll", b"roll")])  # the cleaner leaves the segment alone that is written to
+        client.produce(name, [NewRecord(b"roll", b"roll")])  # the cleaner leaves the segment alone that is written to
         return len(offsets_in(kafka, name)) < 100
 
     wait_until(compacted, "the cleaner has been at work")
@@ -149,7 +150,7 @@ def test_compacted_records_leave_no_trace(kafka: TopicAdmin, topic: TopicFactory
 
     there = offsets_in(kafka, name)
     _, high = client.edges(name)
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.is_committed("scenario.work", name, high), "the end is committed")
     # Compaction may have gone on meanwhile, but never takes the last record of a key.
     assert set(seen) <= set(there)

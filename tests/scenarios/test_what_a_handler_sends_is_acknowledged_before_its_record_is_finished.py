@@ -29,8 +29,9 @@ from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.inside import Client, Inside, Sent, app_for
 from tests.scenarios.scene import Scene, Work
+from tests.support.broker_client import Client, NewRecord
+from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 GROUP = "scenario.work"
@@ -120,12 +121,12 @@ def test_nothing_is_committed_before_the_acknowledgement(kafka: TopicAdmin, topi
     output = f"{name}.out"  # is not there yet, so nobody can acknowledge anything
     app, seen = app_for(kafka, librdkafka=PATIENT), list[int]()
     go = finishing(app, kind, name, output, seen)
-    client.produce(name, [Sent(b"v", partition=0)])
-    with Inside(app) as running:
+    client.produce(name, [NewRecord(b"v", partition=0)])
+    with RunningApp(app) as running:
         wait_until(lambda: seen == [0], "the handler has sent")
         if kind.endswith("timeout"):
             wait_until(lambda: running.log.of("handler_timed_out"), "it is given up")
-        client.produce(name, [Sent(b"v", partition=1) for _ in range(20)])
+        client.produce(name, [NewRecord(b"v", partition=1) for _ in range(20)])
         wait_until(lambda: client.committed(GROUP, name, 1)[0] == 20, "other lanes work and commit meanwhile")
         assert client.committed(GROUP, name, 0)[0] in (None, 0)
         assert seen.count(0) == 1
@@ -158,7 +159,7 @@ def test_sending_to_a_missing_topic_is_retried_and_then_buried(
             raise error
 
     client.produce(name, [b"precious"])
-    with Inside(app):
+    with RunningApp(app):
         wait_until(lambda: client.committed(GROUP, name)[0] == 1, "the record is buried and committed")
     assert attempts == [1, 2, 3]
     (letter,) = client.read(f"{name}.dlq", 1)

@@ -12,7 +12,7 @@ from keepfast.core.policies import CommitPolicy
 from keepfast.settings import AppSpec, Settings, catalogue, load
 from keepfast.settings.variables import targets
 from tests.settings.loader import Loader
-from tests.thorough import examples
+from tests.support.thorough import examples
 
 VARIABLES = sorted({name for target in targets(["charge"]) for name in target.names})
 

@@ -11,7 +11,8 @@ import pytest
 from keepfast.core.errors import SpoolError
 from keepfast.deadletters.spool.places import store_at
 from keepfast.deadletters.spool.store import Head, Store
-from tests.spool.places import S3, letter
+from tests.spool.letters import letter
+from tests.support.s3 import S3
 
 MakeStore = Callable[..., Store]
 CAP = 100_000

@@ -18,7 +18,7 @@ from keepfast.deadletters.spool.disk import Pen, RealDisk, RealPen, file_system_
 from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.frames import HEAD_BYTES
 from keepfast.deadletters.spool.store import Head
-from tests.spool.places import letter
+from tests.spool.letters import letter
 
 
 def everything(head: Head) -> bool:
@@ -282,7 +282,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -
 WRITER = """
 import sys
 from keepfast.deadletters.spool.files import FileStore
-from tests.spool.places import letter
+from tests.spool.letters import letter
 store = FileStore(sys.argv[1], max_bytes=10**9, segment_bytes=20_000)
 store.open()
 number = 0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests import warm
+from tests.support import command_server
 from tests.support.waiting import DEADLINE_S
 
 KEEPFAST = [sys.executable, "-P", "-m", "keepfast"]
@@ -36,7 +36,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def keepfast(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    return warm.run(arguments, cwd=cwd, env=environment(**variables), timeout_s=DEADLINE_S)
+    return command_server.run(arguments, cwd=cwd, env=environment(**variables), timeout_s=DEADLINE_S)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from prometheus_client.openmetrics import parser
 
 from keepfast.http.one_app import Serving
-from tests.scenarios.inside import Inside
+from tests.support.running_app import RunningApp
 
 OPEN_METRICS = {"Accept": "application/openmetrics-text;version=1.0.0"}
 read_open_metrics: Any = parser.text_string_to_metric_families
@@ -72,7 +72,7 @@ class Web:
 
 
 @contextmanager
-def web_of(running: Inside, *, token: str = "") -> Iterator[Web]:
+def web_of(running: RunningApp, *, token: str = "") -> Iterator[Web]:
     """Serve an app that runs inside the test, on any free port."""
     settings = running.app.settings(
         environ={"HEALTH_CHECK_PORT": "0", **({"KEEPFAST_CONTROL_TOKEN": token} if token else {})},

@@ -1,4 +1,4 @@
-"""An S3-compatible server in this process, and letters to spool."""
+"""An S3-compatible server in this process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from dataclasses import dataclass
 import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
-
-from keepfast.core.records import Outgoing, Record
-from keepfast.deadletters.letter import Letter
-from keepfast.deadletters.reading import read
-from keepfast.deadletters.spool.letters import SpooledLetter, spooled
-from keepfast.deadletters.writing import write
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,32 +59,3 @@ def moto() -> Iterator[S3]:
         yield S3(f"http://{host}:{port}")
     finally:
         server.stop()
-
-
-def outgoing(number: int, *, topic: str = "orders.dlq", size: int = 20, stack: str = "") -> Outgoing:
-    """A letter; one number, one letter."""
-    letter = Letter(
-        topic="orders",
-        partition=0,
-        offset=number,
-        timestamp_ms=5,
-        key=b"k%d" % number,
-        value=b"v%d" % number + bytes(size),
-        headers=(("h", b"1"), ("h", None)),
-        group="g",
-        error_type="ValueError",
-        error_code="CODE",
-        stack_trace=stack,
-    )
-    value, headers = write(letter, "envelope")
-    return Outgoing(topic=topic, value=value, key=letter.key, headers=headers, partition=0)
-
-
-def letter(number: int, *, at_ms: int | None = None, topic: str = "orders.dlq", size: int = 20) -> SpooledLetter:
-    return spooled(outgoing(number, topic=topic, size=size), at_ms=1_000 + number if at_ms is None else at_ms)
-
-
-def numbers(sent: list[Outgoing]) -> list[int]:
-    """Which letters these are."""
-    found = [read(Record(one.topic, 0, 0, one.key, one.value, tuple(one.headers), None)).offset for one in sent]
-    return [offset for offset in found if offset is not None]

@@ -1,138 +1,25 @@
-"""An app that runs inside the test's own process, and what a test does around it: produce, read back, ask for commits.
-
-For scenarios in which no process has to die. Handlers are closures of the test; the log is a list of events.
-"""
+"""What a test does on a broker beside the app: produce, read back, ask for commits."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import confluent_kafka
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer
 
-from keepfast.app import App
-from keepfast.app.assembly import AssembledApp, assemble
 from keepfast.core.ledger import decode
 from keepfast.core.records import Headers
-from keepfast.deadletters.spool.service import SpoolService
-from keepfast.engine.loop import Loop
-from keepfast.http.health import health_of
-from keepfast.http.running import Running
-from keepfast.telemetry.shapes import HealthReport
 from keepfast.testing.topics import TopicAdmin
-from tests.support.log_capture import LogCapture
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 QUIET = {"log_level": 0}
-POLL_S = 0.01
-PASSING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
-
-
-def app_for(broker: TopicAdmin, *, shutdown_s: float = 10.0, name: str = "scenario", **kafka: Any) -> App:
-    """An app that knows its broker. Its dead-letter topics are named `<topic's segments>.dlq`."""
-    return App(name, kafka={"brokers": broker.bootstrap} | kafka, shutdown={"timeout_s": shutdown_s})
-
-
-class DeadlinePassed(Exception):
-    """The process would have ended here, hard, with that exit code."""
-
-
-class Inside:
-    """The app in a thread, from entering to leaving. Leaving drains it and demands exit code `code`."""
-
-    def __init__(self, app: App, *, code: int = 0) -> None:
-        self.app = app
-        self.log = LogCapture()
-        self.code: int | None = None
-        self._wanted = code
-        self._assembled: AssembledApp | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._failure: BaseException | None = None
-
-    def assemble(self) -> AssembledApp:
-        """Look at the cluster and build everything, as a process does before it joins its group."""
-        if self._assembled is None:
-            settings = self.app.settings(environ={}, cwd=Path("/nonexistent"))
-            self._assembled = assemble(self.app.chosen(), settings, wait=False)
-            self._assembled.lifecycle._leave = self._would_exit
-        return self._assembled
-
-    def __enter__(self) -> Self:
-        self.log.attach()
-        self.assemble()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        self.log.detach()
-        if kind is None:
-            assert self._failure is None, self._failure
-            assert self.code == self._wanted
-
-    @property
-    def loop(self) -> Loop:
-        """Of the only consumer. Look, but touch nothing: it belongs to its thread."""
-        assert self._assembled is not None
-        return self._assembled.threads[0].loop
-
-    @property
-    def health(self) -> HealthReport:
-        """As `/health` shows it."""
-        assert self._assembled is not None
-        return health_of(Running(app="scenario", parts=self._assembled.parts).seen())
-
-    def in_event_loop(self, action: Callable[[], object]) -> None:
-        """Call it where the async handlers run, and go on."""
-        assert self._assembled is not None
-        self._assembled.shared.events.start().call_soon_threadsafe(action)
-
-    @property
-    def spool(self) -> SpoolService:
-        assert self._assembled is not None
-        assert self._assembled.shared.spool is not None
-        return self._assembled.shared.spool
-
-    @property
-    def ended(self) -> bool:
-        return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Drain, as SIGTERM would, and wait for the end."""
-        assert self._assembled is not None
-        self._assembled.lifecycle.stop()
-        self._thread.join(60)
-        assert self.ended, "the app did not end"
-
-    def release(self, hold: str) -> None:
-        """As a person does it."""
-        assert self._assembled is not None
-        self._assembled.threads[0].release(hold)
-
-    def wait_assigned(self, partitions: int = 1) -> None:
-        wait_until(lambda: len(self.loop.ownership) == partitions, f"{partitions} partitions assigned")
-
-    def _run(self) -> None:
-        assert self._assembled is not None
-        try:
-            self.code = self._assembled.run()
-        except BaseException as error:  # noqa: BLE001 - the thread's edge
-            self._failure = error
-
-    @staticmethod
-    def _would_exit(code: int) -> None:
-        raise DeadlinePassed(code)
+PASSING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_TIMED_OUT")
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class NewRecord:
     """A record to produce."""
 
     value: bytes | None
@@ -158,7 +45,9 @@ class Client:
             self._producer = Producer({"bootstrap.servers": self.broker.bootstrap, **safe, **large, **QUIET})
         return self._producer
 
-    def produce(self, topic: str, records: Iterable[Sent | bytes], *, timeout_s: float = 60) -> list[tuple[int, int]]:
+    def produce(
+        self, topic: str, records: Iterable[NewRecord | bytes], *, timeout_s: float = DEADLINE_S
+    ) -> list[tuple[int, int]]:
         """Where each record went, (partition, offset), in the order of `records`; all acknowledged."""
         places: dict[int, tuple[int, int]] = {}
         failed: list[str] = []
@@ -173,7 +62,7 @@ class Client:
 
         count = 0
         for index, one in enumerate(records):
-            record = one if isinstance(one, Sent) else Sent(one)
+            record = one if isinstance(one, NewRecord) else NewRecord(one)
             while not self._offer(topic, record, reporter(index)):
                 self.producer.poll(0.1)
             count += 1
@@ -181,7 +70,7 @@ class Client:
         assert not failed, failed[:3]
         return [places[index] for index in range(count)]
 
-    def _offer(self, topic: str, record: Sent, report: Callable[[Any, Any], None]) -> bool:
+    def _offer(self, topic: str, record: NewRecord, report: Callable[[Any, Any], None]) -> bool:
         try:
             self.producer.produce(
                 topic,
@@ -252,7 +141,9 @@ class Client:
     def edges(self, topic: str, partition: int = 0) -> tuple[int, int]:
         reader = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "reader", **QUIET})
         try:
-            low, high = reader.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), timeout=10)
+            low, high = reader.get_watermark_offsets(
+                confluent_kafka.TopicPartition(topic, partition), timeout=DEADLINE_S
+            )
             return low, high
         finally:
             reader.close()
