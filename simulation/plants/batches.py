@@ -8,7 +8,7 @@ from keepfast.core.runs import Batch
 from keepfast.engine import batch_walk
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.batches import Batches
-from simulation.plants import Patch, plant
+from simulation.plants.plant import Patch, plant
 
 
 @plant

@@ -13,7 +13,7 @@ from keepfast.engine import commits
 from keepfast.engine.commits import Committer, Refusals
 from keepfast.engine.forwarding import DeadLetterForwarder
 from keepfast.engine.rebalance import Assignment
-from simulation.plants import Patch, plant
+from simulation.plants.plant import Patch, plant
 
 
 @plant

@@ -12,7 +12,7 @@ from keepfast.engine import crash_guard as engine_guard
 from keepfast.engine.commits import Committer
 from keepfast.engine.crash_guard import Probation
 from keepfast.engine.flight_recorder import FlightRecorder, Slot
-from simulation.plants import Patch, plant
+from simulation.plants.plant import Patch, plant
 
 
 @plant

@@ -10,7 +10,7 @@ from keepfast.core.runs import FailedRecord, Run
 from keepfast.engine.failures import Failures
 from keepfast.engine.guards import BREAKER, STORM, Guards
 from keepfast.engine.loop import Loop
-from simulation.plants import Patch, plant
+from simulation.plants.plant import Patch, plant
 
 
 @plant

@@ -10,7 +10,7 @@ from keepfast.core.records import Outgoing, Receipt
 from keepfast.core.runs import FailedRecord
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.forwarding import DeadLetterForwarder
-from simulation.plants import Patch, plant
+from simulation.plants.plant import Patch, plant
 
 QUEUE = 2
 """So many letters have room in the producer of the plant that loses the next one."""

@@ -15,8 +15,9 @@ from keepfast.engine.failures import Failures
 from keepfast.engine.forwarding import DeadLetterForwarder
 from keepfast.engine.intake import Intake
 from keepfast.engine.loop import Loop
-from keepfast.engine.shutdown import Draining
-from simulation.plants import Patch, plant
+from keepfast.engine.mailbox import Stop
+from keepfast.engine.shutdown import Shutdown
+from simulation.plants.plant import Patch, plant
 
 
 @plant
@@ -75,7 +76,7 @@ def p48_leaks_what_is_in_flight_after_a_revoke(patch: Patch) -> None:
         stale = not self.ownership.is_current(run.partition)
         original(self, run, now)
         if stale:
-            self.in_flight.add(run)
+            self.in_flight[run] = None
 
     original = patch.set(Loop, "_returned", returned)
 
@@ -119,10 +120,10 @@ def runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
 
 @plant
 def starts_new_work_while_it_drains(patch: Patch) -> None:
-    def begin(self: Draining, deadline: float, now: float) -> None:
-        self.deadline = min(self.deadline, deadline)
-        self._loop.holds.add("drain")
-        self._loop.intake.close()
+    def begin(self: Shutdown, stop: Stop, now: float) -> None:
+        self.deadline = min(self.deadline, stop.deadline)
+        self._parts.holds.add("drain")
+        self._parts.intake.close()
 
     def dispatch(self: Loop, now: float, *, keep: bool) -> None:
         held: Any = self.holds
@@ -130,7 +131,7 @@ def starts_new_work_while_it_drains(patch: Patch) -> None:
         original(self, now, keep=keep)
         self.holds = held
 
-    patch.set(Draining, "begin", begin)
+    patch.set(Shutdown, "begin", begin)
     original = patch.set(Loop, "_dispatch", dispatch)
 
 

@@ -17,7 +17,7 @@ from keepfast.engine.loop import Loop
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.rebalance import Assignment, Handover, _Start
 from keepfast.engine.topic_ids import Identities, TopicsTold
-from simulation.plants import Patch, plant
+from simulation.plants.plant import Patch, plant
 
 
 @plant
@@ -143,11 +143,11 @@ def p32_sends_a_letter_after_the_revoke(patch: Patch) -> None:
 @plant
 def p35_rounds_a_short_drain_to_nothing(patch: Patch) -> None:
     def on_revoked(self: Loop, places: Sequence[TopicPartition]) -> None:
-        deadline = self.draining.deadline
+        deadline = self.shutdown.deadline
         if self.plan.revoke_timeout_s < 1:
-            self.draining.deadline = self._clock.monotonic()
+            self.shutdown.deadline = self._clock.monotonic()
         original(self, places)
-        self.draining.deadline = deadline
+        self.shutdown.deadline = deadline
 
     original = patch.set(Loop, "on_revoked", on_revoked)
 

@@ -11,7 +11,7 @@ from keepfast.engine import retry_topics as waiting
 from keepfast.engine.forwarding import RetryForwarder
 from keepfast.engine.plan import Plan
 from keepfast.engine.retry_topics import DelayedRecords
-from simulation.plants import Patch, plant
+from simulation.plants.plant import Patch, plant
 
 
 @plant

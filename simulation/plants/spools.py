@@ -13,7 +13,7 @@ from keepfast.deadletters.spool.files import Part
 from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.worker import SpoolWorker
 from keepfast.engine.forwarding import DeadLetterForwarder
-from simulation.plants import Patch, plant
+from simulation.plants.plant import Patch, plant
 
 
 class Lazy:

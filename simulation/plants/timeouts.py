@@ -8,7 +8,7 @@ from keepfast.core import timeouts
 from keepfast.core.lanes import KeyLanes
 from keepfast.core.runs import Run
 from keepfast.engine.timeouts import Overdue
-from simulation.plants import Patch, plant
+from simulation.plants.plant import Patch, plant
 
 
 @plant

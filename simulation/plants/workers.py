@@ -11,7 +11,7 @@ from keepfast.engine.context import HandlerSends
 from keepfast.engine.failures import Failures
 from keepfast.engine.loop import Starter
 from keepfast.engine.workers import CoroutineExecutor
-from simulation.plants import Patch, plant
+from simulation.plants.plant import Patch, plant
 
 
 @plant

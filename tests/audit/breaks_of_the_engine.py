@@ -254,7 +254,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     ),
     "TUNED": (Break("self._open.consume(limit, 0)", "self._open.consume(limit * 10, 0)"),),
     "DRAINED": (
-        Break("waiting = len(loop.in_flight) + settling", "waiting = settling"),
+        Break("waiting = len(parts.in_flight) + settling", "waiting = settling"),
         Break("self.deadline = min(self.deadline, stop.deadline)", "self.deadline = now"),
     ),
     "SIGNALS": (Break("install((signal.SIGTERM, signal.SIGINT),", "install((signal.SIGINT,),"),),

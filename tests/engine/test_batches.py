@@ -447,9 +447,9 @@ def test_a_batch_in_flight_over_a_revoked_and_a_kept_partition_counts_for_the_ke
     world.step()
     run = world.workers.out[0]
     world.clock.now += 10  # the drain inside the callback has no time left
-    world.loop.draining.deadline = world.clock.now
+    world.loop.shutdown.deadline = world.clock.now
     world.revoke(0)
-    world.loop.draining.deadline = float("inf")
+    world.loop.shutdown.deadline = float("inf")
     run.stop = False
     for part in world.batches[0].parts:
         part.stop = False
@@ -466,9 +466,9 @@ def test_a_batch_that_has_not_begun_when_a_partition_goes_comes_back_for_the_oth
     world.feed("aa", partition=1)
     world.step()
     world.step()
-    world.loop.draining.deadline = world.clock.now
+    world.loop.shutdown.deadline = world.clock.now
     world.revoke(0)
-    world.loop.draining.deadline = float("inf")
+    world.loop.shutdown.deadline = float("inf")
     world.work()
     assert world.calls == []
     world.play(steps=3)
@@ -488,9 +488,9 @@ def test_a_named_record_stays_behind_what_is_in_front_of_it_if_the_batch_does_no
     world.step()
     world.work()
     world.step()  # it is known now who is to blame; the others are to run again
-    world.loop.draining.deadline = world.clock.now
+    world.loop.shutdown.deadline = world.clock.now
     world.revoke(0)
-    world.loop.draining.deadline = float("inf")
+    world.loop.shutdown.deadline = float("inf")
     world.play(steps=6)
     assert world.calls == [["0:0", "0:1", "1:0", "1:1"], ["1:0"]]
     assert world.buried == ["1:1"]

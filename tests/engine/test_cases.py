@@ -12,14 +12,14 @@ from keepfast.core.errors import BatchError, Discard, Fault, Halt, HandlerTimeou
 from keepfast.core.lanes import lanes_for
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import FailedRecord, Partition
+from keepfast.core.runs import FailedRecord, InFlight, Partition
 from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.counts import MAX_LABELS, OTHER, FailureCounts, Labels
 from keepfast.engine.failures import Failures
 from keepfast.engine.forwarding import Settled
 from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
-from keepfast.engine.status import MAX_LABELS, OTHER, CaseCounts, Labels
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.testing.fakes.log import FakeMessage
 from tests.support.fakes import FakeSink, ManualClock
@@ -39,7 +39,7 @@ class Bench:
         names: dict[str, Any] = {"topics": {PLACE.topic: "orders.dlq"}, "partitions": {"orders.dlq": 3}}
         publisher = Publisher(FakeSink(), group="g", handler="app:charge", app_version="1", **names)
         whole = Plan(name="charge", group="g", topics=(PLACE.topic,), **plan)
-        self.guards = Guards(whole, lanes_for(whole.order), Holds(whole.name, ManualClock(0.0)))
+        self.guards = Guards(whole, lanes_for(whole.order), Holds(whole.name, ManualClock(0.0)), InFlight())
         self.cases = Failures(
             whole,
             publisher,
@@ -52,7 +52,7 @@ class Bench:
         )
 
     @property
-    def counts(self) -> CaseCounts:
+    def counts(self) -> FailureCounts:
         return self.cases.counts
 
     def case(self, value: bytes = b"v") -> FailedRecord:

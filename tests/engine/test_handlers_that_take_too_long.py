@@ -17,15 +17,13 @@ from keepfast.core.errors import Abandoned, Fault, HandlerTimeout, SinkError
 from keepfast.core.lanes import Lanes, lanes_for
 from keepfast.core.ports import Executor
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Batch, Partition, Run
+from keepfast.core.runs import Batch, InFlight, Partition, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall
-from keepfast.engine.clock import RealClock
 from keepfast.engine.commits import Committer
 from keepfast.engine.context import Context
-from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.handler import Handler
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
@@ -48,15 +46,14 @@ class Bench:
         self.mailbox = mailbox
         self.back: list[Run] = []
         plan = Plan(name="c", group="g", topics=("t",), timeout=policy)
-        guards = Guards(plan, self.lanes, Holds(plan.name, RealClock()))
-        self.out = guards.in_flight
+        self.out = InFlight()
         self.touched: list[Partition] = []
         self.overdue = Overdue(
             plan,
             executor,
             self.lanes,
             cast(Committer, SimpleNamespace(mark_dirty=self.touched.append)),
-            guards=guards,
+            in_flight=self.out,
             mailbox=mailbox,
             sizer=Sizer(capacity=100, consecutive=True, one_by_one=True, may_inline=False),
             returned=lambda run, _: self.back.append(run),
@@ -72,10 +69,8 @@ class Bench:
             self._offset += records
             self.lanes.ready(partition)
             [run] = self.lanes.take(1, records)
-            run.begun_at = time.monotonic()
-            partition.running.add(run)
-            self.out.add(run)
             made.append(run)
+        self.out.start(made, time.monotonic())
         self.executor.submit(made, len(self.out))
         return made
 
@@ -85,9 +80,7 @@ class Bench:
         self.lanes.ready(partition)
         batch = Batch(self.lanes.take(1, records))
         batch.muster(time.monotonic())
-        batch.begun_at = time.monotonic()
-        batch.enter()
-        self.out.add(batch)
+        self.out.start([batch], time.monotonic())
         self.executor.submit([batch], 1)
         return batch
 
@@ -97,7 +90,7 @@ class Bench:
                 self.overdue.came_back(run, time.monotonic())
                 self.late.append(run)
             else:
-                self.out.discard(run)
+                self.out.back(run)
                 self.back.append(run)
         self.overdue.step(time.monotonic())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import pytest
 from tests.support.project_files import ROOT, SOURCES
 
 FUNCTION_LINES = 60
+
+SIMULATION = ROOT / "simulation"
 
 CORE_DEPENDENCIES = {"click", "confluent_kafka", "msgspec"}
 # The pytest plugin is loaded by pytest only.
@@ -52,6 +54,35 @@ def imported_at_once(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module.partition(".")[0]
+
+
+def modules_imported(tree: ast.Module, known: Collection[str]) -> set[str]:
+    """Which of the known modules it imports, wherever: in functions and for the types alone, too."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names | ({node.module} if names - set(known) else set())
+    return found & set(known)
+
+
+def cycles(imports: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """Groups of modules each of which imports all others of its group, by way of others or not."""
+    reached = {name: _reached(name, imports) for name in imports}
+    groups = {frozenset({name, *(one for one in reached[name] if name in reached[one])}) for name in imports}
+    return sorted(sorted(group) for group in groups if len(group) > 1)
+
+
+def _reached(name: str, imports: Mapping[str, Collection[str]]) -> set[str]:
+    found: set[str] = set()
+    left = [name]
+    while left:
+        new = set(imports[left.pop()]) - found
+        found |= new
+        left += new
+    return found
 
 
 def is_elapsed_time(node: ast.AST) -> bool:
@@ -121,6 +152,31 @@ def test_optional_packages_are_imported_only_where_they_are_used() -> None:
         imported = set(imported_at_once(parsed(path)))
         found += [f"{name} imports {package}" for package in sorted(imported - allowed)]
     assert found == []
+
+
+def test_no_modules_import_each_other() -> None:
+    """Not even for type checking: what two modules need of each other has an owner of its own."""
+    names = {path: _module(path, path.is_relative_to(SOURCES)) for path in modules(SOURCES) + modules(SIMULATION)}
+    imports = {name: modules_imported(parsed(path), names.values()) - {name} for path, name in names.items()}
+    assert cycles(imports) == []
+
+
+def _module(path: Path, in_package: bool) -> str:
+    parts = path.relative_to(SOURCES.parent if in_package else ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ({"p.a": "from p.b import B", "p.b": "import p.c", "p.c": ""}, []),
+        ({"p.a": "from p import b", "p.b": "if TYPE_CHECKING:\n    from p.a import A"}, [["p.a", "p.b"]]),
+        ({"p.a": "import p.b", "p.b": "def f():\n    import p.c", "p.c": "from p.a import A"}, [["p.a", "p.b", "p.c"]]),
+        ({"p": "from p.a import A", "p.a": "from p import b", "p.b": ""}, []),
+    ],
+)
+def test_the_guard_of_imports_sees_cycles(texts: dict[str, str], expected: list[list[str]]) -> None:
+    assert cycles({name: modules_imported(ast.parse(text), texts) for name, text in texts.items()}) == expected
 
 
 def test_no_test_is_skipped_or_expected_to_fail() -> None:

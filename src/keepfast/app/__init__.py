@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keepfast.app.application import App as App
-from keepfast.app.application import Consumer as Consumer
+from keepfast.app.options import Consumer as Consumer
 from keepfast.app.options import ConsumerOptions as ConsumerOptions
 
 __all__ = ["App", "Consumer", "ConsumerOptions"]

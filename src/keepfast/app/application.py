@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from keepfast.app.options import ConsumerOptions
+from keepfast.app.options import Consumer, ConsumerOptions
 from keepfast.core.errors import ConfigError
-from keepfast.decode.signature import HandlerShape, inspect_handler
+from keepfast.decode.signature import inspect_handler
 from keepfast.engine.batch_handler import BatchContext
 from keepfast.engine.context import Context
 from keepfast.redact.sensitive import CardNumbers
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
     from keepfast.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Consumer:
-    """One function and what was said about it in code."""
-
-    name: str
-    function: Callable[..., Any]
-    shape: HandlerShape
-    topics: tuple[str, ...]
-    options: ConsumerOptions
-    sensitive: CardNumbers | None = None
 
 
 class App:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from keepfast.app.options import Consumer
 from keepfast.core.errors import ConfigError
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.spool.service import SpoolService
@@ -35,9 +35,6 @@ from keepfast.wiring.building import Workers, loop_thread, thread_workers
 from keepfast.wiring.clients import LetterTopics, StartFacts, connection_of, letter_topics, preflight, source_of
 from keepfast.wiring.planning import plan_from
 from keepfast.wiring.spooling import open_spool
-
-if TYPE_CHECKING:
-    from keepfast.app.application import Consumer
 
 THREADS, COROUTINES = 32, 256
 """Records at work at the same time unless told."""

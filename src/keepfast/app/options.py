@@ -1,9 +1,10 @@
-"""What a user may say about a consumer in code. Environment, `.env` and `keepfast.toml` say it louder."""
+"""What a user says about a consumer in code. Environment, `.env` and `keepfast.toml` go before it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
 
 from keepfast.classify.classification import Rule
 from keepfast.core.alerts import AlertPolicy, TopicKind
@@ -19,6 +20,8 @@ from keepfast.core.policies import (
 )
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.core.timeouts import OnTimeout
+from keepfast.decode.signature import HandlerShape
+from keepfast.redact.sensitive import CardNumbers
 
 ErrorKey = type[BaseException] | str
 """An exception class, its `module.Class`, or what errors say about themselves: `http:429`, `sqlstate:40P01`."""
@@ -67,3 +70,15 @@ class ConsumerOptions(TypedDict, total=False):
     storm_guard: StormPolicy | bool
     rate: RatePolicy
     alerts: AlertPolicy | TopicKind
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """One function and what was said about it in code."""
+
+    name: str
+    function: Callable[..., Any]
+    shape: HandlerShape
+    topics: tuple[str, ...]
+    options: ConsumerOptions
+    sensitive: CardNumbers | None = None

@@ -382,6 +382,46 @@ class Run:
         self.elapsed_s = 0.0
 
 
+class InFlight(dict[Run, None]):
+    """Every run that was started and has not come back, wherever it is, in the order of the starts. Owner: the loop
+    thread. Others read it and change it by its methods alone.
+
+    `given_up` are runs that nothing waits for although a worker still has them, and since when (monotonic).
+    """
+
+    __slots__ = ("given_up",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_up: dict[Run, float] = {}
+
+    def start(self, runs: Sequence[Run], now: float) -> None:
+        """These go out to workers."""
+        for run in runs:
+            run.begun_at = now
+            run.enter()
+            self[run] = None
+
+    def back(self, run: Run) -> None:
+        """It is back from its worker."""
+        self.pop(run, None)
+        run.leave()
+
+    def give_up(self, run: Run, now: float) -> None:
+        """Its worker keeps it, and does not count."""
+        self.back(run)
+        self.given_up[run] = now
+
+    def regain(self, run: Run) -> float:
+        """One that was given up has come back. Returns since when it was given up."""
+        return self.given_up.pop(run)
+
+    def stand_in(self, run: Run) -> None:
+        """This one is out in place of a run that was given up, since that was started."""
+        run.enter()
+        self[run] = None
+
+
 LaneOf = Callable[[Message], Hashable]
 """What the record must be in order with; None where it is free."""
 

@@ -14,12 +14,12 @@ from keepfast.core.runs import Batch, Run, Search, Trial, named_in
 from keepfast.core.verdicts import Verdict
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import Committer
+from keepfast.engine.counts import Labels
 from keepfast.engine.failures import Failures
 from keepfast.engine.guards import Guards
 from keepfast.engine.mailbox import DRAIN
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
-from keepfast.engine.status import Labels
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.consumer")

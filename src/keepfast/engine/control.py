@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import original
 from keepfast.core.runs import Batch, FailedRecord, Partition, Run
 from keepfast.engine.batch_lanes import BatchLanes
+from keepfast.engine.counts import Labels
 from keepfast.engine.guards import BREAKER, STORM
-from keepfast.engine.status import Labels
+from keepfast.engine.parts import LoopParts
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.shapes import CommandDone, ConsumerState, LaneState, Problem
-
-if TYPE_CHECKING:
-    from keepfast.engine.loop import Loop
-
 
 log = get_logger("keepfast.control")
 
@@ -32,7 +29,7 @@ Answer = CommandDone | Problem | tuple[ConsumerState, tuple[LaneState, ...], int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlOrder:
-    """A person's word to a loop. `answer` is called once, on the loop's thread: it must not block.
+    """An operator's order to a loop. `answer` is called once, on the loop's thread: it must not block.
 
     `topic` and `partition` say what to pause or resume; without them, the whole consumer. `hold` says what to release.
     """
@@ -46,11 +43,12 @@ class ControlOrder:
 
 class Operator:
     """Owner: the loop thread. A pause of single partitions lasts until they are resumed: each new epoch of them begins
-    held, after a rebalance as well as after a reset of the position.
+    held, after a rebalance as well as after a reset of the position. `look` gives the state as it is now.
     """
 
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
+    def __init__(self, parts: LoopParts, look: Callable[[float], ConsumerState]) -> None:
+        self._parts = parts
+        self._look = look
 
     def obey(self, order: ControlOrder, now: float) -> None:
         """Do it, and answer."""
@@ -66,9 +64,9 @@ class Operator:
 
     def _pause(self, order: ControlOrder) -> CommandDone | Problem:
         if order.topic is None:
-            before = OPERATOR in self._loop.holds
-            self._loop.holds.add(OPERATOR)
-            for run in self._loop.in_flight:
+            before = OPERATOR in self._parts.holds
+            self._parts.holds.add(OPERATOR)
+            for run in self._parts.in_flight:
                 self._call_back(run)
             self._say("paused", "")
             return CommandDone(
@@ -77,7 +75,7 @@ class Operator:
             )
         found = self._meant(order)
         for partition in found:
-            self._loop.ownership.hold(partition.place, OPERATOR)
+            self._parts.ownership.hold(partition.place, OPERATOR)
             for run in list(partition.running):
                 self._call_back(run)
             self._say("paused", str(partition.place))
@@ -85,22 +83,22 @@ class Operator:
 
     def _resume(self, order: ControlOrder) -> CommandDone | Problem:
         if order.topic is None:
-            held = self._loop.ownership.held(OPERATOR)
-            before = OPERATOR in self._loop.holds or bool(held)
-            self._loop.holds.discard(OPERATOR)
+            held = self._parts.ownership.held(OPERATOR)
+            before = OPERATOR in self._parts.holds or bool(held)
+            self._parts.holds.discard(OPERATOR)
             self._let_go(held)
             self._say("resumed", "")
             return CommandDone(text="Resumed." if before else "It was not paused.", changed=int(before))
         found = [partition for partition in self._meant(order) if OPERATOR in partition.holds]
-        self._let_go([place for place in self._loop.ownership.held(OPERATOR) if _means(order, place)])
+        self._let_go([place for place in self._parts.ownership.held(OPERATOR) if _means(order, place)])
         return self._partitions_done(order, found, "Resumed")
 
     def _let_go(self, places: list[TopicPartition]) -> None:
         for place in places:
-            self._loop.ownership.release(place, OPERATOR)
-            partition = self._loop.ownership.get(place)
+            self._parts.ownership.release(place, OPERATOR)
+            partition = self._parts.ownership.get(place)
             if partition is not None:
-                self._loop.lanes.ready(partition)
+                self._parts.lanes.ready(partition)
                 self._say("resumed", str(place))
 
     def _call_back(self, run: Run) -> None:
@@ -108,10 +106,10 @@ class Operator:
         if run.may_grow:
             run.stop = True
             if run.current >= 0:
-                self._loop.lanes.relieve(run)
+                self._parts.lanes.relieve(run)
 
     def _meant(self, order: ControlOrder) -> list[Partition]:
-        return [partition for partition in self._loop.ownership if _means(order, partition.place)]
+        return [partition for partition in self._parts.ownership if _means(order, partition.place)]
 
     def _partitions_done(self, order: ControlOrder, found: list[Partition], what: str) -> CommandDone | Problem:
         if not found:
@@ -123,29 +121,29 @@ class Operator:
     def _release(self, hold: str, now: float) -> CommandDone | Problem:
         if hold not in (BREAKER, STORM):
             return Problem(error=f"Only {BREAKER} and {STORM} can be released; a pause ends by resume.")
-        held = hold in self._loop.holds
-        self._loop.guards.release(hold, now)
+        held = hold in self._parts.holds
+        self._parts.guards.release(hold, now)
         return CommandDone(
             text=f"Released: {hold}." if held else f"There is no hold named {hold} now.", changed=int(held)
         )
 
     def _show(self, now: float) -> tuple[ConsumerState, tuple[LaneState, ...], int]:
-        loop = self._loop
-        running = {run.case for run in loop.in_flight if run.case is not None}
-        cases = [case for partition in loop.ownership for case in partition.cases if case not in running]
-        runs = [run for run in loop.in_flight if run.messages]  # one that was emptied only waits for its worker
-        batches = loop.lanes.kept if isinstance(loop.lanes, BatchLanes) else []
+        parts = self._parts
+        running = {run.case for run in parts.in_flight if run.case is not None}
+        cases = [case for partition in parts.ownership for case in partition.cases if case not in running]
+        runs = [run for run in parts.in_flight if run.messages]  # one that was emptied only waits for its worker
+        batches = parts.lanes.kept if isinstance(parts.lanes, BatchLanes) else []
         work: list[Run | FailedRecord] = [*runs, *cases, *(batch for batch in batches if batch.parts)]
         oldest = nsmallest(MAX_LANES, work, key=lambda one: one.begun_at)
         lanes = tuple(self._lane(one, now) for one in oldest)
-        return loop.status.look(now), lanes, max(0, len(work) - MAX_LANES)
+        return self._look(now), lanes, max(0, len(work) - MAX_LANES)
 
     def _lane(self, one: Run | FailedRecord, now: float) -> LaneState:
         if isinstance(one, FailedRecord):
             record = original(one.message)
             labels = Labels.of(one)
             return LaneState(
-                state="settling" if one in self._loop.failures.settling else "waiting",
+                state="settling" if one in self._parts.failures.settling else "waiting",
                 topic=record.topic(),
                 partition=record.partition(),
                 offset=record.offset(),
@@ -154,7 +152,7 @@ class Operator:
                 error_type=labels.error_type,
                 code=labels.code,
             )
-        if isinstance(one, Batch) and one not in self._loop.in_flight:
+        if isinstance(one, Batch) and one not in self._parts.in_flight:
             first = original(one.parts[0].messages[0])
             return LaneState(
                 state="waiting",
@@ -178,7 +176,7 @@ class Operator:
         )
 
     def _say(self, event: str, place: str) -> None:
-        log.warning(event, consumer=self._loop.plan.name, by="hand", **({"place": place} if place else {}))
+        log.warning(event, consumer=self._parts.plan.name, by="hand", **({"place": place} if place else {}))
 
 
 def _means(order: ControlOrder, place: TopicPartition) -> bool:

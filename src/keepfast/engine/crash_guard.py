@@ -17,7 +17,7 @@ from keepfast.core import crash_guard
 from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.lanes import Lanes
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, Partition, Run
+from keepfast.core.runs import Batch, InFlight, Partition, Run
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import COMMIT_REFUSED, Committer
 from keepfast.engine.failures import Failures
@@ -97,6 +97,7 @@ class Probation:
         failures: Failures,
         committer: Committer,
         guards: Guards,
+        in_flight: InFlight,
         floor: ExclusiveGate,
         recorder: FlightRecorder | None = None,
     ) -> None:
@@ -108,8 +109,7 @@ class Probation:
         self._failures = failures
         self._committer = committer
         self._guards = guards
-        self._in_flight = guards.in_flight
-        self._given_up = guards.given_up
+        self._in_flight = in_flight
         self._floor = floor
         self.suspected: dict[TopicPartition, Partition] = {}
         self._next: Run | None = None  # taken from the lanes, and waits until it may start
@@ -226,7 +226,7 @@ class Probation:
         run = self._alone
         if run is None:
             return True
-        out = run in self._in_flight or run in self._given_up
+        out = run in self._in_flight or run in self._in_flight.given_up
         if out and now - run.begun_at < ALONE_S:
             return False
         if out:
@@ -275,7 +275,7 @@ class Probation:
         return counted and not self._is_exposed(but=partition)
 
     def _is_still(self, now: float) -> bool:
-        at_work = chain(self._in_flight, self._given_up)
+        at_work = chain(self._in_flight, self._in_flight.given_up)
         return all(now - run.begun_at >= ALONE_S for run in at_work)
 
     def _is_exposed(self, *, but: Partition | None = None) -> bool:

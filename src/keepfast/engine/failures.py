@@ -18,10 +18,10 @@ from keepfast.core.records import Receipt
 from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import Verdict
 from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.counts import Counts, FailureCounts, Labels, TopicCounts, exemplar_of
 from keepfast.engine.forwarding import DeadLetterForwarder, RetryForwarder, Settled, Where, told
 from keepfast.engine.guards import Guards
 from keepfast.engine.plan import Plan
-from keepfast.engine.status import CaseCounts, Counts, Labels, TopicCounts, exemplar_of
 from keepfast.engine.timers import Timers
 from keepfast.redact.sensitive import SensitiveData
 from keepfast.telemetry.logs import get_logger
@@ -50,6 +50,7 @@ class Failures:
         guards: Guards,
         finished: Callable[[FailedRecord], None],
         halt: Callable[[str], None],
+        tracing: Tracing | None = None,
     ) -> None:
         self._plan = plan
         self._publisher = publisher
@@ -68,10 +69,10 @@ class Failures:
             plan.tiers, publisher, mailbox, self.settling, finished=self._moved, stay=self._stays
         )
         self.by_topic = Counts(plan.topics, plan.tiers)
-        self.tracing: Tracing | None = None
+        self._tracing = tracing
 
     @property
-    def counts(self) -> CaseCounts:
+    def counts(self) -> FailureCounts:
         """Of all topics together, as they are now."""
         return self.by_topic.total()
 
@@ -95,8 +96,8 @@ class Failures:
         counts = self.counts_of(case.partition)
         counts.failed(Labels.of(case), exemplar_of(case.message, 1.0, wall))
         wait_s = guards.holds_back(case, found, verdict, now) if guards.on else None
-        if self.tracing is not None:
-            self.tracing.decided(case, verdict if wait_s is None else None)
+        if self._tracing is not None:
+            self._tracing.decided(case, verdict if wait_s is None else None)
         if wait_s is not None:
             self._wait(case, max(wait_s, found.retry_after_s or 0.0), now)
             return

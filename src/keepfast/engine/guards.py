@@ -26,7 +26,7 @@ from keepfast.core.guards import Breaker, BreakerState, Pace, RatePolicy, StormG
 from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Batch, FailedRecord, OrderedSet, Partition, Run
+from keepfast.core.runs import Batch, FailedRecord, InFlight, Partition, Run
 from keepfast.core.verdicts import Verdict
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers
@@ -116,13 +116,21 @@ log = get_logger("keepfast.guards")
 
 
 class Holds(set[str]):
-    """Whoever added a hold removes it; something starts only when there is none. `since`: since when (monotonic)."""
+    """Each hold is removed by the part that added it; something starts only when there is none. `since`: since when
+    (monotonic). `halted`: why the app has to stop, by a verdict or by order of its process; that hold stays.
+    """
 
     def __init__(self, consumer: str, clock: Clock) -> None:
         super().__init__()
         self._consumer = consumer
         self._clock = clock
         self.since: dict[str, float] = {}
+        self.halted: str | None = None
+
+    def halt(self, reason: str) -> None:
+        """Nothing new starts; the app stops this consumer like all others. The first reason counts."""
+        self.add(HALT)
+        self.halted = self.halted or reason
 
     def add(self, name: str) -> None:
         if name not in self:
@@ -143,7 +151,7 @@ class Holds(set[str]):
             log.info("released", consumer=self._consumer, hold=name)
 
 
-BREAKER, STORM = "breaker", "storm"
+HALT, BREAKER, STORM = "halt", "breaker", "storm"
 """Holds of the whole consumer."""
 
 STORM_ADVICE = (
@@ -155,16 +163,14 @@ STORM_ADVICE = (
 class Guards:
     """`on` is False when nothing guards this consumer: then nobody need ask.
 
-    `in_flight` is every run that was started and has not come back, wherever it is; who starts them keeps it.
-    `given_up` are those that nobody waits for although a worker is still at them, and since when; `Overdue` keeps it.
+    A hold that begins stops what is in flight.
     """
 
-    def __init__(self, plan: Plan, lanes: Lanes, holds: Holds) -> None:
+    def __init__(self, plan: Plan, lanes: Lanes, holds: Holds, in_flight: InFlight) -> None:
         self._consumer = plan.name
         self._lanes = lanes
         self._holds = holds
-        self.in_flight: OrderedSet[Run] = OrderedSet()
-        self.given_up: dict[Run, float] = {}
+        self._in_flight = in_flight
         self.breaker = Breaker(plan.breaker) if plan.breaker else None
         self.storm = StormGuard(plan.storm_guard) if plan.storm_guard else None
         self._alone_s = plan.breaker.open_s if plan.breaker else 0.0
@@ -418,7 +424,7 @@ class Guards:
         self._holds.add(hold)
         if self._still_since is None:
             self._still_since = now
-        for run in self.in_flight:
+        for run in self._in_flight:
             run.stop = True
             if run.case is None and run.current >= 0:
                 self._lanes.relieve(run)

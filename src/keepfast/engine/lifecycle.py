@@ -142,11 +142,11 @@ class LoopThread:
         loop, mine = self.loop, True
         try:
             begin()
-            while loop.ending is None:
+            while (ending := loop.ending) is None:
                 loop.step(time.monotonic())
-            if loop.ending.kind != "stopped":
-                log.error("consumer_ended", consumer=loop.plan.name, kind=loop.ending.kind, reason=loop.ending.reason)
-            self.ending = loop.ending
+            if ending.kind != "stopped":
+                log.error("consumer_ended", consumer=loop.plan.name, kind=ending.kind, reason=ending.reason)
+            self.ending = ending
         except Superseded:
             mine = False
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the app ends, uncommitted work comes again

@@ -18,7 +18,7 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source, TopicIds
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, FailedRecord, Run
+from keepfast.core.runs import Batch, FailedRecord, InFlight, Run
 from keepfast.core.sizing import Sizer
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.batch_lanes import lanes_of
@@ -33,18 +33,20 @@ from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.intake import Intake
 from keepfast.engine.mailbox import DRAIN, Ending, HaltApp, Release, Stop
 from keepfast.engine.ownership import Ownership
+from keepfast.engine.parts import LoopParts
 from keepfast.engine.plan import Plan
 from keepfast.engine.rebalance import Assignment, Handover, NoPosition
-from keepfast.engine.shutdown import Draining
-from keepfast.engine.status import ASSIGNED, LOST, REVOKED, LoopStatus
+from keepfast.engine.shutdown import Shutdown
+from keepfast.engine.status import ASSIGNED, LOST, REVOKED, AskEnds, LetterDepths, LoopStatus
 from keepfast.engine.timeouts import Overdue
 from keepfast.engine.topic_ids import Identities, TopicsTold
 from keepfast.engine.workers import Inline
 from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.tracing import Tracing
 
 
 class Starter:
-    """Owner: the loop thread. `in_flight` is every run that was started and has not come back, wherever it is."""
+    """Owner: the loop thread."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class Starter:
         guards: Guards,
         executor: Executor,
         *,
+        in_flight: InFlight,
         probation: Probation,
         clock: Clock,
         inline: Inline | None,
@@ -72,7 +75,7 @@ class Starter:
             one_by_one=plan.one_by_one,
             may_inline=inline is not None,
         )
-        self.in_flight = guards.in_flight
+        self.in_flight = in_flight
 
     def start(self, now: float, *, keep: bool) -> None:
         """Start what may start. With `keep`, runs of a fast handler are kept for `walk_kept`."""
@@ -86,10 +89,7 @@ class Starter:
         runs = self._probation.take(room, now) if suspects else self._guards.take(self._failures, room, size, now)
         if not runs:
             return
-        for run in runs:
-            run.begun_at = now
-            run.enter()
-            in_flight.add(run)
+        in_flight.start(runs, now)
         if keep and sizer.inline:
             self._kept = runs[::-1]
         else:
@@ -113,8 +113,7 @@ class Starter:
 
     def back(self, run: Run) -> None:
         """It is not in flight any more."""
-        self.in_flight.discard(run)
-        run.leave()
+        self.in_flight.back(run)
         self.sizer.observe(run.elapsed_s, run.done)
 
 
@@ -143,14 +142,14 @@ REPLY_TIMEOUT_S, LATE_S, LATE_ANSWER_S = 100e-6, 5e-3, 1e-3
 cannot wait in the client: because results may come, or because the client has records for which there is no room.
 """
 
-HALT, COMMIT, ABANDONED = "halt", "commit", "abandoned"
+IDLE_S = 0.1
+"""Longest wait in the client when nothing is going on."""
+
+COMMIT, ABANDONED = "commit", "abandoned"
 
 
 class Loop:
     """See the module. Implements `core.ports.Listener`; all of it runs on one thread."""
-
-    idle_s = 0.1
-    """Longest wait in the client when nothing is going on."""
 
     def __init__(
         self,
@@ -166,22 +165,35 @@ class Loop:
         floor: ExclusiveGate | None = None,
         topic_ids: TopicIds | None = None,
         recorder: FlightRecorder | None = None,
+        tracing: Tracing | None = None,
+        ask_ends: AskEnds | None = None,
+        letters: LetterDepths | None = None,
+        idle_s: float = IDLE_S,
     ) -> None:
         # long: every part of the loop is made here, once
         self.plan = plan
         self._source = source
         self._mailbox = mailbox
         self._clock = clock
+        self._idle_limit_s = idle_s
         self.lanes = lanes_of(plan, clock)
         self.ownership = Ownership()
         self.identities = Identities(plan, topic_ids, mailbox, clock.monotonic())
         self.committer = Committer(source, self.lanes, plan, self.identities.ids)
         self.intake = Intake(source, self.ownership, self.lanes, plan, clock)
         self.holds = Holds(plan.name, clock)
-        self.guards = Guards(plan, self.lanes, self.holds)
-        self.in_flight = self.guards.in_flight
+        self.in_flight = InFlight()
+        self.guards = Guards(plan, self.lanes, self.holds, self.in_flight)
         self.failures = Failures(
-            plan, publisher, mailbox, clock, random, guards=self.guards, finished=self._case_finished, halt=self._halt
+            plan,
+            publisher,
+            mailbox,
+            clock,
+            random,
+            guards=self.guards,
+            finished=self._case_finished,
+            halt=self.holds.halt,
+            tracing=tracing,
         )
         self.probation = Probation(
             plan,
@@ -189,6 +201,7 @@ class Loop:
             failures=self.failures,
             committer=self.committer,
             guards=self.guards,
+            in_flight=self.in_flight,
             floor=floor or ExclusiveGate(),
             recorder=recorder,
         )
@@ -199,7 +212,15 @@ class Loop:
             source, self.ownership, self.lanes, failures=self.failures, committer=self.committer, intake=self.intake
         )
         self.starter = Starter(
-            plan, self.lanes, self.failures, self.guards, executor, probation=self.probation, clock=clock, inline=inline
+            plan,
+            self.lanes,
+            self.failures,
+            self.guards,
+            executor,
+            in_flight=self.in_flight,
+            probation=self.probation,
+            clock=clock,
+            inline=inline,
         )
         self.sizer = self.starter.sizer
         self._walked = False  # in this turn, on this thread: so there may be more to start
@@ -209,24 +230,46 @@ class Loop:
             self.lanes,
             self.committer,
             mailbox=mailbox,
-            guards=self.guards,
+            in_flight=self.in_flight,
             sizer=self.sizer,
             returned=self._returned,
         )
         self.batches = batches_of(
             plan, self.lanes, self.ownership, self.committer, self.failures, guards=self.guards, holds=self.holds
         )
-        self.draining = Draining(self)
-        self.halted: str | None = None
-        self.ending: Ending | None = None
-        self.status = LoopStatus(self, source, clock)
-        self.operator = Operator(self)
-        self._trouble: Ending | None = None
+        parts = LoopParts(
+            plan=plan,
+            lanes=self.lanes,
+            ownership=self.ownership,
+            in_flight=self.in_flight,
+            committer=self.committer,
+            intake=self.intake,
+            holds=self.holds,
+            guards=self.guards,
+            failures=self.failures,
+            probation=self.probation,
+            assignment=self.assignment,
+            handover=self.handover,
+            overdue=self.overdue,
+        )
+        self.shutdown = Shutdown(parts)
+        self.status = LoopStatus(parts, self.shutdown, source, clock, ask_ends=ask_ends, letters=letters)
+        self.operator = Operator(parts, self.status.look)
 
     @property
     def processed(self) -> int:
         """Records that succeeded. Any thread may ask."""
         return self.failures.by_topic.processed
+
+    @property
+    def halted(self) -> str | None:
+        """Why the app has to stop, from when a verdict says so. Any thread may ask."""
+        return self.holds.halted
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why the loop ended; None until then. Any thread may ask."""
+        return self.shutdown.ending
 
     # -- one turn
 
@@ -240,10 +283,10 @@ class Loop:
         Raises Superseded if another thread has taken the loop over meanwhile.
         """
         now = self._turn(now, self._patience(now), keep=True)
-        if self._trouble is not None:
-            self._end(self._trouble)
+        if self.shutdown.failure is not None:
+            self._end(self.shutdown.failure)
             return
-        if DRAIN in self.holds and (unfinished := self.draining.over(now)) is not None:
+        if DRAIN in self.holds and (unfinished := self.shutdown.over(now)) is not None:
             self._end(Ending("stopped", unfinished=unfinished))
             return
         self._poll(now)
@@ -290,7 +333,7 @@ class Loop:
         try:
             self.assignment.step(now, self.handover)
         except NoPosition as error:
-            self._trouble = Ending("halted", str(error))
+            self.shutdown.fail(Ending("halted", str(error)))
         busy = self.in_flight or self.failures.settling
         if self.committer.under_way and not busy and (self.committer.each or not self._walked):
             self._follow(now)
@@ -306,7 +349,7 @@ class Loop:
         due_s = min(self.failures.next_in(now), self.committer.due_in(now), self.intake.due_in(now))
         if self.guards.may_take(now) and not self.probation.yields(now):  # otherwise nothing starts, due or not
             due_s = min(due_s, self.lanes.due_in(now))
-        return max(0.0, min(self.idle_s, due_s))
+        return max(0.0, min(self._idle_limit_s, due_s))
 
     def _follow(self, now: float) -> None:
         """Wait for the answer to the commit under way, and go on at once with the records that wait for it: what else a
@@ -318,7 +361,7 @@ class Loop:
             now = self._clock.monotonic()
             if arrived and committer.each:  # a commit for each record: what is full stays so for long
                 self.intake.pause_full()
-            if arrived or committer.under_way or self._trouble is not None or now >= until:
+            if arrived or committer.under_way or self.shutdown.failure is not None or now >= until:
                 return
             self._dispatch(now, keep=True)
             if not self.starter.walk_kept(self._returned):
@@ -340,10 +383,10 @@ class Loop:
             case TopicsTold():
                 self.assignment.told(item, now)
             case Stop():
-                self.draining.begin(item, now)
+                self.shutdown.begin(item, now)
             case HaltApp(reason=reason):
                 log.error("halt", consumer=self.plan.name, reason=reason)
-                self._halt(reason)
+                self.holds.halt(reason)
             case Release(hold=hold):
                 self.guards.release(hold, now)
             case ControlOrder():
@@ -407,7 +450,7 @@ class Loop:
         try:
             self.assignment.assigned(places, now)
         except NoPosition as error:
-            self._trouble = Ending("halted", str(error))
+            self.shutdown.fail(Ending("halted", str(error)))
         self.committer.membership_settled(self.ownership)
         self.status.rebalanced(ASSIGNED)
         if self.intake.closed and places:
@@ -417,7 +460,7 @@ class Loop:
     def on_revoked(self, places: Sequence[TopicPartition]) -> None:
         """Drain inside: what is out finishes its record, what is finished is committed; the others go on meanwhile."""
         now = self._clock.monotonic()
-        deadline = min(now + self.plan.revoke_timeout_s, self.draining.deadline)
+        deadline = min(now + self.plan.revoke_timeout_s, self.shutdown.deadline)
         self.assignment.lost(places)
         leaving = self.handover.close_down(places)
         log.info("revoking", consumer=self.plan.name, partitions=[str(place) for place in places])
@@ -426,7 +469,7 @@ class Loop:
             if self.committer.under_way:
                 self._source.serve(min(BUSY_S, max(0.0, deadline - self._clock.monotonic())))
             now = self._clock.monotonic()
-            deadline = min(deadline, self.draining.deadline)  # a signal may have come meanwhile
+            deadline = min(deadline, self.shutdown.deadline)  # a signal may have come meanwhile
         self.handover.commit_now(leaving, self._clock, deadline)
         self.handover.forget(leaving)
         self.committer.membership_settled(self.ownership)
@@ -453,25 +496,16 @@ class Loop:
 
     # -- the end
 
-    def _halt(self, reason: str) -> None:
-        """A verdict said so: nothing new starts; the app stops us like everybody else."""
-        self.holds.add(HALT)
-        self.halted = self.halted or reason
-
     def _client_is_gone(self, error: SourceError) -> None:
-        self._trouble = self._trouble or Ending("fenced" if error.fault is Fault.FENCED else "failed", str(error))
+        self.shutdown.fail(Ending("fenced" if error.fault is Fault.FENCED else "failed", str(error)))
 
     def _end(self, ending: Ending) -> None:
-        self.draining.deadline = min(self.draining.deadline, self._clock.monotonic() + 1.0)
-        self.ending = ending
-        self.probation.leave()
-        self._source.close(leave=self.draining.leave or ending.kind == "halted")
+        self.shutdown.end(ending, self._clock.monotonic())
+        self._source.close(leave=self.shutdown.leave or ending.kind == "halted")
 
     def abandon(self) -> None:
         """The loop itself has failed: leave the group, so that others need not wait for the session to end. (A static
         member does not: whoever restarts the process brings it back.)
         """
-        self.draining.deadline = self._clock.monotonic()
-        self.handover.orderly = False
-        self.probation.leave()
+        self.shutdown.abandon(self._clock.monotonic())
         self._source.close(leave=False)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from keepfast.core.names import TopicParts, topic_parts
 from keepfast.deadletters.spool.worker import SpoolStatus
+from keepfast.engine.counts import Labelled, TopicCounts
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
-from keepfast.engine.status import Labelled, TopicCounts
 from keepfast.telemetry import catalogue as cat
 from keepfast.telemetry.families import Buckets, Exemplar, Metric, MetricFamily, Sample
 from keepfast.telemetry.shapes import ConsumerState

@@ -56,12 +56,16 @@ class Handover:
         self._failures = failures
         self._committer = committer
         self._intake = intake
-        self.orderly = True  # goes False when the loop has failed: then its end is no better than a death
+        self._orderly = True
 
     @property
     def takes_in(self) -> bool:
         """Whether records are still taken in: not any more once the consumer drains."""
         return not self._intake.closed
+
+    def abandon(self) -> None:
+        """The loop has failed: from now on nothing is signed off, for its end is no better than a death."""
+        self._orderly = False
 
     def close_down(self, places: Sequence[TopicPartition]) -> list[Partition]:
         """Start nothing more of these, cut their waits short; what is being handled or buried goes on."""
@@ -131,7 +135,7 @@ class Handover:
     def sign_off(self, partitions: Iterable[Partition]) -> None:
         """The process is alive and lets go of these: whoever owns them next must not take it for dead."""
         for partition in partitions:
-            if self.orderly and partition.watch is not None and partition.watch.leave():
+            if self._orderly and partition.watch is not None and partition.watch.leave():
                 self._committer.mark_dirty(partition)
 
     def _take_stock(self, partitions: Sequence[Partition]) -> None:

@@ -4,8 +4,6 @@ Counters are integers that others read a little late. Everything else is a `Cons
 and replaced as a whole: whoever serves health or metrics never touches what the loop is at work on, and never waits
 for it.
 
-What became of records, in plain integers. Owner: the loop thread; anybody may read, a little late.
-
 How many letters the dead-letter topics of a consumer hold, and whether these topics are there: asked for now and
 then, so that it is known before the next letter has to go there.
 """
@@ -13,192 +11,24 @@ then, so that it is known before the next letter has to go there.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from keepfast.classify.classification import Classification
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import Clock, Source
-from keepfast.core.records import Message, TopicPartition, read_headers
-from keepfast.core.retry_topics import Tiers
-from keepfast.core.runs import FailedRecord, Partition, Run
-from keepfast.deadletters import ours
-from keepfast.deadletters.checked import trace_id
+from keepfast.core.records import TopicPartition
+from keepfast.core.runs import Partition, Run
 from keepfast.engine.batch_lanes import BatchLanes
+from keepfast.engine.counts import exemplar_of
 from keepfast.engine.forwarding import DeadLetterStatus
 from keepfast.engine.mailbox import DRAIN
+from keepfast.engine.parts import LoopParts
+from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.timeouts import STALE_RUN
-from keepfast.telemetry.families import Exemplar
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.shapes import ConsumerState, GuardState, Hold, PartitionState, Phase, Refused
-from keepfast.telemetry.tally import BOUNDS_S, DELAY_BOUNDS_S, Tally
-
-if TYPE_CHECKING:
-    from keepfast.engine.loop import Loop
-
-
-MAX_LABELS: Final = 200
-"""So many different labels are told apart; names of exceptions may be made at run time, and metrics must not grow."""
-
-
-class Labels(NamedTuple):
-    """What a failure is counted under."""
-
-    error_type: str
-    classification: str
-    code: str
-
-    @classmethod
-    def of(cls, case: FailedRecord) -> Labels:
-        """By its last failure."""
-        name = case.attempts[-1].error_type if case.attempts else ""
-        found = case.found
-        return cls(name[:100], found.kind, found.code) if found else cls(name[:100], "", "")
-
-    @classmethod
-    def of_error(cls, error: BaseException, found: Classification) -> Labels:
-        return cls(type(error).__name__[:100], found.kind, found.code)
-
-
-OTHER: Final = Labels("other", "other", "OTHER")
-
-
-class Labelled:
-    """Counts by labels, in bounded memory: what comes when all places are taken is counted as `OTHER`.
-
-    `exemplars` has the last record of each that told its trace.
-    """
-
-    __slots__ = ("counts", "exemplars")
-
-    def __init__(self) -> None:
-        self.counts: dict[Labels, int] = {}
-        self.exemplars: dict[Labels, Exemplar] = {}
-
-    def add(self, labels: Labels, count: int = 1, exemplar: Exemplar | None = None) -> None:
-        counts = self.counts
-        if labels not in counts and len(counts) >= MAX_LABELS:
-            labels = OTHER
-        counts[labels] = counts.get(labels, 0) + count
-        if exemplar is not None:
-            self.exemplars[labels] = exemplar
-
-
-@dataclass(slots=True)
-class CaseCounts:
-    """Totals since the start, of records in trouble.
-
-    An error is one failed attempt, a retry is one more attempt that was decided on, in place or after a retry topic. A
-    letter counts as buried, and a record as moved or discarded, when it is finished so. `sensitive` are those discarded
-    because of what was found in them.
-    """
-
-    errors: int = 0
-    retries: int = 0
-    buried: int = 0
-    moved: int = 0
-    discarded: int = 0
-    sensitive: int = 0
-    errors_by: Labelled = field(default_factory=Labelled)
-    buried_by: Labelled = field(default_factory=Labelled)
-    moved_by: Labelled = field(default_factory=Labelled)
-    discarded_by: Labelled = field(default_factory=Labelled)
-    retries_by_attempt: list[int] = field(default_factory=lambda: [0] * 11)
-    """By the number of the retry: 1 to 9, and all beyond under 10."""
-    delays_by_attempt: dict[int, Tally] = field(default_factory=dict)
-    """What was waited for, by the same numbers."""
-    unpublished: int = 0
-    """Attempts to publish a letter that failed."""
-
-    def failed(self, labels: Labels, exemplar: Exemplar | None = None) -> None:
-        """One failed attempt."""
-        self.errors += 1
-        self.errors_by.add(labels, exemplar=exemplar)
-
-    def retried(self, number: int, delay_s: float) -> None:
-        """One more attempt was decided on, after so long."""
-        number = min(number, 10)
-        self.retries += 1
-        self.retries_by_attempt[number] += 1
-        delays = self.delays_by_attempt.get(number)
-        if delays is None:
-            delays = self.delays_by_attempt[number] = Tally(DELAY_BOUNDS_S)
-        delays.add(delay_s, DELAY_BOUNDS_S)
-
-    def was_buried(self, labels: Labels, exemplar: Exemplar | None = None) -> None:
-        self.buried += 1
-        self.buried_by.add(labels, exemplar=exemplar)
-
-    def was_moved(self, labels: Labels) -> None:
-        self.moved += 1
-        self.moved_by.add(labels)
-
-    def was_discarded(self, labels: Labels, *, sensitive: bool) -> None:
-        self.discarded += 1
-        self.discarded_by.add(labels)
-        self.sensitive += sensitive
-
-
-class TopicCounts(CaseCounts):
-    """All that is counted of the records of one topic. `processed` are those that succeeded."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.processed = 0
-        self.slow: dict[int, Exemplar] = {}
-        """By bucket of the handling time: a record that took so long."""
-
-
-class Counts(dict[str, TopicCounts]):
-    """By the topic that records are read from; what comes back from a retry topic counts for where it came from."""
-
-    def __init__(self, topics: Iterable[str] = (), tiers: Tiers | None = None) -> None:
-        super().__init__((topic, TopicCounts()) for topic in topics)
-        for tier in tiers.topics.values() if tiers else ():
-            self[tier.topic] = self[tier.source]
-
-    def __missing__(self, topic: str) -> TopicCounts:
-        counts = self[topic] = TopicCounts()
-        return counts
-
-    @property
-    def processed(self) -> int:
-        """Of all topics."""
-        return sum(one.processed for one in self.each())
-
-    def each(self) -> list[TopicCounts]:
-        """Each once, though several topics may count for it."""
-        return list({id(one): one for one in list(self.values())}.values())
-
-    def total(self) -> CaseCounts:
-        """Of all topics together."""
-        total = CaseCounts()
-        for one in self.each():
-            total.errors += one.errors
-            total.retries += one.retries
-            total.buried += one.buried
-            total.moved += one.moved
-            total.discarded += one.discarded
-            total.sensitive += one.sensitive
-            total.unpublished += one.unpublished
-            for number, count in enumerate(one.retries_by_attempt):
-                total.retries_by_attempt[number] += count
-            for mine, its in zip(_by_labels(total), _by_labels(one), strict=True):
-                for labels, count in its.counts.copy().items():
-                    mine.add(labels, count)
-        return total
-
-
-def _by_labels(counts: CaseCounts) -> tuple[Labelled, ...]:
-    return counts.errors_by, counts.buried_by, counts.moved_by, counts.discarded_by
-
-
-def exemplar_of(message: Message, value: float, wall_s: float) -> Exemplar | None:
-    """The record as an example of what is counted; None if it tells no trace."""
-    trace = trace_id(ours.last(read_headers(message), ours.TRACEPARENT))
-    return Exemplar(trace, value, wall_s) if trace else None
-
+from keepfast.telemetry.tally import BOUNDS_S
 
 ASK_S, AGAIN_S = 30.0, 5.0
 """How often; the latter while one is not there."""
@@ -265,13 +95,28 @@ class _Progress:
 
 
 class LoopStatus:
-    """`turned_at`: when the last turn began, by the loop's clock. `state`: what was seen at the last look."""
+    """`turned_at`: when the last turn began, by the loop's clock. `state`: what was seen at the last look.
 
-    def __init__(self, loop: Loop, source: Source, clock: Clock) -> None:
-        self._loop = loop
+    `ask_ends` knows the ends of partitions that are not fetched, `letters` how full the dead-letter topics are.
+    """
+
+    def __init__(
+        self,
+        parts: LoopParts,
+        shutdown: Shutdown,
+        source: Source,
+        clock: Clock,
+        *,
+        ask_ends: AskEnds | None,
+        letters: LetterDepths | None,
+    ) -> None:
+        self._parts = parts
+        self._shutdown = shutdown
         self._source = source
         self._clock = clock
-        self._counts = loop.failures.by_topic
+        self._asks = ask_ends
+        self._letters = letters
+        self._counts = parts.failures.by_topic
         self._look_at = float("-inf")
         self._example_at = float("-inf")
         self._progress: dict[TopicPartition, _Progress] = {}
@@ -280,14 +125,11 @@ class LoopStatus:
         self._reached = 0
         self._ask_ends_at = float("-inf")
         self._told_ends: Mapping[TopicPartition, int] = {}
-        self.asks: AskEnds | None = None
-        """Who knows the ends of partitions that are not fetched."""
-        self.letters: LetterDepths | None = None
         self._began = self._reminded_at = self.turned_at = clock.monotonic()
         self.looked_at = self.turned_at
         self.member = self.lost = False
         self.rebalances = {ASSIGNED: 0, REVOKED: 0, LOST: 0}
-        plan = loop.plan
+        plan = parts.plan
         self.state = ConsumerState(
             name=plan.name,
             group=plan.group,
@@ -330,31 +172,31 @@ class LoopStatus:
     def look(self, now: float) -> ConsumerState:
         """Make `state` new."""
         begun = self._clock.monotonic()
-        loop = self._loop
-        in_flight = list(loop.in_flight)
-        overdue, failures = loop.overdue, loop.failures
+        parts, plan, ending = self._parts, self._parts.plan, self._shutdown.ending
+        in_flight = list(parts.in_flight)
+        overdue, failures = parts.overdue, parts.failures
         partitions = self._partitions(now)
         self.state = ConsumerState(
-            name=loop.plan.name,
-            group=loop.plan.group,
-            topics=loop.plan.subscription,
-            order=loop.plan.order,
-            commit=loop.plan.commit.mode,
-            handler=loop.plan.handler,
+            name=plan.name,
+            group=plan.group,
+            topics=plan.subscription,
+            order=plan.order,
+            commit=plan.commit.mode,
+            handler=plan.handler,
             phase=self._phase(),
-            why=(loop.ending.reason if loop.ending else loop.halted) or "",
+            why=(ending.reason if ending else parts.holds.halted) or "",
             member=self.member,
             lost=self.lost,
             partitions=partitions,
-            unpositioned=len(loop.assignment.unpositioned),
-            holds=tuple(Hold(name=name, for_s=now - since) for name, since in sorted(loop.holds.since.items())),
+            unpositioned=len(parts.assignment.unpositioned),
+            holds=tuple(Hold(name=name, for_s=now - since) for name, since in sorted(parts.holds.since.items())),
             in_flight=sum(map(_left, in_flight)),
             oldest_in_flight_s=max((now - run.begun_at for run in in_flight), default=0.0),
             waiting=self._waiting(partitions),
             settling=len(failures.settling),
             letters_refused=_refused(failures.burying.status(), now),
             moves_refused=_refused(failures.moving.status(), now),
-            letter_topics=self.letters.look(now) if self.letters else {},
+            letter_topics=self._letters.look(now) if self._letters else {},
             guards=self._guards(),
             abandoned=overdue.abandoned(now),
             choked=overdue.choked,
@@ -364,7 +206,7 @@ class LoopStatus:
             stuck=overdue.reports.handlers,
             stuck_handlers=overdue.reports.count,
             brokers=self._brokers_away(now),
-            longest_turn_s=MAX_TURN_S + loop.plan.revoke_timeout_s,
+            longest_turn_s=MAX_TURN_S + plan.revoke_timeout_s,
         )
         self._remind(now)
         self.looked_at = now
@@ -381,23 +223,23 @@ class LoopStatus:
 
     def _waiting(self, partitions: Sequence[PartitionState]) -> int:
         """Failed records that are not being moved or buried, batches of them included."""
-        loop = self._loop
-        batches = loop.lanes.kept if isinstance(loop.lanes, BatchLanes) else []
-        cases = sum(one.cases for one in partitions) - len(loop.failures.settling)
+        lanes = self._parts.lanes
+        batches = lanes.kept if isinstance(lanes, BatchLanes) else []
+        cases = sum(one.cases for one in partitions) - len(self._parts.failures.settling)
         return max(0, cases) + sum(batch.left for batch in batches)
 
     def _phase(self) -> Phase:
-        loop = self._loop
-        if loop.ending is not None:
+        holds = self._parts.holds
+        if self._shutdown.ending is not None:
             return "ended"
-        if loop.halted is not None:
+        if holds.halted is not None:
             return "halted"
-        if DRAIN in loop.holds:
+        if DRAIN in holds:
             return "draining"
         return "running" if self.rebalances[ASSIGNED] else "starting"
 
     def _guards(self) -> GuardState:
-        status = self._loop.guards.status()
+        status = self._parts.guards.status()
         return GuardState(
             breaker=status.breaker.value if status.breaker else None,
             breaker_opened=status.breaker_opened,
@@ -407,7 +249,7 @@ class LoopStatus:
         )
 
     def _partitions(self, now: float) -> tuple[PartitionState, ...]:
-        owned = list(self._loop.ownership)
+        owned = list(self._parts.ownership)
         before, self._progress = self._progress, {}
         if not owned:
             return ()
@@ -425,9 +267,9 @@ class LoopStatus:
         paused = [partition.place for partition in owned if partition.pauses]
         if not paused:
             return ends
-        if self.asks is not None and now >= self._ask_ends_at:
+        if self._asks is not None and now >= self._ask_ends_at:
             self._ask_ends_at = now + ASK_ENDS_S
-            self.asks(paused, self._told)
+            self._asks(paused, self._told)
         told = self._told_ends
         return ends | {place: max(told[place], ends.get(place, 0)) for place in paused if place in told}
 
@@ -457,16 +299,16 @@ class LoopStatus:
             cases=len(partition.cases),
             pauses=tuple(sorted(partition.pauses)),
             holds=tuple(sorted(partition.holds | self._waits_for_stale(partition))),
-            stale_run_s=self._loop.overdue.waiting.get(partition.place, 0.0),
+            stale_run_s=self._parts.overdue.waiting.get(partition.place, 0.0),
             closing=partition.closing,
             still_s=still_s,
             stuck=stuck,
-            suspects=self._loop.probation.suspects_of(partition),
+            suspects=self._parts.probation.suspects_of(partition),
         )
 
     def _waits_for_stale(self, partition: Partition) -> set[str]:
         """Only shown, not a hold of the partition's own: with order by key, other keys go on."""
-        return {STALE_RUN} if partition.place in self._loop.overdue.waiting else set()
+        return {STALE_RUN} if partition.place in self._parts.overdue.waiting else set()
 
     def _stands_still(
         self, partition: Partition, position: int, end: int | None, before: _Progress | None, now: float
@@ -477,9 +319,9 @@ class LoopStatus:
         ledger = partition.ledger
         finished = ledger.last + 1 - ledger.unfinished()
         idle = (end or 0) <= position and not ledger.unfinished()
-        tiers = self._loop.plan.tiers
+        tiers = self._parts.plan.tiers
         waits = tiers is not None and partition.place.topic in tiers.topics  # that is what a retry topic is for
-        intended = waits or bool(self._loop.holds or partition.holds) or partition.closing
+        intended = waits or bool(self._parts.holds or partition.holds) or partition.closing
         moved = before is None or (before.epoch, before.position, before.finished) != (
             partition.epoch,
             position,
@@ -499,8 +341,8 @@ class LoopStatus:
 
     def _heard_from_brokers(self) -> int:
         """Grows whenever something came from them."""
-        received = sum(self._loop.intake.received.values())
-        return received + self._loop.committer.confirmed + self.rebalances[ASSIGNED]
+        received = sum(self._parts.intake.received.values())
+        return received + self._parts.committer.confirmed + self.rebalances[ASSIGNED]
 
 
 def _left(run: Run) -> int:

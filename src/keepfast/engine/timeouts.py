@@ -23,11 +23,10 @@ from keepfast.core.errors import HandlerTimeout, SinkError
 from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.ports import Executor, Mailbox
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, OrderedSet, Run
+from keepfast.core.runs import Batch, InFlight, OrderedSet, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import OverdueWatch, TimeoutPolicy
 from keepfast.engine.commits import Committer
-from keepfast.engine.guards import Guards
 from keepfast.engine.plan import Plan
 from keepfast.engine.stacks import locations
 from keepfast.engine.workers import WALKS
@@ -209,7 +208,7 @@ class Overdue:
         lanes: Lanes,
         committer: Committer,
         *,
-        guards: Guards,
+        in_flight: InFlight,
         mailbox: Mailbox,
         sizer: Sizer,
         returned: Callable[[Run, float], None],
@@ -221,7 +220,7 @@ class Overdue:
         self._executor = executor
         self._lanes = lanes
         self._committer = committer
-        self._in_flight = guards.in_flight
+        self._in_flight = in_flight
         self._returned = returned
         self._sizer = sizer
         self._recalled_at = 0.0
@@ -231,7 +230,6 @@ class Overdue:
         self._watches: dict[Run, OverdueWatch] = {}
         self._stale: dict[Run, float] = {}  # that others wait for, and for how long they have been watched to wait
         self.waiting: Mapping[TopicPartition, float] = {}
-        self._given_up = guards.given_up
         self.reports = Stuck(plan, executor)
         self.held: OrderedSet[Run] = OrderedSet()
         self.counts = OverdueCounts()
@@ -275,8 +273,8 @@ class Overdue:
 
     def abandoned(self, now: float) -> int:
         """Workers that are lost: given up, and not back when they could have been."""
-        grace_s = self._executor.grace_s
-        return sum(now - since >= grace_s for since in self._given_up.values()) if self._given_up else 0
+        grace_s, given_up = self._executor.grace_s, self._in_flight.given_up
+        return sum(now - since >= grace_s for since in given_up.values()) if given_up else 0
 
     # -- looking
 
@@ -375,8 +373,7 @@ class Overdue:
             self._returned(other, now)
             return
         other.sending = True
-        self._in_flight.add(other)
-        other.enter()
+        self._in_flight.stand_in(other)
         run.sends.close(lambda failure: self._answered(other, timeout, failure))
 
     def _answered(self, other: Run, timeout: HandlerTimeout, failure: SinkError | None) -> None:
@@ -388,10 +385,8 @@ class Overdue:
     def _abandon(self, run: Run, now: float) -> None:
         """Its worker has it to itself from here on, and does not count."""
         run.abandoned = True
-        self._in_flight.discard(run)
-        run.leave()
+        self._in_flight.give_up(run, now)
         self._watches.pop(run, None)
-        self._given_up[run] = now
         self._executor.give_up(run)
 
     # -- stale runs
@@ -444,7 +439,7 @@ class Overdue:
 
     def came_back(self, run: Run, now: float) -> None:
         """The worker of a run that was given up is free again. What it says is too late."""
-        since = self._given_up.pop(run)
+        since = self._in_flight.regain(run)
         self._executor.regain(run)
         self.counts.came_back += 1
         outcome = "ok" if run.failure is None else type(run.failure).__name__

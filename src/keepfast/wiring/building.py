@@ -68,9 +68,8 @@ def loop_thread(
         floor=floor,
         topic_ids=admin if ground.tells_ids else None,
         recorder=recorder,
+        tracing=tracing,
+        ask_ends=admin.ask_ends if admin is not None else None,
+        letters=LetterDepths(admin.ask_depths, ground.letters_of(plan.dead_letter_topics)) if admin else None,
     )
-    if admin is not None:
-        loop.status.asks = admin.ask_ends
-        loop.status.letters = LetterDepths(admin.ask_depths, ground.letters_of(plan.dead_letter_topics))
-    loop.failures.tracing = tracing
     return LoopThread(loop, workers.mailbox, workers.inline, tallies=workers.executor.tallies)

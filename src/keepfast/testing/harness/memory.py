@@ -21,7 +21,7 @@ from keepfast.core.ports import Delivery, Mailbox
 from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.core.runs import Run
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
-from keepfast.engine.loop import Loop
+from keepfast.engine.loop import IDLE_S, Loop
 from keepfast.engine.walk import walk, walk_async
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts
 from keepfast.telemetry.tally import Tally
@@ -44,7 +44,7 @@ CALM = WorldSettings(
 )
 """A broker that answers at once and never loses patience."""
 
-IDLE_S = 600.0
+LONG_IDLE_S = 600.0
 """A loop that waits for nothing else lets so much time pass at once."""
 
 EVENTS = 20
@@ -202,9 +202,9 @@ class Memory:
                 publisher=member.publisher,
                 clock=self._world.clock,
                 random=Random(0),
+                # With several groups, a long wait of one would hold up the coroutines of another.
+                idle_s=LONG_IDLE_S if len(self.groups) == 1 else IDLE_S,
             )
-            if len(self.groups) == 1:  # with several, the wait of one would hold up the coroutines of another
-                loop.idle_s = IDLE_S
             self._loops.append(loop)
             self._executors.append(executor)
             loop.start()

@@ -1,0 +1,36 @@
+"""What one consumer's loop is made of, for those parts that look at all others: status, shutdown, control."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keepfast.core.lanes import Lanes
+from keepfast.core.runs import InFlight
+from keepfast.engine.commits import Committer
+from keepfast.engine.crash_guard import Probation
+from keepfast.engine.failures import Failures
+from keepfast.engine.guards import Guards, Holds
+from keepfast.engine.intake import Intake
+from keepfast.engine.ownership import Ownership
+from keepfast.engine.plan import Plan
+from keepfast.engine.rebalance import Assignment, Handover
+from keepfast.engine.timeouts import Overdue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopParts:
+    """Owner: the loop thread."""
+
+    plan: Plan
+    lanes: Lanes
+    ownership: Ownership
+    in_flight: InFlight
+    committer: Committer
+    intake: Intake
+    holds: Holds
+    guards: Guards
+    failures: Failures
+    probation: Probation
+    assignment: Assignment
+    handover: Handover
+    overdue: Overdue
