@@ -22,14 +22,14 @@ def test_people_get_what_is_broken_and_what_to_do_and_ci_gets_a_code(tmp_path: P
     assert "overruled  " not in done.stdout, "what is overruled is shown with --all"
     reasons = [line for line in done.stdout.splitlines() if line.lstrip().startswith("→")]
     assert len(reasons) == len(set(reasons)), "what several documents ask for is said once"
-    assert "Also asked for by " in done.stdout
+    assert "Also required by " in done.stdout
     assert "standard:1.1.3.1" not in done.stdout, "what is kept is shown with --all"
     assert "MUST rules broken" in done.stdout
     assert done.stdout.index("FAILED ") < done.stdout.index("warning    standard:9.3.3"), "what fails comes first"
     assert "`Overrules: " in done.stdout.splitlines()[-1], "how to go on"
     assert "\x1b" not in done.stdout
     every = keepfast("check", "app:app", "--all", cwd=tmp_path).stdout
-    assert ("overruled  " in every, "(decision 0007)" in every, "Also asked for" in every) == (True, True, False)
+    assert ("overruled  " in every, "(decision 0007)" in every, "Also required" in every) == (True, True, False)
 
 
 def test_programs_get_every_rule_with_its_findings(tmp_path: Path) -> None:

@@ -129,8 +129,8 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
     assert " ".join(text[3].split()) == "charge running 30 435 2,900 25.0 0.0 0.0 breaker 1 min 15 s 3 0 0 0 open -"
     assert [line for line in text if "\x1b" in line] == []
     assert any("nobody" in line for line in text)
-    assert "charge: its handler has been at orders[1] offset 7 for 31 s: x.py:1 w < shop.py:3 charge" in text
-    assert "charge: and 4 more handlers do not end" in text
+    assert "charge: its handler has been running orders[1] offset 7 for 31 s: x.py:1 w < shop.py:3 charge" in text
+    assert "charge: and 4 more handlers do not return" in text
     assert "charge: probation, 2 records run alone" in text
     first = next(line for line in text if line.split()[:2] == ["charge", "orders"])
     assert first.split()[2:7] == ["29", "0", "9", "29", "2,900"]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.cli import announced
-from keepfast.cli.announced import DevBroker
-from keepfast.cli.dev import last_words
-from keepfast.cli.where import connection_for
+from keepfast.cli import dev_registry
+from keepfast.cli.connection import connection_for
+from keepfast.cli.dev import closing_message
+from keepfast.cli.dev_registry import DevBroker
 from keepfast.core.errors import ConfigError
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -39,8 +39,8 @@ def charge(payment: dict) -> None:
 
 
 def test_a_drain_that_was_not_over_in_time_is_said_at_the_end() -> None:
-    assert last_words(5).startswith("Not everything was finished in time")
-    assert last_words(0) == "Stopped; the broker and its records are gone."
+    assert closing_message(5).startswith("Not everything finished in time")
+    assert closing_message(0) == "Stopped; the broker and its records are deleted."
 
 
 @pytest.mark.timeout(180)
@@ -55,17 +55,18 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
     def send(amount: int) -> None:
         done = keepfast("send", "orders.payment.v1", f'{{"amount": {amount}}}', cwd=tmp_path, **here)
         assert done.returncode == 0, done.stderr
-        assert "On the broker of `keepfast dev app:app`" in done.stderr
+        assert "Using the broker of `keepfast dev app:app`" in done.stderr
 
     with running("dev", "app:app", cwd=tmp_path, said=said, **here) as process:
         wait_until(
-            lambda: "Feed it from another terminal: keepfast send orders.payment.v1 '{" in said.read_text(), "the start"
+            lambda: "To send a record, from another terminal: keepfast send orders.payment.v1 '{" in said.read_text(),
+            "the start",
         )
         for amount in (1, -1, 0):
             send(amount)
         wait_until(lambda: "charged 1 in version one" in said.read_text(), "the first record")
         (tmp_path / "app.py").write_text(APP + "def broken(:\n")
-        wait_until(lambda: "Ended with code 2; waiting for the next change." in said.read_text(), "the broken code")
+        wait_until(lambda: "The app ended with code 2; waiting for a change." in said.read_text(), "the broken code")
         assert "Importing 'app' failed at app.py:" in said.read_text()
         send(2)
         (tmp_path / "app.py").write_text(APP.replace("version one", "version two"))
@@ -113,7 +114,7 @@ def test_topics_are_made_on_a_real_broker(kafka: TopicAdmin, topic: TopicFactory
     [
         (("ap:app",), "There is no module 'ap' here"),
         (("ap.py:app",), "There is no file"),
-        (("app:app", "--partitions", "8"), "The embedded broker has 4 partitions a topic"),
+        (("app:app", "--partitions", "8"), "The embedded broker has 4 partitions per topic"),
     ],
 )
 def test_what_cannot_be_run_is_said_before_a_broker_starts(
@@ -138,7 +139,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def dev(address: str, folder: Path, app: str = "app:app") -> Iterator[None]:
-    with announced.announced(DevBroker(address=address, app=app, folder=str(folder))):
+    with dev_registry.register(DevBroker(address=address, app=app, folder=str(folder))):
         yield
 
 
@@ -184,12 +185,12 @@ def test_of_several_one_must_be_chosen(nowhere: Path) -> None:
 
 def test_what_a_killed_one_has_left_is_removed(nowhere: Path) -> None:
     with dev("here:1", nowhere):
-        [file] = announced.place().iterdir()
+        [file] = dev_registry.directory().iterdir()
         left = file.read_text()
-        assert [one.address for one in announced.running()] == ["here:1"]
+        assert [one.address for one in dev_registry.running()] == ["here:1"]
         assert file.exists()
     assert not file.exists()
     file.write_text(left)
     file.with_name("odd.dev.json").write_text("{")
-    assert announced.running() == []
-    assert list(announced.place().iterdir()) == []
+    assert dev_registry.running() == []
+    assert list(dev_registry.directory().iterdir()) == []

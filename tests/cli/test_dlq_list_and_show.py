@@ -146,7 +146,7 @@ def test_an_app_knows_its_topics(kafka: TopicAdmin, letters: str, tmp_path: Path
 def test_where_nothing_is_dead_it_says_so(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
     name = topic()
     done = keepfast("dlq", "list", name, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
-    assert (done.returncode, done.stdout) == (0, f"Nothing is dead in {name}.\n")
+    assert (done.returncode, done.stdout) == (0, f"{name} has no letters.\n")
     done = keepfast("dlq", "list", name, "--code", "X", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
     assert (done.returncode, "No letter" in done.stdout) == (0, True)
 
@@ -197,17 +197,17 @@ def test_what_a_newcomer_gets_wrong_is_one_sentence(kafka: TopicAdmin, letters: 
 
     [port] = free_ports(1)
     for arguments, code, words in (
-        (("list",), 2, "Which topic?"),
+        (("list",), 2, "Name the dead-letter topic"),
         (("list", "no.such.topic"), 3, "There is no topic no.such.topic. `keepfast dlq list --app"),
         (("list", f"{letters}x"), 3, f"There is no topic {letters}x. Did you mean {letters}? "),
         (("list", letters, "--brokers", f"127.0.0.1:{port}"), 3, "Check the address"),
         (("list", letters, "--brokers", ","), 2, "--brokers is empty"),
-        (("list", letters, "--since", "soon"), 2, "is no time"),
+        (("list", letters, "--since", "soon"), 2, "is not a time"),
         (("list", letters, "--offsets", "7"), 2, "PARTITION:FROM-TO"),
         (("list", "--app", "nope:app"), 2, "no module"),
         (("show", letters, "0:999"), 1, "holds offsets 0 to 3"),
         (("show", letters, "9:0"), 1, "no partition 9"),
-        (("show", letters, "0:1-2"), 2, "One letter at a time"),
+        (("show", letters, "0:1-2"), 2, "Name one letter"),
     ):
         came, text = said(*arguments)
         assert (came, words in text) == (code, True), (arguments, text)

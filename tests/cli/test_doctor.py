@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # all of them 
 from keepfast import App
 from keepfast.cli.doctor_environment import client_finding, python_finding, settings_findings, state_finding
 from keepfast.cli.doctor_findings import DoctorFinding, exit_code, summary
-from keepfast.cli.doctor_topics import TopicSeen, findings
+from keepfast.cli.doctor_topics import ClusterView, findings
 from keepfast.core.errors import Fault, SourceError
 from keepfast.kafka.probe import GroupFacts, RetainedRecords, TopicProbe
 from keepfast.settings import Settings
@@ -59,7 +59,7 @@ def texts(found: list[dict[str, str]], status: str) -> list[str]:
     return [f"{one['section']}: {one['text']} → {one['fix']}" for one in found if one["status"] == status]
 
 
-# -- on a broker with rights ------------------------------------------------------------------------------------------
+# -- on a broker with ACLs --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def login(broker: KafkaBroker, password: str = "secret") -> dict[str, str]:
     }
 
 
-def test_rights_topics_letters_and_clock_are_told_on_a_broker_with_rights(guarded: KafkaBroker, tmp_path: Path) -> None:
+def test_permissions_topics_letters_and_clock_on_a_broker_with_acls(guarded: KafkaBroker, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     code, found = asked("app:app", cwd=tmp_path, **login(guarded))
     problems, warnings, fine = (
@@ -105,24 +105,24 @@ def test_rights_topics_letters_and_clock_are_told_on_a_broker_with_rights(guarde
         texts(found, "ok"),
     )
     assert code == 3
-    assert "rights: This login may not write to orders.payment.dlq" in problems
+    assert "permissions: This login may not write to orders.payment.dlq" in problems
     assert "--allow-principal User:app --operation Write --topic orders.payment.dlq" in problems
-    assert "rights: This login may not use the group payments.charge" in problems
+    assert "permissions: This login may not use the group payments.charge" in problems
     assert "This login may not see orders.refund.v1" in problems
     assert f"This login may not see {RETRIES}" in problems, "a broker does not tell strangers what does not exist"
-    assert "forgets its letters after 1 hours" in warnings
+    assert "deletes its letters after 1 hours" in warnings
     assert "fewer partitions than orders.payment.v1 (3)" in warnings
     assert "clock: The newest record of orders.payment.v1 is" in warnings
-    assert f"broker: {guarded.bootstrap_sasl} answers, by SASL_PLAINTEXT as app → " in fine
-    assert "topics: orders.payment.v1 has 3 partitions, 1 copy → " in fine
-    assert "rights: This login may read from orders.payment.v1 → " in fine
+    assert f"broker: {guarded.bootstrap_sasl} answers over SASL_PLAINTEXT as app → " in fine
+    assert "topics: orders.payment.v1 has 3 partitions, 1 replica → " in fine
+    assert "permissions: This login may read from orders.payment.v1 → " in fine
     assert "secret" not in json.dumps(found)
 
 
 def test_a_wrong_password_is_told_as_such(guarded: KafkaBroker, tmp_path: Path) -> None:
     code, found = asked(cwd=tmp_path, **login(guarded, "wrong"))
     [problem] = texts(found, "problem")
-    assert (code, "does not let us in" in problem, "password" in problem) == (3, True, True), problem
+    assert (code, "refused the connection" in problem, "password" in problem) == (3, True, True), problem
 
 
 def test_with_all_rights_nothing_is_wrong_but_the_size_of_letters(guarded: KafkaBroker, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_the_embedded_broker_is_looked_at_as_far_as_it_can_tell(tmp_path: Path) 
     assert [text.partition(" →")[0] for text in texts(found, "problem")] == [
         "topics: orders.refund.v1 does not exist, or this login may not see it"
     ]
-    assert "topics: orders.payment.v1 has 4 partitions, 1 copy → " in texts(found, "ok")
+    assert "topics: orders.payment.v1 has 4 partitions, 1 replica → " in texts(found, "ok")
 
 
 def test_all_problems_of_settings_and_of_the_app_are_told_with_code_2(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def settings_of(**options: Any) -> Settings:
 
 
 ALL = frozenset({"READ", "WRITE", "CREATE", "DESCRIBE"})
-FINE = TopicSeen(
+FINE = ClusterView(
     topics={SOURCE: TopicProbe(SOURCE, 4, 3, ALL), LETTERS: TopicProbe(LETTERS, 4, 3, ALL)},
     configs={SOURCE: {"max.message.bytes": "900"}, LETTERS: {"max.message.bytes": "1000000", "retention.ms": "-1"}},
     groups={"payments.charge": GroupFacts("stable", 2, ALL)},
@@ -205,7 +205,7 @@ FINE = TopicSeen(
 )
 
 
-def wrong(seen: TopicSeen, **options: Any) -> list[str]:
+def wrong(seen: ClusterView, **options: Any) -> list[str]:
     own = settings_of(**options).consumers["charge"]
     return [f"{one.status}: {one.text}" for one in findings(own, seen, NOW_MS) if one.status != "ok"]
 
@@ -221,7 +221,7 @@ def test_where_all_is_well_nothing_is_said() -> None:
         (replace(FINE, topics={**FINE.topics, SOURCE: REFUSED}), "problem: This login may not see orders.payment.v1"),
         (
             replace(FINE, topics={**FINE.topics, SOURCE: TopicProbe(SOURCE, 4, 1, ALL)}),
-            "warning: orders.payment.v1 has one copy",
+            "warning: orders.payment.v1 has one replica",
         ),
         (
             replace(FINE, topics={**FINE.topics, SOURCE: TopicProbe(SOURCE, 4, 3, frozenset({"DESCRIBE"}))}),
@@ -229,7 +229,7 @@ def test_where_all_is_well_nothing_is_said() -> None:
         ),
         (
             replace(FINE, topics={**FINE.topics, LETTERS: MISSING}, cluster=frozenset({"DESCRIBE"})),
-            "problem: orders.payment.dlq does not exist, and this login has no right to make topics",
+            "problem: orders.payment.dlq does not exist, and this login has no permission to create topics",
         ),
         (
             replace(FINE, configs={LETTERS: {"cleanup.policy": "compact,delete"}}),
@@ -237,19 +237,19 @@ def test_where_all_is_well_nothing_is_said() -> None:
         ),
         (
             replace(FINE, configs={**FINE.configs, LETTERS: {"max.message.bytes": "1000"}}),
-            "warning: orders.payment.dlq takes up to 1,000 bytes, but a letter of the largest record of orders.payment",
+            "warning: orders.payment.dlq accepts up to 1,000 bytes, but a letter for the largest record",
         ),
         (
             replace(FINE, groups={"payments.charge": GroupFacts("dead", 0, frozenset({"DESCRIBE"}))}),
-            "problem: This login may not join the group payments.charge",
+            "problem: This login may not join or commit for the group payments.charge",
         ),
         (
             replace(FINE, held={SOURCE: RetainedRecords(1, NOW_MS + 60_000)}),
-            "warning: The newest record of orders.payment.v1 is 60 s from the future",
+            "warning: The newest record of orders.payment.v1 is 60 s in the future",
         ),
     ],
 )
-def test_each_thing_that_is_wrong_is_said_alone(seen: TopicSeen, said: str) -> None:
+def test_each_thing_that_is_wrong_is_said_alone(seen: ClusterView, said: str) -> None:
     [text] = wrong(seen)
     assert text.startswith(said)
 
@@ -296,6 +296,6 @@ def test_a_state_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
 
 def test_the_exit_code_is_that_of_a_start() -> None:
     ok, doubt = DoctorFinding("topics", "ok", ""), DoctorFinding("clock", "warning", "")
-    here, outside = DoctorFinding("settings", "problem", ""), DoctorFinding("rights", "problem", "")
+    here, outside = DoctorFinding("settings", "problem", ""), DoctorFinding("permissions", "problem", "")
     assert [exit_code(one) for one in ([ok, doubt], [ok, outside], [outside, here])] == [0, 3, 2]
-    assert [summary(one) for one in ([ok], [outside, doubt, doubt])] == ["Nothing is wrong.", "1 problem, 2 warnings."]
+    assert [summary(one) for one in ([ok], [outside, doubt, doubt])] == ["No problems found.", "1 problem, 2 warnings."]

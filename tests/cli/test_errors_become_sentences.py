@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.cli.errors import LoadError, code_of, said_plainly, sentence
+from keepfast.cli.errors import LoadError, error_message, exit_code_of, report_errors
 from keepfast.core.errors import ConfigError, Fenced, Halt, KeepfastError, StartError
 from tests.support.command import KEEPFAST, environment
 
@@ -26,20 +26,20 @@ from tests.support.command import KEEPFAST, environment
     ],
 )
 def test_with_the_exit_code_that_they_stand_for(error: Exception, code: int) -> None:
-    assert code_of(error) == code
+    assert exit_code_of(error) == code
 
 
 def test_one_problem_is_a_sentence_and_several_are_a_list() -> None:
-    assert sentence(ConfigError("a is wrong; do b")) == "a is wrong; do b"
-    assert sentence(ConfigError("a", "b")) == "2 problems; nothing was started:\n  1. a\n  2. b"
+    assert error_message(ConfigError("a is wrong; do b")) == "a is wrong; do b"
+    assert error_message(ConfigError("a", "b")) == "2 problems; nothing was started:\n  1. a\n  2. b"
 
 
 def test_the_lines_of_a_start_error_are_kept_and_made_safe() -> None:
-    assert sentence(StartError("No topic a.\nNo topic \x1b[2Jb.")) == "No topic a.\nNo topic \\x1b[2Jb."
+    assert error_message(StartError("No topic a.\nNo topic \x1b[2Jb.")) == "No topic a.\nNo topic \\x1b[2Jb."
 
 
 def test_an_unexpected_error_names_its_place_and_the_way_to_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended, said_plainly(debug=False):
+    with pytest.raises(SystemExit) as ended, report_errors(debug=False):
         raise KeyError("x\ny")
     said = capsys.readouterr().err
     assert ended.value.code == 1
@@ -64,6 +64,6 @@ def test_a_reader_that_goes_away_gets_no_complaint(command: list[str], tmp_path:
 
 
 def test_a_broken_pipe_elsewhere_is_an_error_like_others(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), said_plainly(debug=False):
+    with pytest.raises(SystemExit), report_errors(debug=False):
         raise BrokenPipeError("of a socket")
     assert "BrokenPipeError" in capsys.readouterr().err

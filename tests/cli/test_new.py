@@ -76,7 +76,7 @@ def test_dev_runs_it_as_it_is(project: Path, tmp_path: Path) -> None:
     said, here = tmp_path / "said", {"XDG_RUNTIME_DIR": str(tmp_path)}
     with running("dev", "shop_payments.app:app", cwd=project, said=said, **here) as process:
         example = 'keepfast send orders.payment.v1 \'{"id": "id-1", "amount": 1}\''
-        wait_until(lambda: f"Feed it from another terminal: {example}\n" in said.read_text(), "the start")
+        wait_until(lambda: f"To send a record, from another terminal: {example}\n" in said.read_text(), "the start")
         for amount in (12, -1):
             done = keepfast("send", TOPIC, f'{{"id": "a1", "amount": {amount}}}', cwd=project, **here)
             assert done.returncode == 0, done.stderr

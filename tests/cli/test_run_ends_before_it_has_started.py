@@ -23,7 +23,7 @@ def test_by_a_signal_during_the_import_of_the_app(tmp_path: Path, number: signal
         wait_until((tmp_path / "importing").exists, "the import")
         process.send_signal(number)
         assert process.wait(20) == 0
-    assert said.read_text() == "Stopped before it had started.\n"
+    assert said.read_text() == "Stopped before startup finished.\n"
 
 
 def test_at_once_by_a_second_one_if_the_import_does_not_listen(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.cli.ending import LINGER_S
+from keepfast.cli.run import EXIT_GRACE_S
 from tests.support.command import keepfast
 
 APP = """
@@ -38,6 +38,6 @@ def test_a_thread_that_never_ends_is_named_and_not_waited_for(tmp_path: Path) ->
     (tmp_path / "app.py").write_text(APP)
     ran = keepfast("run", "app:app", "--log-format", "json", cwd=tmp_path)
     assert ran.returncode == 4, ran.stderr
-    assert time.time() - float((tmp_path / "ended").read_text()) < LINGER_S + 20
+    assert time.time() - float((tmp_path / "ended").read_text()) < EXIT_GRACE_S + 20
     assert "threads_left_behind" in ran.stdout + ran.stderr
     assert "asyncio_0" in ran.stdout + ran.stderr

@@ -133,4 +133,4 @@ def test_a_broker_that_is_waited_for_does_not_keep_a_signal_waiting(project: Pat
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         assert time.monotonic() - begun < 10
-    assert "Stopped before it had started." in said.read_text()
+    assert "Stopped before startup finished." in said.read_text()

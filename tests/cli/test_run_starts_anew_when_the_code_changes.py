@@ -54,16 +54,16 @@ def test_a_change_ends_the_child_cleanly_and_starts_the_new_code(tmp_path: Path)
         parent.send_signal(signal.SIGINT)
         assert parent.wait(30) == 0
     assert notes(tmp_path) == ["up one", "down one SIGTERM", "up two", "down two SIGINT"]
-    assert "Changed: app.py; ending it to start anew." in said.read_text()
+    assert "Changed: app.py; stopping the app to restart it." in said.read_text()
 
 
 def test_a_syntax_error_is_said_and_the_next_change_goes_on(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("def f(:\n")
     said = tmp_path / "said"
     with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
-        wait_until(lambda: "waiting for the next change" in said.read_text(), "the error")
+        wait_until(lambda: "waiting for a change" in said.read_text(), "the error")
         assert "Importing 'app' failed at app.py:1: SyntaxError" in said.read_text()
-        assert "Ended with code 2" in said.read_text()
+        assert "The app ended with code 2" in said.read_text()
         (tmp_path / "app.py").write_text(APP)
         wait_until(lambda: "up one" in notes(tmp_path), "the start after the correction")
         parent.send_signal(signal.SIGTERM)
@@ -77,7 +77,7 @@ def test_one_who_waits_for_a_handler_is_told_so_and_how_to_end_it(tmp_path: Path
     with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
         wait_until(lambda: "up one" in notes(tmp_path), "the start")
         parent.send_signal(signal.SIGINT)
-        wait_until(lambda: "s at most; Ctrl-C once more ends it at once." in said.read_text(), "the word")
+        wait_until(lambda: "s; Ctrl-C once more stops at once." in said.read_text(), "the word")
         parent.send_signal(signal.SIGINT)
         assert parent.wait(30) == 130
 
@@ -86,7 +86,7 @@ def test_a_signal_while_nothing_runs_ends_it(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("raise RuntimeError('not yet')\n")
     said = tmp_path / "said"
     with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
-        wait_until(lambda: "waiting for the next change" in said.read_text(), "the error")
+        wait_until(lambda: "waiting for a change" in said.read_text(), "the error")
         parent.send_signal(signal.SIGTERM)
         assert parent.wait(30) == 0
 

@@ -65,8 +65,8 @@ def test_a_file_is_one_record_a_line_and_null_is_none(kafka: TopicAdmin, topic: 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "Say what to send, in one way"),
-        (("x", "--null"), "Say what to send, in one way"),
+        ((), "Name exactly one of VALUE"),
+        (("x", "--null"), "Name exactly one of VALUE"),
         (("x", "--header", "nothing"), "write NAME=VALUE"),
         (("x", "--partition", "7"), "there is no partition 7"),
         (("--file", "/dev/null", "--count", "2"), "--count repeats a VALUE"),

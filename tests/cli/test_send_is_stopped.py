@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from keepfast.cli.send import SendProgress, where_to_go_on
+from keepfast.cli.send import SendProgress, resume_hint
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.sink import KafkaSink
 from tests.support.fakes import FakeSink, acknowledge
@@ -32,8 +32,8 @@ def test_what_was_not_sent_is_neither_counted_nor_waited_for() -> None:
 
 
 def test_it_says_how_to_send_the_rest() -> None:
-    of_a_file = where_to_go_on(5, "orders", total=None, file="my orders.jsonl")
+    of_a_file = resume_hint(5, "orders", total=None, file="my orders.jsonl")
     assert of_a_file.startswith("Stopped by Ctrl-C after line 5 of my orders.jsonl.")
     assert of_a_file.endswith("tail -n +6 'my orders.jsonl' | keepfast send orders --file -")
-    assert "the next to send is line 6" in where_to_go_on(5, "orders", total=None, file="<stdin>")
-    assert where_to_go_on(300, "orders", total=1000, file=None) == "Stopped by Ctrl-C: 300 of 1,000 were sent."
+    assert "continue with line 6" in resume_hint(5, "orders", total=None, file="<stdin>")
+    assert resume_hint(300, "orders", total=1000, file=None) == "Stopped by Ctrl-C: 300 of 1,000 were sent."

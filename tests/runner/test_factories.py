@@ -134,7 +134,7 @@ def test_the_settings_of_a_runner_with_a_client_are_told_without_a_broker() -> N
 
 
 def test_commands_that_need_settings_alone_take_a_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    from keepfast.cli.where import settings_for
+    from keepfast.cli.connection import settings_for
 
     monkeypatch.chdir(ROOT)
     own = settings_for("examples.institution_enhancement.consumer:runner").consumers["institution_enhancement"]

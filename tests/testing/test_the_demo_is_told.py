@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from keepfast.cli.demo import wants_screen
+from keepfast.cli.demo import use_screen
 from keepfast.demo.picture import Note, Picture, View
 from keepfast.demo.plain import PlainView
 from keepfast.demo.reconcile import Account
@@ -131,4 +131,4 @@ def test_the_picture_holds_what_stays_on_the_screen_and_asks_nobody_for_fonts(tm
     ],
 )
 def test_a_screen_needs_a_terminal_that_wants_one(environ: dict[str, str], terminal: bool, screen: bool) -> None:
-    assert wants_screen(environ, terminal=terminal) is screen
+    assert use_screen(environ, terminal=terminal) is screen

@@ -10,7 +10,7 @@ from keepfast.classify.rules.databases import DATABASE_RULES
 from keepfast.classify.rules.http import HTTP_RULES
 from keepfast.classify.rules.language import LANGUAGE_RULES
 from keepfast.classify.rules.services import SERVICE_RULES
-from keepfast.cli.explained import ExplainView, answer, as_text
+from keepfast.cli.explain import ExplainView, answer, as_text
 from tools.reference.markdown import MADE, code, codes, fence, table
 
 INTRODUCTION = """# Errors: codes and rules

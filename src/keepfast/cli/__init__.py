@@ -1,4 +1,4 @@
-"""The command `keepfast`: one file a sub-command, each loaded only when it is the one to run."""
+"""The `keepfast` command line: one module per sub-command, imported only when that sub-command runs."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import click
 from keepfast import __version__
 
 COMMANDS: Final = {
-    "run": "Run the consumers of an app until a signal ends them.",
-    "dev": "Run your app on a broker of its own, started anew when the code changes.",
-    "new": "Make a package for a consumer of your own, with tests and an image.",
-    "doctor": "Check the environment, the brokers, the topics and the rights of an app.",
+    "run": "Run the consumers of an app until a signal stops them.",
+    "dev": "Run your app on a broker of its own and restart it when the code changes.",
+    "new": "Create a project for a consumer, with tests and a Dockerfile.",
+    "doctor": "Check the environment, brokers, topics and permissions of an app.",
     "check": "Check an app against the rules of the consumer standard.",
-    "top": "A live view of a running app.",
-    "ctl": "Look at a running app, and tell it something: pause, resume, release, log level.",
-    "lag": "How far behind groups are, in records and seconds, and whether they move.",
-    "dlq": "Look at dead letters, and replay them.",
-    "spool": "Look at letters that Kafka did not take, and send them on.",
+    "top": "Show a live view of a running app.",
+    "ctl": "Inspect and control a running app: pause, resume, release, log level.",
+    "lag": "Show the lag of groups in records and seconds, and whether they progress.",
+    "dlq": "Inspect and replay dead letters.",
+    "spool": "Inspect and publish dead letters that Kafka did not accept.",
     "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",
-    "send": "Produce records, to feed a consumer.",
+    "send": "Produce records to a topic.",
     "broker": "Run a Kafka broker for development.",
-    "demo": "See it work, without anything to install.",
-    "explain": "Say how an exception is classified, and by which rule.",
+    "demo": "Run a demonstration that needs no installation.",
+    "explain": "Show how an exception is classified, and by which rule.",
 }
-"""Name → what it does. The command stands in the module of that name, under that name."""
+"""Name → description. The module `keepfast.cli.<name>` defines the command as `<name>`."""
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name; `--help` loads none of them, so that it answers at once."""
+    """Imports a command only when it is invoked, so that `--help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *super().list_commands(ctx)]
@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # before the command listens to signals itself; click would call it aborted, code 1
+        except KeyboardInterrupt:  # before the command handles signals itself; click would exit with 1
             click.echo("Stopped.", err=True)
             raise click.exceptions.Exit(128 + signal.SIGINT) from None
 
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="`keepfast COMMAND --help` tells more about each.",
+    epilog="See `keepfast COMMAND --help` for details of a command.",
 )
 @click.version_option(__version__, prog_name="keepfast", message="%(prog)s %(version)s")
 @click.pass_context
@@ -80,7 +80,7 @@ def main(ctx: click.Context) -> None:
     """A Kafka consumer runtime: write one function, lose no record.
 
     \b
-    Begin with:
+    Start with:
       keepfast demo          see what it does
       keepfast dev app:app   your own app, without a broker to install
       keepfast run app:app   the same app on your brokers

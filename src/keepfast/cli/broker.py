@@ -1,4 +1,4 @@
-"""`keepfast broker`: a Kafka for development, in the foreground."""
+"""`keepfast broker`: runs a Kafka broker for development in the foreground."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from keepfast.cli.errors import said_plainly
+from keepfast.cli.errors import report_errors
 from keepfast.core.errors import StartError
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class TopicSpec(click.ParamType[tuple[str, int]]):
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(1, 65_535), help="Of the first node; without it a free one is chosen.")
-@click.option("--nodes", type=click.Choice(["1", "3"]), default="1", show_default=True, help="How many nodes.")
+@click.option("--port", type=click.IntRange(1, 65_535), help="Port of the first node.  [default: a free one]")
+@click.option("--nodes", type=click.Choice(["1", "3"]), default="1", show_default=True, help="Number of nodes.")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Keep the data in this folder.")
-@click.option("--topic", "topics", type=TopicSpec(), multiple=True, help="Make this topic; may be repeated.")
-@click.option("--embedded", is_flag=True, help="The small cluster inside librdkafka: needs no Java, has limits.")
+@click.option("--topic", "topics", type=TopicSpec(), multiple=True, help="Create this topic. Repeatable.")
+@click.option("--embedded", is_flag=True, help="Use librdkafka's mock cluster: needs no Java, has limits.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def broker(
     port: int | None, nodes: str, data: Path | None, topics: tuple[tuple[str, int], ...], *, embedded: bool, debug: bool
@@ -50,10 +50,10 @@ def broker(
     The first line on standard output is its address and nothing else; hints go to standard error.
     """
     if embedded and (port is not None or data is not None):
-        raise click.UsageError("--embedded chooses its own port and keeps no data: leave out --port and --data.")
+        raise click.UsageError("--embedded chooses its own port and stores no data: omit --port and --data.")
     stop_on_signals()
     try:
-        with said_plainly(debug=debug), ExitStack() as stack:
+        with report_errors(debug=debug), ExitStack() as stack:
             if embedded:
                 died = _run_embedded(stack, int(nodes), topics)
             else:
@@ -63,16 +63,19 @@ def broker(
         click.echo("Stopped.", err=True)
 
 
-def started_kafka(
+def start_kafka(
     stack: ExitStack, *, nodes: int = 1, port: int | None = None, data: Path | None = None
 ) -> tuple[KafkaBroker, Callable[[], str]]:
-    """A broker that ends with the stack, and what tells when a node of it has ended by itself. Raises StartError."""
-    # Java and the client load only now: `keepfast --help` stays quick.
+    """Start a broker that stops with the stack. Raises StartError.
+
+    Also returns a function that describes the nodes that have ended by themselves, or returns an empty string.
+    """
+    # Imported only now, so that `keepfast --help` stays fast.
     from keepfast.testing.broker import KafkaBroker
     from keepfast.testing.jars import KAFKA_VERSION, is_cached
 
     if not is_cached():
-        click.echo(f"Fetching Apache Kafka {KAFKA_VERSION} through Maven, once (45 MB) …", err=True)
+        click.echo(f"Downloading Apache Kafka {KAFKA_VERSION} with Maven, once (45 MB) …", err=True)
     running = stack.enter_context(KafkaBroker(nodes=nodes, port=port, data_dir=data))
 
     def died() -> str:
@@ -87,14 +90,14 @@ def _run_kafka(
 ) -> Callable[[], str]:
     from keepfast.testing.jars import KAFKA_VERSION
 
-    running, died = started_kafka(stack, nodes=nodes, port=port, data=data)
-    there = set(running.admin.list_topics(timeout=10).topics) if topics else set()
+    running, died = start_kafka(stack, nodes=nodes, port=port, data=data)
+    existing = set(running.admin.list_topics(timeout=10).topics) if topics else set()
     for name, partitions in topics:
-        if name not in there:
+        if name not in existing:
             running.create_topic(name, partitions=partitions)
     click.echo(f"Apache Kafka {KAFKA_VERSION}, {nodes} node(s), logs and data in {running.folder}.", err=True)
-    click.echo("Ctrl-C ends it" + (" and deletes the data." if data is None else "; the data stays."), err=True)
-    click.echo(running.bootstrap)  # last, so that whoever waits for it has been told everything
+    click.echo("Ctrl-C stops it" + (" and deletes the data." if data is None else "; the data stays."), err=True)
+    click.echo(running.bootstrap)  # last, so that a reader that waits for it has seen everything else
     return died
 
 
@@ -103,7 +106,7 @@ def _run_embedded(stack: ExitStack, nodes: int, topics: tuple[tuple[str, int], .
 
     wrong = [name for name, partitions in topics if partitions not in (1, PARTITIONS)]
     running = stack.enter_context(EmbeddedBroker(nodes=nodes))
-    click.echo("The cluster inside librdkafka. Its limits:", err=True)
+    click.echo("This is librdkafka's mock cluster. Its limits:", err=True)
     for limit in LIMITS:
         click.echo(f"  - {limit}", err=True)
     if wrong:
@@ -111,22 +114,22 @@ def _run_embedded(stack: ExitStack, nodes: int, topics: tuple[tuple[str, int], .
     for name, _ in topics:
         running.create_topic(name)
     click.echo(running.bootstrap)
-    return str  # nothing of it can die before this process does
+    return str  # it runs in this process, so it cannot end earlier
 
 
 class BrokerStopped(BaseException):
-    """A signal came. Not an Exception, so that nothing on the way takes it for a failure."""
+    """A signal arrived. Not an Exception, so that no handler treats it as a failure."""
 
 
 def stop_on_signals() -> None:
-    """From now on SIGINT or SIGTERM raises Stopped, once; later ones do not disturb the cleaning up."""
+    """From now on SIGINT or SIGTERM raises BrokerStopped, once; later signals do not disturb the cleanup."""
 
-    def came(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal.signal wants it
+    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of signal handlers
         ignore_signals()
         raise BrokerStopped
 
-    signal.signal(signal.SIGINT, came)
-    signal.signal(signal.SIGTERM, came)
+    signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGTERM, on_signal)
 
 
 def ignore_signals() -> None:
@@ -135,7 +138,7 @@ def ignore_signals() -> None:
 
 
 def _wait(died: Callable[[], str]) -> NoReturn:
-    """Until a signal comes; raises StartError as soon as `died` has something to say."""
+    """Wait for a signal; raises StartError as soon as `died` returns a failure."""
     while not (why := died()):
         time.sleep(0.5)
     raise StartError(why)

@@ -1,4 +1,4 @@
-"""`keepfast check`: an app against the rules of the consumer standard and its companions, for people and for CI."""
+"""`keepfast check`: checks an app against the rules of the consumer standard and its companion documents."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from keepfast.cli.errors import said_plainly
-from keepfast.cli.where import interrupted_quietly
+from keepfast.cli.connection import exit_on_interrupt
+from keepfast.cli.errors import report_errors
 
 if TYPE_CHECKING:
     from keepfast.audit import Clause, Finding, Result
@@ -26,9 +26,9 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
     "not applicable": ("n/a", "bright_black"),
 }
 
-HOW_TO_GO_ON: Final = """
+NEXT_STEPS: Final = """
 A broken MUST fails the check, a broken SHOULD is a warning (--strict: both fail). --all shows every rule.
-Where a rule is not for this app, write down why: docs/decisions/0001-why.md with a line `Overrules: standard:9.3.3`."""
+To overrule a rule for this app, record why: docs/decisions/0001-why.md with a line `Overrules: standard:9.3.3`."""
 
 
 @click.command(short_help="Check an app against the rules of the consumer standard.")
@@ -36,16 +36,16 @@ Where a rule is not for this app, write down why: docs/decisions/0001-why.md wit
 @click.option(
     "--project",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where README and Dockerfile are.  [default: the folder around the code that has them]",
+    help="The folder of README and Dockerfile.  [default: the one around the code that has them]",
 )
-@click.option("--only", type=click.Choice(DOCUMENTS), multiple=True, help="The rules of this document. Repeatable.")
-@click.option("--ignore", metavar="RULE", multiple=True, help="Leave this rule out. Repeatable.")
-@click.option("--strict", is_flag=True, help="Broken SHOULD rules are failures, too.")
 @click.option(
-    "--all", "show_all", is_flag=True, help="Show every rule, not only those that are broken, and each by itself."
+    "--only", type=click.Choice(DOCUMENTS), multiple=True, help="Only the rules of this document. Repeatable."
 )
-@click.option("--list", "list_rules", is_flag=True, help="Show the rules instead; needs no app.")
-@click.option("--json", "as_json", is_flag=True, help="All rules as one JSON object, for programs.")
+@click.option("--ignore", metavar="RULE", multiple=True, help="Skip this rule. Repeatable.")
+@click.option("--strict", is_flag=True, help="Count violated SHOULD rules as failures.")
+@click.option("--all", "show_all", is_flag=True, help="Show every rule on its own, not only those that are violated.")
+@click.option("--list", "list_rules", is_flag=True, help="List the rules; needs no app.")
+@click.option("--json", "as_json", is_flag=True, help="Print all rules as one JSON object.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def check(
     target: str | None,
@@ -61,19 +61,19 @@ def check(
 ) -> None:
     """Check an app against every MUST and SHOULD of the consumer standard and of the documents beside it.
 
-    Looks at the code's options, the settings that hold here, README, Dockerfile and tests; asks no broker. A rule is
-    passed, failed (with what to do), kept by keepfast whatever the app says, overruled by a decision, or not
-    applicable. A broken MUST fails the check; a broken SHOULD is a warning, unless --strict. Rules that are broken for
-    the same reason are shown as one. What a KafkaConsumerRunner's own functions do is not applicable.
+    It reads the options in code, the effective settings, README, Dockerfile and tests, and connects to no broker.
+    A rule is passed, failed (with a fix), kept by keepfast for every app, overruled by a decision record, or not
+    applicable, as rules about a KafkaConsumerRunner's own functions are. A violated MUST fails the check; a violated
+    SHOULD is a warning, unless --strict is set. Rules that are violated for the same reason are shown together.
 
-    A rule that is not for this app is overruled by writing down why: a record in docs/decisions (or docs/adr), such as
-    0004-no-timeouts.md, with the line `Overrules: standard:9.3.3`.
+    To overrule a rule for this app, record why in docs/decisions (or docs/adr), such as 0004-no-timeouts.md, with
+    the line `Overrules: standard:9.3.3`.
 
     \b
-    A rule is named by its document and its place in it, such as standard:5.1.4. The documents:
+    A rule id is the document and the section, such as standard:5.1.4. The documents:
       standard  the consumer standard: errors, retries, letters, commits, groups, logs, tests
-      loop      an article about the fetch loop that skips a failed record, and so loses it
-      pattern   how a consumer is built, packaged, ended and watched
+      loop      an article about fetch loops that skip, and so lose, a failed record
+      pattern   how a consumer is built, packaged, stopped and monitored
       fraud     the decision of a fraud service: dead letters, idempotence, no card numbers
       spring    a payment platform's strategy: groups, retry profiles, .DLT topics, lag
 
@@ -84,12 +84,12 @@ def check(
       keepfast check consumer:runner
       keepfast check --list
 
-    Exit codes: 0 no MUST rule is broken, 1 some are (with --strict SHOULD rules count, too), 2 the app cannot be loaded
-    or its settings are wrong.
+    Exit codes: 0 no MUST rule is violated, 1 some are (with --strict SHOULD rules too), 2 the app cannot be loaded
+    or its settings are invalid.
     """
     if list_rules == (target is not None):
-        raise click.UsageError("Name an app, such as app:app, or ask for the rules with --list.")
-    with said_plainly(debug=debug), interrupted_quietly():
+        raise click.UsageError("Name an app, such as app:app, or list the rules with --list.")
+    with report_errors(debug=debug), exit_on_interrupt():
         from keepfast.audit import CLAUSES, Subject, examine
         from keepfast.audit.report import exit_code
 
@@ -97,7 +97,7 @@ def check(
         if target is None:
             _list(clauses, as_json=as_json)
             return
-        from keepfast.cli.loading import load_app_or_runner
+        from keepfast.cli.app_loader import load_app_or_runner
 
         subject = Subject.of(load_app_or_runner(target, cwd=Path.cwd()), cwd=Path.cwd(), folder=project)
         results = examine(subject, ignore=ignore, clauses=clauses)
@@ -111,8 +111,8 @@ def check(
 
 def _list(clauses: Sequence[Clause], *, as_json: bool) -> None:
     if as_json:
-        told = [{"id": one.id, "level": one.level, "text": one.text} for one in clauses]
-        click.echo(json.dumps(told, ensure_ascii=False, indent=2))
+        rules = [{"id": one.id, "level": one.level, "text": one.text} for one in clauses]
+        click.echo(json.dumps(rules, ensure_ascii=False, indent=2))
         return
     for one in clauses:
         click.echo(f"{one.id:<22} {one.level:<7} {one.text}")
@@ -121,14 +121,14 @@ def _list(clauses: Sequence[Clause], *, as_json: bool) -> None:
 def _as_json(results: Sequence[Result], code: int) -> None:
     from keepfast.audit.report import summary
 
-    told = {"exit_code": code, "summary": summary(results), "rules": [_as_dict(one) for one in results]}
-    click.echo(json.dumps(told, ensure_ascii=False, indent=2))
+    fields = {"exit_code": code, "summary": summary(results), "rules": [_as_dict(one) for one in results]}
+    click.echo(json.dumps(fields, ensure_ascii=False, indent=2))
 
 
 def _show(results: Sequence[Result], *, show_all: bool, strict: bool) -> None:
     from keepfast.audit.report import summary
 
-    groups = [[one] for one in results] if show_all else alike([one for one in results if one.status == "failed"])
+    groups = [[one] for one in results] if show_all else by_reason([one for one in results if one.status == "failed"])
     for result, *others in groups:
         clause = result.clause
         warns = result.status == "failed" and clause.level == "should" and not strict
@@ -137,16 +137,16 @@ def _show(results: Sequence[Result], *, show_all: bool, strict: bool) -> None:
         for line in _reasons(result):
             click.echo(f"{'':10} {line}")
         if others:
-            click.echo(f"{'':10} Also asked for by {', '.join(one.clause.id for one in others)}.")
+            click.echo(f"{'':10} Also required by {', '.join(one.clause.id for one in others)}.")
     if groups:
         click.echo("")
     click.echo(summary(results))
     if any(one.status == "failed" for one in results):
-        click.echo(HOW_TO_GO_ON)
+        click.echo(NEXT_STEPS)
 
 
-def alike(results: Sequence[Result]) -> list[list[Result]]:
-    """Results that say the same, together, those of MUST rules first, within a group and among the groups."""
+def by_reason(results: Sequence[Result]) -> list[list[Result]]:
+    """Results with the same reasons, grouped; MUST rules come first, within a group and among the groups."""
     groups: dict[tuple[str, ...], list[Result]] = {}
     for one in sorted(results, key=lambda one: one.clause.level != "must"):
         groups.setdefault(_reasons(one), []).append(one)
@@ -154,13 +154,13 @@ def alike(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _reasons(result: Result) -> tuple[str, ...]:
-    """Why it is so, and what to do."""
-    told = [one for one in result.findings if one.status == result.status]
-    reasons = dict.fromkeys(_said(one, among=len(told)) for one in told)
-    return (*reasons, *dict.fromkeys(f"→ {one.fix}" for one in told if one.fix))
+    """The reasons for the status, then the fixes, without duplicates."""
+    findings = [one for one in result.findings if one.status == result.status]
+    reasons = dict.fromkeys(_reason(one, among=len(findings)) for one in findings)
+    return (*reasons, *dict.fromkeys(f"→ {one.fix}" for one in findings if one.fix))
 
 
-def _said(finding: Finding, *, among: int) -> str:
+def _reason(finding: Finding, *, among: int) -> str:
     from keepfast.telemetry.clean import clean_text
 
     of = f"{finding.consumer}: " if finding.consumer and among > 1 else ""

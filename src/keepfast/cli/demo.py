@@ -1,4 +1,4 @@
-"""`keepfast demo`: see it work, without anything to install."""
+"""`keepfast demo`: a demonstration that needs no installation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keepfast.cli.errors import said_plainly
-from keepfast.cli.where import EXIT_INTERRUPTED
+from keepfast.cli.connection import EXIT_INTERRUPTED
+from keepfast.cli.errors import report_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,40 +28,40 @@ if TYPE_CHECKING:
     from keepfast.demo.picture import View
     from keepfast.demo.reconcile import Account
 
-EXIT_NOT_RIGHT = 1
+EXIT_WRONG = 1
 
 
-@click.command(short_help="See it work, without anything to install.")
+@click.command(short_help="Run a demonstration that needs no installation.")
 @click.option("--records", type=click.IntRange(100, 50_000), default=4_000, show_default=True, help="Orders to send.")
-@click.option("--seed", type=int, default=7, show_default=True, help="The same orders for the same seed.")
-@click.option("--kafka", is_flag=True, help="On a real Kafka (needs Java and Maven) instead of the embedded broker.")
-@click.option("--stay", is_flag=True, help="Keep broker and consumer up at the end, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="The account as JSON on standard output, all else on the other.")
+@click.option("--seed", type=int, default=7, show_default=True, help="Seed of the generated orders.")
+@click.option("--kafka", is_flag=True, help="Use a real Kafka (needs Java and Maven) instead of the embedded broker.")
+@click.option("--stay", is_flag=True, help="Keep broker and consumer running at the end, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print the account as JSON; all else goes to standard error.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
-@click.option("--svg", type=click.Path(dir_okay=False), hidden=True, help="Save what is on the screen as a picture.")
+@click.option("--svg", type=click.Path(dir_okay=False), hidden=True, help="Save the screen as a picture.")
 @click.option("--shop", metavar="MODULE:APP", hidden=True, help="Another shop, for tests of the demo.")
-@click.option("--calm", is_flag=True, hidden=True, help="No outage and no killer, for tests of the demo.")
+@click.option("--calm", is_flag=True, hidden=True, help="No outage and no crash, for tests of the demo.")
 def demo(*, debug: bool, **options: Any) -> None:
-    """A small shop's orders through a real consumer, and everything that goes wrong on the way.
+    """Process the orders of a small shop with a real consumer, while things go wrong.
 
     Some orders fail for a while, some can never be shipped, the carrier has an outage, and one order kills the process
-    that handles it. Then it shows why orders were dead-lettered, deploys a fix and replays them. At the end, another
-    process reads the topics and accounts for every order by its identity.
+    that handles it. The demo shows why orders were dead-lettered, deploys a fix and replays them. At the end, another
+    process reads the topics and accounts for every order by its id.
 
     \b
       keepfast demo
       keepfast demo --kafka --records 20000
-      keepfast demo --stay     then, elsewhere: keepfast dlq list shop.order.dlq --brokers …
+      keepfast demo --stay     then, in another terminal: keepfast dlq list shop.order.dlq --brokers …
 
     \b
-    Exit codes: 0 every order is accounted for and none is lost, 1 not so, 3 the broker did not start,
+    Exit codes: 0 every order is accounted for, 1 orders are lost or wrong, 3 the broker did not start,
     130 Ctrl-C.
     """
-    with said_plainly(debug=debug), _ended_by_signals():
+    with report_errors(debug=debug), _exit_on_signals():
         account = _play(options)
         if options["as_json"]:
             click.echo(json.dumps(asdict(account), indent=2))
-    sys.exit(0 if account.is_right else EXIT_NOT_RIGHT)
+    sys.exit(0 if account.is_right else EXIT_WRONG)
 
 
 def _play(options: dict[str, Any]) -> Account:
@@ -93,7 +93,10 @@ def _play(options: dict[str, Any]) -> Account:
 
 @contextmanager
 def _broker(*, kafka: bool) -> Iterator[tuple[str, str, Mapping[str, str]]]:
-    """Its address, what it is, and what the consumer has to be told there. Raises StartError."""
+    """Start a broker; yields its address, its description and the settings that a consumer needs on it.
+
+    Raises StartError.
+    """
     from keepfast.demo.story import EMBEDDED, topics
     from keepfast.testing import EmbeddedBroker, KafkaBroker
     from keepfast.testing.embedded import PARTITIONS
@@ -115,38 +118,38 @@ def _view(options: dict[str, Any]) -> View:
     from keepfast.demo.plain import PlainView
 
     stream = sys.stderr if options["as_json"] else sys.stdout
-    live = wants_screen(os.environ, terminal=stream.isatty()) and find_spec("rich") is not None
+    live = use_screen(os.environ, terminal=stream.isatty()) and find_spec("rich") is not None
     if options["svg"] is None and not live:
         return PlainView(partial(click.echo, err=options["as_json"]))
     from rich.console import Console
 
     from keepfast.demo.screen import WIDTH, ScreenView
 
-    # A picture has its width, whatever the terminal's is.
+    # A picture has a fixed width, independent of the terminal.
     return ScreenView(Console(file=stream, width=WIDTH if options["svg"] else None), picture=options["svg"])
 
 
-def wants_screen(environ: Mapping[str, str], *, terminal: bool) -> bool:
-    """Whether it may be told with colours and cursor movements, or has to be told in lines."""
+def use_screen(environ: Mapping[str, str], *, terminal: bool) -> bool:
+    """Whether to draw with colours and cursor movements instead of plain lines."""
     return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def _stay(brokers: str, *, as_json: bool) -> None:
-    """Until Ctrl-C or SIGTERM; that is the end that was asked for."""
-    say = partial(click.echo, err=as_json)
-    say(f"\nBroker and consumer stay up at {brokers} until Ctrl-C. Elsewhere:")
-    say(f"  keepfast dlq list shop.order.dlq --brokers {brokers}")
+    """Wait for Ctrl-C or SIGTERM, which end the demo as requested."""
+    write = partial(click.echo, err=as_json)
+    write(f"\nBroker and consumer keep running at {brokers} until Ctrl-C. In another terminal:")
+    write(f"  keepfast dlq list shop.order.dlq --brokers {brokers}")
     order = '{"id": "mine", "name": "Ada", "city": "Oslo"}'
-    say(f"  keepfast send shop.order.v1 '{order}' --key me --brokers {brokers}")
+    write(f"  keepfast send shop.order.v1 '{order}' --key me --brokers {brokers}")
     try:
         while True:
             signal.pause()
-    except _Ended:
-        say("Stopping.")
+    except _Interrupted:
+        write("Stopping.")
 
 
-class _Ended(BaseException):
-    """A signal says stop. No Exception, so that nobody takes it for a failure."""
+class _Interrupted(BaseException):
+    """A signal arrived. Not an Exception, so that no handler treats it as a failure."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -154,20 +157,20 @@ class _Ended(BaseException):
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """The first SIGINT or SIGTERM unwinds everything, so that nothing is left behind; more of them change nothing."""
+def _exit_on_signals() -> Iterator[None]:
+    """Exit on the first SIGINT or SIGTERM after a full cleanup; further signals are ignored."""
 
-    def came(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal module's shape
+    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of signal handlers
         for one in before:
             signal.signal(one, signal.SIG_IGN)
-        raise _Ended(number)
+        raise _Interrupted(number)
 
-    before = {number: signal.signal(number, came) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
-    except _Ended as ended:
+    except _Interrupted as interrupted:
         click.echo("Stopped.", err=True)
-        sys.exit(ended.code)
+        sys.exit(interrupted.code)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""`keepfast dlq`: dead letters by cause, one by one, and back to where they came from."""
+"""`keepfast dlq`: lists dead letters by cause or one by one, shows one, and replays them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import click
 
-from keepfast.cli import dlq_shown as shown
-from keepfast.cli.dlq_options import Office, OffsetsOption, open_office, selection_of, selection_options
-from keepfast.cli.dlq_replay import Rate, ReplayOrder, replay_letters
-from keepfast.cli.errors import said_plainly
+from keepfast.cli import dlq_view as view
+from keepfast.cli.connection import connection_options, exit_on_interrupt
+from keepfast.cli.dlq_options import DlqCluster, OffsetsOption, open_dlq, selection_of, selection_options
+from keepfast.cli.dlq_replay import Rate, ReplayRequest, replay_letters
+from keepfast.cli.errors import report_errors
 from keepfast.cli.tables import table
-from keepfast.cli.where import interrupted_quietly, where_options
 from keepfast.core.errors import KeepfastError
 from keepfast.desk.causes import by_cause
 from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPolicy
@@ -27,27 +27,29 @@ LETTERS_SHOWN = 100
 
 @click.group()
 def dlq() -> None:
-    """Look at dead letters, and replay them.
+    """Inspect and replay dead letters.
 
     \b
-    A typical day:
+    Examples:
       keepfast dlq list orders.payment.dlq
       keepfast dlq show orders.payment.dlq 3:17
       keepfast dlq replay orders.payment.dlq --fingerprint 5f2a --dry-run
       keepfast dlq replay orders.payment.dlq --fingerprint 5f2a --rate 100/s
 
-    The brokers are those of KAFKA_BROKERS, --brokers, or --app. Letters of keepfast are read in all its formats, and
-    those of Spring Kafka, Kafka Connect, Kafka Streams and share groups too. Nothing here deletes or changes a letter.
+    The brokers come from --brokers, KAFKA_BROKERS or --app. Letters are read in all formats of keepfast and in those of
+    Spring Kafka, Kafka Connect, Kafka Streams and share groups. No command deletes or changes a letter.
     """
 
 
-@dlq.command(name="list", short_help="Letters by cause, or one by one.")
+@dlq.command(name="list", short_help="List letters by cause, or one by one.")
 @click.argument("topic", required=False)
-@where_options
+@connection_options
 @selection_options
-@click.option("--letters", is_flag=True, help="One line a letter instead of one a cause.")
-@click.option("--limit", type=click.IntRange(0), default=LETTERS_SHOWN, show_default=True, help="Of --letters; 0: all.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--letters", is_flag=True, help="One line per letter instead of one per cause.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=LETTERS_SHOWN, show_default=True, help="For --letters; 0 is all."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def list_letters(
     topic: str | None,
     target: str | None,
@@ -59,129 +61,133 @@ def list_letters(
     as_json: bool,
     **filters: Any,
 ) -> None:
-    """Why records died: one line for each cause, the most frequent first.
+    """List why records were dead-lettered: one line per cause, the most frequent first.
 
-    A cause is the exception's type, what it says apart from values, and where in your code it was raised. Messages are
-    shown without quoted texts and numbers.
+    A cause is the exception type, its message without values, and the place in your code that raised it. Messages are
+    shown without quoted text and numbers.
     """
     selection = selection_of(filters)
-    with said_plainly(debug=debug), interrupted_quietly():
-        office = open_office(topic, target, brokers)
-        with office.browser() as browser:
-            for name in office.topics:
-                with office.looking_into(name):
-                    shelf = LetterTopic(browser, name, selection)
-                (_list_letters if letters else _list_causes)(shelf, limit=limit, as_json=as_json)
+    with report_errors(debug=debug), exit_on_interrupt():
+        cluster = open_dlq(topic, target, brokers)
+        with cluster.browser() as browser:
+            for name in cluster.topics:
+                with cluster.reading(name):
+                    source = LetterTopic(browser, name, selection)
+                (_list_letters if letters else _list_causes)(source, limit=limit, as_json=as_json)
 
 
-def _list_causes(shelf: LetterTopic, *, limit: int, as_json: bool) -> None:  # noqa: ARG001 - limits letters alone
-    causes = by_cause(shelf.letters())
+def _list_causes(source: LetterTopic, *, limit: int, as_json: bool) -> None:  # noqa: ARG001 - only for single letters
+    causes = by_cause(source.letters())
     count = sum(cause.count for cause in causes)
     if as_json:
-        told = {"topic": shelf.topic, "letters": count, "causes": [shown.cause_fields(cause) for cause in causes]}
-        click.echo(json.dumps(told, ensure_ascii=True))
+        fields = {"topic": source.topic, "letters": count, "causes": [view.cause_fields(cause) for cause in causes]}
+        click.echo(json.dumps(fields, ensure_ascii=True))
         return
     if not causes:
-        click.echo(_nothing(shelf))
+        click.echo(_empty_message(source))
         return
     many = f"{count:,} letter{'s' * (count != 1)}, {len(causes):,} cause{'s' * (len(causes) != 1)}"
-    click.echo(click.style(f"{shelf.topic}: {many}", bold=True))
-    click.echo(table(shown.CAUSE_COLUMNS, [shown.cause_row(cause) for cause in causes]))
-    sample = f"keepfast dlq show {shelf.topic} {causes[0].sample}"
-    click.echo(f"\nA letter of the first: {sample} (--reveal shows what is masked)", err=True)
+    click.echo(click.style(f"{source.topic}: {many}", bold=True))
+    click.echo(table(view.CAUSE_COLUMNS, [view.cause_row(cause) for cause in causes]))
+    sample = f"keepfast dlq show {source.topic} {causes[0].sample}"
+    click.echo(f"\nShow a letter of the first cause: {sample} (--reveal shows masked data)", err=True)
 
 
-def _list_letters(shelf: LetterTopic, *, limit: int, as_json: bool) -> None:
-    found = shelf.letters()
+def _list_letters(source: LetterTopic, *, limit: int, as_json: bool) -> None:
+    found = source.letters()
     some = list(itertools.islice(found, limit + 1)) if limit else list(found)
     rows, more = (some[:limit], len(some) > limit) if limit else (some, False)
     if as_json:
         for filed in rows:
-            click.echo(json.dumps(shown.letter_fields(filed), ensure_ascii=True))
+            click.echo(json.dumps(view.letter_fields(filed), ensure_ascii=True))
     elif rows:
-        click.echo(table(shown.LETTER_COLUMNS, [shown.letter_row(filed) for filed in rows]))
+        click.echo(table(view.LETTER_COLUMNS, [view.letter_row(filed) for filed in rows]))
     else:
-        click.echo(_nothing(shelf))
+        click.echo(_empty_message(source))
     if more:
-        click.echo(f"The first {limit:,} of {shelf.topic}; there are more. --limit 0 shows all.", err=True)
+        click.echo(f"The first {limit:,} of {source.topic}; there are more. --limit 0 shows all.", err=True)
 
 
-def _nothing(shelf: LetterTopic) -> str:
-    if shelf.selection.is_everything:
-        return f"Nothing is dead in {shelf.topic}."
-    return f"No letter in {shelf.topic} fits; {shelf.offsets:,} offsets were looked at."
+def _empty_message(source: LetterTopic) -> str:
+    if source.selection.is_everything:
+        return f"{source.topic} has no letters."
+    return f"No letter in {source.topic} matches; {source.offsets:,} offsets were read."
 
 
-@dlq.command(short_help="One letter, masked unless --reveal.")
+@dlq.command(short_help="Show one letter, masked unless --reveal.")
 @click.argument("topic")
 @click.argument("letter", type=OffsetsOption(), metavar="PARTITION:OFFSET")
-@where_options
-@click.option("--reveal", is_flag=True, help="Show key, value and headers, and texts unmasked.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object; revealed bytes are base64.")
+@connection_options
+@click.option("--reveal", is_flag=True, help="Show key, value, headers and messages unmasked.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; revealed bytes are base64.")
 def show(
     topic: str, letter: Offsets, target: str | None, brokers: str | None, *, debug: bool, reveal: bool, as_json: bool
 ) -> None:
-    """One letter: what failed, where, how often, and what the record looks like.
+    """Show one letter: what failed, where, how often, and the structure of the record.
 
-    Values are masked: of JSON the fields are shown with kinds instead of values, of anything else the size. --reveal
-    shows them as they are.
+    Values are masked: JSON is shown with the types of its fields, anything else with its size. --reveal shows the
+    values.
     """
-    with said_plainly(debug=debug), interrupted_quietly():
-        office = open_office(topic, target, brokers)
-        with office.browser() as browser:
-            filed = _the_one(browser, office, letter)
+    with report_errors(debug=debug), exit_on_interrupt():
+        cluster = open_dlq(topic, target, brokers)
+        with cluster.browser() as browser:
+            filed = _read_one(browser, cluster, letter)
         if as_json:
-            click.echo(json.dumps(shown.letter_fields(filed, reveal=reveal), ensure_ascii=True, indent=2))
+            click.echo(json.dumps(view.letter_fields(filed, reveal=reveal), ensure_ascii=True, indent=2))
         else:
-            click.echo(shown.letter_text(filed, reveal=reveal))
+            click.echo(view.letter_text(filed, reveal=reveal))
         if filed.letter.format == "unknown":
-            click.echo("That is a letter in no format that is known here; is this a dead-letter topic?", err=True)
+            click.echo("The format of this letter is unknown. Check that this is a dead-letter topic.", err=True)
 
 
-def _the_one(browser: KafkaBrowser, office: Office, wanted: Offsets) -> Filed:
+def _read_one(browser: KafkaBrowser, cluster: DlqCluster, wanted: Offsets) -> Filed:
     if wanted.end != wanted.start + 1:
-        raise click.UsageError("One letter at a time: write PARTITION:OFFSET.")
-    with office.looking_into(office.topic):
-        shelf = LetterTopic(browser, office.topic, Selection(offsets=(wanted,)))
-    filed = next(shelf.letters(), None)
+        raise click.UsageError("Name one letter: PARTITION:OFFSET.")
+    with cluster.reading(cluster.topic):
+        source = LetterTopic(browser, cluster.topic, Selection(offsets=(wanted,)))
+    filed = next(source.letters(), None)
     if filed is None:
-        there = browser.spans(office.topic, 10.0)
-        low, high = there.get(wanted.partition, (0, 0))
+        spans = browser.spans(cluster.topic, 10.0)
+        low, high = spans.get(wanted.partition, (0, 0))
         holds = f"offsets {low} to {high - 1}" if low < high else "nothing"
-        if wanted.partition not in there:
-            raise KeepfastError(f"{office.topic} has no partition {wanted.partition}; it has {len(there)}.")
+        if wanted.partition not in spans:
+            raise KeepfastError(f"{cluster.topic} has no partition {wanted.partition}; it has {len(spans)}.")
         raise KeepfastError(
-            f"There is no letter at {wanted} in {office.topic}: partition {wanted.partition} holds {holds}."
+            f"There is no letter at {wanted} in {cluster.topic}: partition {wanted.partition} holds {holds}."
         )
     return filed
 
 
-@dlq.command(short_help="Send records back to where they came from.")
+@dlq.command(short_help="Send records back to their original topic.")
 @click.argument("topic", required=False)
-@where_options
+@connection_options
 @selection_options
-@click.option("--all", "everything", is_flag=True, help="All letters that are there now.")
-@click.option("--topic", "to", metavar="OTHER", help="Send to this topic; the key decides about the partition.")
+@click.option("--all", "everything", is_flag=True, help="All letters present now.")
+@click.option("--topic", "to", metavar="OTHER", help="Send to this topic, partitioned by key.")
 @click.option(
     "--to",
     "audience",
     type=click.Choice(["topic", "group"]),
     default="topic",
     show_default=True,
-    help="Who gets them: every group that reads the topic, or the letter's own group through its retry topics.",
+    help="The receivers: every group that reads the topic, or only the letter's group, through its retry topics.",
 )
-@click.option("--rate", type=Rate(), help="At most so many a second: 100/s.")
+@click.option("--rate", type=Rate(), help="Limit, such as 100/s.")
 @click.option(
     "--max-replays",
     type=click.IntRange(1),
     default=DEFAULT_MAX_REPLAYS,
     show_default=True,
-    help="Leave out records that were replayed so often and died again.",
+    help="Skip records that were dead-lettered again after this many replays.",
 )
-@click.option("--keep-timestamp", is_flag=True, help="Send the original timestamps; mind the topic's retention time.")
-@click.option("--inexact", is_flag=True, help="Also foreign JSON letters that do not hold the exact original bytes.")
-@click.option("--dry-run", is_flag=True, help="Say what would be sent where, and send nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--keep-timestamp", is_flag=True, help="Keep the original timestamps; the topic's retention applies to them."
+)
+@click.option(
+    "--inexact", is_flag=True, help="Include foreign JSON letters that do not contain the exact original bytes."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def replay(
     topic: str | None,
     target: str | None,
@@ -201,10 +207,10 @@ def replay(
 ) -> None:
     """Send records back: the original key, value and headers, byte for byte, to the original topic and partition.
 
-    Only letters that are there when it begins are meant. Each record is sent once, however many letters tell of it.
-    Two headers are added: how often the record was replayed, and the letter it came from. All groups that read the
-    topic get the records again, unless --to group sends them through the retry topics of the group that wrote the
-    letter. Letters stay where they are, so replaying the same ones once more sends them once more.
+    Only letters present at the start are replayed. Each record is sent once, even if several letters contain it. Two
+    headers are added: the number of replays, and the letter that the record came from. All groups that read the topic
+    get the records again, unless --to group sends them through the retry topics of the group that wrote the letter.
+    Letters are not removed, so replaying them again sends the records again.
 
     \b
       keepfast dlq replay orders.payment.dlq --error-type TimeoutError --dry-run
@@ -212,15 +218,15 @@ def replay(
       keepfast dlq replay orders.payment.dlq --all --topic orders.payment.repair
 
     \b
-    Exit codes: 0 all that was planned is confirmed, 1 not all (it says what is left),
-    2 usage, 3 broker or topic missing, 130 stopped by a signal (it says how to go on).
+    Exit codes: 0 all planned records are confirmed, 1 not all (the output says what is left),
+    2 usage, 3 broker or topic missing, 130 stopped by a signal (the output says how to continue).
     """
     selection = selection_of(filters)
     if everything and not selection.is_everything:
-        raise click.UsageError("--all means all: leave out the filters, or leave out --all.")
+        raise click.UsageError("--all excludes filters: omit the filters, or omit --all.")
     if not everything and selection.is_everything:
-        raise click.UsageError("Which letters? Say --all, or choose with --offsets, --error-type, --fingerprint, …")
-    with said_plainly(debug=debug):
+        raise click.UsageError("Select letters with --offsets, --error-type, --fingerprint, …, or use --all.")
+    with report_errors(debug=debug):
         policy = ReplayPolicy(
             topic=to,
             to=audience,
@@ -229,8 +235,8 @@ def replay(
             keep_timestamp=keep_timestamp,
             inexact=inexact,
         )
-        order = ReplayOrder(
+        request = ReplayRequest(
             selection=selection, policy=policy, target=target, brokers=brokers, dry_run=dry_run, yes=yes
         )
-        code = replay_letters(open_office(topic, target, brokers), order)
+        code = replay_letters(open_dlq(topic, target, brokers), request)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""What all `keepfast dlq` commands are told: where to look, and at what."""
+"""Options of the `keepfast dlq` commands: which cluster and topics, and which letters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from keepfast.cli.where import REACH_S, connection_for, no_topic, reached, told_as_start_error
+from keepfast.cli.connection import CONNECT_TIMEOUT_S, as_start_error, connect, connection_for, missing_topic
 from keepfast.core.errors import ConfigError, Fault, SourceError, StartError
 from keepfast.core.retry_topics import left_over
 from keepfast.deadletters import checked
@@ -31,7 +31,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 class Moment(click.ParamType[int]):
-    """A time as milliseconds: `2h` ago, or ISO 8601."""
+    """A time in milliseconds, from `2h` (ago) or ISO 8601."""
 
     name = "TIME"
 
@@ -43,7 +43,7 @@ class Moment(click.ParamType[int]):
             return max(0, round((time.time() - int(ago["count"]) * _UNITS_S[ago["unit"]]) * 1000))
         at_ms = checked.instant_ms(str(value))
         if at_ms is None:
-            self.fail(f"{value!r} is no time; write 30m, 2h or 7d (ago), or 2024-01-31T12:00 (UTC)", param, ctx)
+            self.fail(f"{value!r} is not a time; write 30m, 2h or 7d (ago), or 2024-01-31T12:00 (UTC)", param, ctx)
         return at_ms
 
 
@@ -62,15 +62,20 @@ class OffsetsOption(click.ParamType[Offsets]):
 
 
 def selection_options(command: F) -> F:
-    """The filters; their values come as keyword arguments that `selection_of` takes."""
+    """Add the filter options; their values are the keyword arguments of `selection_of`."""
     for option in (
         click.option(
-            "--offsets", type=OffsetsOption(), multiple=True, help="These alone: 3:100-200, 3:100, 3:100- (on)."
+            "--offsets",
+            type=OffsetsOption(),
+            multiple=True,
+            help="Only these: 3:100-200, 3:100, or 3:100- (and later).",
         ),
         click.option("--until", type=Moment(), help="Failed before this time."),
         click.option("--since", type=Moment(), help="Failed at this time or later: 2h, 7d, 2024-01-31T12:00."),
-        click.option("--group", "groups", metavar="NAME", multiple=True, help="Buried by this consumer group."),
-        click.option("--fingerprint", "fingerprints", metavar="HEX", multiple=True, help="This cause, or its start."),
+        click.option("--group", "groups", metavar="NAME", multiple=True, help="Dead-lettered by this consumer group."),
+        click.option(
+            "--fingerprint", "fingerprints", metavar="HEX", multiple=True, help="With this cause, or a prefix of it."
+        ),
         click.option("--code", "codes", metavar="CODE", multiple=True, help="With this error code."),
         click.option("--error-type", "error_types", metavar="TYPE", multiple=True, help="With this exception type."),
     ):
@@ -79,7 +84,7 @@ def selection_options(command: F) -> F:
 
 
 def selection_of(filters: dict[str, Any]) -> Selection:
-    """From the arguments that `selection_options` makes."""
+    """The selection from the arguments of `selection_options`."""
     return Selection(
         error_types=frozenset(filters["error_types"]),
         codes=frozenset(filters["codes"]),
@@ -91,8 +96,8 @@ def selection_of(filters: dict[str, Any]) -> Selection:
     )
 
 
-def words_of(selection: Selection, offsets: Sequence[Offsets]) -> list[str]:
-    """The filters as they would be typed, with these offsets instead."""
+def option_words(selection: Selection, offsets: Sequence[Offsets]) -> list[str]:
+    """The selection as command-line words, with these offsets instead of its own."""
     words: list[str] = []
     for option, values in (
         ("--error-type", selection.error_types),
@@ -112,8 +117,8 @@ def words_of(selection: Selection, offsets: Sequence[Offsets]) -> list[str]:
 
 
 @dataclass(slots=True)
-class Office:
-    """A cluster that answers, and the dead-letter topics that are meant."""
+class DlqCluster:
+    """A reachable cluster and the dead-letter topics to work on."""
 
     connection: Connection
     topics: tuple[str, ...]
@@ -122,31 +127,31 @@ class Office:
 
     @property
     def topic(self) -> str:
-        """The only one. Raises ConfigError if there are several."""
+        """The only topic. Raises ConfigError if there are several."""
         if len(self.topics) > 1:
             raise ConfigError(f"The app has several dead-letter topics; name one: {', '.join(self.topics)}.")
         return self.topics[0]
 
     def partitions_of(self, topic: str) -> int | None:
-        facts = self.admin.topics([topic], REACH_S)[topic]
+        facts = self.admin.topics([topic], CONNECT_TIMEOUT_S)[topic]
         return None if facts is None else facts.partitions
 
     def retry_topics_of(self, source: str, group: str) -> dict[str, int]:
         """The retry topics that exist for this group and source topic, each with its delay in seconds."""
         if self._names is None:
-            self._names = self.admin.names(REACH_S)
+            self._names = self.admin.names(CONNECT_TIMEOUT_S)
         return left_over(self._names, source, group, ())
 
     @contextmanager
-    def looking_into(self, topic: str) -> Iterator[None]:
-        """What goes wrong within is exit code 3; of a topic that is not there it says which one may be meant."""
-        with told_as_start_error():
+    def reading(self, topic: str) -> Iterator[None]:
+        """Raise a SourceError from within as StartError; if the topic is missing, with a suggestion."""
+        with as_start_error():
             try:
                 yield
             except SourceError as error:
                 if error.fault is not Fault.MISSING:
                     raise
-                raise StartError(no_topic(topic, self.admin.names(REACH_S), HINT)) from error
+                raise StartError(missing_topic(topic, self.admin.names(CONNECT_TIMEOUT_S), HINT)) from error
 
     @contextmanager
     def browser(self) -> Iterator[KafkaBrowser]:
@@ -157,11 +162,11 @@ class Office:
             browser.close()
 
 
-def open_office(topic: str | None, target: str | None, brokers: str | None) -> Office:
-    """Raises ConfigError, LoadError or StartError, with what to do."""
+def open_dlq(topic: str | None, target: str | None, brokers: str | None) -> DlqCluster:
+    """Connect and determine the topics. Raises ConfigError, LoadError or StartError."""
     connection, settings = connection_for(target, brokers)
     letters = {letter for own in settings.consumers.values() for letter in own.dead_letter_topics.values()}
     topics = (topic,) if topic is not None else tuple(sorted(letters))
     if not topics:
-        raise ConfigError("Which topic? Name the dead-letter topic, or the app with --app MODULE:APP.")
-    return Office(connection, topics, reached(connection))
+        raise ConfigError("Name the dead-letter topic, or the app with --app MODULE:APP.")
+    return DlqCluster(connection, topics, connect(connection))

@@ -1,4 +1,4 @@
-"""`keepfast doctor`: everything that an app needs, looked at before it starts, with what to do where it is wrong."""
+"""`keepfast doctor`: checks everything that an app needs before it starts, and says how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from keepfast.cli.errors import LoadError, said_plainly
-from keepfast.cli.where import brokers_option, connection_for, interrupted_quietly
+from keepfast.cli.connection import brokers_option, connection_for, exit_on_interrupt
+from keepfast.cli.errors import LoadError, report_errors
 
 if TYPE_CHECKING:
     from keepfast.cli.doctor_findings import DoctorFinding, Status
-    from keepfast.cli.doctor_topics import Told, TopicSeen
+    from keepfast.cli.doctor_topics import ClusterView, TopicAnswer
     from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import Connection
     from keepfast.kafka.probe import ClusterFacts, KafkaProbe
     from keepfast.settings import Settings
 
-MAX_QUESTIONS: Final = 4
+MAX_REQUESTS: Final = 4
 MARKS: Final[dict[Status, tuple[str, str]]] = {
     "ok": ("ok", "green"),
     "warning": ("warning", "yellow"),
@@ -31,9 +31,9 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
 }
 
 
-@click.command(short_help="Check the environment, the brokers, the topics and the rights of an app.")
+@click.command(short_help="Check the environment, brokers, topics and permissions of an app.")
 @click.argument("target", metavar="[MODULE:APP]", required=False)
-@click.option("--app", "named", hidden=True, help="As other commands have it.")
+@click.option("--app", "named", hidden=True, help="As for other commands.")
 @brokers_option
 @click.option(
     "--timeout",
@@ -41,17 +41,17 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
     type=click.FloatRange(min=0.1),
     default=5.0,
     show_default=True,
-    help="Seconds that one question may take.",
+    help="Seconds that one request may take.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def doctor(
     target: str | None, named: str | None, brokers: str | None, *, timeout_s: float, as_json: bool, debug: bool
 ) -> None:
-    """Look at everything that an app needs, and say what to do where something is wrong. Nothing is changed.
+    """Check everything that an app needs, and say how to fix what is wrong. Changes nothing.
 
-    Without an app: the environment and the way to the brokers. With one: its settings, its topics, what this login may
-    do with them and with the groups, the dead-letter topics, and the clocks, too.
+    Without an app: the environment and the connection to the brokers. With an app: also its settings, its topics, the
+    permissions of this login for topics and groups, the dead-letter topics, and the clocks.
 
     \b
       keepfast doctor
@@ -59,27 +59,27 @@ def doctor(
       keepfast doctor app:app
       keepfast doctor app:app --json
 
-    Exit codes: 0 nothing or only warnings, 2 a problem with the environment or the settings, 3 with the brokers, a
-    topic or a right.
+    Exit codes: 0 no problem (warnings allowed), 2 a problem with the environment or the settings, 3 with a broker, a
+    topic or a permission.
     """
-    with said_plainly(debug=debug), interrupted_quietly():
+    with report_errors(debug=debug), exit_on_interrupt():
         from keepfast.cli.doctor_findings import exit_code, summary
 
         found: list[DoctorFinding] = []
         for finding in _examine(target or named, brokers, timeout_s):
             if not as_json:
-                _say(finding, first=not found or found[-1].section != finding.section)
+                _print(finding, first=not found or found[-1].section != finding.section)
             found.append(finding)
         code = exit_code(found)
         if as_json:
-            told = {"exit_code": code, "summary": summary(found), "findings": [asdict(one) for one in found]}
-            click.echo(json.dumps(told, ensure_ascii=False, indent=2))
+            fields = {"exit_code": code, "summary": summary(found), "findings": [asdict(one) for one in found]}
+            click.echo(json.dumps(fields, ensure_ascii=False, indent=2))
         else:
             click.echo(f"\n{summary(found)}")
     sys.exit(code)
 
 
-def _say(finding: DoctorFinding, *, first: bool) -> None:
+def _print(finding: DoctorFinding, *, first: bool) -> None:
     from keepfast.telemetry.clean import clean_text
 
     if first:
@@ -95,14 +95,14 @@ def _examine(target: str | None, brokers: str | None, timeout_s: float) -> Itera
     from keepfast.cli.doctor_findings import DoctorFinding
 
     yield from doctor_environment.environment()
-    problems, opened = _opened(target, brokers)
+    problems, loaded = _load_settings(target, brokers)
     yield from (DoctorFinding("settings", "problem", problem) for problem in problems)
-    if opened is None:
+    if loaded is None:
         yield DoctorFinding(
-            "broker", "unknown", "Not looked at: which brokers is a matter of settings. --brokers names some."
+            "broker", "unknown", "Not checked, because the settings cannot be loaded. Name brokers with --brokers."
         )
         return
-    connection, settings = opened
+    connection, settings = loaded
     if not problems:
         yield from doctor_environment.settings_findings(settings)
     reached = doctor_broker.addresses(connection, timeout_s)
@@ -112,8 +112,8 @@ def _examine(target: str | None, brokers: str | None, timeout_s: float) -> Itera
     yield from _cluster(connection, settings, timeout_s)
 
 
-def _opened(target: str | None, brokers: str | None) -> tuple[list[str], tuple[Connection, Settings] | None]:
-    """The settings of the app; if they are wrong, their problems and what can be had without them."""
+def _load_settings(target: str | None, brokers: str | None) -> tuple[list[str], tuple[Connection, Settings] | None]:
+    """The app's settings; if they are invalid, their problems and the settings of the environment alone, if valid."""
     from keepfast.core.errors import ConfigError
 
     problems: list[str] = []
@@ -136,23 +136,23 @@ def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> It
     try:
         facts = probe.cluster(timeout_s)
     except SourceError as error:
-        yield DoctorFinding("broker", "problem", str(error), "Try again; if it stays, look at the broker's log.")
+        yield DoctorFinding("broker", "problem", str(error), "Try again; if it persists, check the broker's log.")
         return
     yield from doctor_broker.cluster_finding(facts)
     yield from doctor_broker.advertised(facts, connection.brokers, timeout_s)
     if not settings.consumers:
         return
-    seen = _look(probe, facts, connection, settings, timeout_s)
+    seen = _inspect(probe, facts, connection, settings, timeout_s)
     now_ms = int(time.time() * 1000)
     found = [one for own in settings.consumers.values() for one in doctor_topics.findings(own, seen, now_ms)]
-    order = ("topics", "rights", "dead letters", "clock")
+    order = ("topics", "permissions", "dead letters", "clock")
     yield from sorted(dict.fromkeys(found), key=lambda one: order.index(one.section))
 
 
-def _look(
+def _inspect(
     probe: KafkaProbe, facts: ClusterFacts, connection: Connection, settings: Settings, timeout_s: float
-) -> TopicSeen:
-    from keepfast.cli.doctor_topics import TopicSeen
+) -> ClusterView:
+    from keepfast.cli.doctor_topics import ClusterView
     from keepfast.core.errors import SourceError
     from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import admin_properties
@@ -165,7 +165,7 @@ def _look(
     groups: dict[str, GroupFacts | SourceError] = {}
     held: dict[str, RetainedRecords] = {}
     configs: dict[str, dict[str, str]] = {}
-    deadline = time.monotonic() + MAX_QUESTIONS * timeout_s  # each may take its time, but not all of them
+    deadline = time.monotonic() + MAX_REQUESTS * timeout_s  # each request may take its time, but not all of them
     for own in settings.consumers.values() if facts.led else ():
         if time.monotonic() >= deadline:
             break
@@ -173,14 +173,14 @@ def _look(
             groups[own.group] = probe.group(own.group, timeout_s)
         except SourceError as error:
             groups[own.group] = error
-    for name, told in topics.items():
-        if isinstance(told, TopicProbe) and time.monotonic() < deadline:
+    for name, topic in topics.items():
+        if isinstance(topic, TopicProbe) and time.monotonic() < deadline:
             try:
                 configs[name] = admin.topic_config(name, timeout_s)
-                held[name] = probe.held(name, told.partitions, timeout_s)
+                held[name] = probe.held(name, topic.partitions, timeout_s)
             except SourceError:
-                continue  # a right that is missing is told by the rights
-    return TopicSeen(
+                continue  # a missing permission is reported as such
+    return ClusterView(
         topics=topics,
         configs=configs,
         groups=groups,
@@ -191,13 +191,13 @@ def _look(
     )
 
 
-def _listed(admin: KafkaAdmin, names: list[str], timeout_s: float) -> dict[str, Told]:
-    """What the embedded broker can tell."""
+def _listed(admin: KafkaAdmin, names: list[str], timeout_s: float) -> dict[str, TopicAnswer]:
+    """The topics as the embedded broker lists them; it cannot describe them."""
     from keepfast.core.errors import Fault, SourceError
     from keepfast.kafka.probe import TopicProbe
 
     missing = SourceError("There is no such topic.", fault=Fault.MISSING)
     return {
-        name: missing if told is None else TopicProbe(name, told.partitions, 1, None)
-        for name, told in admin.topics(names, timeout_s).items()
+        name: missing if facts is None else TopicProbe(name, facts.partitions, 1, None)
+        for name, facts in admin.topics(names, timeout_s).items()
     }

@@ -1,4 +1,4 @@
-"""What `keepfast doctor` found: one sentence each, and what to do about it."""
+"""The findings of `keepfast doctor`: one sentence each, with a fix."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Status = Literal["ok", "warning", "problem", "unknown"]
-Section = Literal["environment", "settings", "broker", "topics", "rights", "dead letters", "clock"]
+Section = Literal["environment", "settings", "broker", "topics", "permissions", "dead letters", "clock"]
 
-EXIT_OK, EXIT_SETTINGS, EXIT_OUTSIDE = 0, 2, 3
-_HERE: Final = frozenset({"environment", "settings"})
-"""What is wrong here is a matter of configuration; all else is missing outside."""
+EXIT_OK, EXIT_SETTINGS, EXIT_CLUSTER = 0, 2, 3
+_LOCAL: Final = frozenset({"environment", "settings"})
+"""Sections whose problems are configuration errors; the others concern the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """`unknown`: nobody could tell, which is no problem by itself."""
+    """One result. `unknown` means that it could not be checked, which is no problem by itself."""
 
     section: Section
     status: Status
@@ -25,17 +25,17 @@ class DoctorFinding:
 
 
 def exit_code(findings: Sequence[DoctorFinding]) -> int:
-    """As a start would end: 2 for settings, 3 for what is missing outside, 0 with warnings alone."""
+    """The exit code that `keepfast run` would give: 2 for settings, 3 for the cluster, 0 if there are only warnings."""
     wrong = {one.section for one in findings if one.status == "problem"}
-    if wrong & _HERE:
+    if wrong & _LOCAL:
         return EXIT_SETTINGS
-    return EXIT_OUTSIDE if wrong else EXIT_OK
+    return EXIT_CLUSTER if wrong else EXIT_OK
 
 
 def summary(findings: Sequence[DoctorFinding]) -> str:
     problems = sum(one.status == "problem" for one in findings)
     warnings = sum(one.status == "warning" for one in findings)
     if not problems and not warnings:
-        return "Nothing is wrong."
+        return "No problems found."
     counted = [(problems, "problem"), (warnings, "warning")]
     return ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counted if count) + "."

@@ -1,4 +1,4 @@
-"""How an exception becomes a sentence and an exit code."""
+"""Maps exceptions to error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ _MAX_LINE = 2000
 
 
 class LoadError(KeepfastError):
-    """The app that was named cannot be had: no such module or attribute, or its code fails when it is imported."""
+    """The app cannot be loaded: there is no such module or attribute, or its code fails on import."""
 
 
 @contextmanager
-def said_plainly(*, debug: bool) -> Iterator[None]:
-    """An exception from within ends the process, with its sentence on standard error; in debug after its traceback."""
+def report_errors(*, debug: bool) -> Iterator[None]:
+    """Exit on an exception from within, with its message on standard error; with `debug`, after its traceback."""
     try:
         yield
     except (click.ClickException, click.exceptions.Exit, click.Abort):
-        raise  # click says these itself
-    except Exception as error:  # the edge of the program: every error becomes a sentence
-        if isinstance(error, BrokenPipeError) and _nobody_reads():
-            raise  # as in `keepfast dlq list | head`; click ends the process without words
+        raise  # click reports these itself
+    except Exception as error:  # the edge of the program: every error becomes a message
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            raise  # as in `keepfast dlq list | head`; click exits without a message
         if debug:
             click.echo("\n".join(clean_text(line, _MAX_LINE) for line in traceback.format_exc().splitlines()), err=True)
-        click.echo(f"{click.style('Error:', fg='red', bold=True)} {sentence(error)}", err=True)
-        sys.exit(code_of(error))
+        click.echo(f"{click.style('Error:', fg='red', bold=True)} {error_message(error)}", err=True)
+        sys.exit(exit_code_of(error))
 
 
-def _nobody_reads() -> bool:
+def _reader_is_gone() -> bool:
     """Whether standard output is a pipe whose reader is gone."""
     try:
         descriptor = sys.stdout.fileno()
@@ -49,8 +49,8 @@ def _nobody_reads() -> bool:
     return any(event & select.POLLERR for _, event in watch.poll(0))
 
 
-def code_of(error: Exception) -> int:
-    """The exit code that this error stands for."""
+def exit_code_of(error: Exception) -> int:
+    """The exit code for this error."""
     match error:
         case ConfigError() | LoadError():
             return EXIT_USAGE
@@ -64,8 +64,8 @@ def code_of(error: Exception) -> int:
             return EXIT_UNEXPECTED
 
 
-def sentence(error: Exception) -> str:
-    """What happened and what to do, without control characters that a value in it may bring along."""
+def error_message(error: Exception) -> str:
+    """What happened and what to do, free of control characters from embedded values."""
     match error:
         case ConfigError(problems=[_, _, *_] as problems):
             numbered = [f"  {number}. {_clean(problem)}" for number, problem in enumerate(problems, 1)]
@@ -73,13 +73,13 @@ def sentence(error: Exception) -> str:
         case KeepfastError():
             return _clean(str(error)) or type(error).__name__
         case _:
-            at = place_of(error)
+            at = location_of(error)
             where = f" ({at})" if at else ""
-            return f"Unexpected {clean_error(error)}{where}. Run it again with --debug to see the traceback."
+            return f"Unexpected {clean_error(error)}{where}. Run again with --debug for the traceback."
 
 
-def place_of(error: BaseException, *, within: Path | None = None) -> str:
-    """`file:line` of the innermost frame of the user's code, else of any code; a file below `within` relative to it.
+def location_of(error: BaseException, *, within: Path | None = None) -> str:
+    """`file:line` of the innermost frame in user code, else in any code; files below `within` are relative to it.
 
     Empty if the error has no traceback.
     """
@@ -88,12 +88,12 @@ def place_of(error: BaseException, *, within: Path | None = None) -> str:
     frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
     if not frames:
         return ""
-    filename, line = next((frame for frame in reversed(frames) if _is_of_the_user(frame[0])), frames[-1])
+    filename, line = next((frame for frame in reversed(frames) if _is_user_code(frame[0])), frames[-1])
     return f"{_relative(filename, within)}:{line}"
 
 
-def _is_of_the_user(filename: str) -> bool:
-    """Neither the interpreter's, nor an installed package's, nor ours."""
+def _is_user_code(filename: str) -> bool:
+    """Whether the file belongs neither to the interpreter, nor to an installed package, nor to keepfast."""
     path = Path(filename)
     ours = Path(__file__).resolve().parents[1]
     if filename.startswith("<") or "site-packages" in path.parts or path.is_relative_to(ours):

@@ -1,4 +1,4 @@
-"""`keepfast lag`: how far behind groups are, in records and in seconds, and whether they move."""
+"""`keepfast lag`: the lag of groups in records and seconds, and whether they progress."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from keepfast.cli.errors import said_plainly
+from keepfast.cli.connection import as_start_error, brokers_option, connect, connection_for, exit_on_interrupt
+from keepfast.cli.errors import report_errors
 from keepfast.cli.tables import LIVE_EVERY_S, live, table
-from keepfast.cli.where import brokers_option, connection_for, interrupted_quietly, reached, told_as_start_error
 from keepfast.core.errors import ConfigError
 from keepfast.desk.lagging import LagSeen, LagWatcher, PartitionLag, Watched
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
@@ -27,15 +27,15 @@ COLOURS = {"ok": "green", "stalled": "yellow", "stopped": "red", "rewinding": "r
 REPLY_TIMEOUT_S = 15.0
 
 
-@click.command(short_help="How far behind groups are, in records and seconds, and whether they move.")
+@click.command(short_help="Show the lag of groups in records and seconds, and whether they progress.")
 @click.argument("target", metavar="[MODULE:APP | GROUP]", required=False)
 @brokers_option
-@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
-@click.option("--every", "every_s", type=click.FloatRange(0.2), default=LIVE_EVERY_S, help="Seconds between looks (2).")
+@click.option("--watch", is_flag=True, help="Update until Ctrl-C.")
 @click.option(
-    "--for", "for_s", type=click.FloatRange(0), default=5.0, help="Seconds to look for, to see what moves (5)."
+    "--every", "every_s", type=click.FloatRange(0.2), default=LIVE_EVERY_S, help="Update interval in seconds (2)."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line.")
+@click.option("--for", "for_s", type=click.FloatRange(0), default=5.0, help="Seconds to observe progress for (5).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; with --watch one per line.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def lag(
     target: str | None,
@@ -47,17 +47,18 @@ def lag(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """How far each group is behind, for every partition: in records, and in seconds, which is how old the first record
-    is that is not finished. Of an app all its groups, with its retry topics and the depth of its dead-letter topics;
-    of a group what it has committed; without a name all groups. Nothing is changed, and no group is joined.
+    """Show the lag of each group per partition: in records, and in seconds, the age of the first unfinished record.
+
+    For an app: all its groups, including retry topics, and the size of its dead-letter topics. For a group: the
+    partitions that it has committed. Without a name: all groups. Changes nothing and joins no group.
 
     \b
-    STATE says whether it moves, whatever its lag is:
-      ok         it moves, or has nothing to do
-      stalled    a member has the partition, and its offset does not move
-      stopped    there is something to do, and no member has the partition
-      rewinding  its offset went back
-      unknown    it was not looked at for long enough; --watch, or a longer --for
+    STATE says whether the group progresses, independent of the lag:
+      ok         the offset moves, or there is no lag
+      stalled    a member owns the partition, and the offset does not move
+      stopped    there is lag, and no member owns the partition
+      rewinding  the offset moved backwards
+      unknown    not observed for long enough; use --watch, or a longer --for
 
     \b
     Examples:
@@ -65,26 +66,26 @@ def lag(
       keepfast lag payments.charge --watch
       keepfast lag --for 0 --json
     """
-    with said_plainly(debug=debug), interrupted_quietly(), _watcher(target, brokers) as watcher:
+    with report_errors(debug=debug), exit_on_interrupt(), _watcher(target, brokers) as watcher:
         if watch:
             for draw in live(every_s):
-                seen = _looked(watcher)
+                seen = _measure(watcher)
                 if as_json:
                     click.echo(json.dumps(_fields(seen)))
                 else:
                     draw([time.strftime("%H:%M:%S"), *_lines(seen)])
         if for_s:
-            with told_as_start_error():
+            with as_start_error():
                 watcher.look(seconds=False)
             if not as_json:
-                click.echo(f"Looking for {for_s:g} s at what moves …", err=True)
+                click.echo(f"Observing progress for {for_s:g} s …", err=True)
             time.sleep(for_s)
-        seen = _looked(watcher)
+        seen = _measure(watcher)
         click.echo(json.dumps(_fields(seen)) if as_json else "\n".join(_lines(seen)))
 
 
-def _looked(watcher: LagWatcher) -> LagSeen:
-    with told_as_start_error():
+def _measure(watcher: LagWatcher) -> LagSeen:
+    with as_start_error():
         return watcher.look()
 
 
@@ -92,9 +93,9 @@ def _looked(watcher: LagWatcher) -> LagSeen:
 def _watcher(target: str | None, brokers: str | None) -> Iterator[LagWatcher]:
     app = target if target and _is_app(target) else None
     connection, settings = connection_for(app, brokers)
-    reached(connection)
+    connect(connection)
     groups = KafkaGroups(admin_properties(connection))
-    # One record of a partition is looked at, however deep it is.
+    # Only one record per partition is read, whatever the lag is.
     small = {"max.partition.fetch.bytes": 65_536, "queued.max.messages.kbytes": 4_096}
     browser = KafkaBrowser({**browser_properties(connection), **small})
     try:
@@ -108,7 +109,7 @@ def _watcher(target: str | None, brokers: str | None) -> Iterator[LagWatcher]:
 
 
 def _is_app(text: str) -> bool:
-    """`module:app`, a file, or a module of this folder."""
+    """Whether the text is `module:app`, a file, or a module in this folder."""
     return ":" in text or text.endswith(".py") or Path(f"{text}.py").is_file()
 
 
@@ -122,14 +123,14 @@ def _of_app(settings: Settings) -> tuple[list[Watched], list[str]]:
 
 
 def _of_groups(group: str | None, groups: KafkaGroups) -> list[Watched]:
-    """Where they have committed something."""
-    with told_as_start_error():
+    """The topics that the groups have committed."""
+    with as_start_error():
         known = groups.names(REPLY_TIMEOUT_S)
-        # The embedded broker lists no groups, and yet knows what they have committed.
+        # The embedded broker lists no groups but knows their commits.
         if group is not None and group not in known and not groups.read_by(group, REPLY_TIMEOUT_S):
             raise ConfigError(
                 f"There is no group {clean_text(group)!r} on these brokers; `keepfast lag` without a name lists all. An"
-                " app is written module:app."
+                " app is written as module:app."
             )
         chosen = [group] if group is not None else known[:MAX_GROUPS]
         return [Watched(one, tuple(sorted(groups.read_by(one, REPLY_TIMEOUT_S))), all_of_it=False) for one in chosen]
@@ -141,18 +142,18 @@ def _lines(seen: LagSeen) -> list[str]:
     head, *body = [click.style(lines[0], bold=True), *lines[1:]]
     text = [head, *(_coloured(line, one.state) for line, one in zip(body, seen.partitions, strict=True))]
     if not rows:
-        text = ["No group with commits is listed there; the embedded broker lists none: name the group, or MODULE:APP."]
+        text = ["No group has commits. The embedded broker lists no groups: name the group, or MODULE:APP."]
     for topic, depth in seen.letters.items():
-        count = "is not there" if depth is None else f"{depth:,} letter{'s' * (depth != 1)}"
+        count = "does not exist" if depth is None else f"{depth:,} letter{'s' * (depth != 1)}"
         text.append(f"{clean_text(topic)}: {count}")
-    text += [f"{clean_text(group)}: its offsets may not be seen, or nobody answered" for group in seen.unseen]
+    text += [f"{clean_text(group)}: its offsets cannot be read (no permission, or no answer)" for group in seen.unseen]
     if any(one.state == "stalled" and one.look.owned is None for one in seen.partitions):
-        text.append("These brokers do not tell who has a partition: what is stalled may be stopped.")
+        text.append("These brokers do not report partition owners: a stalled partition may be stopped.")
     return text
 
 
 def _coloured(line: str, state: str) -> str:
-    """The state stands at the end, if there was room for it."""
+    """Color the state at the end of the line, unless it was cut off."""
     return line.removesuffix(state) + click.style(state, fg=COLOURS.get(state)) if line.endswith(state) else line
 
 

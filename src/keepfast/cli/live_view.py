@@ -1,4 +1,4 @@
-"""A running app as text: consumers, their partitions, and the work in hand. Pure: from what the control API tells."""
+"""A running app as text: consumers, partitions and lanes, from the answers of the control API. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from keepfast.telemetry.shapes import AppState, ConsumerCounts, ConsumerDetail, 
 
 CONSUMER_COLUMNS = (
     *("CONSUMER", "PHASE", "PARTS", "LAG", "LAG S", "REC/S", "ERR/S", "RETRY/S", "HELD BY"),
-    *("LETTERS", "IN HAND", "WAITING", "SETTLING", "BREAKER", "STORM"),
+    *("LETTERS", "IN FLIGHT", "WAITING", "SETTLING", "BREAKER", "STORM"),
 )
 NUMBERS = (2, 3, 4, 5, 6, 7, 9, 10, 11, 12)
-"""Columns of a consumer that are aligned to the right."""
+"""The right-aligned columns of a consumer."""
 PARTITION_COLUMNS = (
     *("CONSUMER", "TOPIC", "PARTITION", "POSITION", "END", "LAG", "LAG S"),
-    *("BUFFERED", "IN HAND", "STATE"),
+    *("BUFFERED", "IN FLIGHT", "STATE"),
 )
 LANE_COLUMNS = ("CONSUMER", "TOPIC", "PARTITION", "OFFSET", "RECORDS", "ATTEMPT", "SECONDS", "STATE")
 MAX_PARTITIONS = 20
@@ -31,7 +31,7 @@ Lanes = Iterable[tuple[str, LaneState]]
 def view_lines(
     now: AppState, before: AppState | None = None, *, elapsed_s: float = 0.0, lanes: Lanes = ()
 ) -> list[str]:
-    """The whole view. Rates need a state from before; without one they are dashes."""
+    """The whole view. Rates need an earlier state; without one they are dashes."""
     lines = [_head(now), ""]
     rows = []
     for name, state in now.consumers.items():
@@ -39,8 +39,8 @@ def view_lines(
         rows.append(_consumer(name, state, now.counts.get(name, ConsumerCounts()), then, elapsed_s))
     lines += _table(CONSUMER_COLUMNS, rows, right=NUMBERS) if rows else ["No consumer yet."]
     for name, state in now.consumers.items():
-        troubles = (state.why, state.brokers, state.letters_refused.why, state.moves_refused.why, *_stuck(state))
-        lines += [click.style(f"{clean_text(name)}: {clean_text(text, 300)}", fg="red") for text in troubles if text]
+        problems = (state.why, state.brokers, state.letters_refused.why, state.moves_refused.why, *_stuck(state))
+        lines += [click.style(f"{clean_text(name)}: {clean_text(text, 300)}", fg="red") for text in problems if text]
         suspects = sum(one.suspects for one in state.partitions)
         if suspects:
             lines.append(click.style(f"{clean_text(name)}: probation, {suspects:,} records run alone", fg="red"))
@@ -55,31 +55,31 @@ def view_lines(
 
 
 def _stuck(state: ConsumerState) -> list[str]:
-    """Handlers that do not end, and the event loop if it does not turn: where they are, the innermost place first."""
+    """Handlers that do not return, and the event loop if it is blocked, each with its stack, innermost frame first."""
     lines = [
-        f"its handler has been at {one.topic}[{one.partition}] offset {one.offset} for {_span(one.for_s)}:"
+        f"its handler has been running {one.topic}[{one.partition}] offset {one.offset} for {_span(one.for_s)}:"
         f" {' < '.join(one.stack[::-1])}"
         for one in state.stuck[:MAX_STUCK]
     ]
     if state.stuck_handlers > len(lines):
-        lines.append(f"and {state.stuck_handlers - len(lines):,} more handlers do not end")
+        lines.append(f"and {state.stuck_handlers - len(lines):,} more handlers do not return")
     return [*lines, f"the event loop is blocked: {' < '.join(state.blocked_at[::-1])}"] if state.blocked_at else lines
 
 
 def detail_lines(name: str, detail: ConsumerDetail) -> list[str]:
-    """One consumer, with all that it is at."""
+    """One consumer with all its partitions and lanes."""
     rows = [_consumer(name, detail.state, detail.counts, None, 0.0)]
     lines = _table(CONSUMER_COLUMNS, rows, right=NUMBERS)
     partitions = [_partition(name, one) for one in detail.state.partitions]
     lines += ["", *_table(PARTITION_COLUMNS, partitions, right=range(2, 9))] if partitions else []
-    lines += _lanes(((name, lane) for lane in detail.lanes), most=len(detail.lanes))
+    lines += _lanes(((name, lane) for lane in detail.lanes), limit=len(detail.lanes))
     return [*lines, f"and {detail.left_out:,} more"] if detail.left_out else lines
 
 
 def _head(now: AppState) -> str:
     version = f" {clean_text(now.version)}" if now.version else ""
-    who = f"pid {now.pid}" if now.pid else "several processes"
-    head = f"{clean_text(now.app)}{version}, {now.phase} for {_span(now.uptime_s)}, {who}, keepfast {now.keepfast}"
+    process = f"pid {now.pid}" if now.pid else "several processes"
+    head = f"{clean_text(now.app)}{version}, {now.phase} for {_span(now.uptime_s)}, {process}, keepfast {now.keepfast}"
     if now.spool is not None:
         stuck = f", {now.spool.stuck:,} stuck" if now.spool.stuck else ""
         refusing = ", refusing" if now.spool.refusing else ""
@@ -117,10 +117,10 @@ def _consumer(
 
 
 def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
-    words = [*(["stuck"] if one.stuck else []), *(f"held: {hold}" for hold in one.holds)]
-    words += [f"not fetched: {pause}" for pause in one.pauses] + (["closing"] if one.closing else [])
-    words += [f"{one.cases:,} in trouble"] if one.cases else []
-    words += [f"probation: {one.suspects:,} run alone"] if one.suspects else []
+    notes = [*(["stuck"] if one.stuck else []), *(f"held: {hold}" for hold in one.holds)]
+    notes += [f"not fetched: {pause}" for pause in one.pauses] + (["closing"] if one.closing else [])
+    notes += [f"{one.cases:,} failing"] if one.cases else []
+    notes += [f"probation: {one.suspects:,} run alone"] if one.suspects else []
     return (
         name,
         one.topic,
@@ -131,12 +131,12 @@ def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
         _seconds(one.lag_s),
         f"{one.buffered:,}",
         f"{one.in_flight:,}",
-        ", ".join(words) or "-",
+        ", ".join(notes) or "-",
     )
 
 
-def _lanes(lanes: Lanes, *, most: int = MAX_LANES) -> list[str]:
-    oldest = sorted(lanes, key=lambda pair: -pair[1].for_s)[:most]
+def _lanes(lanes: Lanes, *, limit: int = MAX_LANES) -> list[str]:
+    oldest = sorted(lanes, key=lambda pair: -pair[1].for_s)[:limit]
     if not oldest:
         return []
     rows = []
@@ -157,7 +157,7 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _span(seconds: float) -> str:
-    """In the two largest units."""
+    """A duration in its two largest units."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,4 +1,4 @@
-"""`keepfast monitoring`: rules for Prometheus and a dashboard for Grafana, made for an app."""
+"""`keepfast monitoring`: writes Prometheus alerting rules and a Grafana dashboard for an app."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from keepfast.cli.errors import said_plainly
+from keepfast.cli.errors import report_errors
 
 
 @click.command(short_help="Write alerts for Prometheus and a dashboard for Grafana.")
@@ -20,19 +20,19 @@ from keepfast.cli.errors import said_plainly
     show_default=True,
     help="The folder to write into.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def monitoring(target: str, folder: Path, *, dry_run: bool, debug: bool) -> None:
-    """Write alerts for Prometheus and a dashboard for Grafana, made for this app: for its topics, its groups and its
-    thresholds. Older files of the same names are replaced.
+    """Write Prometheus alerts and a Grafana dashboard for the topics, groups and thresholds of this app.
 
-    What is too much is a setting, of the app or of one consumer; each alert links to the runbook:
+    Existing files of the same names are replaced. Thresholds are settings of the app or of one consumer; each alert
+    links to the runbook:
 
     \b
       [alerts]
       runbook_url = "https://wiki.example/runbook"
       [consumers.charge.alerts]
-      kind = "financial"      # or notification, other: how much lag is too much
+      kind = "financial"      # or notification, other: sets the lag thresholds
       error_share = 0.02
 
     \b
@@ -40,8 +40,8 @@ def monitoring(target: str, folder: Path, *, dry_run: bool, debug: bool) -> None
       keepfast monitoring app:app -o monitoring
       promtool check rules monitoring/*.rules.yml
     """
-    with said_plainly(debug=debug):
-        from keepfast.cli.loading import load_app_or_runner
+    with report_errors(debug=debug):
+        from keepfast.cli.app_loader import load_app_or_runner
         from keepfast.monitoring import planned
         from keepfast.monitoring.files import write
 
@@ -54,6 +54,4 @@ def monitoring(target: str, folder: Path, *, dry_run: bool, debug: bool) -> None
     if dry_run:
         click.echo(f"{len(files)} files; nothing was written.", err=True)
     elif any("://" not in consumer.alerts.runbook_url for consumer in settings.consumers.values()):
-        click.echo(
-            "The links to the runbook are relative. Say where your people find it: [alerts] runbook_url.", err=True
-        )
+        click.echo("The links to the runbook are relative; set its address with [alerts] runbook_url.", err=True)

@@ -1,4 +1,4 @@
-"""`keepfast new`: a package for a consumer of one's own, ready to run, test and ship."""
+"""`keepfast new`: creates a project for a consumer, ready to run, test and deploy."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from pathlib import Path
 
 import click
 
-from keepfast.cli.errors import said_plainly
+from keepfast.cli.errors import report_errors
 
 
-@click.command(short_help="Make a package for a consumer of your own, with tests and an image.")
+@click.command(short_help="Create a project for a consumer, with tests and a Dockerfile.")
 @click.argument("name")
-@click.option("--topic", help="What it consumes.  [default: NAME.event.v1]")
-@click.option("--into", type=click.Path(path_type=Path), help="The folder to make.  [default: NAME, here]")
+@click.option("--topic", help="The topic that it consumes.  [default: NAME.event.v1]")
+@click.option("--into", type=click.Path(path_type=Path), help="The folder to create.  [default: NAME]")
 @click.option(
     "--wheel",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The wheel of keepfast that it installs.  [default: the keepfast that runs this command, packed as a wheel]",
+    help="The keepfast wheel that it installs.  [default: a wheel of the keepfast that runs this command]",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def new(name: str, topic: str | None, into: Path | None, wheel: Path | None, *, dry_run: bool, debug: bool) -> None:
-    """Make a package for a consumer of your own: code, tests, settings, a Dockerfile, a compose file and a README.
+    """Create a project for a consumer: code, tests, settings, a Dockerfile, a compose file and a README.
 
-    Nothing that exists is overwritten. The project installs keepfast from a wheel in its own folder wheels/,
+    Existing files are never overwritten. The project installs keepfast from a wheel in its own folder wheels/,
     checked by its hash, and never from a package index.
 
     \b
@@ -32,7 +32,7 @@ def new(name: str, topic: str | None, into: Path | None, wheel: Path | None, *, 
       pytest
       keepfast dev payments.app:app
     """
-    with said_plainly(debug=debug):
+    with report_errors(debug=debug):
         from keepfast.scaffold import ProjectNames, planned, wheel_at
 
         project = planned(ProjectNames.of(name, topic), wheel_at(wheel) if wheel else None)
@@ -46,7 +46,7 @@ def new(name: str, topic: str | None, into: Path | None, wheel: Path | None, *, 
         return
     names = project.names
     click.echo(
-        f"\nMade {folder} with {len(project.paths)} files. Next:\n"
+        f"\nCreated {folder} with {len(project.paths)} files. Next:\n"
         f"  cd {folder}\n"
         "  python -m pip install -e '.[dev]'\n"
         "  python -m pytest\n"

@@ -1,4 +1,4 @@
-"""How far sending has got: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of sending: a bar on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ LINE_EVERY_S = 5.0
 
 
 class Progress:
-    """Writes to standard error. Call it with how many are done; it decides when to say so."""
+    """Writes to standard error. Call it with the number done as often as you like; it limits the output."""
 
     def __init__(self, total: int, *, done: str = "replayed") -> None:
         self._total = total
         self._done = done
         self._bar = sys.stderr.isatty()
-        self._begun_at = self._said_at = time.monotonic()
+        self._begun_at = self._shown_at = time.monotonic()
         self._drawn = False
 
     def __call__(self, done: int) -> None:
         now = time.monotonic()
-        if now - self._said_at < (REDRAW_S if self._bar else LINE_EVERY_S):
+        if now - self._shown_at < (REDRAW_S if self._bar else LINE_EVERY_S):
             return
-        self._said_at = now
+        self._shown_at = now
         if self._bar:
             self._draw(done)
         else:
             click.echo(f"{done:,} of {self._total:,} {self._done} ({self._rate(done)})", err=True)
 
     def end(self, done: int) -> None:
-        """Leave the bar as it stands."""
+        """Draw the bar a last time and leave it on the screen."""
         if self._bar and self._drawn:
             self._draw(done)
             click.echo(err=True)

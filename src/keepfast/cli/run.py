@@ -1,4 +1,4 @@
-"""`keepfast run`: an app's consumers here, in several processes, or started anew whenever the code changes."""
+"""`keepfast run`: runs an app's consumers in this process, in several processes, or with reload on code changes."""
 
 from __future__ import annotations
 
@@ -6,30 +6,34 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import click
 
-from keepfast.cli.errors import said_plainly
+from keepfast.cli.errors import report_errors
 from keepfast.engine import lifecycle
 
 if TYPE_CHECKING:
-    from keepfast.cli.dev_child import Bench
+    from keepfast.cli.dev_environment import DevEnvironment
     from keepfast.supervisor import ChildPlace, Report, Tether
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_PROCESSES = 256
+EXIT_GRACE_S: Final = 3.0
+"""How long the process may take to exit: time for exit hooks, such as exporters that flush."""
 LogFormat = Literal["auto", "console", "json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What was said on the command line."""
+    """The options of the command line."""
 
     target: str
     consumers: tuple[str, ...]
@@ -39,8 +43,8 @@ class RunOptions:
     debug: bool
 
     def command(self, *more: str, wait: bool = False) -> list[str]:
-        """The command line that runs the same app in a child."""
-        # -P: the user's folder must not go before the standard library while we load; the app's loading adds it.
+        """The command line of a child process that runs the same app."""
+        # -P: the user's folder must not shadow the standard library while we import; loading the app adds it later.
         found_in_cwd = Path(__file__).resolve().parents[2] == Path.cwd()
         safely = [] if found_in_cwd else ["-P"]
         words = [sys.executable, *safely, "-m", "keepfast", "run", self.target, *more]
@@ -54,39 +58,44 @@ class RunOptions:
 
 
 def consumer_options(command: F) -> F:
-    """--consumer, --log-level, --log-format, --debug."""
+    """Add the options --consumer, --log-level, --log-format and --debug."""
     levels = click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False)
     formats = click.Choice(["auto", "console", "json"])
     for option in (
         click.option("--debug", is_flag=True, help="Show tracebacks."),
-        click.option("--log-format", type=formats, help="auto: console on a terminal, else json."),
-        click.option("--log-level", type=levels, help="The lowest level that is written."),
+        click.option("--log-format", type=formats, help="auto: console on a terminal, otherwise json."),
+        click.option("--log-level", type=levels, help="The lowest level to log."),
         click.option(
-            "--consumer", "consumers", metavar="NAME", multiple=True, help="Run only this one; may be repeated."
+            "--consumer", "consumers", metavar="NAME", multiple=True, help="Run only this consumer. Repeatable."
         ),
     ):
         command = option(command)
     return command
 
 
-@click.command(short_help="Run the consumers of an app until a signal ends them.")
+@click.command(short_help="Run the consumers of an app until a signal stops them.")
 @click.argument("target", metavar="MODULE:APP")
 @click.option(
     "--processes",
     type=click.IntRange(1, MAX_PROCESSES),
-    help="So many processes under a supervisor, which restarts those that die. Without it: this process alone.",
+    help="Run this many processes under a supervisor that restarts those that die. Default: this process only.",
 )
-@click.option(
-    "--reload", is_flag=True, help="For development: start anew whenever a .py file below this folder changes."
-)
-@click.option("--wait", is_flag=True, help="Wait for a broker that is away as long as it takes, instead of 30 s.")
+@click.option("--reload", is_flag=True, help="For development: restart when a .py file below this folder changes.")
+@click.option("--wait", is_flag=True, help="Wait for an unreachable broker without limit instead of 30 s.")
 @consumer_options
 @click.option("--child", type=int, hidden=True, help="The number of this process under its supervisor.")
-@click.option("--tether", type=int, hidden=True, help="The file descriptor that ties this process to its parent.")
-@click.option("--door", type=click.Path(path_type=Path), hidden=True, help="Where the parent asks for health.")
-@click.option("--dev-at", hidden=True, help="The address of the broker that `keepfast dev` has started for this app.")
-@click.option("--dev-embedded", is_flag=True, hidden=True, help="It is the embedded one.")
-@click.option("--dev-partitions", type=int, default=4, hidden=True, help="Of the topics that are made there.")
+@click.option("--tether", type=int, hidden=True, help="The file descriptor that connects this process to its parent.")
+@click.option(
+    "--health-socket",
+    type=click.Path(path_type=Path),
+    hidden=True,
+    help="The Unix socket on which this process serves health to its parent.",
+)
+@click.option("--dev-at", hidden=True, help="The address of the broker that `keepfast dev` started for this app.")
+@click.option("--dev-embedded", is_flag=True, hidden=True, help="That broker is the embedded one.")
+@click.option(
+    "--dev-partitions", type=int, default=4, hidden=True, help="The partition count of the topics created there."
+)
 def run(
     target: str,
     consumers: tuple[str, ...],
@@ -99,15 +108,15 @@ def run(
     debug: bool,
     child: int | None,
     tether: int | None,
-    door: Path | None,
+    health_socket: Path | None,
     dev_at: str | None,
     dev_embedded: bool,
     dev_partitions: int,
 ) -> None:
     """Run the consumers of an app until Ctrl-C or SIGTERM.
 
-    MODULE:APP is where the App object is: `orders.main:app`, or `path/to/file.py:app`. `app` may be left out. Modules
-    are looked for in this folder first.
+    MODULE:APP names the App object: `orders.main:app`, or `path/to/file.py:app`. `app` may be omitted. Modules are
+    imported from this folder first.
 
     \b
     In app.py:
@@ -123,60 +132,89 @@ def run(
       keepfast run app:app --reload
       keepfast run app:app --processes 4 --consumer charge
     \b
-    The first signal lets running handlers finish; a second one ends everything now.
+    The first signal drains: running handlers finish. A second signal exits at once.
     Exit codes: 0 clean, 1 unexpected, 2 usage or configuration, 3 broker or topic missing
-    at the start, 4 halted by a handler, 5 not finished in time, 6 replaced by another
+    at startup, 4 halted by a handler, 5 not drained in time, 6 replaced by another
     member, 130 or 143 after a second signal.
     """
     options = RunOptions(
         target=target, consumers=consumers, wait=wait, log_level=log_level, log_format=log_format, debug=debug
     )
     if reload and processes:
-        raise click.UsageError("--reload runs one process: leave out --processes.")
-    with said_plainly(debug=debug):
+        raise click.UsageError("--reload runs one process: omit --processes.")
+    with report_errors(debug=debug):
         if processes:
             code = _supervise(options, processes)
         elif reload:
             code = _reload(options)
         else:
-            bench = _bench(dev_at, embedded=dev_embedded, partitions=dev_partitions)
-            code = _run_here(options, index=child, tether_fd=tether, door=door, bench=bench)
-    from keepfast.cli.ending import end
-
-    end(code)
+            dev_env = _dev_environment(dev_at, embedded=dev_embedded, partitions=dev_partitions)
+            code = _run_here(options, index=child, tether_fd=tether, health_socket=health_socket, dev_env=dev_env)
+    exit_process(code)
 
 
-def _bench(address: str | None, *, embedded: bool, partitions: int) -> Bench | None:
+def exit_process(code: int) -> NoReturn:
+    """Exit with this code, after EXIT_GRACE_S at the latest.
+
+    Python waits at exit for every non-daemon thread. A cancelled handler may have left one that never ends:
+    `asyncio.to_thread` and executors create such threads, and the function that they run cannot be cancelled.
+    """
+    from keepfast.telemetry.logs import get_logger
+
+    left = [thread.name for thread in threading.enumerate() if not thread.daemon and thread.name != "MainThread"]
+    if left:
+        log = get_logger("keepfast.lifecycle")
+        log.warning("threads_left_behind", threads=left[:10], ends_in_s=EXIT_GRACE_S)
+    threading.Thread(target=_exit_after_grace, args=(code,), name="keepfast-exit", daemon=True).start()
+    sys.exit(code)
+
+
+def _exit_after_grace(code: int) -> None:
+    time.sleep(EXIT_GRACE_S)
+    os._exit(code)
+
+
+def _dev_environment(address: str | None, *, embedded: bool, partitions: int) -> DevEnvironment | None:
     if address is None:
         return None
-    from keepfast.cli.dev_child import Bench
+    from keepfast.cli.dev_environment import DevEnvironment
 
-    return Bench(address=address, embedded=embedded, partitions=partitions)
+    return DevEnvironment(address=address, embedded=embedded, partitions=partitions)
 
 
 def _run_here(
-    options: RunOptions, *, index: int | None, tether_fd: int | None, door: Path | None, bench: Bench | None
+    options: RunOptions,
+    *,
+    index: int | None,
+    tether_fd: int | None,
+    health_socket: Path | None,
+    dev_env: DevEnvironment | None,
 ) -> int:
     stop_before_start = _StopBeforeStart()
     stop_before_start.listen()
-    tether = _hold_on(tether_fd)
+    tether = _open_tether(tether_fd)
     try:
-        return _load_and_run(options, index, tether, door=door, bench=bench)
+        return _load_and_run(options, index, tether, health_socket=health_socket, dev_env=dev_env)
     except _Stopped:
-        click.echo("Stopped before it had started.", err=True)
+        click.echo("Stopped before startup finished.", err=True)
         return 0
 
 
 def _load_and_run(
-    options: RunOptions, index: int | None, tether: Tether | None, *, door: Path | None, bench: Bench | None
+    options: RunOptions,
+    index: int | None,
+    tether: Tether | None,
+    *,
+    health_socket: Path | None,
+    dev_env: DevEnvironment | None,
 ) -> int:
-    from keepfast.cli.loading import load_app
+    from keepfast.cli.app_loader import load_app
     from keepfast.http.serving import behind_door, is_required
     from keepfast.supervisor import Report, with_static_members
     from keepfast.telemetry.logs import get_logger
 
     app = load_app(options.target, cwd=Path.cwd())
-    app.chosen(options.consumers)  # a wrong name is the nearest mistake, so it is said first
+    app.chosen(options.consumers)  # report an unknown consumer name before anything else
     settings = app.settings()
     level = options.log_level or settings.log.level
     log_format = options.log_format or settings.log.format
@@ -193,16 +231,16 @@ def _load_and_run(
                 log_level=level,
                 log_format=log_format,
                 app=settings.app.name,
-                health=(health.host, health.port) if health.enabled and door else None,
+                health=(health.host, health.port) if health.enabled and health_socket else None,
                 health_required=is_required(settings),
             )
         )
-    if door is not None:
-        settings = behind_door(settings, door)
-    if bench is not None:
-        settings = bench.prepared(settings)
-        bench.make_topics(settings)
-        bench.say(settings, app.chosen(options.consumers))
+    if health_socket is not None:
+        settings = behind_door(settings, health_socket)
+    if dev_env is not None:
+        settings = dev_env.adapt(settings)
+        dev_env.create_topics(settings)
+        dev_env.print_summary(settings, app.chosen(options.consumers))
     stops = tether.supervisor_stops if tether is not None else lambda: False
     return app.run(only=options.consumers, settings=settings, wait=options.wait, supervisor_stops=stops)
 
@@ -214,12 +252,19 @@ def _supervise(options: RunOptions, processes: int) -> int:
     with SharedHealthServer(processes) as server:
 
         def command(place: ChildPlace) -> Sequence[str]:
-            # Whoever is started again saw the broker before: if it is away now, that will pass.
-            mine = ["--child", str(place.index), "--tether", str(place.tether_fd), "--door", str(server.door(place))]
+            # A restarted child has reached the broker before, so an outage is likely to end: wait for it.
+            mine = [
+                "--child",
+                str(place.index),
+                "--tether",
+                str(place.tether_fd),
+                "--health-socket",
+                str(server.health_socket(place)),
+            ]
             return options.command(*mine, wait=place.again)
 
         def on_report(report: Report) -> None:
-            # What the settings say is known to the children alone: they have the app.
+            # Only the children know the settings, because they load the app.
             _configure_logs(report.log_level or "info", report.log_format or "auto")
             server.begin(report)
 
@@ -243,7 +288,7 @@ def _configure_logs(level: str, log_format: str, *, most_lines: int | None = Non
     logs.configure(level=level, format=known.get(log_format, "auto"), most_lines=most_lines)
 
 
-def _hold_on(tether_fd: int | None) -> Tether | None:
+def _open_tether(tether_fd: int | None) -> Tether | None:
     if tether_fd is None:
         return None
     from keepfast.supervisor import Tether
@@ -254,21 +299,21 @@ def _hold_on(tether_fd: int | None) -> Tether | None:
 
 
 class _Stopped(BaseException):
-    """A signal came before there was anything to drain. No Exception, so that nobody takes it for a failure."""
+    """A signal arrived before startup finished. Not an Exception, so that no handler treats it as a failure."""
 
 
 class _StopBeforeStart:
-    """Until the app listens to signals itself: the first one ends the start, in peace; a second one ends it now."""
+    """Handles signals until the app does: the first one ends the startup, a second one exits at once."""
 
     def __init__(self, exit_now: Callable[[int], None] = os._exit) -> None:
-        self._came = False
+        self._signalled = False
         self._exit_now = exit_now
 
     def listen(self) -> None:
         lifecycle.install((signal.SIGTERM, signal.SIGINT), self._on_signal)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's shape
-        if self._came:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of signal handlers
+        if self._signalled:
             self._exit_now(128 + number)
-        self._came = True
+        self._signalled = True
         raise _Stopped

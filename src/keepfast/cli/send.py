@@ -1,4 +1,4 @@
-"""`keepfast send`: records from the command line into a topic, each acknowledged."""
+"""`keepfast send`: produces records from the command line and waits for their acknowledgements."""
 
 from __future__ import annotations
 
@@ -13,50 +13,55 @@ from typing import IO, Any, TypeAlias
 
 import click
 
-from keepfast.cli.errors import said_plainly
-from keepfast.cli.progress import Progress
-from keepfast.cli.where import (
+from keepfast.cli.connection import (
+    CONNECT_TIMEOUT_S,
     EXIT_INTERRUPTED,
-    REACH_S,
+    as_start_error,
+    connect,
     connection_for,
-    no_topic,
-    reached,
-    told_as_start_error,
-    where_options,
+    connection_options,
+    missing_topic,
 )
+from keepfast.cli.errors import report_errors
+from keepfast.cli.progress import Progress
 from keepfast.core.errors import ConfigError, SinkError, StartError
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
 
 EXIT_PARTIAL = 1
-UNDER_WAY = 10_000
-"""Records that may wait for their acknowledgement at the same time."""
+MAX_IN_FLIGHT = 10_000
+"""How many records may wait for their acknowledgement at the same time."""
 
 REPLY_TIMEOUT_S = 60.0
-"""How long the last acknowledgements are waited for."""
+"""How long to wait for the last acknowledgements."""
 
 NUMBER = "{n}"
-HINT = "`keepfast dev` makes the topics of an app."
+HINT = "`keepfast dev` creates the topics of an app."
 Numbered: TypeAlias = Iterator[tuple[int, Outgoing]]
-"""Records, each with the number of its line, or counted from 1."""
+"""Records with their line number, or counted from 1."""
 
 
 @click.command()
 @click.argument("topic")
 @click.argument("value", required=False)
 @click.option(
-    "--file", "lines", type=click.File("rb"), help="One record a line, instead of VALUE; - is standard input."
+    "--file", "lines", type=click.File("rb"), help="One record per line, instead of VALUE; - is standard input."
 )
-@click.option("--count", type=click.IntRange(min=1), default=1, help="Send it so often; {n} in value and key counts.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Send it this many times; {n} in value and key is the number.",
+)
 @click.option("--key", help="The key of each record.")
-@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may be given several times.")
-@click.option("--partition", type=click.IntRange(min=0), help="Instead of the one that the key says.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header. Repeatable.")
+@click.option("--partition", type=click.IntRange(min=0), help="Overrides the partition chosen by the key.")
 @click.option("--null", is_flag=True, help="A tombstone: a record without a value.")
-@click.option("--json", "as_json", is_flag=True, help="Say the outcome as JSON.")
-@where_options
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@connection_options
 def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any) -> None:
-    """Produce records, to feed a consumer. Every one is acknowledged by all in-sync replicas before this ends.
+    """Produce records to a topic and wait until all in-sync replicas have acknowledged each of them.
 
     \b
     Examples:
@@ -65,24 +70,24 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
       keepfast send orders.payment.v1 --file payments.jsonl
       keepfast send orders.payment.v1 --key a1 --null
     """
-    with said_plainly(debug=options["debug"]):
+    with report_errors(debug=options["debug"]):
         records = _records(topic, value, lines, options)
         total = None if lines is not None else options["count"]
         connection, _ = connection_for(options["target"], options["brokers"])
-        admin = reached(connection)
-        with told_as_start_error():
-            facts = admin.topics([topic], REACH_S)[topic]
+        admin = connect(connection)
+        with as_start_error():
+            facts = admin.topics([topic], CONNECT_TIMEOUT_S)[topic]
         if facts is None:
-            raise StartError(no_topic(topic, admin.names(REACH_S), HINT))
+            raise StartError(missing_topic(topic, admin.names(CONNECT_TIMEOUT_S), HINT))
         partition = options["partition"]
         if partition is not None and partition >= facts.partitions:
             raise ConfigError(f"{topic} has {facts.partitions} partitions, from 0; there is no partition {partition}.")
         sending = SendProgress(KafkaSink(sink_properties(connection)))
         stopped = sending.run(records, Progress(total, done="sent") if total else None)
-        _say(sending, topic, as_json=options["as_json"])
+        _print(sending, topic, as_json=options["as_json"])
     if stopped:
         file = None if lines is None else lines.name
-        click.echo(where_to_go_on(sending.last, topic, total=total, file=file), err=True)
+        click.echo(resume_hint(sending.last, topic, total=total, file=file), err=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED)
     if sending.failed:
         raise click.exceptions.Exit(EXIT_PARTIAL)
@@ -90,7 +95,7 @@ def send(topic: str, value: str | None, lines: IO[bytes] | None, **options: Any)
 
 def _records(topic: str, value: str | None, lines: IO[bytes] | None, options: dict[str, Any]) -> Numbered:
     if sum((value is not None, lines is not None, options["null"])) != 1:
-        raise ConfigError("Say what to send, in one way: a VALUE, --file, or --null for a record without a value.")
+        raise ConfigError("Name exactly one of VALUE, --file, or --null for a record without a value.")
     if lines is not None and options["count"] > 1:
         raise ConfigError("--count repeats a VALUE; a --file is sent once, line by line.")
     headers = tuple(_header(text) for text in options["headers"])
@@ -117,7 +122,7 @@ def _header(text: str) -> tuple[str, bytes]:
 
 @dataclass(slots=True)
 class SendProgress:
-    """Counts what was acknowledged. `run` is the caller's; the counts are written by the sink's thread."""
+    """Sends records and counts acknowledgements. The caller runs `run`; the sink's thread updates the counts."""
 
     sink: KafkaSink
     acknowledged: int = 0
@@ -126,16 +131,16 @@ class SendProgress:
     last: int = 0
     """The number of the last record that was sent."""
     _sent: int = 0
-    _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(UNDER_WAY))
+    _room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_IN_FLIGHT))
 
     def run(self, records: Numbered, progress: Progress | None) -> bool:
-        """Send all, wait for all. Whether Ctrl-C ended it before; what was sent by then is still waited for."""
+        """Send all records and wait for their acknowledgements. Returns whether Ctrl-C stopped the sending."""
         stopped = False
         try:
             for number, record in records:
                 self._room.acquire()
                 self.sink.send(record, self._delivered)
-                # Counted when it is sent: Ctrl-C in between must not leave one out, nor wait for one that never went.
+                # Counted after sending, so that Ctrl-C neither misses a record nor waits for one that was not sent.
                 self._sent += 1
                 self.last = number
                 if progress is not None:
@@ -159,17 +164,17 @@ class SendProgress:
         self._room.release()
 
 
-def where_to_go_on(last: int, topic: str, *, total: int | None, file: str | None) -> str:
-    """After Ctrl-C: how far it came, and how to send the rest."""
+def resume_hint(last: int, topic: str, *, total: int | None, file: str | None) -> str:
+    """The message after Ctrl-C: how many were sent, and how to send the rest."""
     if file is None:
         return f"Stopped by Ctrl-C: {last:,} of {total or last:,} were sent."
     if file in ("-", "<stdin>"):
-        return f"Stopped by Ctrl-C after line {last:,} of standard input; the next to send is line {last + 1:,}."
+        return f"Stopped by Ctrl-C after line {last:,} of standard input; continue with line {last + 1:,}."
     rest = f"tail -n +{last + 1} {shlex.quote(file)} | keepfast send {shlex.quote(topic)} --file -"
-    return f"Stopped by Ctrl-C after line {last:,} of {file}. To go on, with the same options: {rest}"
+    return f"Stopped by Ctrl-C after line {last:,} of {file}. To continue with the same options: {rest}"
 
 
-def _say(sending: SendProgress, topic: str, *, as_json: bool) -> None:
+def _print(sending: SendProgress, topic: str, *, as_json: bool) -> None:
     where = dict(sorted(sending.partitions.items()))
     if as_json:
         fields = {"topic": topic, "sent": sending.acknowledged, "failed": len(sending.failed), "partitions": where}

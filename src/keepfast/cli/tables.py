@@ -1,4 +1,4 @@
-"""How things look on a terminal: tables, and a view that is drawn anew. Nothing unescaped."""
+"""Terminal output: tables and a live view. All cell text is escaped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NARROW = 80
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> str:
-    """Columns as wide as needed, those of `right` to the right; on a terminal the last one gives way."""
+    """A table; the columns in `right` are right-aligned. On a terminal, lines are cut at its width."""
     cells = [list(columns), *([clean_text(cell, MAX_CELL) for cell in row] for row in rows)]
     widths = [max(len(row[number]) for row in cells) for number in range(len(columns))]
     room = max(_NARROW, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 0
@@ -35,8 +35,9 @@ Draw = Callable[[Sequence[str]], None]
 
 
 def live(every_s: float) -> Iterator[Draw]:
-    """Again and again, until Ctrl-C: something to draw lines with. On a terminal each view takes the place of the last,
-    without flicker; elsewhere they follow one another.
+    """Yield, every `every_s` seconds until Ctrl-C, a function that draws lines.
+
+    On a terminal each view replaces the last without flicker; otherwise views are printed one after another.
     """
     in_place = sys.stdout.isatty()
     if in_place:
@@ -56,5 +57,5 @@ def _in_place(lines: Sequence[str]) -> None:
     room = shutil.get_terminal_size().lines - 1
     if len(lines) > room:
         lines = [*lines[: room - 1], f"and {len(lines) - room + 1:,} lines more"]
-    # Home, each line over the old one and the rest of it erased, then all below.
+    # Cursor home; each line overwrites the old one and clears its rest; then clear everything below.
     click.echo("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J", nl=False)

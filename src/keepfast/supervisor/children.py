@@ -224,7 +224,7 @@ class SharedHealthServer:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def door(self, place: ChildPlace) -> Path:
+    def health_socket(self, place: ChildPlace) -> Path:
         return self._doors.of(place.index)
 
     def begin(self, report: Report) -> None:

@@ -1,4 +1,4 @@
-"""How letters look on a terminal: tables and single letters, nothing unescaped, no payload unless it was asked for."""
+"""Dead letters as text and JSON: tables and single letters, escaped, with payload only if revealed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cause_row(cause: Cause) -> tuple[str, ...]:
         f"{cause.count:,}",
         cause.fingerprint or "-",
         cause.error_type,
-        _most(cause.codes),
+        _most_common(cause.codes),
         _at(cause.first_ms),
         _at(cause.last_ms),
         cause.message or "-",
@@ -34,7 +34,7 @@ def cause_row(cause: Cause) -> tuple[str, ...]:
 
 
 def cause_fields(cause: Cause) -> dict[str, Any]:
-    """For --json."""
+    """One cause for --json."""
     return {
         "fingerprint": cause.fingerprint,
         "count": cause.count,
@@ -66,7 +66,7 @@ def letter_row(filed: Filed) -> tuple[str, ...]:
 
 
 def letter_fields(filed: Filed, *, reveal: bool = False) -> dict[str, Any]:
-    """For --json. Bytes are base64, and only there if revealed."""
+    """One letter for --json. Key, value and headers are base64 and only present if revealed."""
     letter = filed.letter
     fields: dict[str, Any] = {
         "topic": filed.place.topic,
@@ -113,11 +113,11 @@ def letter_fields(filed: Filed, *, reveal: bool = False) -> dict[str, Any]:
 
 
 def letter_text(filed: Filed, *, reveal: bool) -> str:
-    """One letter, for a reader."""
+    """One letter as text."""
     letter = filed.letter
     message = letter.error_message if reveal else masked_text(letter.error_message)
     reason = letter.reason if reveal else masked_text(letter.reason)
-    told = {
+    fields = {
         "Letter": f"{filed.place.topic} {filed.name}, format {letter.format}, filed {_at(filed.filed_at_ms)}",
         "Record": f"{_origin(filed)}, sent {_at(letter.timestamp_ms)}",
         "Error": letter.error_class or letter.error_type,
@@ -135,7 +135,7 @@ def letter_text(filed: Filed, *, reveal: bool) -> str:
         "Replayed": f"{letter.replay_count} times, last from {letter.replayed_from}" if letter.replay_count else "",
     }
     limit, safe = (MAX_REVEALED, escaped) if reveal else (500, clean_text)
-    lines = [f"{click.style(name.ljust(12), bold=True)} {safe(text, limit)}" for name, text in told.items() if text]
+    lines = [f"{click.style(name.ljust(12), bold=True)} {safe(text, limit)}" for name, text in fields.items() if text]
     lines += [f"  {_at(one.at_ms)}  {safe(one.error_type, 100)}" for one in letter.attempts]
     stack = letter.stack_trace.splitlines() if reveal else frames(letter.stack_trace)
     if stack:
@@ -150,9 +150,9 @@ def _masked(filed: Filed) -> list[str]:
     return [
         f"{click.style('Key', bold=True)} {_size(letter.key)}",
         f"{click.style('Headers', bold=True)} {clean_text(names, 2000) or 'none'}",
-        f"{click.style('Value', bold=True)} {_size(letter.value)}" + ("" if letter.exact else ", not known exactly"),
+        f"{click.style('Value', bold=True)} {_size(letter.value)}" + ("" if letter.exact else ", not the exact bytes"),
         *(f"  {clean_text(line, 200)}" for line in body.splitlines()),
-        "--reveal shows key, headers and value, and texts as they are.",
+        "--reveal shows key, headers, value and messages unmasked.",
     ]
 
 
@@ -162,7 +162,7 @@ def _revealed(filed: Filed) -> list[str]:
         f"{click.style('Key', bold=True)} {_text(letter.key)}",
         click.style("Headers", bold=True),
         *(f"  {escaped(name, 500)}: {_text(value)}" for name, value in letter.headers),
-        f"{click.style('Value', bold=True)} {_size(letter.value)}" + ("" if letter.exact else ", not known exactly"),
+        f"{click.style('Value', bold=True)} {_size(letter.value)}" + ("" if letter.exact else ", not the exact bytes"),
         f"  {_text(letter.value)}",
     ]
 
@@ -192,7 +192,7 @@ def _origin(filed: Filed) -> str:
     return f"{letter.topic} {partition}:{'?' if letter.offset is None else letter.offset}"
 
 
-def _most(counter: Counter[str]) -> str:
+def _most_common(counter: Counter[str]) -> str:
     if not counter:
         return "-"
     [(name, _), *more] = counter.most_common()
@@ -204,7 +204,7 @@ def _iso(at_ms: int | None) -> str | None:
 
 
 def _at(at_ms: int | None) -> str:
-    """To the second, in UTC."""
+    """The time in UTC, to the second."""
     return "-" if at_ms is None else iso(at_ms)[:19] + "Z"
 
 

@@ -1,4 +1,4 @@
-"""From `module:app` or `path/to/file.py:app` to the App, or to a sentence that says why not."""
+"""Loads an App from `module:app` or `path/to/file.py:app`; errors say why it cannot be loaded and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keepfast.app import App
-from keepfast.cli.errors import LoadError, place_of, sentence
+from keepfast.cli.errors import LoadError, error_message, location_of
 from keepfast.core.errors import ConfigError
 from keepfast.telemetry.clean import clean_error, clean_text
 
@@ -23,7 +23,7 @@ EXAMPLE = "Write it as module:app or path/to/file.py:app."
 
 
 class AppTarget(NamedTuple):
-    """What was asked for: a dotted module, or a file, and an attribute in it."""
+    """A dotted module or a file, and an attribute in it."""
 
     module: str
     attribute: str
@@ -34,22 +34,22 @@ class AppTarget(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> AppTarget:
-        """Raises LoadError for what can be neither."""
+        """Raises LoadError if the text is neither a module nor a file."""
         module, _, attribute = text.rpartition(":") if ":" in text else (text, "", "")
         attribute = attribute or DEFAULT_ATTRIBUTE
         if not all(part.isidentifier() for part in attribute.split(".")):
-            raise LoadError(f"{clean_text(attribute)!r} is not a name in Python. {EXAMPLE}")
+            raise LoadError(f"{clean_text(attribute)!r} is not a Python identifier. {EXAMPLE}")
         if module.endswith(".py"):
             return cls(module, attribute)
         if not all(part.isidentifier() for part in module.split(".")):
             dotted = module.removesuffix("/").replace("/", ".")
             hint = f"Did you mean {dotted}:{attribute} or {module}.py:{attribute}?" if "/" in module else EXAMPLE
-            raise LoadError(f"{clean_text(module)!r} is not a module's name. {hint}")
+            raise LoadError(f"{clean_text(module)!r} is not a module name. {hint}")
         return cls(module, attribute)
 
 
-def must_be_there(text: str, *, cwd: Path) -> None:
-    """Raises LoadError if there is no such file or module. Nothing is imported, so all else may still be wrong."""
+def require_module(text: str, *, cwd: Path) -> None:
+    """Raises LoadError if there is no such file or module. Imports nothing, so loading may still fail."""
     target = AppTarget.parse(text)
     if target.file is not None:
         _module_of(cwd / target.file)
@@ -60,7 +60,7 @@ def must_be_there(text: str, *, cwd: Path) -> None:
 
 
 def load_app(text: str, *, cwd: Path) -> App:
-    """Import the module and return its App. Puts `cwd` and its `src` (for a file its root folder) first on sys.path.
+    """Import the module and return its App. Puts `cwd` and its `src` (for a file, its root folder) first on sys.path.
 
     Raises LoadError, or ConfigError if the module's own use of keepfast is wrong.
     """
@@ -73,7 +73,10 @@ def load_app(text: str, *, cwd: Path) -> App:
 
 
 def load_app_or_runner(text: str, *, cwd: Path) -> App | KafkaConsumerRunner:
-    """The same for commands that take both."""
+    """Import the module and return its App or KafkaConsumerRunner. Puts `cwd` and its `src` first on sys.path.
+
+    Raises LoadError, or ConfigError if the module's own use of keepfast is wrong.
+    """
     from keepfast.runner import KafkaConsumerRunner
 
     target = AppTarget.parse(text)
@@ -97,12 +100,12 @@ def _module(target: AppTarget, cwd: Path) -> ModuleType:
 
 
 def _roots(cwd: Path) -> list[Path]:
-    """Where modules are looked for first: here, and where a project in the src layout has them."""
+    """The first directories of the import path: `cwd`, and `src` for a project in the src layout."""
     return [cwd, cwd / "src"] if (cwd / "src").is_dir() else [cwd]
 
 
 def _module_of(file: Path) -> tuple[Path, str]:
-    """The folder that must be on sys.path, and the dotted name under which the file is imported then."""
+    """The directory that must be on sys.path, and the dotted name under which the file is then imported."""
     if not file.is_file():
         near = _close(file.name, [path.name for path in file.parent.glob("*.py")])
         raise LoadError(f"There is no file {file}.{near}")
@@ -112,45 +115,45 @@ def _module_of(file: Path) -> tuple[Path, str]:
         parts.insert(0, folder.name)
         folder = folder.parent
     if not all(part.isidentifier() for part in parts):
-        raise LoadError(f"{file} cannot be imported: {'.'.join(parts)!r} is not a module's name. Rename it.")
+        raise LoadError(f"{file} cannot be imported: {'.'.join(parts)!r} is not a module name. Rename it.")
     return folder, ".".join(parts)
 
 
 def _import(name: str, target: AppTarget, cwd: Path) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except ConfigError as error:  # a decorator of ours refused what it was given
-        raise ConfigError(*(f"{place_of(error, within=cwd)}: {problem}" for problem in error.problems)) from error
+    except ConfigError as error:  # one of our decorators rejected its arguments
+        raise ConfigError(*(f"{location_of(error, within=cwd)}: {problem}" for problem in error.problems)) from error
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
             raise LoadError(_no_module(name, missing, target, cwd)) from error
         raise LoadError(_failed(name, error, cwd) + _install_hint(missing)) from error
-    except (Exception, SystemExit) as error:  # whatever the user's code does when it is imported
+    except (Exception, SystemExit) as error:  # anything that user code may raise on import
         raise LoadError(_failed(name, error, cwd)) from error
 
 
 def _no_module(name: str, missing: str, target: AppTarget, cwd: Path) -> str:
-    said = f"There is no module {name!r} here ({cwd})"
+    message = f"There is no module {name!r} here ({cwd})"
     if missing != name:
-        said += f": {missing!r} is missing"
+        message += f": {missing!r} is missing"
     parts = name.split(".")
     folder = cwd / "app"
     if folder.joinpath(*parts).with_suffix(".py").is_file() or folder.joinpath(*parts, "__init__.py").is_file():
         file = f"{folder.name}/{'/'.join(parts)}.py"
-        return f"{said}, but it is in {folder.name}/. Write {file}:{target.attribute}, or install the project."
+        return f"{message}, but it is in {folder.name}/. Write {file}:{target.attribute}, or install the project."
     known = [path.stem for root in _roots(cwd) for path in root.glob("*.py")]
     known += [path.parent.name for root in _roots(cwd) for path in root.glob("*/__init__.py")]
-    return f"{said}.{_close(name, known, f':{target.attribute}') or ' Run it from the folder that has it.'}"
+    return f"{message}.{_close(name, known, f':{target.attribute}') or ' Run it from the directory that has it.'}"
 
 
 def _failed(name: str, error: BaseException, cwd: Path) -> str:
-    place = place_of(error, within=cwd)
+    place = location_of(error, within=cwd)
     at = f" at {place}" if place else ""
     if isinstance(error, SystemExit):
         return (
-            f"Importing {name!r} ends the program{at}: it calls sys.exit({error.code!r})."
-            ' Put what must not run on import below `if __name__ == "__main__":`.'
+            f"Importing {name!r} exits the program{at}: it calls sys.exit({error.code!r})."
+            ' Move code that must not run on import below `if __name__ == "__main__":`.'
         )
     if isinstance(error, SyntaxError):
         return f"Importing {name!r} failed{at}: {type(error).__name__}: {clean_text(str(error.msg))}."
@@ -158,18 +161,20 @@ def _failed(name: str, error: BaseException, cwd: Path) -> str:
 
 
 def _install_hint(missing: str) -> str:
-    return f" Install what provides {missing.partition('.')[0]!r}, or correct the import." if missing else ""
+    return (
+        f" Install the package that provides {missing.partition('.')[0]!r}, or correct the import." if missing else ""
+    )
 
 
 def _must_be_that_file(module: ModuleType, target: AppTarget, cwd: Path) -> None:
-    """A file named like a module that is loaded already, such as `signal.py`, would silently be that module."""
+    """A file named like an already imported module, such as `signal.py`, would silently resolve to that module."""
     if target.file is None:
         return
     found = getattr(module, "__file__", None)
     if found is None or Path(found).resolve() != (cwd / target.file).resolve():
         raise LoadError(
             f"{target.file} cannot be loaded: {module.__name__!r} is also the name of {found or 'a built-in module'},"
-            " which goes first. Rename the file."
+            " which takes precedence. Rename the file."
         )
 
 
@@ -181,21 +186,21 @@ def _value_in(module: ModuleType, target: AppTarget) -> object:
         except AttributeError:
             raise LoadError(f"{target.module} has no {target.attribute!r}.{_apps_hint(module, target)}") from None
         except Exception as error:  # a module's own __getattr__
-            raise LoadError(f"{target.module}:{target.attribute} cannot be read: {sentence(error)}") from error
+            raise LoadError(f"{target.module}:{target.attribute} cannot be read: {error_message(error)}") from error
     return value
 
 
 def _no_app(value: object, module: ModuleType, target: AppTarget) -> str:
     where = f"{target.module}:{target.attribute}"
     if type(value).__name__ == "KafkaConsumerRunner":
-        return f"{where} is a KafkaConsumerRunner, which runs itself ({target.attribute}.run()); this takes an App."
-    said = f"{where} is not an App; it is of type {type(value).__name__}."
+        return f"{where} is a KafkaConsumerRunner; run it with {target.attribute}.run(). This command needs an App."
+    message = f"{where} is not an App; it is of type {type(value).__name__}."
     if isinstance(value, type) and issubclass(value, App):
-        said = f"{where} is the class App, not an object of it."
+        message = f"{where} is the class App, not an instance."
     hint = _apps_hint(module, target)
     if callable(value) and not isinstance(value, type) and "Did you mean" not in hint:
-        hint = f" If it makes one, call it in the module: `app = {target.attribute}()`."
-    return said + hint
+        hint = f" If it returns one, call it in the module: `app = {target.attribute}()`."
+    return message + hint
 
 
 def _apps_hint(module: ModuleType, target: AppTarget) -> str:
@@ -204,7 +209,7 @@ def _apps_hint(module: ModuleType, target: AppTarget) -> str:
     if runners and not names:
         return f" It has a KafkaConsumerRunner: {target.module}:{runners[0]}."
     if not names:
-        return ' It has no App at all; make one with `app = App("name")`.'
+        return ' It has no App; create one with `app = App("name")`.'
     if len(names) == 1:
         return f" Did you mean {target.module}:{names[0]}?"
     near = difflib.get_close_matches(target.attribute, names, n=1)

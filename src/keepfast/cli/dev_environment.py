@@ -1,4 +1,4 @@
-"""The consumer of `keepfast dev`: the user's app with the settings of a broker that was made for it."""
+"""The environment of `keepfast dev`: an app's settings adapted to the broker that was started for it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from keepfast.telemetry.clean import clean_text
 from keepfast.testing.loopback import is_free
 from keepfast.wiring.clients import connection_of, topics_of
 
-ASK_TIMEOUT_S = 15.0
+REQUEST_TIMEOUT_S = 15.0
 BROKER_VARIABLES = ("KEEPFAST_KAFKA_BROKERS", "KAFKA_BROKERS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """The broker that was started for this app."""
+class DevEnvironment:
+    """The broker that `keepfast dev` started for this app."""
 
     address: str
     embedded: bool
     partitions: int
 
-    def prepared(self, settings: Settings) -> Settings:
-        """The same app on this broker: reached plainly, whatever the settings say about another, and with short
-        sessions, because the next version of the code is waiting.
+    def adapt(self, settings: Settings) -> Settings:
+        """The settings for this broker: an unencrypted connection without credentials, and short sessions, so that
+        a restarted app gets its partitions soon.
         """
         kafka = replace(
             settings.kafka,
@@ -49,12 +49,12 @@ class Bench:
             ssl_key_password=None,
             librdkafka=MappingProxyType({}),
         )
-        consumers = {name: self._quick(_made(own)) for name, own in settings.consumers.items()}
+        consumers = {name: self._with_short_session(_creating_topics(own)) for name, own in settings.consumers.items()}
         return replace(settings, kafka=kafka, consumers=MappingProxyType(consumers), health=_health(settings))
 
-    def _quick(self, own: ConsumerSettings) -> ConsumerSettings:
-        # The embedded broker keeps a new member waiting for the session of the one that has left, less a second; below
-        # 3 s, which the first member waits, no session begins. Apache Kafka takes no shorter one than 6 s.
+    def _with_short_session(self, own: ConsumerSettings) -> ConsumerSettings:
+        # The embedded broker lets a new member wait for the session timeout of the member that left, less 1 s, and
+        # accepts no session below 3 s, the delay of the first rebalance. Apache Kafka accepts none below 6 s.
         session_ms, heartbeat_ms = (4_500, 500) if self.embedded else (6_000, 1_500)
         if own.timings.session_timeout_ms is None and not self.embedded:
             return own
@@ -67,8 +67,8 @@ class Bench:
         )
         return replace(own, timings=timings, group_protocol="classic", assignor=own.assignor or "cooperative-sticky")
 
-    def make_topics(self, settings: Settings) -> None:
-        """Everything that the app reads or writes by itself. Raises StartError."""
+    def create_topics(self, settings: Settings) -> None:
+        """Create all topics that the app reads or writes. Raises StartError."""
         if self.embedded:
             from keepfast.testing.embedded import make_topics
 
@@ -76,14 +76,14 @@ class Bench:
             return
         admin = KafkaAdmin(admin_properties(connection_of(settings.kafka)))
         sources = {topic for own in settings.consumers.values() for topic in own.topics}
-        try:  # all others are made by the start, as in production
-            for topic in sorted(sources - admin.names(ASK_TIMEOUT_S)):
-                admin.create_topic(topic, partitions=self.partitions, timeout_s=ASK_TIMEOUT_S)
+        try:  # startup creates the other topics, as in production
+            for topic in sorted(sources - admin.names(REQUEST_TIMEOUT_S)):
+                admin.create_topic(topic, partitions=self.partitions, timeout_s=REQUEST_TIMEOUT_S)
         except SourceError as error:
             raise StartError(str(error)) from error
 
-    def say(self, settings: Settings, consumers: Sequence[Consumer]) -> None:
-        """What runs, and how to feed it."""
+    def print_summary(self, settings: Settings, consumers: Sequence[Consumer]) -> None:
+        """Print the consumers, and a command that sends a record to the first one."""
         for consumer in consumers:
             own = settings.consumers[consumer.name]
             letters = ", ".join(sorted(set(own.dead_letter_topics.values())))
@@ -94,17 +94,18 @@ class Bench:
             )
         shape = consumers[0].shape
         value = sample(shape.annotation, batch=shape.batch) or '{"…": "…"}'
-        words = f"keepfast send {settings.consumers[consumers[0].name].topics[0]} {shlex.quote(value)}{self._told()}"
-        click.echo(f"Feed it from another terminal: {words}", err=True)
+        topic = settings.consumers[consumers[0].name].topics[0]
+        command = f"keepfast send {topic} {shlex.quote(value)}{self._brokers_option()}"
+        click.echo(f"To send a record, from another terminal: {command}", err=True)
 
-    def _told(self) -> str:
-        """What commands need that would look elsewhere."""
+    def _brokers_option(self) -> str:
+        """The option that other commands need if the environment names other brokers."""
         named = any(os.environ.get(name) for name in BROKER_VARIABLES)
         return f" --brokers {self.address}" if named else ""
 
 
-def _made(own: ConsumerSettings) -> ConsumerSettings:
-    """Here everything may be made, whatever holds where the app will run."""
+def _creating_topics(own: ConsumerSettings) -> ConsumerSettings:
+    """The settings with topic creation enabled, whatever they say for production."""
     return replace(
         own,
         dead_letter=replace(own.dead_letter, create_topic=True),
@@ -113,7 +114,7 @@ def _made(own: ConsumerSettings) -> ConsumerSettings:
 
 
 def _health(settings: Settings) -> HealthSettings:
-    """Where nothing was told: for this machine alone, and on any port if another app has the usual one."""
+    """Health settings; where not configured, on loopback only, and on any free port if the default one is in use."""
     health = settings.health
     host = health.host if "health.host" in settings.origins else "127.0.0.1"
     free = "health.port" in settings.origins or is_free(health.port)

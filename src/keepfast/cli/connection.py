@@ -1,4 +1,4 @@
-"""Where a command looks: the brokers of an app, of the environment, or those that are named."""
+"""The cluster that a command connects to: from --brokers, the environment, a running `keepfast dev`, or an app."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from keepfast.kafka.config import Connection, admin_properties
 from keepfast.telemetry.clean import mask_with
 
 if TYPE_CHECKING:
-    from keepfast.cli.announced import DevBroker
+    from keepfast.cli.dev_registry import DevBroker
     from keepfast.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-REACH_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 EXIT_INTERRUPTED = 130
 
 
@@ -32,23 +32,23 @@ brokers_option = click.option(
     "--bootstrap",
     "brokers",
     metavar="HOST:PORT,…",
-    help="Instead of KAFKA_BROKERS, of a `keepfast dev` that runs, or of the app's.",
+    help="Overrides KAFKA_BROKERS, a running `keepfast dev` and the app's brokers.",
 )
 
 
-def where_options(command: F) -> F:
-    """--app, --brokers, --debug."""
+def connection_options(command: F) -> F:
+    """Add the options --app, --brokers and --debug."""
     for option in (
         click.option("--debug", is_flag=True, help="Show tracebacks."),
         brokers_option,
-        click.option("--app", "target", metavar="MODULE:APP", help="Take brokers and topics from this app."),
+        click.option("--app", "target", metavar="MODULE:APP", help="Read brokers and topics from this app."),
     ):
         command = option(command)
     return command
 
 
 def connection_for(target: str | None, brokers: str | None) -> tuple[Connection, Settings]:
-    """From --app and --brokers; without an app, from the environment alone. Raises ConfigError or LoadError."""
+    """Connection and settings from --app and --brokers, or the environment alone. Raises ConfigError or LoadError."""
     from keepfast.wiring.clients import connection_of
 
     settings = settings_for(target)
@@ -60,47 +60,50 @@ def connection_for(target: str | None, brokers: str | None) -> tuple[Connection,
             raise ConfigError("--brokers is empty; write HOST:PORT, or several with commas.")
         connection = replace(connection, brokers=addresses)
     elif (near := _dev_broker(target, settings.origins.get("kafka.brokers", ""))) is not None:
-        click.echo(f"On the broker of `keepfast dev {near.app}`, {near.address}.", err=True)
+        click.echo(f"Using the broker of `keepfast dev {near.app}`, {near.address}.", err=True)
         connection = Connection(brokers=(near.address,), client_id=connection.client_id)
-    # The client's own words on standard error would come between ours, and say less.
+    # The client's own lines on standard error would mix with ours and say less.
     return replace(connection, properties={"log_level": 0, **connection.properties}), settings
 
 
-def _dev_broker(target: str | None, told: str) -> DevBroker | None:
-    """The broker of a `keepfast dev` that runs, unless the environment names brokers. One of this folder goes before
-    what files and code say, as it does for the app itself; one of another folder is taken where nobody says anything.
-    """
-    from keepfast.cli.announced import running
+def _dev_broker(target: str | None, origin: str) -> DevBroker | None:
+    """The broker of a running `keepfast dev`, or None. `origin` is where the setting `kafka.brokers` comes from.
 
-    if told.startswith("environment"):
+    Brokers named by the environment win. A `keepfast dev` of this directory takes precedence over brokers from files
+    and code, as it does for the app itself; one of another directory is used only if no brokers are configured.
+    Raises ConfigError if several qualify.
+    """
+    from keepfast.cli.dev_registry import running
+
+    if origin.startswith("environment"):
         return None
     found = running()
-    near = [one for one in found if one.is_near(Path.cwd())] or ([] if told else found)
+    near = [one for one in found if one.is_near(Path.cwd())] or ([] if origin else found)
     of_this_app = [one for one in near if one.app == target]
     near = of_this_app or near
     if len(near) > 1:
         names = " and ".join(map(str, near))
-        raise ConfigError(f"Several brokers of `keepfast dev` run: {names}. Choose one with --brokers.")
+        raise ConfigError(f"Several brokers of `keepfast dev` are running: {names}. Choose one with --brokers.")
     return near[0] if near else None
 
 
-def reached(connection: Connection) -> KafkaAdmin:
-    """A cluster that answers. Raises StartError, sooner where nobody listens."""
+def connect(connection: Connection) -> KafkaAdmin:
+    """An admin client of a cluster that has answered. Raises StartError, at once if the connection is refused."""
     admin = KafkaAdmin(admin_properties(connection), hurried=True)
-    with told_as_start_error():
-        admin.check(REACH_S)
+    with as_start_error():
+        admin.check(CONNECT_TIMEOUT_S)
     return admin
 
 
-def no_topic(topic: str, there: Collection[str], hint: str) -> str:
-    """The sentence about a topic that is not among those that are there; one that is spelled alike goes first."""
-    near = difflib.get_close_matches(topic, there, n=1)
+def missing_topic(topic: str, existing: Collection[str], hint: str) -> str:
+    """The error message for a missing topic; suggests an existing one with a similar name."""
+    near = difflib.get_close_matches(topic, existing, n=1)
     return f"There is no topic {topic}. {f'Did you mean {near[0]}? ' if near else ''}{hint}"
 
 
 @contextmanager
-def told_as_start_error() -> Iterator[None]:
-    """The cluster is needed and does not serve: exit code 3."""
+def as_start_error() -> Iterator[None]:
+    """Raise a SourceError from within as StartError (exit code 3)."""
     try:
         yield
     except SourceError as error:
@@ -108,8 +111,8 @@ def told_as_start_error() -> Iterator[None]:
 
 
 @contextmanager
-def interrupted_quietly() -> Iterator[None]:
-    """Ctrl-C while looking: exit code 130, no words."""
+def exit_on_interrupt() -> Iterator[None]:
+    """Exit with code 130 on Ctrl-C, without a message."""
     try:
         yield
     except KeyboardInterrupt:
@@ -117,14 +120,14 @@ def interrupted_quietly() -> Iterator[None]:
 
 
 def settings_for(target: str | None) -> Settings:
-    """Of an app or a runner, or of the environment alone. Raises ConfigError or LoadError."""
+    """The settings of an app or runner, or of the environment if `target` is None. Raises ConfigError or LoadError."""
     from keepfast.settings import AppSpec, load
 
     if target is not None:
-        from keepfast.cli.loading import load_app_or_runner
+        from keepfast.cli.app_loader import load_app_or_runner
 
         return load_app_or_runner(target, cwd=Path.cwd()).settings()
-    # Without the app its consumers are not known, so what the environment says about them is not for us.
+    # Without the app its consumers are unknown, so their variables cannot be validated.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("KEEPFAST_CONSUMERS_")}
     try:
         return load(AppSpec(name="keepfast"), environ=environ, cwd=Path.cwd())

@@ -1,7 +1,7 @@
-"""The brokers of `keepfast dev` that run now, so that commands in another terminal find them without being told.
+"""A registry of the running brokers of `keepfast dev`, through which commands in another terminal find them.
 
-Each has a small file in `$XDG_RUNTIME_DIR/keepfast`, or else in the cache folder, and holds a lock on it as long as it
-lives. A file without a lock is what a process that was killed has left: whoever finds it removes it.
+Each broker has a small file in `$XDG_RUNTIME_DIR/keepfast`, or else in the cache directory, and holds a lock on it
+while it runs. A file without a lock belongs to a process that was killed; the next reader removes it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _SUFFIX: Final = ".dev.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevBroker:
-    """A broker that somebody's `keepfast dev` has started."""
+    """A broker that a `keepfast dev` has started."""
 
     address: str
     app: str
-    """As it was named on the command line."""
+    """As written on the command line."""
     folder: str
-    """Where `keepfast dev` was started."""
+    """The working directory of `keepfast dev`."""
 
     def is_near(self, folder: Path) -> bool:
-        """Whether it belongs to this folder, to one below it, or to one above it."""
+        """Whether it runs in this folder, below it or above it."""
         own = Path(self.folder)
         return folder.is_relative_to(own) or own.is_relative_to(folder)
 
@@ -40,22 +40,22 @@ class DevBroker:
         return f"{self.address} (`keepfast dev {self.app}` in {self.folder})"
 
 
-def place() -> Path:
-    """The folder of the files."""
+def directory() -> Path:
+    """The directory that holds the registry files."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "keepfast" if runtime else cache_dir() / "dev"
 
 
 @contextmanager
-def announced(broker: DevBroker) -> Iterator[None]:
-    """Others find it until the block ends, however it ends. Raises OSError where files cannot be written."""
-    folder = place()
+def register(broker: DevBroker) -> Iterator[None]:
+    """Keep the broker registered until the block ends. Raises OSError if the file cannot be written."""
+    folder = directory()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, name = tempfile.mkstemp(dir=folder, prefix="dev-", suffix=".tmp")
     path = Path(name)
     with os.fdopen(handle, "w") as file:
         try:
-            # Locked before it has its name: nobody can take it for one that was left.
+            # Locked before it gets its final name, so that no reader takes it for a stale file.
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(json.dumps(asdict(broker)))
             file.flush()
@@ -66,9 +66,9 @@ def announced(broker: DevBroker) -> Iterator[None]:
 
 
 def running() -> list[DevBroker]:
-    """All that run now, in no order. Removes what dead ones have left. Never raises."""
+    """All running brokers, in no particular order. Removes stale files. Never raises."""
     try:
-        paths = sorted(place().glob(f"*{_SUFFIX}"))
+        paths = sorted(directory().glob(f"*{_SUFFIX}"))
     except OSError:
         return []
     return [found for path in paths if (found := _read(path)) is not None]
@@ -78,7 +78,7 @@ def _read(path: Path) -> DevBroker | None:
     with suppress(OSError, ValueError, TypeError):
         with path.open() as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: readers do not disturb each other
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: readers do not block each other
             except BlockingIOError:
                 return DevBroker(**json.load(file))
         path.unlink()

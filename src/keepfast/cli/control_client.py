@@ -1,0 +1,99 @@
+"""A client of the control API of a running app."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import click
+import msgspec
+
+from keepfast.cli.connection import settings_for
+from keepfast.core.errors import ConfigError, KeepfastError, StartError
+from keepfast.http.asking import ask
+from keepfast.http.http import UNIX
+from keepfast.telemetry.shapes import CommandDone, Problem
+
+F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S")
+
+EVERYWHERE = ("0.0.0.0", "::", "")
+REPLY_TIMEOUT_S = 10.0
+
+
+class ControlRefused(KeepfastError):
+    """The app refused the command: unknown consumer, no such partition here, or the consumer loop does not respond."""
+
+
+def control_options(command: F) -> F:
+    """Add the options --app, --url and --debug."""
+    for option in (
+        click.option("--debug", is_flag=True, help="Show tracebacks."),
+        click.option("--url", metavar="http://HOST:PORT", help="The address of the app's health server."),
+        click.option(
+            "--app", "target", metavar="MODULE:APP", help="Read port and token from the settings of this app."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class ControlClient:
+    """One running app, or the supervisor of several processes.
+
+    Requests raise StartError if nothing answers, ConfigError if the token is missing or wrong, and ControlRefused.
+    """
+
+    url: str
+    token: str = ""
+
+    @classmethod
+    def of(cls, target: str | None, url: str | None) -> ControlClient:
+        """From --url, the settings of an app, or the environment."""
+        settings = settings_for(target)
+        token = settings.control.token
+        host, port = settings.health.host, settings.health.port
+        if url is None and not host.startswith(UNIX) and port == 0:
+            raise ConfigError("The app uses any free port (HEALTH_CHECK_PORT=0), see its log: pass it with --url.")
+        address = host if host.startswith(UNIX) else f"http://{'127.0.0.1' if host in EVERYWHERE else host}:{port}"
+        return cls((url or address).rstrip("/"), token.reveal() if token else "")
+
+    def get(self, shape: type[S], *path: str) -> S:
+        """Read a resource."""
+        return self._request("GET", path, None, shape)
+
+    def post(self, *path: str, **body: object) -> CommandDone:
+        """Send a command; arguments that are None are left out."""
+        content = {name: value for name, value in body.items() if value is not None}
+        return self._request("POST", path, content, CommandDone)
+
+    def _request(self, method: str, path: tuple[str, ...], body: Mapping[str, object] | None, shape: type[S]) -> S:
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token and method == "POST" else {}
+        resource = "/api/" + "/".join(quote(part, safe="@") for part in path)
+        try:
+            answer = ask(
+                self.url,
+                resource,
+                method=method,
+                body=None if body is None else msgspec.json.encode(body),
+                headers=headers,
+                timeout_s=REPLY_TIMEOUT_S,
+            )
+        except OSError as error:
+            raise StartError(
+                f"No app answers at {self.url} ({error.strerror or error}). Check that it runs here with its health"
+                " server enabled, or set its address with --url, --app or HEALTH_CHECK_PORT."
+            ) from error
+        try:
+            if answer.status == HTTPStatus.OK:
+                return msgspec.json.decode(answer.body, type=shape)
+            problem = msgspec.json.decode(answer.body, type=Problem).error
+        except msgspec.MsgspecError as error:
+            raise StartError(f"The server at {self.url} is not a keepfast app, or runs another version.") from error
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            raise ConfigError("The token is missing or wrong: set KEEPFAST_CONTROL_TOKEN to the app's token.")
+        raise ConfigError(problem) if answer.status == HTTPStatus.FORBIDDEN else ControlRefused(problem)
