@@ -10,7 +10,8 @@ from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Sink
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from tests.conformance.backend import Backend
-from tests.conformance.member import Member, drive
+from tests.conformance.member import Member
+from tests.support.members import drive
 
 Answers = list[Receipt | SinkError]
 

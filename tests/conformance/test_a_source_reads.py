@@ -8,7 +8,8 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import BEGINNING, Position
 from keepfast.core.records import TopicPartition
 from tests.conformance.backend import Backend
-from tests.conformance.member import Member, drive, drive_for
+from tests.conformance.member import Member
+from tests.support.members import drive, drive_for
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ from keepfast.core.errors import Fault
 from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from tests.conformance.backend import Backend
-from tests.conformance.member import Call, Member, drive, drive_for
+from tests.conformance.member import Member
+from tests.support.members import Call, GroupMember, drive, drive_for
 
-Journal = list[tuple[Member, Call]]
+Journal = list[tuple[GroupMember, Call]]
 
 
 def places_of(topic: str, count: int) -> list[TopicPartition]:

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from keepfast.testing.broker import KafkaBroker
-from tests.support.members import Heard, connection
+from tests.support.members import GroupMember, connection, kafka_member
 
-Join = Callable[..., Heard]
+Join = Callable[..., GroupMember]
 
 
 @pytest.fixture
 def join(kafka: KafkaBroker) -> Iterator[Join]:
     """`join(topic, group, start=0, assignor=…)`: a new member."""
-    members: list[Heard] = []
+    members: list[GroupMember] = []
 
-    def join(topic: str, group: str, **how: Any) -> Heard:
-        members.append(Heard(connection(kafka.bootstrap), topic, group, **how))
+    def join(topic: str, group: str, **how: Any) -> GroupMember:
+        members.append(kafka_member(connection(kafka.bootstrap), topic, group, **how))
         return members[-1]
 
     yield join

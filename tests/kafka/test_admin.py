@@ -17,7 +17,7 @@ from keepfast.kafka.places import ClientPlace
 from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.embedded import PARTITIONS, EmbeddedBroker
 from tests.support.broker_client import Client, NewRecord
-from tests.support.members import Heard, connection, drive, new_group
+from tests.support.members import connection, drive, kafka_member, new_group
 from tests.support.waiting import wait_until
 
 Topic = Callable[..., str]
@@ -90,7 +90,7 @@ def test_a_good_login_is_let_in(guarded: KafkaBroker) -> None:
 
 
 def test_a_member_with_a_wrong_password_hears_that_it_is_refused(guarded: KafkaBroker) -> None:
-    member = Heard(connection(**login(guarded, "wrong")), "any", new_group())
+    member = kafka_member(connection(**login(guarded, "wrong")), "any", new_group())
     drive([member], lambda: any(error.fault is Fault.REFUSED for error, _ in member.errors))
     member.source.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,40 +12,19 @@ from kafka import KafkaProducer
 from kafka.serializer import DefaultSerializer
 
 from keepfast.core.errors import ConfigError, Fault, SinkError
-from keepfast.core.ports import BEGINNING, CommitOutcome, Position
-from keepfast.core.records import Outgoing, Receipt, TopicPartition
+from keepfast.core.ports import BEGINNING, Position
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.adopted import AdoptedSink, AdoptedSource
 from keepfast.kafka.kafka_python.sink import KafkaPythonSink
 from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.kafka.conftest import Join
-from tests.support.members import Heard as Member
-from tests.support.members import connection, drive, new_group
+from tests.support.members import GroupMember, drive, new_group
 from tests.support.waiting import wait_until
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 BEHAVED = {"enable.auto.commit": False, "enable.auto.offset.store": False}
-
-
-class Heard:
-    """A listener that starts at the beginning and keeps what it hears."""
-
-    def __init__(self, source: AdoptedSource) -> None:
-        self.source = source
-        self.outcomes: list[CommitOutcome] = []
-        self.owned: list[TopicPartition] = []
-
-    def on_assigned(self, places: Sequence[TopicPartition]) -> None:
-        self.owned += places
-        self.source.start([Position(place, BEGINNING) for place in places])
-
-    def on_revoked(self, places: Sequence[TopicPartition]) -> None: ...
-    def on_lost(self, places: Sequence[TopicPartition]) -> None: ...
-    def on_error(self, error: object, place: object) -> None: ...
-
-    def on_committed(self, outcome: CommitOutcome) -> None:
-        self.outcomes.append(outcome)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +99,7 @@ def test_a_commit_that_never_arrives_is_given_up_without_holding_up_the_loop_and
 ) -> None:
     name = topic()
     source = AdoptedSource(Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": name, **BEHAVED}))
-    listener = Heard(source)
-    source.subscribe([name], listener)
+    listener = GroupMember(source, name, start=BEGINNING)
     poll_until(lambda: listener.owned, source)
     [place] = listener.owned
     kafka.pause()
@@ -146,8 +124,7 @@ def test_a_poll_does_not_wait_for_a_record_when_it_has_found_the_answer_to_a_com
 ) -> None:
     name = topic()
     source = AdoptedSource(Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": name, **BEHAVED}))
-    listener = Heard(source)
-    source.subscribe([name], listener)
+    listener = GroupMember(source, name, start=BEGINNING)
     poll_until(lambda: listener.owned, source)
     [place] = listener.owned
     begun = time.monotonic()
@@ -168,7 +145,7 @@ def test_an_error_that_ends_the_client_is_told_and_the_users_client_is_left_alon
     drive([owner], lambda: owner.owned)
     same_name = {"group.instance.id": "one", "group.protocol": "consumer"}
     client = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "log_level": 0, **same_name, **BEHAVED})
-    with Member(connection(kafka.bootstrap), name, group, source=AdoptedSource(client)) as member:
+    with GroupMember(AdoptedSource(client), name) as member:
         drive([owner, member], lambda: member.errors)
         error, _ = member.errors[0]
         assert error.fault is Fault.FATAL

@@ -8,10 +8,10 @@ from confluent_kafka import Producer
 
 from keepfast.core.records import UNREADABLE_NAME, Record, read_headers
 from keepfast.testing.broker import KafkaBroker
-from tests.support.members import Heard, drive, new_group
+from tests.support.members import GroupMember, drive, new_group
 from tests.support.wire import produce_raw
 
-Join = Callable[..., Heard]
+Join = Callable[..., GroupMember]
 Topic = Callable[..., str]
 
 

@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,24 +21,9 @@ from keepfast.core.records import UNREADABLE_NAME, Message, TopicPartition, read
 from keepfast.kafka.kafka_python.source import KafkaPythonSource
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.support.members import Heard, connection, drive, new_group
+from tests.support.members import GroupMember, connection, drive, kafka_member, new_group
 from tests.support.waiting import wait_until
 from tests.support.wire import produce_raw
-
-
-class Beginner:
-    """A listener that reads everything from the beginning."""
-
-    def __init__(self, source: KafkaPythonSource) -> None:
-        self.source = source
-
-    def on_assigned(self, places: Sequence[TopicPartition]) -> None:
-        self.source.start([Position(place, BEGINNING) for place in places])
-
-    def on_revoked(self, places: Sequence[TopicPartition]) -> None: ...
-    def on_lost(self, places: Sequence[TopicPartition]) -> None: ...
-    def on_committed(self, outcome: object) -> None: ...
-    def on_error(self, error: object, place: object) -> None: ...
 
 
 class OldStyle(Deserializer):  # type: ignore[misc]
@@ -63,7 +48,7 @@ def consumer(kafka: TopicAdmin, made: list[KafkaConsumer], **options: Any) -> Ka
 
 
 def read(source: KafkaPythonSource, topic: str, count: int) -> list[Message]:
-    source.subscribe([topic], Beginner(source))
+    GroupMember(source, topic, start=BEGINNING)
     found = collect(source, count)
     source.close()
     return found
@@ -128,7 +113,7 @@ def test_what_a_poll_brings_that_was_under_way_when_its_partition_was_reset_is_n
     for number in range(50):
         produce_raw(kafka.bootstrap, name, b"%d" % number)
     source = KafkaPythonSource(consumer(kafka, made))
-    source.subscribe([name], Beginner(source))
+    GroupMember(source, name, start=BEGINNING)
     collect(source, 50)
     source.poll(0)
     assert source._thread is not None
@@ -146,7 +131,7 @@ def test_a_poll_does_not_wait_for_a_record_when_the_answer_to_a_commit_is_there(
     name = topic()
     produce_raw(kafka.bootstrap, name, b"0")
     source = KafkaPythonSource(consumer(kafka, made, group_id=new_group()))
-    source.subscribe([name], Beginner(source))
+    GroupMember(source, name, start=BEGINNING)
     collect(source, 1)
     waited_s = 0.0
     for number in range(10):
@@ -193,9 +178,10 @@ def test_a_version_whose_inside_is_not_known_is_refused(kafka: TopicAdmin, made:
     client._fetcher = fetcher
 
 
-def member_of(kind: str, kafka: TopicAdmin, made: list[KafkaConsumer], topic: str, group: str) -> Heard:
-    source = KafkaPythonSource(consumer(kafka, made, group_id=group)) if kind == "kafka-python" else None
-    return Heard(connection(kafka.bootstrap), topic, group, source=source)  # type: ignore[arg-type] # any source
+def member_of(kind: str, kafka: TopicAdmin, made: list[KafkaConsumer], topic: str, group: str) -> GroupMember:
+    if kind == "kafka-python":
+        return GroupMember(KafkaPythonSource(consumer(kafka, made, group_id=group)), topic)
+    return kafka_member(connection(kafka.bootstrap), topic, group)
 
 
 def fill_free_memory(byte: int) -> None:

@@ -11,15 +11,15 @@ from keepfast.core.ports import Position
 from keepfast.core.records import TopicPartition
 from keepfast.kafka import Consuming, KafkaSource, source_properties
 from keepfast.testing.broker import KafkaBroker
-from tests.support.members import Heard, Places, connection, drive, new_group, produce
+from tests.support.members import GroupMember, Places, connection, drive, kafka_member, new_group, produce
 
-Join = Callable[..., Heard]
+Join = Callable[..., GroupMember]
 Topic = Callable[..., str]
 
 SESSION_MS = 30_000
 
 
-def pair(join: Join, name: str, group: str) -> tuple[Heard, Heard]:
+def pair(join: Join, name: str, group: str) -> tuple[GroupMember, GroupMember]:
     """Two static members with a long session, two partitions each."""
     one = join(name, group, group_instance_id="one", session_timeout_ms=SESSION_MS, max_poll_interval_ms=SESSION_MS)
     two = join(name, group, group_instance_id="two", session_timeout_ms=SESSION_MS, max_poll_interval_ms=SESSION_MS)
@@ -30,13 +30,13 @@ def pair(join: Join, name: str, group: str) -> tuple[Heard, Heard]:
 def test_a_static_member_that_does_not_leave_gets_its_partitions_back(topic: Topic, join: Join) -> None:
     name, group = topic(partitions=4), new_group()
     one, two = pair(join, name, group)
-    before, revoked = set(one.owned), list(two.revoked)
+    before, revoked = set(one.owned), two.heard("revoked")
     one.source.close(leave=False)
     assert one.owned == set()  # its listener was asked to give them up
     again = join(name, group, group_instance_id="one", session_timeout_ms=SESSION_MS, max_poll_interval_ms=SESSION_MS)
     drive([again, two], lambda: again.owned)
     assert again.owned == before
-    assert (len(two.owned), two.revoked) == (2, revoked)
+    assert (len(two.owned), two.heard("revoked")) == (2, revoked)
 
 
 def test_and_one_that_leaves_gives_them_to_the_others_at_once(topic: Topic, join: Join) -> None:
@@ -56,7 +56,7 @@ def test_the_last_commit_of_a_member_that_does_not_leave_is_confirmed(topic: Top
         member.source.commit([Position(place, 7, "last")])
         member.source.serve(20.0)
 
-    member.on_revoke = commit
+    member.during_revoke = commit
     member.source.close(leave=False)
     assert [outcome.confirmed for outcome in member.outcomes] == [(Position(place, 7, "last"),)]
 
@@ -83,7 +83,7 @@ def test_a_broker_without_kip_848_gets_a_classic_member(older: KafkaBroker, capl
     newer = Consuming(group=consuming.group, group_protocol="consumer")
     source = KafkaSource(source_properties(to, newer), classic=source_properties(to, consuming))
     caplog.set_level("INFO")
-    with Heard(to, name, consuming.group, source=source) as member:
+    with GroupMember(source, name) as member:
         drive([member], lambda: len(member.records) == 10)
         assert member.errors == []
         member.source.commit([Position(TopicPartition(name, 0), 5)])
@@ -97,7 +97,7 @@ def test_a_broker_without_kip_848_gets_a_classic_member(older: KafkaBroker, capl
 def test_and_one_that_insists_on_kip_848_is_told_so(older: KafkaBroker) -> None:
     name = older.create_topic("older.broker.v2")
     to, group = connection(older.bootstrap), new_group()
-    with Heard(to, name, group, group_protocol="consumer") as member:
+    with kafka_member(to, name, group, group_protocol="consumer") as member:
         drive([member], lambda: member.errors)
         [(error, _)] = member.errors
         assert error.fault is Fault.FATAL
@@ -131,4 +131,4 @@ def test_classic_and_new_members_share_a_group_while_a_service_is_upgraded(
     assert (old.outcomes[0].failed, new.outcomes[0].failed) == ((), ())
     old.source.close()
     drive([new], lambda: len(new.owned) == 4)
-    assert new.lost == []
+    assert new.heard("lost") == []

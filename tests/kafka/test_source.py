@@ -15,10 +15,10 @@ from keepfast.core.ports import CommitOutcome, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka import KafkaSource
 from keepfast.testing.broker import KafkaBroker
-from tests.support.members import Heard, Places, drive, new_group, produce
+from tests.support.members import GroupMember, Places, drive, new_group, produce
 from tests.support.waiting import wait_until
 
-Join = Callable[..., Heard]
+Join = Callable[..., GroupMember]
 Topic = Callable[..., str]
 
 PROTOCOLS = pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_partitions_move_to_a_second_member_in_every_protocol(
     drive([first, second], lambda: len(first.owned) == 2 and len(second.owned) == 2)
     drive([first, second], lambda: len(second.records) == 20)
     assert not first.owned & second.owned
-    assert first.lost == second.lost == []
+    assert first.heard("lost") == second.heard("lost") == []
 
 
 @PROTOCOLS
@@ -220,10 +220,10 @@ def test_serve_never_waits_longer_than_told_when_the_coordinator_is_frozen_and_t
         took_s.append(time.monotonic() - began)
         kafka.resume()
 
-    first.on_revoke = commit
+    first.during_revoke = commit
     second = join(name, group)
     drive([first, second], lambda: first.outcomes)
-    first.on_revoke = lambda places: None
+    first.during_revoke = lambda places: None
     assert 0.9 < took_s[0] < 1.5
     (outcome,) = first.outcomes
     assert outcome.failed == ()
@@ -243,10 +243,10 @@ def test_several_commits_inside_one_revoke_are_each_answered_once(kafka: KafkaBr
             first.source.serve(5.0)
             assert len(first.outcomes) == number
 
-    first.on_revoke = commit
+    first.during_revoke = commit
     second = join(name, group)
     drive([first, second], lambda: second.owned)
-    first.on_revoke = lambda places: None
+    first.during_revoke = lambda places: None
     first.source.commit([Position(place, 9) for place in first.owned])
     drive([first, second], lambda: len(first.outcomes) == 4)
     assert [outcome.confirmed[0].offset for outcome in first.outcomes] == [1, 2, 3, 9]
@@ -286,10 +286,10 @@ def test_partitions_that_the_listener_did_not_start_hand_out_nothing(
     before.source.close()
     member = join(name, group)  # left to itself, the client would go on at 2
 
-    def fail(places: Places) -> None:
+    def fail(places: Places) -> list[Position]:
         raise LookupError("before start")
 
-    member.on_assign = fail
+    member.positions = fail  # type: ignore[method-assign]
     with pytest.raises(LookupError):
         drive([member], lambda: False)
     end = time.monotonic() + 1.0
@@ -334,9 +334,9 @@ def test_committed_and_edges_say_so_when_the_broker_is_frozen(kafka: KafkaBroker
     kafka.pause()
     try:
         began = time.monotonic()
-        for call in (lambda: member.source.committed([place], 0.3), lambda: member.source.edges(place, 0.3)):
+        for ask, of in ((member.source.committed, [place]), (member.source.edges, place)):
             with pytest.raises(SourceError) as caught:
-                call()
+                ask(of, 0.3)
             assert caught.value.fault is Fault.RETRY
         assert time.monotonic() - began < 2.0
     finally:

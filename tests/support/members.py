@@ -1,7 +1,8 @@
-"""Members for these tests: a listener that writes down what it hears, and starts where it is told."""
+"""Members of groups: a source and a listener that writes down what it hears, and starts where a test says."""
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import Any, Self
 from confluent_kafka import Producer
 
 from keepfast.core.errors import SourceError
-from keepfast.core.ports import CommitOutcome, Position
+from keepfast.core.ports import CommitOutcome, Position, Source
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka import Connection, Consuming, KafkaSource, source_properties
 from keepfast.testing.topics import TopicAdmin
@@ -19,6 +20,7 @@ from tests.support.waiting import DEADLINE_S, wait_until
 SESSION_MS = 6_000
 
 Places = Sequence[TopicPartition]
+Call = tuple[str, tuple[TopicPartition, ...]]
 
 
 def connection(bootstrap: str, **other: Any) -> Connection:
@@ -37,36 +39,33 @@ def produce(broker: TopicAdmin, topic: str, count: int, *, partitions: int = 1) 
     assert producer.flush(30) == 0
 
 
-class Heard:
-    """A member. Owner: the test's thread."""
+class GroupMember:
+    """A source and its listener, which keeps all that it is called with. Owner: the test's thread.
+
+    Partitions start at `start`; `during_…` are called from inside the callbacks, and `now` is the clock of its world.
+    """
 
     def __init__(
         self,
-        to: Connection,
+        source: Source,
         topic: str,
-        group: str,
         *,
         start: int = 0,
-        source: KafkaSource | None = None,
-        **consuming: Any,
+        journal: list[tuple[GroupMember, Call]] | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        timings: dict[str, Any] = {
-            "session_timeout_ms": SESSION_MS,
-            "heartbeat_interval_ms": 1_000,
-            "max_poll_interval_ms": SESSION_MS,
-        }
-        made = KafkaSource(source_properties(to, Consuming(group=group, **timings | consuming)))
-        self.source = source or made
+        self.source: Any = source
         self.start_at = start
+        self.now = now
         self.owned: set[TopicPartition] = set()
         self.records: list[Message] = []
+        self.calls: list[Call] = []
         self.outcomes: list[CommitOutcome] = []
         self.errors: list[tuple[SourceError, TopicPartition | None]] = []
-        self.revoked: list[Places] = []
-        self.lost: list[Places] = []
-        self.on_revoke: Callable[[Places], None] = lambda places: None
-        self.on_assign: Callable[[Places], None] = lambda places: None
-        self.source.subscribe([topic], self)
+        self.during_assign: Callable[[Places], None] = lambda places: None
+        self.during_revoke: Callable[[Places], None] = lambda places: None
+        self._journal = journal if journal is not None else []
+        source.subscribe([topic], self)
 
     def __enter__(self) -> Self:
         return self
@@ -76,18 +75,24 @@ class Heard:
     ) -> None:
         self.source.close()
 
+    def positions(self, places: Places) -> list[Position]:
+        """Where partitions that were assigned start."""
+        return [Position(place, self.start_at) for place in places]
+
     def on_assigned(self, places: Places) -> None:
-        self.on_assign(places)
-        self.source.start([Position(place, self.start_at) for place in places])
+        self._note("assigned", places)
+        self.source.start(self.positions(places))
         self.owned.update(places)
+        self.during_assign(places)
 
     def on_revoked(self, places: Places) -> None:
-        self.revoked.append(places)
-        self.on_revoke(places)
+        self._note("revoked", places)
+        self.during_revoke(places)
         self.owned.difference_update(places)
+        self._journal.append((self, ("let go", tuple(places))))
 
     def on_lost(self, places: Places) -> None:
-        self.lost.append(places)
+        self._note("lost", places)
         self.owned.difference_update(places)
 
     def on_committed(self, outcome: CommitOutcome) -> None:
@@ -103,10 +108,38 @@ class Heard:
         self.records += self.source.sweep(500)
 
     def offsets(self, place: TopicPartition) -> list[int]:
+        """The offsets received of one partition, in the order in which they came."""
         return [record.offset() for record in self.records if (record.topic(), record.partition()) == place]
 
+    def heard(self, what: str) -> list[tuple[TopicPartition, ...]]:
+        """The partitions of each callback of that kind: "assigned", "revoked", "lost"."""
+        return [places for name, places in self.calls if name == what]
 
-def drive(members: Sequence[Heard], ready: Callable[[], object], *, timeout_s: float = DEADLINE_S) -> None:
+    def commit(self, *positions: Position, beside: Sequence[GroupMember] = ()) -> CommitOutcome:
+        """Commit and poll until it is answered; `beside`: others that must be polled for a rebalance to end."""
+        before = len(self.outcomes)
+        self.source.commit(positions)
+        drive([self, *beside], lambda: len(self.outcomes) > before)
+        return self.outcomes[before]
+
+    def _note(self, what: str, places: Places) -> None:
+        call = (what, tuple(sorted(places)))
+        self.calls.append(call)
+        self._journal.append((self, call))
+
+
+def kafka_member(to: Connection, topic: str, group: str, *, start: int = 0, **consuming: Any) -> GroupMember:
+    """A member with the client of keepfast, and the shortest session that the broker allows."""
+    timings: dict[str, Any] = {
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": 1_000,
+        "max_poll_interval_ms": SESSION_MS,
+    }
+    source = KafkaSource(source_properties(to, Consuming(group=group, **timings | consuming)))
+    return GroupMember(source, topic, start=start)
+
+
+def drive(members: Sequence[GroupMember], ready: Callable[[], object], *, timeout_s: float = DEADLINE_S) -> None:
     """Poll the members in turn until `ready()`."""
 
     def step() -> None:
@@ -114,7 +147,13 @@ def drive(members: Sequence[Heard], ready: Callable[[], object], *, timeout_s: f
             member.step()
 
     try:
-        wait_until(ready, timeout_s=timeout_s, between=step)
+        wait_until(ready, timeout_s=timeout_s, between=step, now=members[0].now)
     except AssertionError as error:
-        error.add_note(str([(m.owned, m.errors, len(m.records)) for m in members]))
+        error.add_note(str([(member.calls, member.errors, len(member.records)) for member in members]))
         raise
+
+
+def drive_for(members: Sequence[GroupMember], duration_s: float) -> None:
+    """Poll the members in turn for a while: to see that something does not happen."""
+    end = members[0].now() + duration_s
+    drive(members, lambda: members[0].now() >= end, timeout_s=duration_s + DEADLINE_S)

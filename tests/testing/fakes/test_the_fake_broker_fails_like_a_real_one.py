@@ -2,65 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
 from keepfast.core.errors import Fault, SinkError, SourceError
-from keepfast.core.ports import CommitOutcome, Position
+from keepfast.core.ports import Position
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.testing.fakes.faults import CommitFault, ReadFault, SendFault
 from keepfast.testing.fakes.process import SimulationError
 from keepfast.testing.fakes.trace import Evicted
 from keepfast.testing.fakes.world import Seat, World
-from tests.support.waiting import wait_until
+from tests.support.members import GroupMember, Places, drive
 
 TOPIC = "orders"
 FIRST = TopicPartition(TOPIC, 0)
 
 
-class Ear:
-    """Starts everything at the first record and writes down what it hears."""
+class Ear(GroupMember):
+    """Starts everything at the first record."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
-        self.source = seat.source
-        self.heard: list[tuple[str, tuple[TopicPartition, ...]]] = []
-        self.outcomes: list[CommitOutcome] = []
-        self.errors: list[SourceError] = []
-        self.during_revoke: Callable[[], None] = lambda: None
-        self.source.subscribe([TOPIC], self)
-
-    def on_assigned(self, places: Sequence[TopicPartition]) -> None:
-        self.heard.append(("assigned", tuple(places)))
-        self.source.start([Position(place, 0) for place in places])
-
-    def on_revoked(self, places: Sequence[TopicPartition]) -> None:
-        self.heard.append(("revoked", tuple(places)))
-        self.during_revoke()
-
-    def on_lost(self, places: Sequence[TopicPartition]) -> None:
-        self.heard.append(("lost", tuple(places)))
-
-    def on_committed(self, outcome: CommitOutcome) -> None:
-        self.outcomes.append(outcome)
-
-    def on_error(self, error: SourceError, place: TopicPartition | None) -> None:
-        self.errors.append(error)
+        super().__init__(seat.source, TOPIC, now=seat.process.clock.monotonic)
 
     def until(self, ready: Callable[[], object], *others: Ear) -> None:
-        def poll() -> None:
-            for ear in (self, *others):
-                ear.source.poll(0.05)
+        drive([self, *others], ready, timeout_s=120)
 
-        wait_until(ready, timeout_s=120, between=poll, now=self.seat.process.clock.monotonic)
-
-    def commit(self, *positions: Position) -> tuple[bool, list[str]]:
-        """Whether everything was confirmed, and the codes of what was not."""
-        before = len(self.outcomes)
-        self.source.commit(positions)
-        self.until(lambda: len(self.outcomes) > before)
-        outcome = self.outcomes[before]
+    def refusals(self, *positions: Position) -> tuple[bool, list[str]]:
+        """Commits: whether everything was confirmed, and the codes of what was not."""
+        outcome = self.commit(*positions)
         return outcome.confirmed == positions, [error.code for _, error in outcome.failed]
 
 
@@ -89,7 +60,7 @@ def stored(world: World) -> int | None:
 def test_a_commit_may_be_stored_although_the_client_is_told_that_it_failed(world: World) -> None:
     ear = settled(world, "a")
     world.broker.faults.commits.order(CommitFault.APPLIED, count=1)
-    confirmed, codes = ear.commit(Position(FIRST, 3))
+    confirmed, codes = ear.refusals(Position(FIRST, 3))
     assert (confirmed, len(codes), stored(world)) == (False, 1, 3)
 
 
@@ -97,9 +68,9 @@ def test_a_commit_may_be_stored_although_the_client_is_told_that_it_failed(world
 def test_a_refused_commit_is_not_stored_and_the_next_one_is(world: World, kind: CommitFault) -> None:
     ear = settled(world, "a")
     world.broker.faults.commits.order(kind, count=1)
-    confirmed, codes = ear.commit(Position(FIRST, 3))
+    confirmed, codes = ear.refusals(Position(FIRST, 3))
     assert (confirmed, len(codes), stored(world)) == (False, 1, None)
-    assert ear.commit(Position(FIRST, 3)) == (True, [])
+    assert ear.refusals(Position(FIRST, 3)) == (True, [])
 
 
 def test_a_failed_read_of_committed_offsets_is_an_error_and_never_no_commit(world: World) -> None:
@@ -114,15 +85,15 @@ def test_a_commit_to_a_frozen_coordinator_is_answered_after_the_thaw(world: Worl
     ear = settled(world, "a")
     world.broker.freeze(3.0, data=False)
     thaw_s = world.clock.monotonic() + 3.0
-    assert ear.commit(Position(FIRST, 5)) == (True, [])
+    assert ear.refusals(Position(FIRST, 5)) == (True, [])
     assert world.clock.monotonic() >= thaw_s
-    assert ("lost", (FIRST, TopicPartition(TOPIC, 1))) not in ear.heard
+    assert ("lost", (FIRST, TopicPartition(TOPIC, 1))) not in ear.calls
 
 
 def test_a_commit_that_timed_out_before_a_frozen_coordinator_may_be_stored_later(world: World) -> None:
     ear = settled(world, "a")
     world.broker.freeze(20.0, data=False)
-    confirmed, codes = ear.commit(Position(FIRST, 5))
+    confirmed, codes = ear.refusals(Position(FIRST, 5))
     assert (confirmed, codes, stored(world)) == (False, ["_TIMED_OUT"], None)
     world.run(10.0)
     assert stored(world) == 5
@@ -131,7 +102,7 @@ def test_a_commit_that_timed_out_before_a_frozen_coordinator_may_be_stored_later
 def test_a_client_that_hears_nothing_for_a_session_gives_its_partitions_up(world: World) -> None:
     ear = settled(world, "a")
     world.broker.freeze(12.0)
-    ear.until(lambda: ear.heard[-1][0] == "lost")
+    ear.until(lambda: ear.calls[-1][0] == "lost")
     ear.until(lambda: ear.source.owned)
 
 
@@ -144,7 +115,7 @@ def test_a_stopped_member_is_evicted_hears_it_afterwards_and_its_late_commit_is_
     first.until(lambda: first.outcomes)
     assert [error.code for _, error in first.outcomes[0].failed] == ["UNKNOWN_MEMBER_ID"]
     assert stored(world) is None
-    assert "lost" in [what for what, _ in first.heard]
+    assert "lost" in [what for what, _ in first.calls]
 
 
 def test_a_crashed_member_keeps_its_partitions_until_its_session_ends(world: World) -> None:
@@ -166,9 +137,9 @@ def test_a_member_that_keeps_its_partitions_meets_illegal_generation_in_a_rebala
         first.until(lambda first=first, second=second: len(second.source.owned) == 1, second)  # type: ignore[misc]
         join(world, "c")  # a third member of two partitions: nothing moves
         for offset in range(60):
-            codes.update(first.commit(Position(first.source.owned[0], offset))[1])
+            codes.update(first.refusals(Position(first.source.owned[0], offset))[1])
             second.source.poll(0.02)
-        assert "lost" not in [what for what, _ in first.heard]
+        assert "lost" not in [what for what, _ in first.calls]
     assert "ILLEGAL_GENERATION" in codes
 
 
@@ -186,15 +157,15 @@ def test_a_second_process_with_the_same_static_name_fences_the_first(world: Worl
     first = settled(world, "a", instance_id="one")
     second = join(world, "b", instance_id="one")
     first.until(lambda: first.errors and second.source.owned, second)
-    assert [error.fault for error in first.errors] == [Fault.FENCED]
-    assert first.commit(Position(FIRST, 1)) == (False, ["FENCED_INSTANCE_ID"])
+    assert [error.fault for error, _ in first.errors] == [Fault.FENCED]
+    assert first.refusals(Position(FIRST, 1)) == (False, ["FENCED_INSTANCE_ID"])
 
 
 def test_polling_from_inside_a_callback_is_refused_because_the_real_client_aborts(world: World) -> None:
     first = settled(world, "a")
     join(world, "b")
 
-    def sweep() -> None:
+    def sweep(_: Places) -> None:
         first.source.sweep(10)
 
     first.during_revoke = sweep
