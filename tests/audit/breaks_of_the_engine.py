@@ -224,8 +224,8 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     ),
     "FAN_OUT": (
         Break(
-            "settings, ground, shared) for consumer in consumers]",
-            "settings, ground, shared) for consumer in consumers[:1]]",
+            "settings, cluster, shared) for consumer in consumers]",
+            "settings, cluster, shared) for consumer in consumers[:1]]",
         ),
     ),
     "DECLARED": (Break('if self._batches and not self._value("idempotent"):', "if False:"),),

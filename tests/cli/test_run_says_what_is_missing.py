@@ -73,7 +73,7 @@ def test_a_retry_topic_that_this_login_may_not_make(project: Path, strict: Kafka
         **ALICE,
     )
     assert done.returncode == 3
-    assert f"The retry topic {name}.g.retry.5s does not exist and could not be made" in done.stderr
+    assert f"The retry topic {name}.g.retry.5s does not exist and could not be created" in done.stderr
     assert f"--create --topic {name}.g.retry.5s --partitions 1 --config cleanup.policy=delete" in done.stderr
     assert "Traceback" not in done.stderr
 

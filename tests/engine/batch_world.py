@@ -178,7 +178,7 @@ class World:
         capacity: int = 4,
         partitions: int = 2,
         found: Mapping[int, str] | None = None,
-        floor: ExclusiveGate | None = None,
+        gate: ExclusiveGate | None = None,
         **guards: Any,
     ) -> None:
         self.clock, self.source, self.sink, self.workers = ManualClock(), Source(), FakeSink(), Workers()
@@ -207,7 +207,7 @@ class World:
             self.sink, topics=plan.dead_letter_topics, partitions={"dlq": 1}, group="g", handler="h", app_version="0"
         )
         ports: dict[str, Any] = {"source": self.source, "executor": self.workers, "mailbox": self.mailbox}
-        self.loop = Loop(plan, **ports, publisher=publisher, clock=self.clock, random=Random(1), floor=floor)
+        self.loop = Loop(plan, **ports, publisher=publisher, clock=self.clock, random=Random(1), gate=gate)
         self.loop.start()
         self.places = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.source.found = {self.places[number]: metadata for number, metadata in (found or {}).items()}

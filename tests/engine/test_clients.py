@@ -10,7 +10,8 @@ import pytest
 from keepfast.kafka import KafkaAdmin, admin_properties
 from keepfast.settings import AppSpec, Settings, load
 from keepfast.testing.embedded import EmbeddedBroker
-from keepfast.wiring.clients import StartFacts, connection_of, preflight, source_of
+from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.cluster import ClusterFacts, preflight
 
 TOPIC = "orders.payment.v1"
 
@@ -20,9 +21,9 @@ def settings_of(cwd: Path, brokers: str = "127.0.0.1:1", **charge: Any) -> Setti
     return load(spec, environ={"KAFKA_BROKERS": brokers}, cwd=cwd)
 
 
-def protocols(settings: Settings, ground: StartFacts) -> tuple[str, bool]:
+def protocols(settings: Settings, cluster: ClusterFacts) -> tuple[str, bool]:
     """The first one to be tried, and whether classic comes after it."""
-    source = source_of(settings.consumers["charge"], settings.kafka, ground)
+    source = source_of(settings.consumers["charge"], settings.kafka, cluster)
     return source._properties["group.protocol"], source._classic is not None
 
 
@@ -36,7 +37,7 @@ def protocols(settings: Settings, ground: StartFacts) -> tuple[str, bool]:
     ],
 )
 def test_by_its_settings(tmp_path: Path, told: dict[str, Any], expected: tuple[str, bool]) -> None:
-    assert protocols(settings_of(tmp_path, **told), StartFacts({}, {}, {}, {})) == expected
+    assert protocols(settings_of(tmp_path, **told), ClusterFacts({}, {}, {}, {})) == expected
 
 
 def test_classic_on_the_embedded_broker(tmp_path: Path) -> None:
@@ -45,5 +46,5 @@ def test_classic_on_the_embedded_broker(tmp_path: Path) -> None:
         broker.create_topic("orders.payment.dlq")
         settings = settings_of(tmp_path, broker.bootstrap)
         admin = KafkaAdmin(admin_properties(connection_of(settings.kafka)))
-        ground = preflight(admin, list(settings.consumers.values()), wait=False)
-    assert protocols(settings, ground) == ("classic", False)
+        cluster = preflight(admin, list(settings.consumers.values()), wait=False)
+    assert protocols(settings, cluster) == ("classic", False)

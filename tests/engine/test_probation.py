@@ -181,9 +181,9 @@ def test_a_loop_that_failed_leaves_its_lease_as_a_death_does() -> None:
 
 
 def test_a_suspect_waits_for_the_other_consumers_of_the_process_and_they_for_it() -> None:
-    floor = ExclusiveGate()
-    one = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor, found={0: died(mark=16)})
-    other = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor)
+    gate = ExclusiveGate()
+    one = World(fine, size=1, partitions=1, max_deliveries=3, gate=gate, found={0: died(mark=16)})
+    other = World(fine, size=1, partitions=1, max_deliveries=3, gate=gate)
     other.feed("aa")
     settle(other)
     assert other.out == [["0:0"]]
@@ -205,9 +205,9 @@ def test_a_suspect_waits_for_the_other_consumers_of_the_process_and_they_for_it(
 
 
 def test_a_consumer_that_is_paused_before_its_suspect_starts_holds_up_no_other_one() -> None:
-    floor = ExclusiveGate()
-    one = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor, found={0: died(mark=16)})
-    other = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor)
+    gate = ExclusiveGate()
+    one = World(fine, size=1, partitions=1, max_deliveries=3, gate=gate, found={0: died(mark=16)})
+    other = World(fine, size=1, partitions=1, max_deliveries=3, gate=gate)
     other.feed("aa")
     settle(other)
     one.feed("a")
@@ -228,9 +228,9 @@ def test_a_consumer_that_is_paused_before_its_suspect_starts_holds_up_no_other_o
 
 
 def test_a_consumer_that_is_paused_while_its_suspect_runs_lets_the_others_go_on_after_it() -> None:
-    floor = ExclusiveGate()
-    one = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor, found={0: died(mark=16)})
-    other = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor)
+    gate = ExclusiveGate()
+    one = World(fine, size=1, partitions=1, max_deliveries=3, gate=gate, found={0: died(mark=16)})
+    other = World(fine, size=1, partitions=1, max_deliveries=3, gate=gate)
     one.feed("aa")
     settle(one)
     settle(other)
@@ -268,9 +268,9 @@ def test_a_guilty_record_that_is_drawn_as_the_probe_leaves_the_next_probe_to_ano
 
 
 def test_a_consumer_that_has_ended_is_waited_for_no_more() -> None:
-    floor = ExclusiveGate()
-    one = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor, found={0: died(mark=16)})
-    other = World(fine, size=1, partitions=1, max_deliveries=3, floor=floor)
+    gate = ExclusiveGate()
+    one = World(fine, size=1, partitions=1, max_deliveries=3, gate=gate, found={0: died(mark=16)})
+    other = World(fine, size=1, partitions=1, max_deliveries=3, gate=gate)
     one.feed("a")
     settle(one)
     assert one.out == []

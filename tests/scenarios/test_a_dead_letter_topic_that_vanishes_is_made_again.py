@@ -32,7 +32,7 @@ def test_letters_after_it_are_in_the_new_topic(kafka: TopicAdmin, topic: TopicFa
         client.produce(name, [NewRecord(b"after %d" % number, partition=number % 3) for number in range(30)])
         for partition, end in ((0, 10), (1, 10), (2, 11)):
             wait_until(lambda p=partition, e=end: client.committed(GROUP, name, p)[0] == e, "all are buried")  # type: ignore[misc]
-        assert running.log.of("dead_letter_topic_made_again")
+        assert running.log.of("dead_letter_topic_recreated")
         assert not running.loop.failures.burying.status().red
     found = letters(kafka, graveyard, partitions=3)
     assert {letter.value for letter in found} == {b"after %d" % number for number in range(30)}

@@ -77,7 +77,7 @@ def test_a_smaller_one_is_warned_of_and_the_record_waits_by_name(kafka: TopicAdm
     sent = record(SMALL)
     with RunningApp(app) as running:
         running.wait_assigned()
-        (warned,) = running.log.of("dead_letter_topic_takes_less")
+        (warned,) = running.log.of("dead_letter_topic_too_small")
         assert (warned.fields["topic"], warned.fields["of_source"]) == (graveyard, SMALL)
         client.produce(name, [NewRecord(b"before"), sent, NewRecord(b"after")])
         wait_until(lambda: running.log.of("letter_not_published"), "the letter is refused")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 
-from keepfast.runner.assembly import FLOOR
+from keepfast.runner.assembly import GATE
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.runners import Running
@@ -28,5 +28,5 @@ def test_once_it_is_known_to_be_fast(kafka: TopicAdmin, topic: TopicFactory) -> 
             return any(thread.endswith("-loop") for thread in threads)
 
         running.wait_until(has_come_on_the_loop, "a call on the loop's thread")
-        assert len(FLOOR._members) == 1
-    assert FLOOR._members == []
+        assert len(GATE._members) == 1
+    assert GATE._members == []

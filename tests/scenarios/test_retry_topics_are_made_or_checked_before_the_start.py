@@ -103,7 +103,7 @@ def test_a_delay_that_is_not_configured_any_more_is_read_on(
 
     after.consumer(name, dead_letter="{topic}.dlq", retry=NONE, retry_topics=now or RetryTopics())(work)
     with RunningApp(after) as running:
-        (said,) = running.log.of("retry_topic_left_over")
+        (said,) = running.log.of("retry_topic_not_configured")
         assert said.fields["topic"] == left_over
         wait_until(lambda: client.committed(GROUP, left_over)[0] == 1, "nothing is stranded")
         wait_until(lambda: client.edges(f"{name}.dlq") == (0, 1), "it has come to its end")

@@ -32,7 +32,8 @@ from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.tracing import Tracing, tracing_from
 from keepfast.wiring.building import Workers, loop_thread, thread_workers
-from keepfast.wiring.clients import LetterTopics, StartFacts, connection_of, letter_topics, preflight, source_of
+from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.cluster import ClusterFacts, LetterTopics, letter_topics, preflight
 from keepfast.wiring.planning import plan_from
 from keepfast.wiring.spooling import open_spool
 
@@ -52,7 +53,7 @@ class Shared:
     events: EventLoopThread
     spool: SpoolService | None
     letter_topics: LetterTopics
-    floor: ExclusiveGate = field(default_factory=ExclusiveGate)
+    gate: ExclusiveGate = field(default_factory=ExclusiveGate)
     recorder: RecorderFile | None = None
     tracing: Tracing | None = None
 
@@ -104,18 +105,18 @@ def assemble(
     connection = connection_of(settings.kafka)
     admin = KafkaAdmin(admin_properties(connection))
     chosen = [settings.consumers[consumer.name] for consumer in consumers]
-    ground = preflight(admin, chosen, wait=wait)
+    cluster = preflight(admin, chosen, wait=wait)
     sink = KafkaSink(sink_properties(connection))
     shared = Shared(
         admin=admin,
         sink=sink,
         events=EventLoopThread(_event_loop_factory()),
         spool=open_spool(settings, sink),
-        letter_topics=letter_topics(admin, ground.letter_partitions, chosen),
+        letter_topics=letter_topics(admin, cluster.letter_partitions, chosen),
         recorder=_recorder(consumers, settings),
         tracing=tracing,
     )
-    threads = [_loop_thread(consumer, handlers[consumer.name], settings, ground, shared) for consumer in consumers]
+    threads = [_loop_thread(consumer, handlers[consumer.name], settings, cluster, shared) for consumer in consumers]
     leave = shared.recorder.leaving(os._exit) if shared.recorder is not None else os._exit
     lifecycle = Lifecycle(
         threads, shutdown_timeout_s=settings.shutdown.timeout_s, leave=leave, supervisor_stops=supervisor_stops
@@ -160,11 +161,11 @@ def _place(consumer: Consumer) -> str:
 
 
 def _loop_thread(
-    consumer: Consumer, handler: Handler | BatchHandler, settings: Settings, ground: StartFacts, shared: Shared
+    consumer: Consumer, handler: Handler | BatchHandler, settings: Settings, cluster: ClusterFacts, shared: Shared
 ) -> LoopThread:
     sink = shared.sink
     own = settings.consumers[consumer.name]
-    plan = plan_of(consumer, own, settings, ground)
+    plan = plan_of(consumer, own, settings, cluster)
     if consumer.shape.is_async:
         plain_async = handler_call_async(handler, sink, shared.tracing, plan.group)
         call_async = returning_async(plain_async) if plan.tiers else plain_async
@@ -179,7 +180,7 @@ def _loop_thread(
     publisher = Publisher(
         sink,
         topics=plan.dead_letter_topics,
-        partitions=ground.letter_partitions,
+        partitions=cluster.letter_partitions,
         group=plan.group,
         handler=plan.handler,
         app_version=plan.app_version,
@@ -191,20 +192,20 @@ def _loop_thread(
     return loop_thread(
         plan,
         workers,
-        source=source_of(own, settings.kafka, ground),
+        source=source_of(own, settings.kafka, cluster),
         publisher=publisher,
-        ground=ground,
-        floor=shared.floor,
+        cluster=cluster,
+        gate=shared.gate,
         admin=shared.admin,
         tracing=shared.tracing,
         recorder=shared.recorder,
     )
 
 
-def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, ground: StartFacts) -> Plan:
+def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, cluster: ClusterFacts) -> Plan:
     """What the loop needs to know, from the settings."""
     handler = f"{consumer.function.__module__}:{consumer.shape.name}"
-    return plan_from(own, settings, ground, capacity=_capacity(consumer), handler=handler)
+    return plan_from(own, settings, cluster, capacity=_capacity(consumer), handler=handler)
 
 
 def _capacity(consumer: Consumer) -> int:

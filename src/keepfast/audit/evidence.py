@@ -147,11 +147,11 @@ SPOOLED: Final = by(
     "scenarios/test_a_spool_takes_letters_that_kafka_does_not.py::test_the_lane_goes_on_and_the_letters_arrive_later",
 )
 LETTER_TOPIC_MADE: Final = by(
-    "wiring/clients.py",
+    "wiring/cluster.py",
     "cli/test_run_says_what_is_missing.py::test_a_dead_letter_topic_that_may_not_be_made",
     _LETTERS,
 )
-LETTERS_STAY: Final = by("wiring/clients.py", _LETTERS)
+LETTERS_STAY: Final = by("wiring/cluster.py", _LETTERS)
 LETTER_HEALTH: Final = by(
     "http/health.py",
     "http/test_health_is_judged_by_what_consumers_show.py::test_a_consumer",

@@ -18,7 +18,8 @@ from keepfast.kafka import KafkaAdmin, admin_properties
 from keepfast.settings import ConsumerSettings, HealthSettings, Settings
 from keepfast.telemetry.clean import clean_text
 from keepfast.testing.loopback import is_free
-from keepfast.wiring.clients import connection_of, topics_of
+from keepfast.wiring.clients import connection_of
+from keepfast.wiring.cluster import topics_of
 
 REQUEST_TIMEOUT_S = 15.0
 BROKER_VARIABLES = ("KEEPFAST_KAFKA_BROKERS", "KAFKA_BROKERS")

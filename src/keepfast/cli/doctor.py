@@ -157,7 +157,7 @@ def _inspect(
     from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import admin_properties
     from keepfast.kafka.probe import GroupFacts, RetainedRecords, TopicProbe
-    from keepfast.wiring.clients import topics_of
+    from keepfast.wiring.cluster import topics_of
 
     names = sorted(topics_of(settings))
     admin = KafkaAdmin(admin_properties(connection))

@@ -13,7 +13,7 @@ from keepfast.cli.doctor_findings import DoctorFinding, Section
 from keepfast.core.errors import Fault, SourceError
 from keepfast.kafka.probe import GroupFacts, Operations, RetainedRecords, TopicProbe
 from keepfast.settings import ConsumerSettings
-from keepfast.wiring.clients import create_command
+from keepfast.wiring.cluster import create_command
 
 SHORT_RETENTION_MS: Final = 7 * 86_400_000
 AHEAD_MS: Final = 5_000

@@ -4,7 +4,7 @@ Nothing else of the process runs beside a suspect, so a death is its doing or no
 after a time-out runs on, and can still kill. What nobody suspects goes on whenever no suspect is ready: one that waits
 for its next attempt holds up nobody. Owner: the loop thread.
 
-Who may be at work in this process: every consumer, or one of them alone. Shared by the loops of an app.
+Which consumers may run records in this process: all, or one of them alone. Shared by the loops of a process.
 """
 
 from __future__ import annotations
@@ -28,51 +28,52 @@ from keepfast.telemetry.logs import get_logger
 
 
 class ExclusiveGate:
-    """One loop may ask for the floor; it has it when all others have said that nothing of theirs is running.
+    """One loop of the process may ask to run alone; it may when all others have acknowledged that nothing of theirs is
+    running. A loop that sees that another one has asked must start nothing until that releases the gate.
 
-    Whoever sees that another one has asked must start nothing until the floor is free again. Any thread; never blocks.
+    Any thread; never blocks.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._members: list[object] = []
         self._quiet: list[object] = []
-        self._asked_by: object | None = None
+        self._holder: object | None = None
 
-    def join(self, who: object) -> None:
+    def join(self, member: object) -> None:
         with self._lock:
-            self._members.append(who)
+            self._members.append(member)
 
-    def leave(self, who: object) -> None:
-        """It is over with this one: nobody waits for it any more."""
-        self.give_back(who)
+    def leave(self, member: object) -> None:
+        """It has ended: nothing waits for it any more."""
+        self.release(member)
         with self._lock:
-            if who in self._members:
-                self._members.remove(who)
+            if member in self._members:
+                self._members.remove(member)
 
-    def ask(self, who: object) -> bool:
-        """Ask, or ask again. Whether it is this one's now."""
+    def acquire(self, member: object) -> bool:
+        """Ask, or ask again. Whether this one may run alone now."""
         with self._lock:
-            if self._asked_by is None:
-                self._asked_by = who
+            if self._holder is None:
+                self._holder = member
                 self._quiet = []
-            return self._asked_by == who and all(one == who or one in self._quiet for one in self._members)
+            return self._holder == member and all(one == member or one in self._quiet for one in self._members)
 
-    def is_anothers(self, who: object) -> bool:
-        """Whether somebody else has asked for it. So cheap that every turn of a loop can look."""
-        asked_by = self._asked_by
-        return asked_by is not None and asked_by != who
+    def is_held_by_another(self, member: object) -> bool:
+        """Whether another one has asked. So cheap that every turn of a loop can look."""
+        holder = self._holder
+        return holder is not None and holder != member
 
-    def be_quiet(self, who: object) -> None:
-        """Nothing of this one runs, and nothing will start while the floor is another's."""
+    def acknowledge(self, member: object) -> None:
+        """Nothing of this one runs, and nothing will start while the gate is another's."""
         with self._lock:
-            if self._asked_by is not None and who not in self._quiet:
-                self._quiet.append(who)
+            if self._holder is not None and member not in self._quiet:
+                self._quiet.append(member)
 
-    def give_back(self, who: object) -> None:
+    def release(self, member: object) -> None:
         with self._lock:
-            if self._asked_by == who:
-                self._asked_by = None
+            if self._holder == member:
+                self._holder = None
 
 
 log = get_logger("keepfast.guard")
@@ -98,7 +99,7 @@ class Probation:
         committer: Committer,
         guards: Guards,
         in_flight: InFlight,
-        floor: ExclusiveGate,
+        gate: ExclusiveGate,
         recorder: FlightRecorder | None = None,
     ) -> None:
         self._group = plan.group
@@ -110,7 +111,7 @@ class Probation:
         self._committer = committer
         self._guards = guards
         self._in_flight = in_flight
-        self._floor = floor
+        self._gate = gate
         self.suspected: dict[TopicPartition, Partition] = {}
         self._next: Run | None = None  # taken from the lanes, and waits until it may start
         self._alone: Run | None = None  # the suspect that is running,
@@ -118,7 +119,7 @@ class Probation:
 
     def join(self) -> None:
         """The consumer starts: the others of its process have to reckon with it, until it leaves."""
-        self._floor.join(self)
+        self._gate.join(self)
 
     def begin(self, partition: Partition, said: str, offset: int) -> None:
         """A new epoch, with what the commit at `offset` says about crashes."""
@@ -170,10 +171,10 @@ class Probation:
 
     def yields(self, now: float) -> bool:
         """Whether another consumer of this process has a suspect: then nothing of this one starts."""
-        if not self._floor.is_anothers(self):
+        if not self._gate.is_held_by_another(self):
             return False
         if self._is_still(now):
-            self._floor.be_quiet(self)
+            self._gate.acknowledge(self)
         return True
 
     def take(self, room: int, now: float) -> list[Run]:
@@ -215,11 +216,11 @@ class Probation:
         if self._next is not None and _is_charged(self._next):
             _acquit(_first(self._next).partition, finished=False)
         if not self._is_exposed():
-            self._floor.give_back(self)
+            self._gate.release(self)
 
     def leave(self) -> None:
         """The consumer ends: others need not wait for it."""
-        self._floor.leave(self)
+        self._gate.leave(self)
 
     def _is_back(self, now: float) -> bool:
         """Whether no suspect is running, or the one that is has taken too long to be waited for."""
@@ -269,7 +270,7 @@ class Probation:
         """Whether the suspect may start: nothing runs beside it, and the broker has counted the start."""
         partition = _first(run).partition
         watch = partition.watch
-        if watch is None or not self._is_still(now) or not self._floor.ask(self):
+        if watch is None or not self._is_still(now) or not self._gate.acquire(self):
             return False
         counted = watch.charge(run.messages[0].offset())
         return counted and not self._is_exposed(but=partition)
@@ -293,9 +294,9 @@ class Probation:
         )
 
     def _look_around(self) -> None:
-        """What is over: the need for the floor, and probations whose suspects are through."""
+        """What is over: the need for the gate, and probations whose suspects are through."""
         if self._next is None or not _is_suspect(self._next):
-            self._floor.give_back(self)
+            self._gate.release(self)
         if self._next is not None:
             return
         for place, partition in list(self.suspected.items()):

@@ -162,7 +162,7 @@ class Loop:
         clock: Clock,
         random: Random,
         inline: Inline | None = None,
-        floor: ExclusiveGate | None = None,
+        gate: ExclusiveGate | None = None,
         topic_ids: TopicIds | None = None,
         recorder: FlightRecorder | None = None,
         tracing: Tracing | None = None,
@@ -202,7 +202,7 @@ class Loop:
             committer=self.committer,
             guards=self.guards,
             in_flight=self.in_flight,
-            floor=floor or ExclusiveGate(),
+            gate=gate or ExclusiveGate(),
             recorder=recorder,
         )
         self.assignment = Assignment(

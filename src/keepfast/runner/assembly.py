@@ -31,13 +31,14 @@ from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.tracing import Tracing, tracing_from
 from keepfast.wiring.building import loop_thread, thread_workers
-from keepfast.wiring.clients import StartFacts, connection_of, letter_topics, preflight, source_of
+from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.cluster import ClusterFacts, letter_topics, preflight
 from keepfast.wiring.planning import plan_from
 from keepfast.wiring.spooling import open_spool
 
 log = get_logger("keepfast.start")
 
-FLOOR = ExclusiveGate()
+GATE = ExclusiveGate()
 """Shared by all runners of the process: a record that may have killed its process runs beside none of them."""
 
 POLL_INTERVAL_S = 15.0
@@ -139,15 +140,17 @@ def _build(
     producer = blueprint.producer_factory() if blueprint.producer_factory is not None else None
     sink = _sink(blueprint, made, producer, settings)
     admin = KafkaAdmin(admin_properties(connection_of(settings.kafka))) if made.partitions is None else None
-    ground = _ground(blueprint, made, own, admin)
+    cluster = _cluster_facts(blueprint, made, own, admin)
     spool = open_spool(settings, sink) if blueprint.dlq_publisher is None else None
-    publisher = _publisher(blueprint, settings, ground, sink)
+    publisher = _publisher(blueprint, settings, cluster, sink)
     publisher.spool = spool
     if admin is not None:
-        publisher.missing = letter_topics(admin, ground.letter_partitions, [own]).missing
+        publisher.missing = letter_topics(admin, cluster.letter_partitions, [own]).missing
     tracing = tracing_from(settings)
     recorder = open_recorder(settings.state.dir, slots=own.concurrency or 1) if own.max_deliveries else None
-    thread = _loop_thread(blueprint, made, settings, ground, publisher, admin=admin, tracing=tracing, recorder=recorder)
+    thread = _loop_thread(
+        blueprint, made, settings, cluster, publisher, admin=admin, tracing=tracing, recorder=recorder
+    )
 
     def end(left_s: float) -> None:
         until = time.monotonic() + min(FLUSH_S, left_s)
@@ -206,7 +209,9 @@ def _sink(blueprint: Blueprint, made: MadeConsumer, producer: object | None, set
     )
 
 
-def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, admin: KafkaAdmin | None) -> StartFacts:
+def _cluster_facts(
+    blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, admin: KafkaAdmin | None
+) -> ClusterFacts:
     """What must be there before the start. Raises StartError."""
     if admin is not None:
         return preflight(admin, [needs(blueprint, own)], wait=False)
@@ -229,7 +234,7 @@ def _ground(blueprint: Blueprint, made: MadeConsumer, own: ConsumerSettings, adm
     ]
     if missing:
         raise StartError("\n".join(missing))
-    return StartFacts(
+    return ClusterFacts(
         topic_ids={},
         partition_counts={topic: counts[topic] for topic in own.topics},
         letter_partitions={topic: counts[topic] for topic in letters},
@@ -242,7 +247,7 @@ def needs(blueprint: Blueprint, own: ConsumerSettings) -> ConsumerSettings:
     return own if blueprint.dlq_publisher is None else replace(own, names={})
 
 
-def _publisher(blueprint: Blueprint, settings: Settings, ground: StartFacts, sink: Sink) -> Publisher:
+def _publisher(blueprint: Blueprint, settings: Settings, cluster: ClusterFacts, sink: Sink) -> Publisher:
     own = settings.consumers[blueprint.name]
     if blueprint.dlq_publisher is not None:
         if settings.spool.url is not None:
@@ -251,7 +256,7 @@ def _publisher(blueprint: Blueprint, settings: Settings, ground: StartFacts, sin
     return Publisher(
         sink,
         topics=own.dead_letter_topics,
-        partitions=ground.letter_partitions,
+        partitions=cluster.letter_partitions,
         group=own.group,
         handler=blueprint.handler,
         app_version=settings.app.version,
@@ -280,7 +285,7 @@ def _loop_thread(
     blueprint: Blueprint,
     made: MadeConsumer,
     settings: Settings,
-    ground: StartFacts,
+    cluster: ClusterFacts,
     publisher: Publisher,
     *,
     admin: KafkaAdmin | None,
@@ -288,22 +293,22 @@ def _loop_thread(
     recorder: FlightRecorder | None,
 ) -> LoopThread:
     own, hooks = settings.consumers[blueprint.name], blueprint.hooks
-    plan = plan_of(blueprint, settings, ground)
+    plan = plan_of(blueprint, settings, cluster)
     plain = hooks.call if tracing is None else tracing.traced(hooks.call, plan.group)
     return loop_thread(
         plan,
         thread_workers(returning(plain) if plan.tiers else plain, plan, recorder),
-        source=made.source or source_of(own, settings.kafka, ground),
+        source=made.source or source_of(own, settings.kafka, cluster),
         publisher=publisher,
-        ground=ground,
-        floor=FLOOR,
+        cluster=cluster,
+        gate=GATE,
         admin=admin,
         tracing=tracing,
         recorder=recorder,
     )
 
 
-def plan_of(blueprint: Blueprint, settings: Settings, ground: StartFacts) -> Plan:
+def plan_of(blueprint: Blueprint, settings: Settings, cluster: ClusterFacts) -> Plan:
     """What the loop needs to know."""
-    own, floor = settings.consumers[blueprint.name], blueprint.hooks.retry_floor_s
-    return plan_from(own, settings, ground, capacity=1, handler=blueprint.handler, retry_floor_s=floor)
+    own, least_s = settings.consumers[blueprint.name], blueprint.hooks.retry_floor_s
+    return plan_from(own, settings, cluster, capacity=1, handler=blueprint.handler, retry_floor_s=least_s)

@@ -20,7 +20,7 @@ from keepfast.engine.walk import Call
 from keepfast.engine.workers import CoroutineExecutor, Inline, ThreadExecutor
 from keepfast.kafka import KafkaAdmin
 from keepfast.telemetry.tracing import Tracing
-from keepfast.wiring.clients import StartFacts
+from keepfast.wiring.cluster import ClusterFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def loop_thread(
     *,
     source: Source,
     publisher: Publisher,
-    ground: StartFacts,
-    floor: ExclusiveGate,
+    cluster: ClusterFacts,
+    gate: ExclusiveGate,
     admin: KafkaAdmin | None,
     tracing: Tracing | None,
     recorder: FlightRecorder | None,
@@ -65,11 +65,11 @@ def loop_thread(
         clock=RealClock(),
         random=Random(),
         inline=workers.inline,
-        floor=floor,
-        topic_ids=admin if ground.tells_ids else None,
+        gate=gate,
+        topic_ids=admin if cluster.tells_ids else None,
         recorder=recorder,
         tracing=tracing,
         ask_ends=admin.ask_ends if admin is not None else None,
-        letters=LetterDepths(admin.ask_depths, ground.letters_of(plan.dead_letter_topics)) if admin else None,
+        letters=LetterDepths(admin.ask_depths, cluster.letters_of(plan.dead_letter_topics)) if admin else None,
     )
     return LoopThread(loop, workers.mailbox, workers.inline, tallies=workers.executor.tallies)

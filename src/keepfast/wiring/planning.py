@@ -8,13 +8,13 @@ from keepfast.classify.classification import BUILT_IN, RuleBook
 from keepfast.core.names import TopicParts
 from keepfast.engine.plan import Plan
 from keepfast.settings import ConsumerSettings, Settings
-from keepfast.wiring.clients import StartFacts
+from keepfast.wiring.cluster import ClusterFacts
 
 
 def plan_from(
     own: ConsumerSettings,
     settings: Settings,
-    ground: StartFacts,
+    cluster: ClusterFacts,
     *,
     capacity: int,
     handler: str,
@@ -46,10 +46,10 @@ def plan_from(
         revoke_timeout_s=own.timings.revoke_timeout_s,
         max_deliveries=own.max_deliveries or None,
         dead_letter_topics=own.dead_letter_topics,
-        topic_ids=ground.topic_ids,
-        partition_counts=ground.partition_counts,
+        topic_ids=cluster.topic_ids,
+        partition_counts=cluster.partition_counts,
         names={topic: TopicParts(names.domain, names.entity) for topic, names in own.names.items()},
-        tiers=ground.tiers.get(own.name),
+        tiers=cluster.tiers.get(own.name),
         named_by_supervisor=own.named_by_supervisor,
         handler=handler,
         app_version=settings.app.version,

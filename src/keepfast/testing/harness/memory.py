@@ -29,7 +29,7 @@ from keepfast.testing.fakes.process import Process
 from keepfast.testing.fakes.settings import WorldSettings
 from keepfast.testing.fakes.world import FINISHED, Seat, Step, World
 from keepfast.testing.harness.tested import Member, Tested
-from keepfast.wiring.clients import preflight
+from keepfast.wiring.cluster import preflight
 
 LONG_S = 1e9
 CALM = WorldSettings(
@@ -182,11 +182,11 @@ class Memory:
         self._partitions = partitions
         self._admin = MemoryAdmin(self._world, partitions)
         self._sink = TestSink(self._world, partitions)
-        ground = preflight(self._admin, tested.needs(), wait=False)
+        cluster = preflight(self._admin, tested.needs(), wait=False)
         self._loops: list[Loop] = []
         self._executors: list[TestExecutor] = []
         self.groups: dict[str, tuple[str, ...]] = {}
-        for member in tested.members(ground, self._sink):
+        for member in tested.members(cluster, self._sink):
             plan = member.plan
             self.groups[plan.group] = self.groups.get(plan.group, ()) + plan.subscription
             self._world.spawn(plan.name, self._main(member), group=plan.group)

@@ -19,7 +19,7 @@ from keepfast.runner import KafkaConsumerRunner
 from keepfast.runner import assembly as of_runner
 from keepfast.runner.publishing import HookLetter, HookPublisher
 from keepfast.settings import ConsumerSettings, Settings
-from keepfast.wiring.clients import StartFacts
+from keepfast.wiring.cluster import ClusterFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Tested(Protocol):
     def needs(self) -> list[ConsumerSettings]:
         """Whose topics must be there."""
 
-    def members(self, ground: StartFacts, sink: Sink) -> list[Member]: ...
+    def members(self, cluster: ClusterFacts, sink: Sink) -> list[Member]: ...
 
     def assembled(self, settings: Settings) -> RunningHarness:
         """The same on a broker, with these settings in place of its own. Raises ConfigError or StartError."""
@@ -68,12 +68,12 @@ class TestedApp:
     def needs(self) -> list[ConsumerSettings]:
         return [self.settings.consumers[consumer.name] for consumer in self._consumers]
 
-    def members(self, ground: StartFacts, sink: Sink) -> list[Member]:
+    def members(self, cluster: ClusterFacts, sink: Sink) -> list[Member]:
         handlers = of_app.handlers_of(self._consumers, self.settings)
-        return [self._member(consumer, handlers[consumer.name], ground, sink) for consumer in self._consumers]
+        return [self._member(consumer, handlers[consumer.name], cluster, sink) for consumer in self._consumers]
 
-    def _member(self, consumer: Any, handler: Any, ground: StartFacts, sink: Sink) -> Member:
-        plan = of_app.plan_of(consumer, self.settings.consumers[consumer.name], self.settings, ground)
+    def _member(self, consumer: Any, handler: Any, cluster: ClusterFacts, sink: Sink) -> Member:
+        plan = of_app.plan_of(consumer, self.settings.consumers[consumer.name], self.settings, cluster)
         call: Any
         if consumer.shape.is_async:
             call = handler.call_async(sink)
@@ -81,7 +81,7 @@ class TestedApp:
         else:
             call = handler.call(sink)
             call = returning(call) if plan.tiers else call
-        publisher = _letters_of_ours(plan, self.settings, ground, sink)
+        publisher = _letters_of_ours(plan, self.settings, cluster, sink)
         return Member(plan=plan, publisher=publisher, call=call, is_async=consumer.shape.is_async)
 
     def assembled(self, settings: Settings) -> RunningHarness:
@@ -104,12 +104,12 @@ class TestedRunner:
     def needs(self) -> list[ConsumerSettings]:
         return [of_runner.needs(self._blueprint, own) for own in self.settings.consumers.values()]
 
-    def members(self, ground: StartFacts, sink: Sink) -> list[Member]:
-        plan = of_runner.plan_of(self._blueprint, self.settings, ground)
+    def members(self, cluster: ClusterFacts, sink: Sink) -> list[Member]:
+        plan = of_runner.plan_of(self._blueprint, self.settings, cluster)
         call = self._blueprint.hooks.call
         publisher: Publisher
         if self._blueprint.dlq_publisher is None:
-            publisher = _letters_of_ours(plan, self.settings, ground, sink)
+            publisher = _letters_of_ours(plan, self.settings, cluster, sink)
         else:
             publisher = of_runner.hook_publisher(PublisherAtOnce, self._blueprint, self.settings, sink)
         return [Member(plan=plan, publisher=publisher, call=returning(call) if plan.tiers else call)]
@@ -131,11 +131,11 @@ def tested(subject: App | KafkaConsumerRunner, *, environ: Mapping[str, str], cw
     return made(subject, environ=environ, cwd=cwd)
 
 
-def _letters_of_ours(plan: Plan, settings: Settings, ground: StartFacts, sink: Sink) -> Publisher:
+def _letters_of_ours(plan: Plan, settings: Settings, cluster: ClusterFacts, sink: Sink) -> Publisher:
     return Publisher(
         sink,
         topics=plan.dead_letter_topics,
-        partitions=ground.letter_partitions,
+        partitions=cluster.letter_partitions,
         group=plan.group,
         handler=plan.handler,
         app_version=plan.app_version,

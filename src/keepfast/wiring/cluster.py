@@ -1,0 +1,383 @@
+"""What must be there before a consumer starts: the broker, its topics, dead-letter topics, retry topics.
+
+What is missing and may be created is created; everything else that is wrong is reported at once. A dead-letter topic
+that is deleted under a running app is created again, as at the start.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from keepfast.core.errors import Fault, SourceError, StartError
+from keepfast.core.retry_topics import KEPT_S, Tier, Tiers, delay_text, left_over
+from keepfast.kafka import KafkaAdmin, TopicFacts
+from keepfast.kafka.config import MAX_RECORD_BYTES
+from keepfast.settings import ConsumerSettings, Settings
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.start")
+
+ASK_TIMEOUT_S = 15.0
+MAX_BYTES = "max.message.bytes"
+CONNECT_TIMEOUT_S = 30.0
+"""How long a broker that is away is waited for, unless it is to be waited for without end."""
+
+WAIT_HINT = "`keepfast run --wait` waits for as long as it takes"
+LOG_INTERVAL_S = 5.0
+
+LETTER_TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1"}
+LETTER_ROOM, LETTER_ROOM_BYTES = 2.5, 64 * 1024
+"""How much larger than its record a letter may be: the value as JSON or base64, headers, and the error's text."""
+LEAST_ROOM_BYTES = 4 * 1024
+"""For the smallest letter of a record: the original bytes and an id."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the cluster answered before the start: each topic's id where it is known, how many partitions each topic and
+    each dead-letter topic has, the retry topics of each consumer that has some, and whether it is the embedded broker.
+    `tells_ids`: ids that are missing can still be asked for.
+    """
+
+    topic_ids: Mapping[str, str]
+    partition_counts: Mapping[str, int]
+    letter_partitions: Mapping[str, int]
+    tiers: Mapping[str, Tiers]
+    embedded: bool = False
+    tells_ids: bool = True
+
+    def letters_of(self, dead_letter_topics: Mapping[str, str]) -> dict[str, int]:
+        """Where a consumer's letters go, with the number of partitions; nothing for letters that go elsewhere."""
+        wanted = set(dead_letter_topics.values())
+        return {topic: count for topic, count in self.letter_partitions.items() if topic in wanted}
+
+
+def preflight(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings], *, wait: bool) -> ClusterFacts:
+    """Check the cluster, and create what is missing and may be created. Raises StartError with everything that is
+    missing and what to do.
+    """
+    _reach(admin, wait=wait)
+    try:
+        return _check(admin, consumers)
+    except SourceError as error:
+        raise StartError(str(error)) from error
+
+
+def topics_of(settings: Settings) -> set[str]:
+    """Every topic that the app's consumers read or dead-letter to, retry topics too."""
+    found: set[str] = set()
+    for own in settings.consumers.values():
+        found.update(own.topics, own.dead_letter_topics.values())
+        for topic in own.topics:
+            found.update(own.retry_topics.topics(topic, own.group))
+    return found
+
+
+def _reach(admin: KafkaAdmin, *, wait: bool) -> None:
+    begun = time.monotonic()
+    hint = {} if wait else {"gives_up_after_s": round(CONNECT_TIMEOUT_S), "hint": WAIT_HINT}
+    while True:
+        try:
+            admin.check(LOG_INTERVAL_S)
+            return
+        except SourceError as error:
+            waited_s = time.monotonic() - begun
+            if error.fault is not Fault.RETRY or (waited_s >= CONNECT_TIMEOUT_S and not wait):
+                raise StartError(str(error)) from error
+            log.warning("waiting_for_broker", waited_s=round(waited_s), error=str(error), **hint)
+            hint = {}  # only once
+
+
+def _check(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> ClusterFacts:
+    sources = sorted({topic for own in consumers for topic in own.topics})
+    letters = sorted({letter for own in consumers for letter in own.dead_letter_topics.values()})
+    facts = admin.topics(sources + letters, ASK_TIMEOUT_S)
+    missing = [topic for topic in sources if facts[topic] is None]
+    if missing:
+        there = admin.names(ASK_TIMEOUT_S)
+        raise StartError("\n".join(_missing(topic, there) for topic in missing))
+    letter_partitions = {letter: _letter_topic(admin, letter, consumers, facts) for letter in letters}
+    retries = RetryTopicsCheck(admin, facts)
+    tiers = retries.run(consumers)
+    ids = {fact.name: fact.topic_id for fact in facts.values() if fact is not None and fact.topic_id}
+    known = {topic: ids[topic] for topic in sources if topic in ids}
+    counts = {topic: fact.partitions for topic in sources if (fact := facts[topic]) is not None}
+    return ClusterFacts(
+        known | retries.topic_ids,
+        counts,
+        letter_partitions,
+        tiers,
+        embedded=admin.embedded,
+        tells_ids=admin.tells_ids,
+    )
+
+
+def letter_topic_config(admin: KafkaAdmin, sources: Iterable[str]) -> dict[str, str]:
+    """The settings of a dead-letter topic for records of these topics. Raises SourceError."""
+    largest = _largest(admin, sources)
+    return LETTER_TOPIC_CONFIG | ({} if largest is None else {MAX_BYTES: str(_room_for(largest))})
+
+
+def sources_of(letter: str, consumers: Iterable[ConsumerSettings]) -> set[str]:
+    """The topics whose letters go to this one."""
+    return {topic for own in consumers for topic, target in own.dead_letter_topics.items() if target == letter}
+
+
+def _largest(admin: KafkaAdmin, sources: Iterable[str]) -> int | None:
+    """The largest batch that one of these topics takes; None where that is not known."""
+    sizes = [admin.topic_config(topic, ASK_TIMEOUT_S).get(MAX_BYTES, "") for topic in sorted(sources)]
+    return max((int(size) for size in sizes if size.isdigit()), default=None)
+
+
+def _room_for(largest: int) -> int:
+    return min(MAX_RECORD_BYTES, math.ceil(LETTER_ROOM * largest) + LETTER_ROOM_BYTES)
+
+
+def _compare(admin: KafkaAdmin, letter: str, sources: Iterable[str]) -> None:
+    """Warn about a dead-letter topic that exists and takes less than its letters may need."""
+    limit, largest = admin.topic_config(letter, ASK_TIMEOUT_S).get(MAX_BYTES, ""), _largest(admin, sources)
+    if largest is None or not limit.isdigit() or int(limit) >= _room_for(largest):
+        return
+    if int(limit) < largest + LEAST_ROOM_BYTES:
+        consequence = "a record near the limit of its topic cannot be dead-lettered, and holds up its partition"
+    else:
+        consequence = "letters of large records are cut: stack trace and messages go first"
+    log.warning(
+        "dead_letter_topic_too_small",
+        topic=letter,
+        max_message_bytes=int(limit),
+        of_source=largest,
+        consequence=consequence,
+        advice=f"kafka-configs.sh --alter --entity-type topics --entity-name {letter}"
+        f" --add-config {MAX_BYTES}={_room_for(largest)} --bootstrap-server …",
+    )
+
+
+def _missing(topic: str, there: Iterable[str]) -> str:
+    near = difflib.get_close_matches(topic, list(there), n=1, cutoff=0.8)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return (
+        f"Topic {topic} does not exist, or this login may not see it.{hint} Create it: {create_command(topic)}; to try"
+        " things out, `keepfast dev` creates the topics of an app."
+    )
+
+
+def create_command(topic: str, partitions: int = 4, *, letters: bool = False, largest: str = "") -> str:
+    """The command that creates a topic, or a dead-letter topic; `largest`: for letters up to this size."""
+    config = " --config retention.ms=-1" if letters else ""
+    config += f" --config {MAX_BYTES}={largest}" if largest else ""
+    return f"kafka-topics.sh --create --topic {topic} --partitions {partitions}{config} --bootstrap-server …"
+
+
+def _letter_topic(
+    admin: KafkaAdmin, letter: str, consumers: Sequence[ConsumerSettings], facts: Mapping[str, TopicFacts | None]
+) -> int:
+    """Create the dead-letter topic if it is missing and may be created; returns its partition count."""
+    found = facts[letter]
+    users = [own for own in consumers if letter in own.dead_letter_topics.values()]
+    sources = sources_of(letter, users)
+    if found is not None:
+        _compare(admin, letter, sources)
+        return found.partitions
+    partitions = max(fact.partitions for topic in sources if (fact := facts[topic]) is not None)
+    config = letter_topic_config(admin, sources)
+    by_hand = f" Create it: {create_command(letter, partitions, letters=True, largest=config.get(MAX_BYTES, ''))}"
+    if not all(own.dead_letter.create_topic for own in users):
+        raise StartError(f"The dead-letter topic {letter} does not exist and dead_letter.create_topic is off.{by_hand}")
+    try:
+        admin.create_topic(letter, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=config)
+    except SourceError as error:
+        raise StartError(
+            f"The dead-letter topic {letter} does not exist and could not be created ({error}).{by_hand}"
+        ) from error
+    log.info("dead_letter_topic_created", topic=letter, partitions=partitions)
+    return partitions
+
+
+RETRY_ROOM_BYTES = 20_000
+"""For the headers that a moved record has beside its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A retry topic that a consumer has, or should have."""
+
+    topic: str
+    source: str
+    delay_s: int
+    own: ConsumerSettings
+
+    @property
+    def retention_ms(self) -> int:
+        return (self.delay_s + KEPT_S) * 1000
+
+
+class RetryTopicsCheck:
+    """The retry topics of an app's consumers: created where they are missing, checked where they are not, and found
+    where an earlier configuration has left them.
+    """
+
+    def __init__(self, admin: KafkaAdmin, sources: Mapping[str, TopicFacts | None]) -> None:
+        self._admin = admin
+        self._sources = sources
+        self._problems: list[str] = []
+        self.topic_ids: dict[str, str] = {}
+
+    def run(self, consumers: Sequence[ConsumerSettings]) -> dict[str, Tiers]:
+        """The retry topics of each consumer that has some, by its name. Raises StartError with everything that is
+        wrong.
+        """
+        existing = self._admin.names(ASK_TIMEOUT_S)
+        found = {own.name: self._wanted(own, existing) for own in consumers}
+        names = sorted({one.topic for wanted in found.values() for one in wanted if one.topic in existing})
+        facts = self._admin.topics(names, ASK_TIMEOUT_S) if names else {}
+        laid = {own.name: [self._tier(one, facts.get(one.topic)) for one in found[own.name]] for own in consumers}
+        if self._problems:
+            raise StartError("\n".join(self._problems))
+        return {
+            own.name: Tiers(
+                group=own.group,
+                delays_s=own.retry_topics.delays_s,
+                topics={tier.topic: tier for tier in laid[own.name]},
+            )
+            for own in consumers
+            if laid[own.name]
+        }
+
+    def _wanted(self, own: ConsumerSettings, existing: set[str]) -> list[_Wanted]:
+        wanted: list[_Wanted] = []
+        for source in own.topics:
+            configured = own.retry_topics.topics(source, own.group)
+            wanted += [_Wanted(topic, source, delay_s, own) for topic, delay_s in configured.items()]
+            for topic, delay_s in left_over(existing, source, own.group, {*configured, *own.topics}).items():
+                log.warning(
+                    "retry_topic_not_configured",
+                    consumer=own.name,
+                    topic=topic,
+                    consequence="its delay is not configured; it is still read, so that no record is stranded in it",
+                    advice="delete the topic once the group has no lag on it",
+                )
+                wanted.append(_Wanted(topic, source, delay_s, own))
+        return wanted
+
+    def _tier(self, wanted: _Wanted, found: TopicFacts | None) -> Tier:
+        if found is None:
+            found = self._create(wanted)
+        else:
+            self._compare(wanted, found)
+        if found.topic_id:
+            self.topic_ids[found.name] = found.topic_id
+        return Tier(wanted.topic, wanted.source, wanted.delay_s, found.partitions)
+
+    def _create(self, wanted: _Wanted) -> TopicFacts:
+        topic, partitions = wanted.topic, self._partitions(wanted.source)
+        config = {"cleanup.policy": "delete", "retention.ms": str(wanted.retention_ms), **self._room(wanted.source)}
+        settings = "".join(f" --config {name}={value}" for name, value in config.items())
+        by_hand = (
+            f" Create it: kafka-topics.sh --create --topic {topic} --partitions {partitions}{settings}"
+            " --bootstrap-server …"
+        )
+        if not wanted.own.retry_topics.create_topics:
+            self._problems.append(
+                f"The retry topic {topic} does not exist and retry_topics.create_topics is off.{by_hand}"
+            )
+            return TopicFacts(topic, partitions, None)
+        try:
+            self._admin.create_topic(topic, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=config)
+        except SourceError as error:
+            self._problems.append(
+                f"The retry topic {topic} does not exist and could not be created ({error}).{by_hand}"
+            )
+            return TopicFacts(topic, partitions, None)
+        log.info("retry_topic_created", topic=topic, partitions=partitions, retention_ms=wanted.retention_ms)
+        return self._admin.topics([topic], ASK_TIMEOUT_S)[topic] or TopicFacts(topic, partitions, None)
+
+    def _room(self, source: str) -> dict[str, str]:
+        """A topic for large records needs a retry topic for slightly larger ones."""
+        largest = self._admin.topic_config(source, ASK_TIMEOUT_S).get(MAX_BYTES, "")
+        return {MAX_BYTES: str(int(largest) + RETRY_ROOM_BYTES)} if largest.isdigit() else {}
+
+    def _compare(self, wanted: _Wanted, found: TopicFacts) -> None:
+        """A topic that would lose records is refused; one that is only unusual is logged."""
+        config = self._admin.topic_config(wanted.topic, ASK_TIMEOUT_S)
+        alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {wanted.topic} --add-config"
+        if "compact" in config.get("cleanup.policy", "delete"):
+            self._problems.append(
+                f"The retry topic {wanted.topic} is compacted, so that records with the same key would be lost there."
+                f" Change it: {alter} cleanup.policy=delete --bootstrap-server …"
+            )
+        retention_ms = config.get("retention.ms", "-1")
+        if 0 <= int(retention_ms) <= wanted.delay_s * 1000:
+            self._problems.append(
+                f"The retry topic {wanted.topic} deletes records after {retention_ms} ms, before they are due"
+                f" ({delay_text(wanted.delay_s)}). Change it: {alter} retention.ms={wanted.retention_ms}"
+                " --bootstrap-server …"
+            )
+        partitions = self._partitions(wanted.source)
+        if found.partitions != partitions:
+            log.warning(
+                "retry_topic_partitions_differ",
+                topic=wanted.topic,
+                partitions=found.partitions,
+                of_source=partitions,
+                consequence="records of partitions that it does not have are spread over its own by their key",
+            )
+
+    def _partitions(self, source: str) -> int:
+        facts = self._sources[source]
+        return facts.partitions if facts is not None else 1
+
+
+RECREATE_INTERVAL_S = 10.0
+"""A topic is not created more often."""
+
+
+class LetterTopics:
+    """The dead-letter topics of running consumers. `missing` may be called by any thread, and never blocks: the work is
+    done by a thread that ends with it.
+    """
+
+    def __init__(
+        self, admin: KafkaAdmin, partitions: Mapping[str, int], sources: Mapping[str, Collection[str]]
+    ) -> None:
+        self._admin = admin
+        self._partitions = partitions
+        self._sources = sources  # of those that may be created
+        self._lock = threading.Lock()
+        self._asked_at: dict[str, float] = {}
+
+    def missing(self, topic: str) -> None:
+        """There is no such topic any more. Nothing happens if it may not be created."""
+        now = time.monotonic()
+        with self._lock:
+            if topic not in self._sources or now - self._asked_at.get(topic, float("-inf")) < RECREATE_INTERVAL_S:
+                return
+            self._asked_at[topic] = now
+        threading.Thread(target=self._create, args=(topic,), name="keepfast-topic", daemon=True).start()
+
+    def _create(self, topic: str) -> None:
+        partitions = self._partitions[topic]
+        try:
+            config = letter_topic_config(self._admin, self._sources[topic])
+            created = self._admin.create_topic(topic, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=config)
+        except SourceError as error:
+            log.error("dead_letter_topic_not_created", topic=topic, error=str(error))  # noqa: TRY400 - no trace is needed
+            return
+        if created:
+            log.warning("dead_letter_topic_recreated", topic=topic, partitions=partitions)
+
+
+def letter_topics(
+    admin: KafkaAdmin, partitions: Mapping[str, int], consumers: Sequence[ConsumerSettings]
+) -> LetterTopics:
+    """Those of these consumers; what one of them may not create is not created."""
+    used = {topic for own in consumers for topic in own.dead_letter_topics.values()}
+    forbidden = {
+        topic for own in consumers if not own.dead_letter.create_topic for topic in own.dead_letter_topics.values()
+    }
+    return LetterTopics(admin, partitions, {topic: sources_of(topic, consumers) for topic in used - forbidden})
