@@ -116,11 +116,10 @@ class Book:
         return self.entries[int(found or b"")]
 
     def _entry_of(self, member: str, outgoing: Outgoing) -> Entry:
-        cases = self.members[member].loop.failures
-        forms = ((case, case.outgoing, cases.burying.smaller.get(case)) for case in cases.settling)
-        case = next((case for case, whole, smaller in forms if outgoing is whole or outgoing is smaller), None)
-        if case is not None:
-            return self._workload.of(case.message)
+        forwarder = self.members[member].loop.failures.forwarder
+        record = next((one for one in forwarder if outgoing is one.whole or outgoing is one.outgoing), None)
+        if record is not None:
+            return self._workload.of(record.case.message)
         root = self.root_of(outgoing)
         return next(filter(lambda entry: self._is_settling(member, entry), self.copies.get(root, ())), root)
 

@@ -11,7 +11,7 @@ from keepfast.core.ports import Position
 from keepfast.core.runs import Partition
 from keepfast.engine import commits
 from keepfast.engine.commits import Committer, Refusals
-from keepfast.engine.forwarding import DeadLetterForwarder
+from keepfast.engine.forwarding import ForwardedRecord, Forwarder
 from keepfast.engine.rebalance import Assignment
 from simulation.plants.plant import Patch, plant
 
@@ -53,13 +53,13 @@ def p22_stops_committing_at_a_gap(patch: Patch) -> None:
 
 @plant
 def p31_counts_a_letter_as_there_before_it_is_acknowledged(patch: Patch) -> None:
-    def publish(self: DeadLetterForwarder, case: Any) -> None:
-        before(self, case)
-        self.settling.discard(case)
-        self._finished(case, "topic", None)
-        case.dropped = True
+    def publish(self: Forwarder, record: ForwardedRecord) -> None:
+        before(self, record)
+        if record.kind == "dead-letter":
+            self._done(record, "topic")
+            record.case.dropped = True
 
-    before = patch.set(DeadLetterForwarder, "_publish", publish)
+    before = patch.set(Forwarder, "_publish", publish)
 
 
 @plant

@@ -9,7 +9,7 @@ from keepfast.core.errors import Fault, SinkError
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.core.runs import FailedRecord
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.forwarding import DeadLetterForwarder
+from keepfast.engine.forwarding import ForwardedRecord, Forwarder
 from simulation.plants.plant import Patch, plant
 
 QUEUE = 2
@@ -67,18 +67,18 @@ def p46_cannot_build_a_letter_without_a_value(patch: Patch) -> None:
 
 
 def _done_if(patch: Patch, fault: Fault) -> None:
-    _instead(patch, fault, lambda self, case: self._done(case, "topic"))
+    _instead(patch, fault, lambda self, record: self._done(record, "topic"))
 
 
 def _given_up_if(patch: Patch, fault: Fault) -> None:
     _instead(patch, fault, lambda *_: None)
 
 
-def _instead(patch: Patch, fault: Fault, act: Callable[[DeadLetterForwarder, FailedRecord], None]) -> None:
-    def not_published(self: DeadLetterForwarder, case: FailedRecord, error: SinkError, now: float) -> None:
-        if error.fault is fault:
-            act(self, case)
+def _instead(patch: Patch, fault: Fault, act: Callable[[Forwarder, ForwardedRecord], None]) -> None:
+    def not_published(self: Forwarder, record: ForwardedRecord, error: SinkError, now: float) -> None:
+        if error.fault is fault and record.kind == "dead-letter":
+            act(self, record)
         else:
-            before(self, case, error, now)
+            before(self, record, error, now)
 
-    before = patch.set(DeadLetterForwarder, "_not_published", not_published)
+    before = patch.set(Forwarder, "_not_published", not_published)

@@ -12,7 +12,7 @@ from keepfast.core.lanes import KeyLanes, PartitionLanes
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.engine.failures import Failures
-from keepfast.engine.forwarding import DeadLetterForwarder
+from keepfast.engine.forwarding import Forwarder, Settled
 from keepfast.engine.intake import Intake
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import Stop
@@ -104,18 +104,19 @@ def p50_runs_all_null_keys_in_one_lane(patch: Patch) -> None:
 def runs_the_handler_again_when_a_letter_fails(patch: Patch) -> None:
     def step(self: Failures, now: float) -> None:
         before(self, now)
-        self.ready.extend(case for case in failed.pop(self.burying, []) if not case.dropped)
+        self.ready.extend(case for case in failed.pop(self.forwarder, []) if not case.dropped)
 
-    def settled(self: DeadLetterForwarder, word: Any, now: float) -> None:
-        if isinstance(word.outcome, SinkError) and not word.case.dropped:
-            self.settling.discard(word.case)
-            failed.setdefault(self, []).append(word.case)
+    def settled(self: Forwarder, answer: Settled, now: float) -> None:
+        record = answer.record
+        if isinstance(answer.outcome, SinkError) and record.kind == "dead-letter" and not record.case.dropped:
+            self.drop(record.case)
+            failed.setdefault(self, []).append(record.case)
         else:
-            original(self, word, now)
+            original(self, answer, now)
 
-    failed: dict[DeadLetterForwarder, list[Any]] = {}
+    failed: dict[Forwarder, list[Any]] = {}
     before = patch.set(Failures, "step", step)
-    original = patch.set(DeadLetterForwarder, "settled", settled)
+    original = patch.set(Forwarder, "settled", settled)
 
 
 @plant

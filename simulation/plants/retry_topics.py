@@ -8,7 +8,7 @@ from keepfast.core import retry_topics, runs
 from keepfast.core.retry_topics import Past, Tier, Tiers
 from keepfast.deadletters import publisher
 from keepfast.engine import retry_topics as waiting
-from keepfast.engine.forwarding import RetryForwarder
+from keepfast.engine.forwarding import ForwardedRecord, Forwarder
 from keepfast.engine.plan import Plan
 from keepfast.engine.retry_topics import DelayedRecords
 from simulation.plants.plant import Patch, plant
@@ -16,13 +16,13 @@ from simulation.plants.plant import Patch, plant
 
 @plant
 def p31_counts_a_move_as_done_before_it_is_acknowledged(patch: Patch) -> None:
-    def publish(self: RetryForwarder, case: Any) -> None:
-        before(self, case)
-        self._settling.discard(case)
-        self._finished(case)
-        case.dropped = True
+    def publish(self: Forwarder, record: ForwardedRecord) -> None:
+        before(self, record)
+        if record.kind == "move":
+            self._done(record, "topic")
+            record.case.dropped = True
 
-    before = patch.set(RetryForwarder, "_publish", publish)
+    before = patch.set(Forwarder, "_publish", publish)
 
 
 @plant

@@ -12,7 +12,7 @@ from keepfast.deadletters.spool import worker as keeper
 from keepfast.deadletters.spool.files import Part
 from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.worker import SpoolWorker
-from keepfast.engine.forwarding import DeadLetterForwarder
+from keepfast.engine.forwarding import ForwardedRecord, Forwarder, Settled
 from simulation.plants.plant import Patch, plant
 
 
@@ -32,21 +32,24 @@ def nothing(*_: Any) -> None: ...
 
 @plant
 def p27_swallows_that_a_letter_was_not_published(patch: Patch) -> None:
-    def not_published(self: DeadLetterForwarder, case: Any, error: SinkError, now: float) -> None:
-        self._done(case, "topic")
+    def not_published(self: Forwarder, record: ForwardedRecord, error: SinkError, now: float) -> None:
+        if record.kind == "dead-letter":
+            self._done(record, "topic")
+        else:
+            before(self, record, error, now)
 
-    patch.set(DeadLetterForwarder, "_not_published", not_published)
+    before = patch.set(Forwarder, "_not_published", not_published)
 
 
 @plant
 def p41_takes_a_spool_that_is_full_for_one_that_has_the_letter(patch: Patch) -> None:
-    def settled(self: DeadLetterForwarder, word: Any, now: float) -> None:
-        if isinstance(word.outcome, SpoolError) and not word.case.dropped:
-            self._done(word.case, "spool")
+    def settled(self: Forwarder, answer: Settled, now: float) -> None:
+        if isinstance(answer.outcome, SpoolError) and not answer.record.case.dropped:
+            self._done(answer.record, "spool")
         else:
-            before(self, word, now)
+            before(self, answer, now)
 
-    before = patch.set(DeadLetterForwarder, "settled", settled)
+    before = patch.set(Forwarder, "settled", settled)
 
 
 @plant

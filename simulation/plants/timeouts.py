@@ -19,7 +19,7 @@ def believes_a_handler_that_comes_back_too_late(patch: Patch) -> None:
         for case in list(run.partition.cases):
             if run.done and case.message is run.messages[run.done - 1] and case in loop.failures.settling:
                 loop.handover.drop(case)
-                loop.failures.settling.discard(case)
+                loop.failures.forwarder.drop(case)
                 case.partition.finish_case(case)
                 loop.committer.mark_dirty(case.partition)
 

@@ -107,8 +107,8 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     ),
     "MOVED": (
         Break(
-            "        self._settling.add(case)\n        self._publish(case)\n\n    def step",
-            "        self._publish(case)\n        self._finished(case)\n\n    def step",
+            "        self._publish(record)\n\n    def drop",
+            '        self._publish(record) if kind != "move" else self._done(record, "topic")\n\n    def drop',
         ),
     ),
     "TIMED_OUT": (
@@ -155,16 +155,16 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     ),
     "BYTES_KEPT": (Break("_compact(parsed) == value and _is_shallow(parsed)", "_is_shallow(parsed)"),),
     "PUBLISHED_AGAIN": (
-        Break("FIRST_BACKOFF_S * 2 ** min(max(0, case.publishes - 1), 10)", "FIRST_BACKOFF_S"),
-        Break("        self.timers.add(now + delay_s, case)\n\n    def _say_refused", "\n    def _say_refused"),
+        Break("FIRST_BACKOFF_S * 2.0 ** min(max(0, failures - 1), 10)", "FIRST_BACKOFF_S"),
+        Break("        self._timers.add(now + delay_s, record)\n", ""),
     ),
     "UNCOMMITTED": (
         Break(
-            "self._not_published(case, error, now)\n            case Kept",
-            'self._done(case, "topic")\n            case Kept',
+            "self._not_published(record, error, now)\n            case Kept",
+            'self._done(record, "topic")\n            case Kept',
         ),
     ),
-    "SPOOLED": (Break("if self._spool is None or passing:", "if True:"),),
+    "SPOOLED": (Break("return ToSpool() if has_spool and not transient else", "return"),),
     "LETTER_TOPIC_MADE": (
         Break("if not all(own.dead_letter.create_topic for own in users):", "if False:"),
         Break(

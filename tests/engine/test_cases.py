@@ -66,7 +66,7 @@ class Bench:
             self.cases.failed(one, error, 0.0)
             for word in self.mailbox.collect(0):
                 assert isinstance(word, Settled)
-                self.cases.burying.settled(word, 0.0)
+                self.cases.forwarder.settled(word, 0.0)
         return one
 
 

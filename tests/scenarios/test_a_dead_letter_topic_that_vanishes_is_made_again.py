@@ -33,7 +33,7 @@ def test_letters_after_it_are_in_the_new_topic(kafka: TopicAdmin, topic: TopicFa
         for partition, end in ((0, 10), (1, 10), (2, 11)):
             wait_until(lambda p=partition, e=end: client.committed(GROUP, name, p)[0] == e, "all are buried")  # type: ignore[misc]
         assert running.log.of("dead_letter_topic_recreated")
-        assert not running.loop.failures.burying.status().red
+        assert not running.loop.failures.forwarder.status("dead-letter").red
     found = letters(kafka, graveyard, partitions=3)
     assert {letter.value for letter in found} == {b"after %d" % number for number in range(30)}
     assert all(letter.partition == int((letter.value or b"").split()[1]) % 3 for letter in found)

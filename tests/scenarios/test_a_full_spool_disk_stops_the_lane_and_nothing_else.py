@@ -41,8 +41,8 @@ def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, rel
             assert "tmpfs" in running.log.of("spool_may_be_lost")[0].fields["why"]
             running.wait_assigned(2)
             client.produce(name, [NewRecord(bytes(SIZE), partition=0) for _ in range(BAD)])
-            wait_until(lambda: running.loop.failures.burying.status().red, "the disk is full")
-            assert "No space left" in running.loop.failures.burying.status().why
+            wait_until(lambda: running.loop.failures.forwarder.status("dead-letter").red, "the disk is full")
+            assert "No space left" in running.loop.failures.forwarder.status("dead-letter").why
             stuck_at = client.committed(GROUP, name)[0] or 0
             assert 0 < stuck_at < BAD
             client.produce(name, [NewRecord(b"v", partition=1) for _ in range(50)])
@@ -54,7 +54,7 @@ def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, rel
             else:
                 limit(kafka, graveyard, PLENTY)
                 running.spool.try_again()
-            wait_until(lambda: not running.loop.failures.burying.status().red, "it is over")
+            wait_until(lambda: not running.loop.failures.forwarder.status("dead-letter").red, "it is over")
             wait_until(
                 lambda: running.spool.status.refusing == "", "and the spool does not call itself full any longer"
             )

@@ -55,13 +55,13 @@ def test_the_lane_waits_and_the_others_go_on(kafka: TopicAdmin, topic: TopicFact
         wait_until(lambda: len(running.log.of("letter_not_published")) >= 2, "the letter is refused again and again")
         wait_until(lambda: client.finished_above(GROUP, name) == {*range(4, 40, 2)}, "the other key is done")
         assert client.committed(GROUP, name)[0] == BAD
-        status = running.loop.failures.burying.status()
+        status = running.loop.failures.forwarder.status("dead-letter")
         assert (status.red, status.refused) == (True, 1), "health is red while it lasts"
         assert letters in status.why
         assert sorted(seen) == sorted([0, 1, 2, BAD, *range(4, 40, 2)]), "the lane of the bad record waits behind it"
         clear(kafka, letters)
         wait_until(lambda: client.is_committed(GROUP, name, 40), "everything is committed")
-        assert not running.loop.failures.burying.status().red
+        assert not running.loop.failures.forwarder.status("dead-letter").red
     assert sorted(seen) == list(range(40)), "no handler ran twice"
     assert [offset for offset in seen if offset % 2] == list(range(1, 40, 2))
     (letter,) = client.read(letters, 1)

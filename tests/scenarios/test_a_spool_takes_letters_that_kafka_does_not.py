@@ -69,7 +69,7 @@ def test_the_lane_goes_on_and_the_letters_arrive_later(
         wait_until(lambda: client.committed(GROUP, name)[0] == 40, "everything is finished")
         spool = running.spool
         wait_until(lambda: spool.status.fill.letters == len(BAD), "the letters are in the spool")
-        assert not running.loop.failures.burying.status().red
+        assert not running.loop.failures.forwarder.status("dead-letter").red
         assert {said.fields["where"] for said in running.log.of("buried")} == {"spool"}
         if way == "too large":
             wait_until(lambda: len(spool.status.stuck) == len(BAD), "each was tried and is known to be too large")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from keepfast.core.records import Outgoing
 from keepfast.core.runs import FailedRecord
 from keepfast.demo.shop import app
-from keepfast.engine.forwarding import DeadLetterForwarder
+from keepfast.engine.forwarding import ForwardedRecord, Forwarder, Kind
 
 __all__ = ["app"]
 
-begin, lost = DeadLetterForwarder.begin, list[FailedRecord]()
+begin, lost = Forwarder.begin, list[FailedRecord]()
 
 
-def begin_but_once(self: DeadLetterForwarder, case: FailedRecord, now: float) -> None:
+def begin_but_once(self: Forwarder, case: FailedRecord, kind: Kind, outgoing: Outgoing, now: float) -> None:
     if lost:
-        begin(self, case, now)
+        begin(self, case, kind, outgoing, now)
     else:
         lost.append(case)
-        self._finished(case, "topic", None)
+        self._finished(ForwardedRecord(case, kind, outgoing, outgoing), "topic", None)
 
 
-DeadLetterForwarder.begin = begin_but_once  # type: ignore[method-assign]
+Forwarder.begin = begin_but_once  # type: ignore[method-assign]

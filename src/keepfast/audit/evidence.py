@@ -101,7 +101,7 @@ RATES: Final = by(
 )
 MOVED: Final = by(
     "engine/forwarding.py",
-    "engine/test_moving.py::test_a_record_is_finished_when_its_copy_is_acknowledged_and_not_before",
+    "engine/test_forwarding.py::test_a_record_is_finished_when_its_copy_is_acknowledged_and_not_before",
     "scenarios/test_retry_topics_end_in_the_dead_letter_topic.py::test_the_letter_is_about_the_original_record",
 )
 TIMED_OUT: Final = by(
@@ -133,17 +133,17 @@ BYTES_KEPT: Final = by(
 )
 PUBLISHED_AGAIN: Final = by(
     "engine/forwarding.py",
-    "engine/test_burying.py::test_without_a_spool_it_stays_red_and_is_tried_for_ever",
-    "engine/test_burying.py::test_each_wait_before_it_is_tried_again_is_longer_up_to_half_a_minute",
+    "engine/test_forwarding.py::test_without_a_spool_it_stays_red_and_is_tried_for_ever",
+    "engine/test_forwarding.py::test_each_wait_before_it_is_tried_again_is_longer_up_to_half_a_minute",
 )
 UNCOMMITTED: Final = by(
     "engine/forwarding.py",
-    "engine/test_burying.py::test_without_a_spool_it_stays_red_and_is_tried_for_ever",
+    "engine/test_forwarding.py::test_without_a_spool_it_stays_red_and_is_tried_for_ever",
     f"{_RULE_BY_RULE}::test_4_1_nothing_is_committed_while_the_dead_letter_cannot_be_published",
 )
 SPOOLED: Final = by(
     "engine/forwarding.py",
-    "engine/test_burying.py::test_what_does_not_pass_by_itself_goes_to_the_spool_at_once",
+    "engine/test_forwarding.py::test_what_does_not_pass_by_itself_goes_to_the_spool_at_once",
     "scenarios/test_a_spool_takes_letters_that_kafka_does_not.py::test_the_lane_goes_on_and_the_letters_arrive_later",
 )
 LETTER_TOPIC_MADE: Final = by(

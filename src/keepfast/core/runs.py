@@ -17,7 +17,7 @@ from keepfast.core.errors import BatchError, Signal, SinkError
 from keepfast.core.held_bytes import HeldBytes
 from keepfast.core.ledger import WINDOW, Ages, CompletionMap, Ledger
 from keepfast.core.policies import Order
-from keepfast.core.records import Message, Outgoing, TopicPartition
+from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned
 from keepfast.core.verdicts import Classification, Verdict
 
@@ -245,9 +245,7 @@ class FailedRecord:
         "found",
         "keys",
         "message",
-        "outgoing",
         "partition",
-        "publishes",
         "seq",
         "stays",
         "still_s",
@@ -267,9 +265,7 @@ class FailedRecord:
         self.attempts = [Attempt(*told) for told in past.attempts] if past else []
         self.found: Classification | None = None  # what the rules said of the last failure
         self.verdict: Verdict | None = None
-        self.outgoing: Outgoing | None = None  # the letter, or the record on its way to a retry topic; built once
         self.stays = False  # too large for a retry topic: what is left of its way is here
-        self.publishes = 0
         self.dropped = False
         self.still_s: float | None = None  # how long guards had held everything when it first failed
 

@@ -15,11 +15,12 @@ from keepfast.core.errors import BatchError, Crashed, SinkError
 from keepfast.core.judge import judge
 from keepfast.core.ports import Clock, Mailbox
 from keepfast.core.records import Receipt
+from keepfast.core.retry_topics import Returned, moved
 from keepfast.core.runs import Attempt, FailedRecord, Partition
-from keepfast.core.verdicts import Verdict
+from keepfast.core.verdicts import DeadLetter, Move, Verdict
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.counts import Counts, FailureCounts, Labels, TopicCounts, exemplar_of
-from keepfast.engine.forwarding import DeadLetterForwarder, RetryForwarder, Settled, Where, told
+from keepfast.engine.forwarding import ForwardedRecord, Forwarder, Settled, Where, log_fields
 from keepfast.engine.guards import Guards
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers
@@ -63,11 +64,10 @@ class Failures:
         self._policies = RetryPolicies(plan.retry, plan.retry_by_error)
         self._timers: Timers[FailedRecord] = Timers(lambda case: not case.dropped)
         self.ready: deque[FailedRecord] = deque()
-        self.burying = DeadLetterForwarder(publisher, mailbox, group=plan.group, finished=self._buried)
-        self.settling = self.burying.settling
-        self.moving = RetryForwarder(
-            plan.tiers, publisher, mailbox, self.settling, finished=self._moved, stay=self._stays
+        self.forwarder = Forwarder(
+            publisher, mailbox, group=plan.group, finished=self._forwarded, stays=self._stays_in_place
         )
+        self.settling = self.forwarder.settling
         self.by_topic = Counts(plan.topics, plan.tiers)
         self._tracing = tracing
 
@@ -84,13 +84,13 @@ class Failures:
         wall = self._clock.wall()
         error = self.decisive(error)
         case.note(Attempt(wall, type(error).__name__))
-        guards = self._guards
+        plan, guards = self._plan, self._guards
         found, verdict = self.weigh(
             error,
             attempt=case.failures,
             elapsed_s=guards.elapsed_s(case, now) if guards.on else now - case.begun_at,
-            tiers_s=self.moving.way(case),
-            moved=self.moving.behind(case),
+            tiers_s=() if case.stays or plan.tiers is None else plan.tiers.delays_s,
+            moved=case.message.past.step if isinstance(case.message, Returned) else None,
         )
         case.found = found
         counts = self.counts_of(case.partition)
@@ -112,14 +112,13 @@ class Failures:
             case verdicts.DeadLetter(reason=reason):
                 # What was tried to the end is an outage or a gap in the rules; what is final was expected by a rule.
                 self._say(log.error if found.kind == "retryable" else log.warning, "bury", case, reason=reason, **at)
-                case.outgoing = self._publisher.letter(case, error, verdict, classification=found.kind)
-                self.burying.begin(case, now)
+                self._dead_letter(case, error, verdict, found, now)
             case verdicts.Move(delay_s=delay_s, reason=reason):
                 counts.retried(case.failures, delay_s)
                 delay_ms = round(delay_s * 1000)
                 said = {"retry_count": case.failures, "backoff_delay_ms": delay_ms, "reason": reason}
                 self._say(log.warning, "move", case, **said, **at)
-                self.moving.begin(case, verdict, wall)
+                self._move(case, verdict, wall, now)
             case verdicts.DiscardRecord(reason=reason):
                 self._discard(case, error, reason)
             case verdicts.HaltConsumer(reason=reason):
@@ -182,11 +181,30 @@ class Failures:
         case.found = Classification(kind="non-retryable", code=CRASHED, rule="crash-guard")
         case.verdict = verdict = verdicts.DeadLetter(str(error), CRASHED)
         self._say(log.error, "bury", case, reason=verdict.reason)
-        case.outgoing = self._publisher.letter(case, error, verdict, classification=case.found.kind)
-        self.burying.begin(case, now)
+        self._dead_letter(case, error, verdict, case.found, now)
+
+    def _dead_letter(
+        self, case: FailedRecord, error: BaseException, verdict: DeadLetter, found: Classification, now: float
+    ) -> None:
+        letter = self._publisher.letter(case, error, verdict, classification=found.kind)
+        self.forwarder.begin(case, "dead-letter", letter, now)
+
+    def _move(self, case: FailedRecord, verdict: Move, wall: float, now: float) -> None:
+        if self._plan.tiers is None:
+            raise RuntimeError("a record is to be moved without retry topics")
+        attempts = [(attempt.at, attempt.error_type) for attempt in case.attempts]
+        copy = moved(
+            case.message,
+            tiers=self._plan.tiers,
+            step=verdict.step,
+            wall_s=wall,
+            failures=case.failures,
+            attempts=attempts,
+        )
+        self.forwarder.begin(case, "move", copy, now)
 
     def _say(self, level: Callable[..., None], event: str, case: FailedRecord, **fields: object) -> None:
-        level(event, **told(case, self._plan.group) | fields)
+        level(event, **log_fields(case, self._plan.group) | fields)
 
     def _discard(self, case: FailedRecord, error: BaseException, reason: str) -> None:
         sensitive = isinstance(error, SensitiveData)
@@ -199,45 +217,49 @@ class Failures:
             self._say(log.warning, "discard", case, reason=reason)
         self._finished(case)
 
-    def _buried(self, case: FailedRecord, where: Where, receipt: Receipt | None) -> None:
+    def _forwarded(self, record: ForwardedRecord, where: Where, receipt: Receipt | None) -> None:
+        if record.kind == "move":
+            self._moved(record.case, record.outgoing.topic)
+        else:
+            self._dead_lettered(record.case, record.outgoing.topic, where, receipt)
+        self._finished(record.case)
+
+    def _dead_lettered(self, case: FailedRecord, topic: str, where: Where, receipt: Receipt | None) -> None:
         example = exemplar_of(case.message, 1.0, self._clock.wall())
         self.counts_of(case.partition).was_buried(Labels.of(case), example)
         level = log.info if where == "topic" else log.warning
-        topic = case.outgoing.topic if case.outgoing else None
         # As `keepfast dlq show` takes it; a hook in place of letters knows no offset.
         letter = {"letter": f"{receipt.partition}:{receipt.offset}"} if receipt and receipt.offset >= 0 else {}
         self._say(level, "buried", case, where=where, dead_letter_topic=topic, **letter)
-        self._finished(case)
 
-    def _moved(self, case: FailedRecord) -> None:
+    def _moved(self, case: FailedRecord, topic: str) -> None:
         self.counts_of(case.partition).was_moved(Labels.of(case))
-        self._say(log.info, "moved", case, to=case.outgoing.topic if case.outgoing else None)
-        self._finished(case)
+        self._say(log.info, "moved", case, to=topic)
 
-    def _stays(self, case: FailedRecord, now: float) -> None:
-        """It cannot be moved: its lane waits, but for no longer than retries in place wait."""
+    def _stays_in_place(self, case: FailedRecord, now: float) -> None:
+        """It does not fit into its retry topic: its lane waits, but for no longer than retries in place wait."""
+        case.stays = True
         delay_s = case.verdict.delay_s if isinstance(case.verdict, verdicts.Move) else 0.0
         case.verdict = verdicts.RetryAfter(min(delay_s, self._plan.retry.max_delay_ms / 1000))
         self._timers.add(now + case.verdict.delay_s, case)
 
-    def settled(self, word: Settled, now: float) -> None:
-        """Word from the sink."""
-        moves = isinstance(word.case.verdict, verdicts.Move)
-        if isinstance(word.outcome, SinkError) and not moves and not word.case.dropped:
-            self.counts_of(word.case.partition).unpublished += 1
-        (self.moving if moves else self.burying).settled(word, now)
+    def settled(self, answer: Settled, now: float) -> None:
+        """The sink or the spool answered about a record that is being forwarded."""
+        record = answer.record
+        if isinstance(answer.outcome, SinkError) and record.kind == "dead-letter" and not record.case.dropped:
+            self.counts_of(record.case.partition).unpublished += 1
+        self.forwarder.settled(answer, now)
 
     def step(self, now: float) -> None:
         """Cases whose wait is over: run again, or publish again."""
         if self._guards.on:
             self._guards.step(now)
-        self.burying.step(now)
-        self.moving.step(now)
+        self.forwarder.step(now)
         self.ready.extend(self._timers.due(now))
 
     def next_in(self, now: float) -> float:
         """Seconds until a wait is over. What is ready already waits for room or for a hold to go, not for time."""
-        due_s = min(self._timers.next_in(now), self.burying.next_in(now), self.moving.next_in(now))
+        due_s = min(self._timers.next_in(now), self.forwarder.next_in(now))
         return min(due_s, self._guards.next_in(now)) if self._guards.on else due_s
 
     def drop(self, partition: Partition) -> list[FailedRecord]:
@@ -246,16 +268,15 @@ class Failures:
         dropped = list(partition.cases)
         for case in dropped:
             case.dropped = True
-            self.burying.drop(case)
-            self.moving.drop(case)
+            self.forwarder.drop(case)
         partition.cases.clear()
         self.release_dropped(len(dropped))
         return dropped
 
     def release_dropped(self, count: int) -> None:
         """So many cases were dropped: let go of them, for each keeps its record in memory."""
-        for timers in (self._timers, self.burying.timers, self.moving.timers):
-            timers.dropped(count)
+        self._timers.dropped(count)
+        self.forwarder.release_dropped(count)
         if count and self.ready:
             kept = [case for case in self.ready if not case.dropped]
             self.ready.clear()

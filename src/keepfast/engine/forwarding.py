@@ -1,20 +1,19 @@
-"""Records on their way to another topic: sent, and sent again until it is a fact. Owner: the loop thread.
+"""Failed records on their way to another topic, as dead letters or to a retry topic: published until acknowledged.
 
-Records on their way to a retry topic: sent, and sent again until they are there. Owner: the loop thread.
+Owner: the loop thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, KeysView
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Kept, Mailbox, Spool
+from keepfast.core.ports import Kept, Mailbox
 from keepfast.core.records import Outgoing, Receipt
-from keepfast.core.retry_topics import Returned, Tiers, moved, original, shortened
-from keepfast.core.runs import FailedRecord, OrderedSet
-from keepfast.core.verdicts import Move
+from keepfast.core.retry_topics import original, shortened
+from keepfast.core.runs import FailedRecord
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.spool.worker import changed
 from keepfast.engine.timers import Timers
@@ -24,28 +23,48 @@ log = get_logger("keepfast.consumer")
 
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 
+SPOOL_AFTER_FAILURES = 2
+"""With a spool: a letter goes there after this many failed sends for a transient reason. The client has then tried for
+its whole delivery timeout each time. Other reasons (no such topic, not authorised, too large) are not waited for."""
+
+TOPIC_UNAVAILABLE_S = 30.0
+"""With a spool: for this long after a topic did not accept a letter, other letters for it go to the spool at once."""
+
+Kind = Literal["dead-letter", "move"]
 Where = Literal["topic", "spool"]
 
-PATIENCE = 2
-"""With a spool: a letter goes there when publishing has failed so often for a reason that should pass. The client has
-then tried for its whole delivery time-out each time. What does not pass by itself (no such topic, no right, too large)
-is not waited for."""
 
-SHUT_S = 30.0
-"""With a spool: so long after a topic did not take a letter, others for it go to the spool at once."""
+@dataclass(slots=True, eq=False)
+class ForwardedRecord:
+    """A failed record and what must be in another topic before it is finished: its dead letter, or its copy for a retry
+    topic. Owner: the forwarder; others read it.
+    """
+
+    case: FailedRecord
+    kind: Kind
+    whole: Outgoing
+    """As it was built, once. The spool gets this form."""
+    outgoing: Outgoing
+    """As it is sent: `whole`, or a form of it that Kafka may accept instead."""
+    failures: int = 0
+    """Failed sends in a row."""
+    refused_since: float | None = None
+    """When neither the topic nor the spool accepted it first, by the loop's clock."""
+    error: str = ""
+    """Why it was not accepted the last time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Word from the sink or the spool about a letter."""
+    """The answer of the sink or the spool about a forwarded record."""
 
-    case: FailedRecord
+    record: ForwardedRecord
     outcome: Receipt | SinkError | Kept | SpoolError
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterStatus:
-    """For health. `red`: letters that neither Kafka nor the spool takes hold up their lanes, uncommitted."""
+class ForwardingStatus:
+    """For health. `red`: records that are accepted nowhere hold up their lanes, uncommitted."""
 
     settling: int = 0
     refused: int = 0
@@ -60,12 +79,65 @@ class DeadLetterStatus:
         return self.refused > 0
 
 
-class DeadLetterForwarder:
-    """Cases whose verdict is final: `case.outgoing` is what has to be somewhere else before the record is finished.
+@dataclass(frozen=True, slots=True)
+class SendInstead:
+    """Send it at once in another form."""
 
-    `finished` is called when it is there, and told where, with its receipt if that came from a topic. Until then the
-    case is in `settling`, and its handler does not run again. `smaller` has the shorter letters of cases
-    whose own was too large.
+    outgoing: Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """Send it again later."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ToSpool:
+    """Write it to the spool."""
+
+
+@dataclass(frozen=True, slots=True)
+class StayInPlace:
+    """It never fits into its retry topic: retry it where it is."""
+
+
+NextStep = SendInstead | BackOff | ToSpool | StayInPlace
+
+
+def after_failure(
+    kind: Kind, outgoing: Outgoing, error: SinkError, *, failures: int, has_spool: bool = False
+) -> NextStep:
+    """What to do after a send of `outgoing` failed; `failures` counts this one. Pure."""
+    other = changed(outgoing, error) if kind == "dead-letter" else _without_attempts(outgoing, error)
+    if other is not None:
+        return SendInstead(other)
+    if kind == "move":
+        return StayInPlace() if error.fault is Fault.TOO_LARGE else BackOff(backoff_s(failures))
+    transient = error.fault is Fault.RETRY and failures < SPOOL_AFTER_FAILURES
+    return ToSpool() if has_spool and not transient else BackOff(backoff_s(failures))
+
+
+def backoff_s(failures: int) -> float:
+    """The wait after so many failed sends in a row."""
+    return min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(max(0, failures - 1), 10))
+
+
+def _without_attempts(outgoing: Outgoing, error: SinkError) -> Outgoing | None:
+    if error.fault is not Fault.TOO_LARGE:
+        return None
+    shorter = shortened(outgoing.headers)
+    return None if shorter is outgoing.headers else replace(outgoing, headers=shorter)
+
+
+class Forwarder:
+    """Publishes the dead letters and the moves of one consumer until each is acknowledged.
+
+    `finished` is called when a record is in its topic, with the receipt, or in the spool (dead letters only). If the
+    process dies before the commit that follows, the record is forwarded once more. `stays` is called with a record that
+    is too large for its retry topic, and is no longer forwarded. Until one of them is called the record is in
+    `settling`, and its handler does not run again.
     """
 
     def __init__(
@@ -74,135 +146,159 @@ class DeadLetterForwarder:
         mailbox: Mailbox,
         *,
         group: str,
-        finished: Callable[[FailedRecord, Where, Receipt | None], None],
+        finished: Callable[[ForwardedRecord, Where, Receipt | None], None],
+        stays: Callable[[FailedRecord, float], None],
     ) -> None:
         self._publisher = publisher
         self._mailbox = mailbox
         self._group = group
         self._finished = finished
+        self._stays = stays
         self._spool = publisher.spool
-        self.timers: Timers[FailedRecord] = Timers(lambda case: not case.dropped)
-        self.smaller: dict[FailedRecord, Outgoing] = {}
-        self._refused: dict[FailedRecord, tuple[float, str]] = {}  # since when, and why the last time
-        self._shut: dict[str, float] = {}  # topic → until when it is not tried
-        self.settling: OrderedSet[FailedRecord] = OrderedSet()
-        self.failures = 0
+        self._records: dict[FailedRecord, ForwardedRecord] = {}
+        self._timers: Timers[ForwardedRecord] = Timers(lambda record: record.case in self._records)
+        self._unavailable_until: dict[str, float] = {}  # by topic
+        self.settling: KeysView[FailedRecord] = self._records.keys()
+        """The records that are being forwarded; a live view."""
+        self.failures: dict[Kind, int] = {"dead-letter": 0, "move": 0}
+        """Failed sends since the start."""
 
-    def begin(self, case: FailedRecord, now: float) -> None:
-        """Send what `case.outgoing` holds, or keep it while its topic is known not to take anything."""
-        outgoing = _letter_of(case)
-        self.settling.add(case)
-        case.publishes = 0
-        if self._spool is not None:
+    def __iter__(self) -> Iterator[ForwardedRecord]:
+        """Those of this moment. Any thread."""
+        return iter(tuple(self._records.values()))
+
+    def begin(self, case: FailedRecord, kind: Kind, outgoing: Outgoing, now: float) -> None:
+        """Send it; or write it to the spool while its topic is known to accept nothing."""
+        record = self._records[case] = ForwardedRecord(case, kind, outgoing, outgoing)
+        if self._spool is not None and kind == "dead-letter":
             if self._spool.has(outgoing):  # from before a crash, or from a former owner of the partition
-                self._done(case, "spool")
+                self._done(record, "spool")
                 return
-            if now < self._shut.get(outgoing.topic, now):
-                self._keep(case, self._spool)
+            if now < self._unavailable_until.get(outgoing.topic, now):
+                self._keep(record)
                 return
-        self._publish(case)
+        self._publish(record)
 
     def drop(self, case: FailedRecord) -> None:
-        """Its partition goes: word that still comes counts for nothing."""
-        self.settling.discard(case)
-        self.smaller.pop(case, None)
-        self._refused.pop(case, None)
+        """Its partition is revoked: a later answer has no effect."""
+        self._records.pop(case, None)
+
+    def release_dropped(self, count: int) -> None:
+        """Up to so many records were dropped: free them, since each keeps its message in memory."""
+        self._timers.dropped(count)
 
     def step(self, now: float) -> None:
         """Send again what has waited long enough."""
-        for case in self.timers.due(now):
-            self._publish(case)
+        for record in self._timers.due(now):
+            self._publish(record)
 
     def next_in(self, now: float) -> float:
         """Seconds until something is due."""
-        return self.timers.next_in(now)
+        return self._timers.next_in(now)
 
-    def status(self) -> DeadLetterStatus:
-        """The loop thread's own view; a copy that others may look at."""
-        return status_of(len(self.settling), self._refused)
+    def status(self, kind: Kind) -> ForwardingStatus:
+        """Any thread."""
+        records = [record for record in self if record.kind == kind]
+        refused = [(since, record) for record in records if (since := record.refused_since) is not None]
+        if not refused:
+            return ForwardingStatus(len(records))
+        since, oldest = min(refused, key=lambda pair: pair[0])
+        source = original(oldest.case.message)
+        place = f"{source.topic()}[{source.partition()}] offset {source.offset()}"
+        return ForwardingStatus(len(records), len(refused), since, oldest.error, place)
 
-    def settled(self, word: Settled, now: float) -> None:
-        """The sink or the spool answered: finished, or go on trying; the handler does not run again."""
-        case = word.case
-        if case.dropped:
+    def settled(self, answer: Settled, now: float) -> None:
+        """The sink or the spool answered: finished, or try again."""
+        record = answer.record
+        if self._records.get(record.case) is not record:
             return
-        match word.outcome:
+        match answer.outcome:
             case Receipt() as receipt:
-                self._shut.pop(receipt.topic, None)
-                self._done(case, "topic", receipt)
+                self._unavailable_until.pop(receipt.topic, None)
+                self._done(record, "topic", receipt)
             case SinkError() as error:
-                self._not_published(case, error, now)
+                self._not_published(record, error, now)
             case Kept():
-                self._done(case, "spool")
+                self._done(record, "spool")
             case SpoolError() as error:
-                self._wait(case, error, now, "letter_not_spooled", full=error.full)
+                self._wait("letter_not_spooled", record, error, backoff_s(record.failures), now)
             case other:
                 assert_never(other)
 
-    def _publish(self, case: FailedRecord) -> None:
+    def _publish(self, record: ForwardedRecord) -> None:
         mailbox = self._mailbox
-        outgoing = self.smaller.get(case) or _letter_of(case)
-        self._publisher.send(outgoing, lambda outcome: mailbox.post(Settled(case, outcome)))
+        self._publisher.send(record.outgoing, lambda outcome: mailbox.post(Settled(record, outcome)))
 
-    def _keep(self, case: FailedRecord, spool: Spool) -> None:
+    def _keep(self, record: ForwardedRecord) -> None:
         """The whole letter: what had to be cut for Kafka is not lost here."""
-        mailbox = self._mailbox
-        spool.keep(_letter_of(case), lambda outcome: mailbox.post(Settled(case, outcome)))
+        spool, mailbox = self._spool, self._mailbox
+        if spool is None:
+            raise RuntimeError("there is no spool for a letter")
+        spool.keep(record.whole, lambda outcome: mailbox.post(Settled(record, outcome)))
 
-    def _not_published(self, case: FailedRecord, error: SinkError, now: float) -> None:
-        self.failures += 1
-        outgoing = self.smaller.get(case) or _letter_of(case)
-        other = changed(outgoing, error)
-        if other is not None:
-            log.warning("letter_changed", **told(case, self._group), fault=error.fault, error=str(error))
-            self.smaller[case] = other
-            self._publish(case)
+    def _not_published(self, record: ForwardedRecord, error: SinkError, now: float) -> None:
+        self.failures[record.kind] += 1
+        spool, is_letter = self._spool, record.kind == "dead-letter"
+        step = after_failure(
+            record.kind, record.outgoing, error, failures=record.failures + 1, has_spool=spool is not None
+        )
+        if isinstance(step, SendInstead):
+            self._log_changed(record, error)
+            record.outgoing = step.outgoing
+            self._publish(record)
             return
-        case.publishes += 1
-        if error.fault is Fault.MISSING:
-            self.smaller.pop(case, None)  # with the topic, its partitions come back
+        record.failures += 1
+        if error.fault is Fault.MISSING and is_letter:
+            record.outgoing = record.whole  # with the topic, its partitions come back
             if self._publisher.missing is not None:
-                self._publisher.missing(outgoing.topic)
-        passing = error.fault is Fault.RETRY and case.publishes < PATIENCE
-        if self._spool is None or passing:
-            self._wait(case, error, now, "letter_not_published", fault=error.fault)
-            return
-        if error.fault is not Fault.TOO_LARGE:
-            self._shut[outgoing.topic] = now + SHUT_S
-        self._say_refused("letter_not_published", case, error, fault=error.fault)
-        self._keep(case, self._spool)
+                self._publisher.missing(record.outgoing.topic)
+        match step:
+            case BackOff(delay_s) if is_letter:
+                self._wait("letter_not_published", record, error, delay_s, now)
+            case BackOff(delay_s):
+                self._wait("not_moved", record, error, delay_s, now)
+            case ToSpool():
+                if error.fault is not Fault.TOO_LARGE:
+                    self._unavailable_until[record.outgoing.topic] = now + TOPIC_UNAVAILABLE_S
+                self._log_refused("letter_not_published", record, error)
+                self._keep(record)
+            case StayInPlace():
+                consequence = "it is retried once more in place, then dead-lettered"
+                self._log_refused("too_large_to_move", record, error, consequence=consequence)
+                self.drop(record.case)
+                self._stays(record.case, now)
+            case other:
+                assert_never(other)
 
     def _wait(
-        self, case: FailedRecord, error: SinkError | SpoolError, now: float, event: str, **fields: object
+        self, event: str, record: ForwardedRecord, error: SinkError | SpoolError, delay_s: float, now: float
     ) -> None:
-        since, _ = self._refused.get(case, (now, ""))
-        self._refused[case] = (since, str(error))
-        delay_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(max(0, case.publishes - 1), 10))
-        self._say_refused(event, case, error, **fields, backoff_delay_ms=round(delay_s * 1000))
-        self.timers.add(now + delay_s, case)
+        self._log_refused(event, record, error, backoff_delay_ms=round(delay_s * 1000))
+        record.refused_since = now if record.refused_since is None else record.refused_since
+        record.error = str(error)
+        self._timers.add(now + delay_s, record)
 
-    def _say_refused(self, event: str, case: FailedRecord, error: SinkError | SpoolError, **fields: object) -> None:
-        log.error(event, **told(case, self._group), error=str(error), **fields)
+    def _log_refused(
+        self, event: str, record: ForwardedRecord, error: SinkError | SpoolError, **fields: object
+    ) -> None:
+        reason = {"fault": error.fault} if isinstance(error, SinkError) else {"full": error.full}
+        log.error(event, **log_fields(record.case, self._group), **reason, error=str(error), **fields)
 
-    def _done(self, case: FailedRecord, where: Where, receipt: Receipt | None = None) -> None:
-        self.drop(case)
-        self._finished(case, where, receipt)
+    def _log_changed(self, record: ForwardedRecord, error: SinkError) -> None:
+        fields = log_fields(record.case, self._group) | {"fault": error.fault, "error": str(error)}
+        if record.kind == "dead-letter":
+            log.warning("letter_changed", **fields)
+        else:
+            log.warning("move_changed", **fields)
 
-
-def status_of(settling: int, refused: Mapping[FailedRecord, tuple[float, str]]) -> DeadLetterStatus:
-    """`refused`: since when, and why the last time."""
-    if not refused:
-        return DeadLetterStatus(settling)
-    case, (since, why) = min(refused.items(), key=lambda item: item[1])
-    record = original(case.message)
-    return DeadLetterStatus(
-        settling, len(refused), since, why, f"{record.topic()}[{record.partition()}] offset {record.offset()}"
-    )
+    def _done(self, record: ForwardedRecord, where: Where, receipt: Receipt | None = None) -> None:
+        self.drop(record.case)
+        self._finished(record, where, receipt)
 
 
-def told(case: FailedRecord, group: str) -> dict[str, object]:
-    """What every line of the log says about a case: what it failed with, what the rules made of it, and where it is:
-    where it came from, wherever it waited.
+def log_fields(case: FailedRecord, group: str) -> dict[str, object]:
+    """What every log line about a failed record has: its error, how that was classified, and the record's original
+    place; with `retry_topic` if it was read from there.
     """
     record, found = original(case.message), case.found
     known = {} if found is None else {"error_classification": found.kind, "code": found.code, "rule": found.rule}
@@ -217,116 +313,3 @@ def told(case: FailedRecord, group: str) -> dict[str, object]:
         "partition": record.partition(),
         "offset": record.offset(),
     }
-
-
-def _letter_of(case: FailedRecord) -> Outgoing:
-    if case.outgoing is None:
-        raise RuntimeError("a case is being buried without a letter")
-    return case.outgoing
-
-
-class RetryForwarder:
-    """Cases whose verdict is Move. Until its copy is acknowledged a case is in `settling`, as one that is buried.
-
-    `finished` is called when it is: if the process dies before the commit that follows, the record is moved once more.
-    `stay` is called for a record that is too large for its retry topic.
-    """
-
-    def __init__(
-        self,
-        tiers: Tiers | None,
-        publisher: Publisher,
-        mailbox: Mailbox,
-        settling: OrderedSet[FailedRecord],
-        *,
-        finished: Callable[[FailedRecord], None],
-        stay: Callable[[FailedRecord, float], None],
-    ) -> None:
-        self._tiers = tiers or Tiers(group="")
-        self._publisher = publisher
-        self._mailbox = mailbox
-        self._settling = settling
-        self._finished = finished
-        self._stay = stay
-        self.timers: Timers[FailedRecord] = Timers(lambda case: not case.dropped)
-        self._refused: dict[FailedRecord, tuple[float, str]] = {}  # since when, and why the last time
-        self.failures = 0
-
-    def way(self, case: FailedRecord) -> tuple[int, ...]:
-        """The delays that this record may go through."""
-        return () if case.stays else self._tiers.delays_s
-
-    @staticmethod
-    def behind(case: FailedRecord) -> int | None:
-        """How many of them it has behind it; None if it is still where it came from."""
-        return case.message.past.step if isinstance(case.message, Returned) else None
-
-    def begin(self, case: FailedRecord, verdict: Move, wall_s: float) -> None:
-        case.outgoing = moved(
-            case.message,
-            tiers=self._tiers,
-            step=verdict.step,
-            wall_s=wall_s,
-            failures=case.failures,
-            attempts=[(attempt.at, attempt.error_type) for attempt in case.attempts],
-        )
-        self._settling.add(case)
-        self._publish(case)
-
-    def step(self, now: float) -> None:
-        """Send again what has waited long enough."""
-        for case in self.timers.due(now):
-            self._publish(case)
-
-    def next_in(self, now: float) -> float:
-        return self.timers.next_in(now)
-
-    def drop(self, case: FailedRecord) -> None:
-        """Its partition goes: word that still comes counts for nothing."""
-        self._settling.discard(case)
-        self._refused.pop(case, None)
-
-    def status(self) -> DeadLetterStatus:
-        """Records that their retry topic does not take, which hold up their lanes, uncommitted. For health."""
-        return status_of(len(self._settling), self._refused)
-
-    def _publish(self, case: FailedRecord) -> None:
-        if case.outgoing is None:
-            raise RuntimeError("a case is being moved without a record")
-        mailbox = self._mailbox
-        self._publisher.send(case.outgoing, lambda outcome: mailbox.post(Settled(case, outcome)))
-
-    def settled(self, word: Settled, now: float) -> None:
-        """The sink answered: finished, or try again; the handler does not run again meanwhile."""
-        case = word.case
-        if case.dropped:
-            return
-        match word.outcome:
-            case Receipt():
-                self.drop(case)
-                self._finished(case)
-            case SinkError() as error:
-                self._failed(case, error, now)
-            case _:
-                raise RuntimeError("only letters go to the spool")
-
-    def _failed(self, case: FailedRecord, error: SinkError, now: float) -> None:
-        self.failures += 1
-        case.publishes += 1
-        delay_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(case.publishes - 1, 10))
-        about = told(case, self._tiers.group) | {"fault": error.fault, "error": str(error)}
-        if error.fault is Fault.TOO_LARGE and case.outgoing is not None:
-            shorter = shortened(case.outgoing.headers)
-            if shorter is case.outgoing.headers:
-                self.drop(case)
-                case.stays = True
-                case.outgoing = None
-                log.error("too_large_to_move", **about, consequence="it is tried once more in place, then buried")
-                self._stay(case, now)
-                return
-            case.outgoing = replace(case.outgoing, headers=shorter)
-            delay_s = 0.0
-        since, _ = self._refused.get(case, (now, ""))
-        self._refused[case] = (since, str(error))
-        log.error("not_moved", **about, backoff_delay_ms=round(delay_s * 1000))
-        self.timers.add(now + delay_s, case)

@@ -122,7 +122,7 @@ def _totals(loop: Loop) -> Iterator[MetricFamily]:
         (cat.STORM_TRIPS, guards.storm_tripped),
         (cat.GUARD_WAITS, guards.waits),
         (cat.TIMED_OUT, loop.overdue.counts.timed_out),
-        (cat.MOVE_FAILURES, loop.failures.moving.failures),
+        (cat.MOVE_FAILURES, loop.failures.forwarder.failures["move"]),
     ]
     for metric, value in plain:
         yield MetricFamily.of(metric, [Sample((group,), value)])

@@ -21,7 +21,7 @@ from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Partition, Run
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.counts import exemplar_of
-from keepfast.engine.forwarding import DeadLetterStatus
+from keepfast.engine.forwarding import ForwardingStatus
 from keepfast.engine.mailbox import DRAIN
 from keepfast.engine.parts import LoopParts
 from keepfast.engine.shutdown import Shutdown
@@ -194,8 +194,8 @@ class LoopStatus:
             oldest_in_flight_s=max((now - run.begun_at for run in in_flight), default=0.0),
             waiting=self._waiting(partitions),
             settling=len(failures.settling),
-            letters_refused=_refused(failures.burying.status(), now),
-            moves_refused=_refused(failures.moving.status(), now),
+            letters_refused=_refused(failures.forwarder.status("dead-letter"), now),
+            moves_refused=_refused(failures.forwarder.status("move"), now),
             letter_topics=self._letters.look(now) if self._letters else {},
             guards=self._guards(),
             abandoned=overdue.abandoned(now),
@@ -349,7 +349,7 @@ def _left(run: Run) -> int:
     return max(0, len(run.messages) - run.done)
 
 
-def _refused(status: DeadLetterStatus, now: float) -> Refused:
+def _refused(status: ForwardingStatus, now: float) -> Refused:
     if not status.refused:
         return Refused()
     return Refused(records=status.refused, for_s=now - (status.since or now), why=status.why, record=status.record)

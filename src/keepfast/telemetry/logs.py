@@ -228,7 +228,7 @@ class ConsoleFormatter(logging.Formatter):
 FLOODS = frozenset(
     {
         *("retry", "wait", "bury", "buried", "move", "moved"),
-        *("letter_not_published", "letter_not_spooled", "letter_changed", "not_moved"),
+        *("letter_not_published", "letter_not_spooled", "letter_changed", "not_moved", "move_changed"),
         *("handler_timed_out", "abandoned_handler_ended", "handler_stuck", "stuck_handler_ended"),
         *("batch_retry", "batch_wait", "batch_search"),
     }
