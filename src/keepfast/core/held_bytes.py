@@ -6,7 +6,7 @@ read those of every record would cost more than everything else that is done wit
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from keepfast.core.records import Message, read_headers
@@ -24,7 +24,22 @@ def size_of(message: Message) -> int:
 
 def _plain_bytes(messages: Sequence[Message]) -> int:
     """Of their values and keys."""
-    return sum(map(len, messages)) + sum(map(len, filter(None, map(type(messages[0]).key, messages))))
+    if len(messages) == 1:
+        return len(messages[0]) + len(messages[0].key() or b"")
+    keys = type(messages[0]).key
+    try:
+        key_bytes = sum(map(len, map(keys, messages)))  # type: ignore[arg-type]
+    except TypeError:  # a record without a key
+        key_bytes = sum(map(len, filter(None, map(keys, messages))))
+    return sum(map(len, messages)) + key_bytes
+
+
+def _ascending(seqs: Sequence[int], messages: Sequence[Message]) -> tuple[Sequence[int], Sequence[Message]]:
+    """The same records in order of their sequence numbers."""
+    ordered = sorted(seqs)
+    if ordered == seqs:
+        return seqs, messages
+    return ordered, list(map(dict(zip(seqs, messages, strict=True)).__getitem__, ordered))
 
 
 class _Chunk:
@@ -59,29 +74,23 @@ class HeldBytes:
 
     def finish(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         """These records are finished: their sequence numbers, and as many messages."""
-        firsts, chunks = self._firsts, self._chunks
-        count = len(seqs)
-        if count > 1 and isinstance(seqs, range):
-            at, begun = bisect_right(firsts, seqs[0]) - 1, 0
-            while begun < count:
-                end = count if at + 1 >= len(firsts) else min(count, firsts[at + 1] - seqs[0])
-                if at >= 0:
-                    chunk = chunks[at]
-                    # A chunk usually ends as a whole, and then nothing has to be counted again.
-                    whole = end - begun == chunk.left
-                    self._take_off(chunk, end - begun, chunk.plain if whole else _plain_bytes(messages[begun:end]))
-                at, begun = at + 1, end
-        else:
-            for index, seq in enumerate(seqs):
-                at = bisect_right(firsts, seq) - 1
-                if at >= 0:
-                    key = messages[index].key()
-                    self._take_off(chunks[at], 1, len(messages[index]) + (len(key) if key else 0))
+        if not isinstance(seqs, range) and len(seqs) > 1:
+            seqs, messages = _ascending(seqs, messages)
+        firsts, chunks, count, begun = self._firsts, self._chunks, len(seqs), 0
+        while begun < count:  # chunk by chunk: no step per record
+            behind = bisect_right(firsts, seqs[begun])
+            end = count if behind == len(firsts) else bisect_left(seqs, firsts[behind], begun)
+            if behind:
+                self._take_off(chunks[behind - 1], messages if end - begun == len(messages) else messages[begun:end])
+            begun = end
         if chunks and not chunks[0].left:
             over = next((at for at, chunk in enumerate(chunks) if chunk.left), len(chunks))
             del chunks[:over], firsts[:over]
 
-    def _take_off(self, chunk: _Chunk, count: int, plain: int) -> None:
+    def _take_off(self, chunk: _Chunk, messages: Sequence[Message]) -> None:
+        count = len(messages)
+        # A chunk usually ends as a whole, and then nothing has to be counted again.
+        plain = chunk.plain if count == chunk.left else _plain_bytes(messages)
         chunk.left -= count
         chunk.plain -= plain
         self.total -= plain + count * chunk.headers_each

@@ -283,7 +283,7 @@ class KeyLanes:
         keys = list(map(type(chunk[0]).key, chunk))
         distinct = dict.fromkeys(keys)
         if None not in distinct:
-            owners = list(map(busy.setdefault, cast("list[bytes]", keys), repeat(run)))
+            owners = list(map(busy.setdefault, cast("dict[bytes, None]", distinct), repeat(run)))
             if owners.count(run) == len(owners):  # nobody was in the way: the usual case
                 run.keys.update(cast("dict[bytes, None]", distinct))
                 return chunk, seqs

@@ -25,7 +25,7 @@ def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float], slot: S
     The few lines stand twice (see `walk_async`): one of them must not await, and both are too hot for a layer in
     between. Only functions that take turns on threads raise NotBegun.
     """
-    counts, shortest, done, quick = tally.counts, SHORTEST_S, 0, 0
+    counts, shortest, done, slow = tally.counts, SHORTEST_S, 0, 0
     call = slot.begin(run, call)
     begun = last = clock()
     try:
@@ -37,10 +37,9 @@ def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float], slot: S
             done += 1
             run.done = done
             now = clock()
-            if now - last <= shortest:
-                quick += 1
-            else:
+            if now - last > shortest:
                 counts[bisect_left(BOUNDS_S, now - last)] += 1
+                slow += 1
             last = now
     except NotBegun:
         pass  # as if `stop` had been seen before the record
@@ -48,14 +47,14 @@ def walk(run: Run, call: Call, tally: Tally, clock: Callable[[], float], slot: S
         run.failure = error
         tally.add(clock() - last, BOUNDS_S)
     slot.end()
-    counts[0] += quick
+    counts[0] += done - slow
     run.elapsed_s = last - begun
     tally.total_s += last - begun
 
 
 async def walk_async(run: Run, call: AsyncCall, tally: Tally, clock: Callable[[], float], slot: Slot = NO_SLOT) -> None:
     """As `walk`. A CancelledError is a failure like any other here: who cancels a worker has told the loop before."""
-    counts, shortest, done, quick = tally.counts, SHORTEST_S, 0, 0
+    counts, shortest, done, slow = tally.counts, SHORTEST_S, 0, 0
     call = slot.begin(run, call)
     begun = last = clock()
     try:
@@ -67,15 +66,14 @@ async def walk_async(run: Run, call: AsyncCall, tally: Tally, clock: Callable[[]
             done += 1
             run.done = done
             now = clock()
-            if now - last <= shortest:
-                quick += 1
-            else:
+            if now - last > shortest:
                 counts[bisect_left(BOUNDS_S, now - last)] += 1
+                slow += 1
             last = now
     except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
         run.failure = error
         tally.add(clock() - last, BOUNDS_S)
     slot.end()
-    counts[0] += quick
+    counts[0] += done - slow
     run.elapsed_s = last - begun
     tally.total_s += last - begun
