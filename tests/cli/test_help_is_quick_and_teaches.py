@@ -102,7 +102,7 @@ def test_the_help_of_run_teaches_with_an_example_and_hides_what_is_internal() ->
     assert '@app.consumer("orders.payment.v1")' in shown
     assert "keepfast run app:app --reload" in shown
     assert "Exit codes:" in shown
-    assert "--tether" not in shown
+    assert "--parent-fd" not in shown
     assert "--child" not in shown
 
 

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from keepfast.core.errors import ConfigError
-from keepfast.scaffold import ProjectNames, planned
+from keepfast.scaffold import ProjectNames, render
 from keepfast.testing.jars import KAFKA_VERSION
 from tests.support.command import environment, keepfast, running
 from tests.support.postgres import running as running_postgres
@@ -93,12 +93,12 @@ from shop_payments.tasks.message import Message
 with store._connection() as connection:
     connection.execute(open("schema.sql").read())
 for amount in (1, 2):
-    store.keep(Message("a1", amount))
+    store.save(Message("a1", amount))
 try:
-    store.keep(Message("a2", 2**70))
+    store.save(Message("a2", 2**70))
 except Exception as error:
     print(type(error).__name__)
-store.keep(Message("a3", 3))
+store.save(Message("a3", 3))
 with store._connection() as connection:
     print(connection.execute("SELECT id, amount FROM messages ORDER BY id").fetchall())
 with store._connection() as other:
@@ -176,14 +176,14 @@ def test_nothing_is_overwritten_and_a_dry_run_writes_nothing(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("2pay", "How about pay?"),
-        ("My Shop!", "How about my-shop?"),
-        ("", "begin with a letter"),
+        ("2pay", "Try pay."),
+        ("My Shop!", "Try my-shop."),
+        ("", "start with a letter"),
         ("a" * 60, "at most 50 characters"),
-        ("logging", "How about logging-consumer?"),
-        ("class", "How about class-consumer?"),
-        ("keepfast", "which exists already"),
-        ("../away", "How about away?"),
+        ("logging", "Try logging-consumer."),
+        ("class", "Try class-consumer."),
+        ("keepfast", "conflict with"),
+        ("../away", "Try away."),
     ],
 )
 def test_a_name_that_cannot_be_one_is_refused_in_a_sentence(name: str, said: str) -> None:
@@ -196,7 +196,7 @@ def test_a_name_that_cannot_be_one_is_refused_in_a_sentence(name: str, said: str
 def test_every_name_of_a_project_fits_and_every_template_is_filled() -> None:
     names = ProjectNames.of("shop")
     assert (names.topic, names.group, names.dead_letter_topic) == ("shop.event.v1", "shop.handle", "shop.event.dlq")
-    left = [str(path) for path, text in planned(names).files.items() if "{{" in text or "__package__" in str(path)]
+    left = [str(path) for path, text in render(names).files.items() if "{{" in text or "__package__" in str(path)]
     assert left == []
     with pytest.raises(ConfigError, match="--topic is 'a b'"):
         ProjectNames.of("shop", "a b")
@@ -216,7 +216,7 @@ def test_it_installs_keepfast_from_its_own_wheel_and_never_from_an_index(project
     [metadata] = tmp_path.glob("shop_payments-*.dist-info/METADATA")
     needed = [line for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist: keepfast")]
     assert needed == [f"Requires-Dist: keepfast @ {wheel.as_uri()}#sha256={digest}"]
-    written = [project / path for path in planned(ProjectNames.of("shop-payments")).files]
+    written = [project / path for path in render(ProjectNames.of("shop-payments")).files]
     asks = re.compile(r"pip install[^\n]*(keepfast|find-links)")
     assert [path for path in written if asks.search(path.read_text())] == []
 

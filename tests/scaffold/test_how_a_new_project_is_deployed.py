@@ -17,7 +17,7 @@ import pytest
 from keepfast import App
 from keepfast.cli import main
 from keepfast.core.exit_codes import NOT_RESTARTED
-from keepfast.scaffold import ProjectNames, planned
+from keepfast.scaffold import ProjectNames, render
 from keepfast.settings import Settings
 from tests.scaffold import keda
 from tests.support.project_files import ROOT
@@ -25,7 +25,7 @@ from tools.reference import health
 
 yaml: Any = importlib.import_module("yaml")
 NAMES = ProjectNames.of("shop_pay", "orders.payment.v1")
-FILES: Mapping[PurePosixPath, str] = planned(NAMES).files
+FILES: Mapping[PurePosixPath, str] = render(NAMES).files
 DNS = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SPARE_S = 5
 

@@ -29,8 +29,8 @@ program, journal, processes, restart, shutdown = sys.argv[1:]
 logs.configure(format="json")
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have begun the tests
 
-def command(place):
-    return [sys.executable, program, str(place.index), str(place.tether_fd), str(int(place.again)), journal]
+def command(spec):
+    return [sys.executable, program, str(spec.index), str(spec.parent_fd), str(int(spec.restarted)), journal]
 
 supervisor = Supervisor(
     command,
@@ -115,7 +115,7 @@ class Children:
     def supervised(
         self, *, processes: int = 1, restart: dict[str, float] | None = None, shutdown: dict[str, float] | None = None
     ) -> Iterator[Supervised]:
-        quick = {"first_delay_s": 0.05, "most_delay_s": 0.2, **(restart or {})}
+        quick = {"first_delay_s": 0.05, "max_delay_s": 0.2, **(restart or {})}
         soon = {"margin_s": 10.0, **(shutdown or {})}
         arguments = [str(self.program), str(self.journal), str(processes), json.dumps(quick), json.dumps(soon)]
         process = subprocess.Popen(

@@ -23,7 +23,7 @@ if len(open(journal).readlines()) < 6: sys.exit(1)
 stop_on_signal()
 """,
     )
-    with children.supervised(restart={"first_delay_s": 0.1, "most_delay_s": 0.4}) as supervisor:
+    with children.supervised(restart={"first_delay_s": 0.1, "max_delay_s": 0.4}) as supervisor:
         children.wait_for("0 up")
         assert supervisor.end() == 0
     delays = [event["restart_in_s"] for event in supervisor.events("child_ended")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from keepfast.settings import AppSpec, Settings, load
 from keepfast.supervisor import with_static_members
-from keepfast.supervisor.supervise import instance_id
+from keepfast.supervisor.supervisor import instance_id
 
 
 def settings(cwd: Path, **charge: object) -> Settings:

@@ -12,10 +12,10 @@ from tests.supervisor.children import Children, alive
 from tests.support.waiting import wait_until
 
 BODY = """
-from keepfast.supervisor import Report, Tether
-tether = Tether(fd)
-tether.hold()
-tether.report(Report(shutdown_timeout_s=5))
+from keepfast.supervisor import Report, ParentLink
+parent_link = ParentLink(fd)
+parent_link.watch()
+parent_link.report(Report(shutdown_timeout_s=5))
 note(f"pid {os.getpid()}")
 stop_on_signal(after_s=0.1)
 """

@@ -60,7 +60,7 @@ note("up")
 sleep_long()
 """,
     )
-    with children.supervised(processes=2, shutdown={"hurry_s": 20.0}) as supervisor:
+    with children.supervised(processes=2, shutdown={"second_signal_timeout_s": 20.0}) as supervisor:
         children.wait_for("0 up", "1 up")
         supervisor.process.send_signal(number)
         children.wait_for("0 signal 1", "1 signal 1")
@@ -72,7 +72,7 @@ sleep_long()
 
 def test_a_second_one_kills_who_does_not_listen(tmp_path: Path) -> None:
     children = Children(tmp_path, "report(60); ignore_signals()")
-    with children.supervised(shutdown={"hurry_s": 0.3}) as supervisor:
+    with children.supervised(shutdown={"second_signal_timeout_s": 0.3}) as supervisor:
         wait_until(children.notes, "the child is up")
         supervisor.process.send_signal(signal.SIGTERM)
         children.wait_for("0 ignored SIGTERM")
@@ -119,7 +119,7 @@ stop_on_signal(after_s=0.6)
 @pytest.mark.timing
 def test_a_signal_cancels_the_restart_that_is_due(tmp_path: Path) -> None:
     children = Children(tmp_path, "report(); note('up'); sys.exit(1)")
-    with children.supervised(restart={"first_delay_s": 20.0, "most_delay_s": 20.0}) as supervisor:
+    with children.supervised(restart={"first_delay_s": 20.0, "max_delay_s": 20.0}) as supervisor:
         children.wait_for("0 up")
         begun = time.monotonic()
         assert supervisor.end() in {0, 1}  # 1 if the child was about to end when the signal came

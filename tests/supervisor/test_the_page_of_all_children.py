@@ -13,7 +13,7 @@ from keepfast.http.http import HttpRequest, Server
 from keepfast.http.one_app import OneApp
 from keepfast.http.pages import Pages
 from keepfast.http.running import Running
-from keepfast.supervisor.children import Children, ChildSockets
+from keepfast.supervisor.shared_health import Children, ChildSockets
 
 read: Any = parser.text_string_to_metric_families
 

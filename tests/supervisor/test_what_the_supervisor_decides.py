@@ -9,7 +9,7 @@ import pytest
 from keepfast.core.errors import ConfigError
 from keepfast.supervisor import Report, RestartPolicy
 from keepfast.supervisor.policy import exit_code, is_final
-from keepfast.supervisor.process import ending
+from keepfast.supervisor.process import describe_exit
 
 
 def test_the_delay_doubles_up_to_thirty_seconds() -> None:
@@ -21,7 +21,7 @@ def test_the_delay_doubles_up_to_thirty_seconds() -> None:
 @pytest.mark.parametrize(("first", "most"), [(0, 1), (-1, 1), (2, 1), (float("nan"), 1)])
 def test_delays_that_would_be_a_busy_loop_are_refused(first: float, most: float) -> None:
     with pytest.raises(ConfigError, match="first_delay_s"):
-        RestartPolicy(first_delay_s=first, most_delay_s=most)
+        RestartPolicy(first_delay_s=first, max_delay_s=most)
 
 
 def test_usage_start_halt_and_fencing_are_final_and_nothing_else() -> None:
@@ -72,4 +72,4 @@ def test_a_report_survives_the_line() -> None:
 
 
 def test_an_ending_is_said_for_people() -> None:
-    assert [ending(4), ending(-signal.SIGSEGV), ending(-63)] == ["code 4", "SIGSEGV", "signal 63"]
+    assert [describe_exit(4), describe_exit(-signal.SIGSEGV), describe_exit(-63)] == ["code 4", "SIGSEGV", "signal 63"]

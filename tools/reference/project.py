@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from keepfast import __version__
-from keepfast.scaffold import ProjectNames, Wheel, planned
+from keepfast.scaffold import ProjectNames, Wheel, render
 from tools.reference.markdown import MADE, fence
 
 INTRODUCTION = """# A new project
@@ -20,7 +20,7 @@ _LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".sql": "sql", 
 
 def page() -> str:
     parts = [MADE + INTRODUCTION]
-    for path, text in planned(ProjectNames.of("payments", "orders.payment.v1"), _WHEEL).files.items():
+    for path, text in render(ProjectNames.of("payments", "orders.payment.v1"), _WHEEL).files.items():
         if text.strip():
             parts.append(f"## {path}\n\n{fence(text, _language(path), ticks=4)}")
     return "\n".join(parts)

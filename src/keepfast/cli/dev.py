@@ -17,7 +17,7 @@ from keepfast.core.exit_codes import EXIT_DEADLINE
 
 if TYPE_CHECKING:
     from keepfast.cli.dev_environment import DevEnvironment
-    from keepfast.supervisor import ChildPlace
+    from keepfast.supervisor import ChildSpec
 
 EMBEDDED_PARTITIONS = 4
 
@@ -78,10 +78,10 @@ def _dev(options: RunOptions, *, kafka: bool, partitions: int) -> int:
             dev_env, died = _start(stack, kafka=kafka, partitions=partitions)
             _register(stack, dev_env, options.target)
 
-            def command(place: ChildPlace) -> Sequence[str]:
+            def command(spec: ChildSpec) -> Sequence[str]:
                 kind = ["--dev-embedded"] if dev_env.embedded else []
                 mine = ["--dev-at", dev_env.address, "--dev-partitions", str(dev_env.partitions), *kind]
-                return options.command("--tether", str(place.tether_fd), *mine)
+                return options.command("--parent-fd", str(spec.parent_fd), *mine)
 
             code = Reloader(command, root=Path.cwd(), died=died).run()
             ignore_signals()

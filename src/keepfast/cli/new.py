@@ -33,9 +33,9 @@ def new(name: str, topic: str | None, into: Path | None, wheel: Path | None, *, 
       keepfast dev payments.app:app
     """
     with report_errors(debug=debug):
-        from keepfast.scaffold import ProjectNames, planned, wheel_at
+        from keepfast.scaffold import ProjectNames, render, wheel_at
 
-        project = planned(ProjectNames.of(name, topic), wheel_at(wheel) if wheel else None)
+        project = render(ProjectNames.of(name, topic), wheel_at(wheel) if wheel else None)
         folder = into or Path(name)
         if not dry_run:
             project.write(folder)

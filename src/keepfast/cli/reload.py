@@ -12,7 +12,7 @@ import click
 
 from keepfast.core.errors import StartError
 from keepfast.supervisor import ChildProcess, ShutdownPolicy, Signals
-from keepfast.supervisor.process import Command, ending
+from keepfast.supervisor.process import Command, describe_exit
 
 POLL_S = 0.4
 DRAIN_NOTICE_AFTER_S = 3.0
@@ -119,7 +119,7 @@ class Reloader:
                 self._end_child(number)
         elif self._child is not None:
             self._child.send(number)
-            self._kill_at = time.monotonic() + self._shutdown.hurry_s
+            self._kill_at = time.monotonic() + self._shutdown.second_signal_timeout_s
 
     def _end_child(self, number: int) -> None:
         if self._child is None:
@@ -147,7 +147,7 @@ class Reloader:
         if self._signals:
             self._code = code if code >= 0 else 128 - code
         elif not requested:
-            click.echo(f"The app ended with {ending(code)}; waiting for a change.", err=True)
+            click.echo(f"The app ended with {describe_exit(code)}; waiting for a change.", err=True)
 
     def _explain_wait(self) -> None:
         now = time.monotonic()

@@ -21,7 +21,7 @@ from keepfast.engine import lifecycle
 
 if TYPE_CHECKING:
     from keepfast.cli.dev_environment import DevEnvironment
-    from keepfast.supervisor import ChildPlace, Report, Tether
+    from keepfast.supervisor import ChildSpec, ParentLink, Report
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,7 +84,9 @@ def consumer_options(command: F) -> F:
 @click.option("--wait", is_flag=True, help="Wait for an unreachable broker without limit instead of 30 s.")
 @consumer_options
 @click.option("--child", type=int, hidden=True, help="The number of this process under its supervisor.")
-@click.option("--tether", type=int, hidden=True, help="The file descriptor that connects this process to its parent.")
+@click.option(
+    "--parent-fd", type=int, hidden=True, help="The file descriptor that connects this process to its parent."
+)
 @click.option(
     "--health-socket",
     type=click.Path(path_type=Path),
@@ -107,7 +109,7 @@ def run(
     log_format: LogFormat | None,
     debug: bool,
     child: int | None,
-    tether: int | None,
+    parent_fd: int | None,
     health_socket: Path | None,
     dev_at: str | None,
     dev_embedded: bool,
@@ -149,7 +151,7 @@ def run(
             code = _reload(options)
         else:
             dev_env = _dev_environment(dev_at, embedded=dev_embedded, partitions=dev_partitions)
-            code = _run_here(options, index=child, tether_fd=tether, health_socket=health_socket, dev_env=dev_env)
+            code = _run_here(options, index=child, parent_fd=parent_fd, health_socket=health_socket, dev_env=dev_env)
     exit_process(code)
 
 
@@ -186,15 +188,15 @@ def _run_here(
     options: RunOptions,
     *,
     index: int | None,
-    tether_fd: int | None,
+    parent_fd: int | None,
     health_socket: Path | None,
     dev_env: DevEnvironment | None,
 ) -> int:
     stop_before_start = _StopBeforeStart()
     stop_before_start.listen()
-    tether = _open_tether(tether_fd)
+    parent_link = _open_parent_link(parent_fd)
     try:
-        return _load_and_run(options, index, tether, health_socket=health_socket, dev_env=dev_env)
+        return _load_and_run(options, index, parent_link, health_socket=health_socket, dev_env=dev_env)
     except _Stopped:
         click.echo("Stopped before startup finished.", err=True)
         return 0
@@ -203,7 +205,7 @@ def _run_here(
 def _load_and_run(
     options: RunOptions,
     index: int | None,
-    tether: Tether | None,
+    parent_link: ParentLink | None,
     *,
     health_socket: Path | None,
     dev_env: DevEnvironment | None,
@@ -223,9 +225,9 @@ def _load_and_run(
         get_logger("keepfast.settings").warning("settings_warning", text=warning)
     if index is not None:
         settings = with_static_members(settings, index=index, host=socket.gethostname())
-    if tether is not None:
+    if parent_link is not None:
         health = settings.health
-        tether.report(
+        parent_link.report(
             Report(
                 shutdown_timeout_s=settings.shutdown.timeout_s,
                 log_level=level,
@@ -241,32 +243,32 @@ def _load_and_run(
         settings = dev_env.adapt(settings)
         dev_env.create_topics(settings)
         dev_env.print_summary(settings, app.chosen(options.consumers))
-    stops = tether.supervisor_stops if tether is not None else lambda: False
+    stops = parent_link.supervisor_stops if parent_link is not None else lambda: False
     return app.run(only=options.consumers, settings=settings, wait=options.wait, supervisor_stops=stops)
 
 
 def _supervise(options: RunOptions, processes: int) -> int:
     from keepfast.supervisor import Supervisor
-    from keepfast.supervisor.children import SharedHealthServer
+    from keepfast.supervisor.shared_health import SharedHealthServer
 
     with SharedHealthServer(processes) as server:
 
-        def command(place: ChildPlace) -> Sequence[str]:
+        def command(spec: ChildSpec) -> Sequence[str]:
             # A restarted child has reached the broker before, so an outage is likely to end: wait for it.
             mine = [
                 "--child",
-                str(place.index),
-                "--tether",
-                str(place.tether_fd),
+                str(spec.index),
+                "--parent-fd",
+                str(spec.parent_fd),
                 "--health-socket",
-                str(server.health_socket(place)),
+                str(server.health_socket(spec)),
             ]
-            return options.command(*mine, wait=place.again)
+            return options.command(*mine, wait=spec.restarted)
 
         def on_report(report: Report) -> None:
             # Only the children know the settings, because they load the app.
             _configure_logs(report.log_level or "info", report.log_format or "auto")
-            server.begin(report)
+            server.start(report)
 
         _configure_logs(options.log_level or "info", options.log_format or "auto")
         return Supervisor(command, processes=processes, on_report=on_report).run()
@@ -275,8 +277,8 @@ def _supervise(options: RunOptions, processes: int) -> int:
 def _reload(options: RunOptions) -> int:
     from keepfast.cli.reload import Reloader
 
-    def command(place: ChildPlace) -> Sequence[str]:
-        return options.command("--tether", str(place.tether_fd))
+    def command(spec: ChildSpec) -> Sequence[str]:
+        return options.command("--parent-fd", str(spec.parent_fd))
 
     return Reloader(command, root=Path.cwd()).run()
 
@@ -288,14 +290,14 @@ def _configure_logs(level: str, log_format: str, *, most_lines: int | None = Non
     logs.configure(level=level, format=known.get(log_format, "auto"), most_lines=most_lines)
 
 
-def _open_tether(tether_fd: int | None) -> Tether | None:
-    if tether_fd is None:
+def _open_parent_link(parent_fd: int | None) -> ParentLink | None:
+    if parent_fd is None:
         return None
-    from keepfast.supervisor import Tether
+    from keepfast.supervisor import ParentLink
 
-    tether = Tether(tether_fd)
-    tether.hold()
-    return tether
+    parent_link = ParentLink(parent_fd)
+    parent_link.watch()
+    return parent_link
 
 
 class _Stopped(BaseException):

@@ -45,7 +45,7 @@ class Crew:
     def start(self, release: str) -> None:
         module = "keepfast.demo.keeper"
         self._keeper = ChildProcess.start(
-            lambda place: [sys.executable, "-m", module, str(place.tether_fd), str(self._log), self._target],
+            lambda spec: [sys.executable, "-m", module, str(spec.parent_fd), str(self._log), self._target],
             index=0,
             now=time.monotonic(),
             environ={**self._environ, "SHOP_RELEASE": release},

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from keepfast.supervisor import ChildPlace, RestartPolicy, Supervisor, Tether
+from keepfast.supervisor import ChildSpec, ParentLink, RestartPolicy, Supervisor
 from keepfast.telemetry import logs
 
 
-def main(tether_fd: str, log_file: str, target: str) -> int:
-    Tether(int(tether_fd)).hold()
+def main(parent_fd: str, log_file: str, target: str) -> int:
+    ParentLink(int(parent_fd)).watch()
     # A process that is meant to die must not leave its memory on the newcomer's disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Neither .env nor keepfast.toml of whoever looks at the demo is meant for it.
@@ -27,13 +27,13 @@ def main(tether_fd: str, log_file: str, target: str) -> int:
         os.dup2(log, stream)
     logs.configure(level="info", format="json")
 
-    def command(place: ChildPlace) -> Sequence[str]:
-        here = ["--child", str(place.index), "--tether", str(place.tether_fd)]
+    def command(spec: ChildSpec) -> Sequence[str]:
+        here = ["--child", str(spec.index), "--parent-fd", str(spec.parent_fd)]
         return [sys.executable, "-m", "keepfast", "run", target, "--log-format", "json", "--log-level", "info", *here]
 
     # The embedded broker lets a member in a second before the session of the dead one ends, and then waits for that one
     # to come back: whoever joins within a second of a death waits twice.
-    restart = RestartPolicy(first_delay_s=0.7, most_delay_s=0.7)
+    restart = RestartPolicy(first_delay_s=0.7, max_delay_s=0.7)
     return Supervisor(command, processes=1, restart=restart).run()
 
 

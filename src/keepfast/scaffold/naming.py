@@ -1,4 +1,4 @@
-"""From what the user typed to every name that a project needs, or to a sentence that says why not."""
+"""Derives all names of a project from the name that the user typed, and validates it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from keepfast.core import names
 from keepfast.core.errors import ConfigError
 
 FUNCTION = "handle"
-TAKEN = frozenset(
+RESERVED = frozenset(
     {"keepfast", "psycopg", "pytest", "mypy", "click", "msgspec", "confluent_kafka", "kafka", "tests", "src"}
 )
-"""Packages beside which the new one could not be imported, or that its own tools have."""
+"""Packages that the new one would hide, or that its own tools need."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*", re.ASCII)
-_LONGEST = 50
-RULE = "use small letters, digits, hyphens and underscores, and begin with a letter"
+_MAX_LENGTH = 50
+RULE = "use lower-case letters, digits, hyphens and underscores, and start with a letter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectNames:
-    """All names of a project; `of` makes them."""
+    """All names of a project, created by `of`."""
 
     project: str
     package: str
@@ -33,7 +33,7 @@ class ProjectNames:
 
     @classmethod
     def of(cls, name: str, topic: str | None = None) -> ProjectNames:
-        """Raises ConfigError with every problem."""
+        """Derive the names. Raises ConfigError with all problems."""
         problems = [problem for problem in (name_problem(name), topic and _topic_problem(topic)) if problem]
         if problems:
             raise ConfigError(*problems)
@@ -50,16 +50,16 @@ class ProjectNames:
 
 
 def name_problem(name: str) -> str | None:
-    """Why this cannot be the name of a project, as a sentence with what to do; None if it can."""
-    if not _NAME.fullmatch(name) or len(name) > _LONGEST:
-        near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-").lstrip("0123456789-")[:_LONGEST].strip("-")
-        hint = f" How about {near}?" if near and name_problem(near) is None else ""
-        return f"{name!r} cannot be the name of a project: {RULE}, at most {_LONGEST} characters.{hint}"
+    """Why this cannot be the name of a project, and what to do; None if it can."""
+    if not _NAME.fullmatch(name) or len(name) > _MAX_LENGTH:
+        near = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-").lstrip("0123456789-")[:_MAX_LENGTH].strip("-")
+        hint = f" Try {near}." if near and name_problem(near) is None else ""
+        return f"{name!r} cannot be the name of a project: {RULE}, at most {_MAX_LENGTH} characters.{hint}"
     package = name.replace("-", "_")
-    if keyword.iskeyword(package) or package in sys.stdlib_module_names or package in TAKEN:
+    if keyword.iskeyword(package) or package in sys.stdlib_module_names or package in RESERVED:
         return (
-            f"{name!r} cannot be the name of a project: Python could not tell it from {package!r}, which exists"
-            f" already. How about {name}-consumer?"
+            f"{name!r} cannot be the name of a project: it would conflict with {package!r}, a keyword or existing"
+            f" package. Try {name}-consumer."
         )
     return None
 

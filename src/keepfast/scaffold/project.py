@@ -1,4 +1,4 @@
-"""The files of a new project: read from the templates, filled with names, and written all or none."""
+"""The files of a new project: rendered from templates and written all or none."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from keepfast.scaffold.wheel import Wheel, installed_wheel
 
 KAFKA_VERSION: Final = "4.3.1"
 SUFFIX: Final = ".tmpl"
-"""So that nobody takes a template for code of ours."""
+"""Marks templates, so that tools do not treat them as our code."""
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 _PATH = re.compile(r"__(package|project)__")
-"""The same in the names of files and folders."""
+"""A placeholder in the name of a file or folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project that is not written yet: path in it → text."""
+    """A project that is not written yet. `files`: path → text."""
 
     names: ProjectNames
     files: Mapping[PurePosixPath, str]
     wheel: Wheel
-    """Keepfast itself, in `wheels/`."""
+    """keepfast itself, in `wheels/`."""
 
     @property
     def paths(self) -> list[PurePosixPath]:
@@ -43,7 +43,7 @@ class Project:
         return PurePosixPath("wheels") / self.wheel.name
 
     def write(self, folder: Path) -> None:
-        """All files, or none. Raises ConfigError if there is something already, or if it cannot be written."""
+        """Write all files, or none. Raises ConfigError if the folder is not empty or cannot be written."""
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ConfigError(
                 f"{folder} exists and is not an empty folder; nothing was written. Choose another name, or --into a"
@@ -53,7 +53,9 @@ class Project:
             folder.parent.mkdir(parents=True, exist_ok=True)
             draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         except OSError as error:
-            raise ConfigError(f"{folder} cannot be made: {error.strerror}. Choose a place with --into.") from error
+            raise ConfigError(
+                f"{folder} cannot be created: {error.strerror}. Choose another one with --into."
+            ) from error
         try:
             for path, text in self.files.items():
                 target = draft / path
@@ -62,16 +64,16 @@ class Project:
             wheel = draft / self.wheel_path
             wheel.parent.mkdir(exist_ok=True)
             wheel.write_bytes(self.wheel.content)
-            draft.chmod(0o777 & ~_umask())  # a temporary folder is for its owner alone
+            draft.chmod(0o777 & ~_umask())  # a temporary folder is private to its owner
             draft.rename(folder)
         except OSError as error:
-            raise ConfigError(f"{folder} cannot be written: {error.strerror}; nothing was left there.") from error
+            raise ConfigError(f"{folder} cannot be written: {error.strerror}; nothing was written.") from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def planned(names: ProjectNames, wheel: Wheel | None = None) -> Project:
-    """Every file of the project, in order. It installs that wheel of keepfast; None: the package that is running."""
+def render(names: ProjectNames, wheel: Wheel | None = None) -> Project:
+    """Render the project. It installs this keepfast wheel; None: a wheel of the running package."""
     wheel = wheel or installed_wheel()
     values = {
         "project": names.project,
@@ -106,7 +108,7 @@ def _templates(folder: Traversable, at: PurePosixPath) -> Iterator[tuple[PurePos
 
 
 def _umask() -> int:
-    """It can only be read by setting it."""
+    """The process's umask, which can only be read by setting it."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

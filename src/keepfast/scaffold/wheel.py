@@ -1,6 +1,6 @@
-"""The wheel of keepfast that a new project installs: one that the user names, or the installed package packed again.
+"""The keepfast wheel that a new project installs: one that the user names, or one built from the installed package.
 
-A project must never ask a package index for keepfast: whoever owns the name there would be installed instead.
+A project must never install keepfast from a package index, where the name may belong to another project.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from keepfast.core.errors import ConfigError
 
 _NAME: Final = "keepfast"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-"""The same content gives the same bytes: a zip file records times."""
+"""A fixed time for all entries, so that the same content gives the same bytes."""
 _DIST_INFO: Final = f"{_NAME}-{__version__}.dist-info"
 
 
@@ -39,7 +39,7 @@ class Wheel:
 
 
 def wheel_at(path: Path) -> Wheel:
-    """The wheel in that file. Raises ConfigError if it is not one of keepfast."""
+    """Read a wheel. Raises ConfigError if the file is not a keepfast wheel."""
     parts = path.name.split("-")
     if path.suffix != ".whl" or parts[0] != _NAME or len(parts) < 5:
         raise ConfigError(f"--wheel {path} is not a wheel of {_NAME}: its name must be {_NAME}-VERSION-….whl.")
@@ -57,7 +57,7 @@ def wheel_at(path: Path) -> Wheel:
 
 
 def installed_wheel() -> Wheel:
-    """The package that is running, from a checkout or installed, as a wheel. Raises ConfigError without metadata."""
+    """Build a wheel of the running package, installed or in a checkout. Raises ConfigError if it has no metadata."""
     packed, record = io.BytesIO(), list[str]()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
         for name, content in (*_package(files(_NAME), _NAME), *_metadata()):
@@ -82,8 +82,7 @@ def _metadata() -> Iterator[tuple[str, bytes]]:
         installed = distribution(_NAME)
     except PackageNotFoundError as error:
         raise ConfigError(
-            f"{_NAME} is not installed here, so it cannot be packed for the project. Install it, or name a wheel"
-            " with --wheel."
+            f"{_NAME} is not installed, so no wheel of it can be built. Install it, or name a wheel with --wheel."
         ) from error
     for name in ("METADATA", "WHEEL", "entry_points.txt"):
         text = installed.read_text(name)

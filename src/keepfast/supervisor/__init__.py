@@ -1,22 +1,22 @@
-"""One parent, several child processes: starts them, restarts what died, passes signals on.
+"""One parent process for several children: starts them, restarts those that died, forwards signals.
 
-The parent loads neither the user's code nor the Kafka client, so nothing of theirs can take it down.
+The parent imports neither user code nor the Kafka client, so that neither can crash it.
 """
 
+from keepfast.supervisor.parent_link import ParentLink, Report
 from keepfast.supervisor.policy import RestartPolicy, ShutdownPolicy
-from keepfast.supervisor.process import ChildPlace, ChildProcess
+from keepfast.supervisor.process import ChildProcess, ChildSpec
 from keepfast.supervisor.signals import Signals
-from keepfast.supervisor.supervise import Supervisor, with_static_members
-from keepfast.supervisor.tether import Report, Tether
+from keepfast.supervisor.supervisor import Supervisor, with_static_members
 
 __all__ = [
-    "ChildPlace",
     "ChildProcess",
+    "ChildSpec",
+    "ParentLink",
     "Report",
     "RestartPolicy",
     "ShutdownPolicy",
     "Signals",
     "Supervisor",
-    "Tether",
     "with_static_members",
 ]

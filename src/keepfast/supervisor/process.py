@@ -1,4 +1,4 @@
-"""One child process, as its parent sees it."""
+"""One child process, seen from its parent."""
 
 from __future__ import annotations
 
@@ -10,51 +10,59 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from keepfast.supervisor.tether import SUPERVISOR_STOPS, Report
+from keepfast.supervisor.parent_link import SUPERVISOR_STOPS, Report
 
 _MAX_REPORT_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class ChildPlace:
-    """Where a child stands: its number, the file descriptor of its tether, and whether it stood here before."""
+class ChildSpec:
+    """What the command line of a child depends on: its number, the file descriptor of its parent link, and whether it
+    is a restart.
+    """
 
     index: int
-    tether_fd: int
-    again: bool
+    parent_fd: int
+    restarted: bool
 
 
-Command = Callable[[ChildPlace], Sequence[str]]
-"""The command line of the child in that place."""
+Command = Callable[[ChildSpec], Sequence[str]]
+"""Returns the command line of a child."""
 
 
 class ChildProcess:
-    """A running child; `start` makes one. Owner: the parent's main thread.
+    """A running child, created by `start`. Owner: the parent's main thread.
 
-    It has a process group of its own, so that Ctrl-C in a terminal reaches the parent alone, which passes it on once.
+    It has its own process group, so that Ctrl-C in a terminal reaches only the parent, which forwards it once.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], tether: socket.socket, started_at: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], parent_link: socket.socket, started_at: float) -> None:
         self._process = process
-        self.tether = tether
+        self.parent_link = parent_link
         self.started_at = started_at
         self.report: Report | None = None
         self.listening = True
-        """A report may still come."""
+        """Whether a report may still arrive."""
         self._received = b""
 
     @classmethod
     def start(
-        cls, command: Command, *, index: int, now: float, again: bool = False, environ: Mapping[str, str] | None = None
+        cls,
+        command: Command,
+        *,
+        index: int,
+        now: float,
+        restarted: bool = False,
+        environ: Mapping[str, str] | None = None,
     ) -> ChildProcess:
-        """Raises OSError if the program cannot be started."""
+        """Start a child. Raises OSError if the program cannot be started."""
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
             fd = theirs.fileno()
             try:
                 process = subprocess.Popen(
-                    command(ChildPlace(index, fd, again)),
+                    command(ChildSpec(index, fd, restarted)),
                     stdin=subprocess.DEVNULL,
                     pass_fds=(fd,),
                     process_group=0,
@@ -70,44 +78,44 @@ class ChildProcess:
         return self._process.pid
 
     def ended(self) -> int | None:
-        """Its exit code, minus the signal's number if one ended it, or None as long as it lives."""
+        """The exit code, negative for a signal, or None while it runs."""
         code = self._process.poll()
         if code is not None:
             self.listening = False
-            self.tether.close()
+            self.parent_link.close()
         return code
 
     def listen(self) -> Report | None:
-        """The report, if it came just now. Does not block."""
+        """Read from the child; returns its report once it has arrived. Does not block."""
         if not self.listening:
             return None
         try:
-            came = self.tether.recv(_MAX_REPORT_BYTES)
+            received = self.parent_link.recv(_MAX_REPORT_BYTES)
         except BlockingIOError:
             return None
         except OSError:
-            came = b""
-        self._received += came
+            received = b""
+        self._received += received
         line, complete, _ = self._received.partition(b"\n")
         if complete:
             self.report = Report.parse(line) or Report()
-        # A line that was closed, or that is no report, stays silent: it must not wake the parent up for ever.
-        self.listening = bool(came) and not complete and len(line) < _MAX_REPORT_BYTES
+        # A closed connection, or one that sent no report, is read no more: it would wake the parent all the time.
+        self.listening = bool(received) and not complete and len(line) < _MAX_REPORT_BYTES
         return self.report
 
     def end(self, number: int) -> None:
-        """This signal, and word that the supervisor itself stops: nobody starts the child again."""
+        """Send this signal, and that the supervisor itself stops, so that the child is not restarted."""
         with suppress(OSError):
-            self.tether.send(SUPERVISOR_STOPS)  # before the signal, so that it is there when the child looks
+            self.parent_link.send(SUPERVISOR_STOPS)  # before the signal, so that the child can read it in its handler
         self.send(number)
 
     def send(self, number: int) -> None:
-        """To the child alone: what it has started itself is its own affair."""
+        """Send a signal to the child only, not to processes that it has started."""
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL to its whole process group; `ended` tells when it is over."""
+        """Send SIGKILL to its whole process group; `ended` returns the code once it has ended."""
         if self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -115,11 +123,11 @@ class ChildProcess:
     def kill_and_wait(self) -> None:
         self.kill()
         self._process.wait()
-        self.tether.close()
+        self.parent_link.close()
 
 
-def ending(code: int) -> str:
-    """For people: `code 4`, or the name of the signal."""
+def describe_exit(code: int) -> str:
+    """An exit code as text: `code 4`, or the name of the signal."""
     if code >= 0:
         return f"code {code}"
     try:

@@ -1,4 +1,4 @@
-"""Signals as values to be read, instead of interruptions anywhere."""
+"""Signals read as values, instead of handlers that interrupt at any point."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
-ASKING_TO_STOP = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """While it is open, SIGTERM, SIGINT and SIGCHLD only wake `wait` up. Owner: the main thread.
+    """While it is open, SIGTERM, SIGINT and SIGCHLD only wake up `wait`. Owner: the main thread.
 
-    Every arrival counts, also two of the same kind in a row: the interpreter writes each to a socket of ours.
+    Every signal counts, even two of the same kind in a row: the interpreter writes each one to a socket.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Signals:
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._previous_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        self._previous = {number: signal.signal(number, _only_wake) for number in (*ASKING_TO_STOP, signal.SIGCHLD)}
+        self._previous = {number: signal.signal(number, _ignore) for number in (*STOP_SIGNALS, signal.SIGCHLD)}
         return self
 
     def __exit__(
@@ -43,7 +43,7 @@ class Signals:
                 end.close()
 
     def wait(self, timeout_s: float, also: Sequence[socket.socket] = ()) -> list[int]:
-        """Blocks until a signal comes, one of `also` can be read, or the time is over; returns SIGTERMs and SIGINTs."""
+        """Block until a signal arrives, one of `also` is readable, or the timeout; returns the SIGTERMs and SIGINTs."""
         if self._reader is None:
             raise RuntimeError("Signals.wait needs the context manager to be entered first.")
         select.select([self._reader, *also], [], [], max(0.0, timeout_s))
@@ -51,8 +51,8 @@ class Signals:
             arrived = self._reader.recv(4096)
         except BlockingIOError:
             return []
-        return [number for number in arrived if number in ASKING_TO_STOP]
+        return [number for number in arrived if number in STOP_SIGNALS]
 
 
-def _only_wake(number: int, frame: FrameType | None) -> None:
-    """What is to be done is done by the reader of the socket."""
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """The reader of the socket handles the signal."""

@@ -1,6 +1,6 @@
-"""What several processes of one app have to say, as one: each is asked through its own door when somebody asks.
+"""One health server for all children of a supervisor: each request is answered from the children's own answers.
 
-One server for all children of a supervisor.
+The supervisor connects to each child through a Unix socket.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from keepfast.http.http import UNIX, HttpRequest, Response, Server, as_json, pro
 from keepfast.http.pages import API, FAMILIES, Pages, ServedApp
 from keepfast.http.serving import served
 from keepfast.settings import HealthSettings
-from keepfast.supervisor.process import ChildPlace
-from keepfast.supervisor.tether import Report
+from keepfast.supervisor.parent_link import Report
+from keepfast.supervisor.process import ChildSpec
 from keepfast.telemetry import catalogue
 from keepfast.telemetry.families import MetricFamily, Sample
 from keepfast.telemetry.prometheus import REGISTERED, by_process, exposed, unpacked
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class ChildSockets:
-    """Where each child listens: a socket in a folder that nobody else may look into."""
+    """The Unix sockets of the children, in a folder that only this user can access."""
 
     def __init__(self, folder: Path, processes: int) -> None:
         self._folder = folder
@@ -48,24 +48,24 @@ class ChildSockets:
         return self._folder / f"{index}.sock"
 
     def all(self) -> dict[str, str]:
-        """Process → where to ask."""
+        """Process → address."""
         return {str(index): f"{UNIX}{self.of(index)}" for index in range(self._processes)}
 
 
 class Children(ServedApp):
-    """The children of a supervisor as the subject of its server. Whoever does not answer is named as such.
+    """The children of a supervisor as one app. Health names the children that do not answer.
 
-    Series get the label `process`. A consumer is named `charge@1` where one child's is meant; `charge` are all of them.
+    Series get the label `process`. `charge@1` is the consumer of process 1, `charge` that of all processes.
     """
 
-    def __init__(self, doors: ChildSockets, *, app: str) -> None:
-        self._doors = doors
+    def __init__(self, sockets: ChildSockets, *, app: str) -> None:
+        self._sockets = sockets
         self.app = app
 
     def collect(self) -> list[Metric]:
-        """Of a child that does not answer there is nothing but `keepfast_process_up` 0."""
-        answers = self._ask_all(FAMILIES)
-        up = [Sample((process,), int(process in answers)) for process in self._doors.all()]
+        """The metrics of all children; of one that does not answer, only `keepfast_process_up` 0."""
+        answers = self._request_all(FAMILIES)
+        up = [Sample((process,), int(process in answers)) for process in self._sockets.all()]
         found = {process: _unpacked(answer) for process, answer in answers.items()}
         found[SUPERVISOR] = list(REGISTERED.registry().collect())
         return [exposed(MetricFamily.of(catalogue.PROCESS_UP, up)), *by_process(found)]
@@ -73,7 +73,7 @@ class Children(ServedApp):
     def health(self) -> HealthReport:
         answers = {
             process: report
-            for process, answer in self._ask_all("/health").items()
+            for process, answer in self._request_all("/health").items()
             if (report := _decoded(answer, HealthReport)) is not None
         }
         reasons = [
@@ -81,9 +81,9 @@ class Children(ServedApp):
             for process, report in answers.items()
             for reason in report.reasons
         ]
-        missing = [process for process in self._doors.all() if process not in answers]
+        missing = [process for process in self._sockets.all() if process not in answers]
         if missing:
-            text = f"Process {', '.join(missing)} does not answer: it starts, or starts anew."
+            text = f"Process {', '.join(missing)} does not answer: it is starting or restarting."
             reasons.append(Reason(code="process_away", level="degraded", text=text, fails_ready=True))
         worst = {"ok": 0, "degraded": 1, "failing": 2}
         return HealthReport(
@@ -102,19 +102,17 @@ class Children(ServedApp):
         )
 
     def api(self, request: HttpRequest) -> Response:
-        """Looks are merged, or are about one child; what changes something goes to the children, which know the
-        token.
-        """
+        """Read requests are merged, or answered by one child; commands go to the children, which check the token."""
         parts = request.path.removeprefix(API).strip("/").split("/")
         if parts == ["state"]:
             return as_json(self._state())
         if parts == ["health"]:
             return as_json(self.health())
-        doors = self._doors.all()
+        sockets = self._sockets.all()
         if parts[0] == "consumers" and len(parts) > 1 and "@" in parts[1]:
             parts[1], _, process = parts[1].rpartition("@")
-            doors = {number: door for number, door in doors.items() if number == process}
-        answers = self._ask_all(API + "/".join(parts), request, doors)
+            sockets = {number: address for number, address in sockets.items() if number == process}
+        answers = self._request_all(API + "/".join(parts), request, sockets)
         if not answers:
             return problem(HTTPStatus.BAD_GATEWAY, "No process answers.")
         if request.method == "POST":
@@ -122,13 +120,13 @@ class Children(ServedApp):
         good = [process for process, answer in answers.items() if answer.status == HTTPStatus.OK]
         if parts[0] == "consumers" and len(good) > 1:
             known = ", ".join(f"{parts[1]}@{process}" for process in good)
-            return problem(HTTPStatus.CONFLICT, f"Each process has one; there is {known}.")
+            return problem(HTTPStatus.CONFLICT, f"Several processes have this consumer: {known}. Name one of them.")
         return answers[good[0]] if good else next(iter(answers.values()))
 
     def _state(self) -> AppState:
         states = {
             process: state
-            for process, answer in self._ask_all("/api/state").items()
+            for process, answer in self._request_all("/api/state").items()
             if (state := _decoded(answer, AppState)) is not None
         }
         first = next(iter(states.values()), None)
@@ -144,20 +142,20 @@ class Children(ServedApp):
             counts=_keyed((process, state.counts) for process, state in states.items()),
         )
 
-    def _ask_all(
-        self, path: str, request: HttpRequest | None = None, doors: Mapping[str, str] | None = None
+    def _request_all(
+        self, path: str, request: HttpRequest | None = None, sockets: Mapping[str, str] | None = None
     ) -> dict[str, Response]:
-        """Whoever answers, at the same time."""
-        doors = self._doors.all() if doors is None else doors
-        if not doors:
+        """The answers of all children that answer, requested in parallel."""
+        sockets = self._sockets.all() if sockets is None else sockets
+        if not sockets:
             return {}
-        passed_on = {"authorization", "content-type"}
-        headers = {name: value for name, value in request.headers.items() if name in passed_on} if request else {}
+        forwarded = {"authorization", "content-type"}
+        headers = {name: value for name, value in request.headers.items() if name in forwarded} if request else {}
 
-        def one(door: str) -> Response | None:
+        def one(address: str) -> Response | None:
             try:
                 return ask(
-                    door,
+                    address,
                     path,
                     method=request.method if request else "GET",
                     body=request.body if request and request.body else None,
@@ -167,8 +165,8 @@ class Children(ServedApp):
             except OSError:
                 return None
 
-        with ThreadPoolExecutor(min(MAX_AT_ONCE, len(doors))) as threads:
-            answers = zip(doors, threads.map(one, doors.values()), strict=True)
+        with ThreadPoolExecutor(min(MAX_AT_ONCE, len(sockets))) as threads:
+            answers = zip(sockets, threads.map(one, sockets.values()), strict=True)
             return {process: answer for process, answer in answers if answer is not None}
 
 
@@ -191,26 +189,26 @@ def _decoded(answer: Response, shape: type[T]) -> T | None:
 
 
 def _one_of(answers: Mapping[str, Response]) -> Response:
-    """What the children said to a command: done where one did it, else why not."""
+    """The children's answers to a command as one: done if at least one child did it, otherwise the first problem."""
     done = {
         process: _decoded(answer, CommandDone) for process, answer in answers.items() if answer.status == HTTPStatus.OK
     }
-    said = [f"Process {process}: {word.text}" for process, word in done.items() if word is not None]
-    if said:
-        return as_json(CommandDone(text=" ".join(said), changed=sum(word.changed for word in done.values() if word)))
+    texts = [f"Process {process}: {one.text}" for process, one in done.items() if one is not None]
+    if texts:
+        return as_json(CommandDone(text=" ".join(texts), changed=sum(one.changed for one in done.values() if one)))
     process, first = next(iter(answers.items()))
     refused = _decoded(first, Problem)
     return problem(first.status, f"Process {process}: {refused.error if refused else 'it failed.'}")
 
 
 class SharedHealthServer:
-    """Use it as a context manager around the supervisor's run. Owner: the main thread."""
+    """The health server of the supervisor; a context manager around its run. Owner: the main thread."""
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
         self._folder: TemporaryDirectory[str] | None = None
         self._server: Server | None = None
-        self._begun = False
+        self._started = False
 
     def __enter__(self) -> Self:
         self._folder = TemporaryDirectory(prefix="keepfast-", ignore_cleanup_errors=True)
@@ -224,21 +222,22 @@ class SharedHealthServer:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def health_socket(self, place: ChildPlace) -> Path:
-        return self._doors.of(place.index)
+    def health_socket(self, spec: ChildSpec) -> Path:
+        """The socket on which this child serves health to the supervisor."""
+        return self._sockets.of(spec.index)
 
-    def begin(self, report: Report) -> None:
-        """A child has told where to serve; the first word counts. Raises ConfigError if that cannot be and must."""
-        if self._begun or report.health is None:
+    def start(self, report: Report) -> None:
+        """Serve at the address of the first report. Raises ConfigError if that fails and health is required."""
+        if self._started or report.health is None:
             return
-        self._begun = True
+        self._started = True
         host, port = report.health
-        pages = Pages(Children(self._doors, app=report.app), passes_on=True)
+        pages = Pages(Children(self._sockets, app=report.app), passes_on=True)
         settings = HealthSettings(enabled=True, host=host, port=port)
         self._server = served(pages, settings, required=report.health_required)
 
     @property
-    def _doors(self) -> ChildSockets:
+    def _sockets(self) -> ChildSockets:
         if self._folder is None:
-            raise RuntimeError("ForAll needs the context manager to be entered first.")
+            raise RuntimeError("SharedHealthServer: enter the context manager first.")
         return ChildSockets(Path(self._folder.name), self._processes)

@@ -1,6 +1,6 @@
-"""Keeps a number of child processes running until it is told to stop, or until one of them ends for good.
+"""Keeps a number of child processes running until a signal, or until one of them exits for good.
 
-Static membership for supervised children: a child that is started again gets its partitions back at once.
+Children are static members of their groups: a restarted child gets its partitions back at once.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from keepfast.settings import Settings
+from keepfast.supervisor.parent_link import Report
 from keepfast.supervisor.policy import RestartPolicy, ShutdownPolicy, exit_code, is_final
-from keepfast.supervisor.process import ChildProcess, Command, ending
+from keepfast.supervisor.process import ChildProcess, Command, describe_exit
 from keepfast.supervisor.signals import Signals
-from keepfast.supervisor.tether import Report
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.supervisor")
 
 _TICK_S = 1.0
-"""Looks at everything at least so often; signals and reports wake it up at once."""
+"""The longest interval between two checks; signals and reports trigger one at once."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """A place for one child, and what happened there."""
+    """The slot of one child and its history."""
 
     index: int
     child: ChildProcess | None = None
     due_at: float | None = None
-    """When the next child starts here; None: not planned."""
+    """When the next child starts; None: not planned."""
     deaths: int = 0
-    """In a row, without a healthy life between them."""
+    """Consecutive deaths without a healthy run in between."""
     started: bool = False
 
 
 @dataclass(slots=True)
 class _Stopping:
-    """How the end came about."""
+    """The state of a shutdown."""
 
     kill_at: float
     cause: int | None
-    """The final exit code of a child; None if a signal asked."""
+    """The final exit code of the child that caused it; None for a signal."""
     codes: list[int] = field(default_factory=list)
     killed: bool = False
 
@@ -52,9 +52,9 @@ class _Stopping:
 class Supervisor:
     """Runs `processes` children of `command`. Owner: the main thread.
 
-    The first child starts alone, and the others when it has reported that its settings are right: what is wrong for all
-    is said once. The first SIGTERM or SIGINT is passed on and everything drains; a second one is passed on too and ends
-    everything now. Nothing outlives `run`.
+    The first child starts alone; the others start when it has reported valid settings, so that an error common to all
+    is reported once. The first SIGTERM or SIGINT is forwarded and all children drain; a second one is forwarded too
+    and ends them at once. No child outlives `run`.
     """
 
     def __init__(
@@ -71,35 +71,35 @@ class Supervisor:
         self._restart = restart or RestartPolicy()
         self._shutdown = shutdown or ShutdownPolicy()
         self._on_report = on_report
-        self._asked_by: list[int] = []
+        self._stop_signals: list[int] = []
         self._stopping: _Stopping | None = None
 
     def run(self) -> int:
-        """Blocks until every child has ended; returns the exit code."""
+        """Block until all children have ended; returns the exit code."""
         with Signals() as signals:
             try:
                 self._slots[0].due_at = time.monotonic()
                 while (code := self._step(time.monotonic())) is None:
-                    lines = [child.tether for child in self._living() if child.listening]
-                    for number in signals.wait(self._until_next(time.monotonic()), lines):
-                        self._signalled(number, time.monotonic())
+                    links = [child.parent_link for child in self._living() if child.listening]
+                    for number in signals.wait(self._until_next(time.monotonic()), links):
+                        self._on_signal(number, time.monotonic())
                 return code
             finally:
                 for child in self._living():
                     child.kill_and_wait()
 
     def _step(self, now: float) -> int | None:
-        """Look at every place; the exit code once all is over."""
+        """Check every slot; returns the exit code once all children have ended."""
         for slot in self._slots:
-            self._look(slot, now)
+            self._check(slot, now)
         if self._stopping is not None:
-            return self._wind_up(self._stopping, now)
+            return self._finish(self._stopping, now)
         for slot in self._slots:
             if slot.due_at is not None and now >= slot.due_at:
                 self._start(slot, now)
         return None
 
-    def _look(self, slot: _Slot, now: float) -> None:
+    def _check(self, slot: _Slot, now: float) -> None:
         child = slot.child
         if child is None:
             return
@@ -116,7 +116,7 @@ class Supervisor:
         if self._stopping is not None:
             self._stopping.codes.append(code)
         elif is_final(code):
-            log.error("child_ended_for_good", process=slot.index, pid=child.pid, ending=ending(code))
+            log.error("child_ended_for_good", process=slot.index, pid=child.pid, ending=describe_exit(code))
             self._stop(signal.SIGTERM, now, cause=code)
         else:
             self._plan_restart(slot, child, code, now)
@@ -130,7 +130,7 @@ class Supervisor:
             "child_ended",
             process=slot.index,
             pid=child.pid,
-            ending=ending(code),
+            ending=describe_exit(code),
             lived_s=round(lived_s, 1),
             restart_in_s=delay_s,
         )
@@ -138,24 +138,24 @@ class Supervisor:
     def _start(self, slot: _Slot, now: float) -> None:
         slot.due_at = None
         try:
-            slot.child = ChildProcess.start(self._command, index=slot.index, now=now, again=slot.started)
-        except OSError as error:  # no memory, no process left: may pass
+            slot.child = ChildProcess.start(self._command, index=slot.index, now=now, restarted=slot.started)
+        except OSError as error:  # out of memory or processes: possibly temporary
             slot.deaths += 1
             delay_s = self._restart.delay_s(slot.deaths)
             slot.due_at = now + delay_s
-            log.error("child_not_started", process=slot.index, exc=error, restart_in_s=delay_s)  # noqa: TRY400 - it shows `exc`
+            log.error("child_not_started", process=slot.index, exc=error, restart_in_s=delay_s)  # noqa: TRY400 - it logs `exc`
             return
         log.info("child_started", process=slot.index, pid=slot.child.pid, again=slot.started)
         slot.started = True
 
-    def _signalled(self, number: int, now: float) -> None:
-        self._asked_by.append(number)
+    def _on_signal(self, number: int, now: float) -> None:
+        self._stop_signals.append(number)
         if self._stopping is None:
             self._stop(number, now, cause=None)
-        elif len(self._asked_by) > 1:  # the first one while the children drain by our own order asks for nothing new
+        elif len(self._stop_signals) > 1:  # the first signal changes nothing if the children drain already
             log.warning("stopping_now", signal=signal.Signals(number).name)
             self._send_all(number)
-            self._stopping.kill_at = min(self._stopping.kill_at, now + self._shutdown.hurry_s)
+            self._stopping.kill_at = min(self._stopping.kill_at, now + self._shutdown.second_signal_timeout_s)
 
     def _stop(self, number: int, now: float, *, cause: int | None) -> None:
         living = self._living()
@@ -169,10 +169,10 @@ class Supervisor:
         log.info("stopping", signal=signal.Signals(number).name, children=len(living), timeout_s=timeout_s)
         self._send_all(number)
 
-    def _wind_up(self, stopping: _Stopping, now: float) -> int | None:
+    def _finish(self, stopping: _Stopping, now: float) -> int | None:
         living = self._living()
         if not living:
-            second = self._asked_by[1] if len(self._asked_by) > 1 else None
+            second = self._stop_signals[1] if len(self._stop_signals) > 1 else None
             return exit_code(stopping.codes, second_signal=second, cause=stopping.cause, killed=stopping.killed)
         if now >= stopping.kill_at and not stopping.killed:
             stopping.killed = True
@@ -195,15 +195,15 @@ class Supervisor:
         return min([_TICK_S, *(at - now for at in times)])
 
 
-_LONGEST = 249
-"""What Kafka takes."""
-_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._-]")
+_MAX_ID_LENGTH = 249
+"""Kafka's limit."""
+_INVALID_IN_ID = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def with_static_members(settings: Settings, *, index: int, host: str) -> Settings:
     """The settings with a `group_instance_id` for each consumer that is the same after every restart of this child.
 
-    It is `<app>-<host>-<index>`; one that was configured is kept and gets the index, because two members of a group
+    It is `<app>-<host>-<index>`; the index is also appended to a configured one, because two members of a group
     must not share it.
     """
     default = f"{settings.app.name}-{host}"
@@ -220,6 +220,6 @@ def with_static_members(settings: Settings, *, index: int, host: str) -> Setting
 
 
 def instance_id(stem: str, index: int) -> str:
-    """`<stem>-<index>` in the characters and the length that Kafka takes."""
+    """`<stem>-<index>`, limited to the characters and the length that Kafka accepts."""
     tail = f"-{index}"
-    return _NOT_IN_AN_ID.sub("_", stem)[: _LONGEST - len(tail)] + tail
+    return _INVALID_IN_ID.sub("_", stem)[: _MAX_ID_LENGTH - len(tail)] + tail
