@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "top": "Show a live view of a running app.",
     "ctl": "Inspect and control a running app: pause, resume, release, log level.",
     "lag": "Show the lag of groups in records and seconds, and whether they progress.",
+    "offsets": "Show the committed offsets of a group, and reset those of a stopped one.",
     "dlq": "Inspect and replay dead letters.",
     "spool": "Inspect and publish dead letters that Kafka did not accept.",
     "monitoring": "Write alerts for Prometheus and a dashboard for Grafana.",

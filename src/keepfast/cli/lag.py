@@ -91,7 +91,7 @@ def _measure(watcher: LagWatcher) -> LagSeen:
 
 @contextmanager
 def _watcher(target: str | None, brokers: str | None) -> Iterator[LagWatcher]:
-    app = target if target and _is_app(target) else None
+    app = target if target and is_app(target) else None
     connection, settings = connection_for(app, brokers)
     connect(connection)
     groups = KafkaGroups(admin_properties(connection))
@@ -108,7 +108,7 @@ def _watcher(target: str | None, brokers: str | None) -> Iterator[LagWatcher]:
         browser.close()
 
 
-def _is_app(text: str) -> bool:
+def is_app(text: str) -> bool:
     """Whether the text is `module:app`, a file, or a module in this folder."""
     return ":" in text or text.endswith(".py") or Path(f"{text}.py").is_file()
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition as Place
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
+from keepfast.kafka.places import client_position, committed_of, translated
 
 MAX_GROUPS: Final = 500
 """Groups that are asked for their offsets, one after another."""
@@ -80,18 +83,55 @@ class KafkaGroups:
         By a consumer that never joins: to the admin client's question for offsets librdkafka crashes the process if the
         coordinator is just moving or loading (a NULL, its issue 5040).
         """
-        consumer = Consumer({**self._properties, "group.id": group, "enable.auto.commit": False})
-        try:
-            found = consumer.committed([TopicPartition(*place) for place in places], timeout=timeout_s)
-        except CLIENT_ERRORS:
-            return None
-        finally:
-            consumer.close()
+        with self._outsider(group) as consumer:
+            try:
+                found = consumer.committed([TopicPartition(*place) for place in places], timeout=timeout_s)
+            except CLIENT_ERRORS:
+                return None
         return {
             Place(str(one.topic), int(one.partition)): one.offset if one.offset >= 0 else None
             for one in found
             if one.error is None
         }
+
+    def members(self, group: str, timeout_s: float) -> list[str] | None:
+        """Each member as `client id (host)`; None if the brokers do not report members. Raises SourceError."""
+        try:
+            [future] = self._client().describe_consumer_groups([group], request_timeout=timeout_s).values()
+            described = future.result(timeout_s + 1)
+        except (*CLIENT_ERRORS, TimeoutError) as error:
+            failure = source_error(f"describe the group {group}", error)
+            if failure.code in ("GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"):
+                return [] if failure.code == "GROUP_ID_NOT_FOUND" else None
+            raise failure from error
+        return [f"{member.client_id} ({member.host})" for member in described.members]
+
+    def stored(self, group: str, places: Sequence[Place], timeout_s: float) -> list[CommittedOffset]:
+        """Offset and metadata of each partition. Raises SourceError, also if a single partition has an error."""
+        with self._outsider(group) as consumer, translated(f"read the committed offsets of the group {group}"):
+            return committed_of(consumer.committed([TopicPartition(*place) for place in places], timeout=timeout_s))
+
+    def at_time(self, places: Sequence[Place], at_ms: int, timeout_s: float) -> dict[Place, int]:
+        """The first offset of each partition that is not older; partitions without one are left out."""
+        with self._outsider("keepfast-desk") as consumer, translated("find offsets by time"):
+            wanted = [TopicPartition(*place, at_ms) for place in places]
+            found = consumer.offsets_for_times(wanted, timeout=timeout_s)
+        return {Place(str(one.topic), int(one.partition)): one.offset for one in found if one.offset >= 0}
+
+    def reset(self, group: str, positions: Sequence[Position]) -> None:
+        """Commit these for a group without members. Raises SourceError: the broker refuses it if there are members."""
+        with self._outsider(group) as consumer, translated(f"reset the offsets of the group {group}"):
+            answer = consumer.commit(offsets=[client_position(one) for one in positions], asynchronous=False)
+        committed_of(answer or ())
+
+    @contextmanager
+    def _outsider(self, group: str) -> Iterator[Consumer]:
+        """A consumer that never joins the group."""
+        consumer = Consumer({**self._properties, "group.id": group, "enable.auto.commit": False})
+        try:
+            yield consumer
+        finally:
+            consumer.close()
 
     def read_by(self, group: str, timeout_s: float) -> set[str]:
         """The topics for which a group has an offset committed, Kafka's own left out; none if that may not be seen.

@@ -1,0 +1,330 @@
+"""`keepfast offsets`: show what a group has committed, and move a stopped group to other offsets."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from keepfast.cli.connection import as_start_error, brokers_option, connect, connection_for, exit_on_interrupt
+from keepfast.cli.dlq_options import Moment
+from keepfast.cli.errors import report_errors
+from keepfast.cli.lag import is_app
+from keepfast.cli.tables import table
+from keepfast.core.errors import ConfigError, StartError
+from keepfast.core.ledger import CompletionMap, decode, encode
+from keepfast.core.ports import CommittedOffset, Position
+from keepfast.core.records import TopicPartition
+from keepfast.desk.offsets import PlannedOffset, ShiftBy, Span, Target, ToEdge, ToOffset, ToTime, plan_reset, totals
+from keepfast.kafka.admin import KafkaAdmin
+from keepfast.kafka.browser import KafkaBrowser, browser_properties
+from keepfast.kafka.config import Connection, admin_properties
+from keepfast.kafka.groups import KafkaGroups
+from keepfast.settings import Settings
+from keepfast.telemetry.clean import clean_text
+
+REPLY_TIMEOUT_S = 15.0
+SHOW_COLUMNS = ("TOPIC", "PARTITION", "START", "COMMITTED", "DONE ABOVE", "END", "LAG")
+PLAN_COLUMNS = ("TOPIC", "PARTITION", "COMMITTED", "NEW", "AGAIN", "SKIPPED")
+EXIT_NOT_CONFIRMED = 1
+
+
+class WhereTo(click.ParamType[Target]):
+    """`earliest`, `latest`, an offset, `+N`, `-N`, `2h` (ago) or ISO 8601."""
+
+    name = "WHERE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        text = str(value)
+        if text in ("earliest", "latest"):
+            return ToEdge(latest=text == "latest")
+        if re.fullmatch(r"\d{1,19}", text, re.ASCII):
+            return ToOffset(int(text))
+        if re.fullmatch(r"[+-]\d{1,19}", text, re.ASCII):
+            return ShiftBy(int(text))
+        return ToTime(Moment().convert(text, param, ctx))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsOfGroup:
+    """A group, what its topics hold and what it has committed."""
+
+    group: str
+    groups: KafkaGroups
+    admin: KafkaAdmin
+    spans: dict[TopicPartition, Span]
+    stored: dict[TopicPartition, CommittedOffset]
+
+    @property
+    def committed(self) -> dict[TopicPartition, int | None]:
+        return {place: one.offset for place, one in self.stored.items()}
+
+
+@click.group()
+def offsets() -> None:
+    """Show and reset the committed offsets of a consumer group."""
+
+
+def _options(command: Any) -> Any:
+    for option in (
+        click.option("--debug", is_flag=True, help="Show tracebacks."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        brokers_option,
+        click.option(
+            "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this partition; repeatable."
+        ),
+        click.option("--topic", "topics", metavar="NAME", multiple=True, help="Only this topic; repeatable."),
+        click.option("--consumer", metavar="NAME", help="Of an app with several consumers: this one."),
+        click.argument("target", metavar="MODULE:APP | GROUP"),
+    ):
+        command = option(command)
+    return command
+
+
+@offsets.command(short_help="Show the committed offsets of a group.")
+@_options
+def show(
+    target: str,
+    consumer: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    brokers: str | None,
+    *,
+    as_json: bool,
+    debug: bool,
+) -> None:
+    """Show what a group has committed of each partition. Changes nothing and joins no group.
+
+    DONE ABOVE counts finished records behind an unfinished one: they are not repeated after a restart.
+
+    \b
+    Examples:
+      keepfast offsets show app:app --consumer charge
+      keepfast offsets show payments.charge --topic orders.payment.v1 --json
+    """
+    with report_errors(debug=debug), exit_on_interrupt():
+        found = _read(target, consumer, topics, partitions, brokers)
+        if as_json:
+            click.echo(json.dumps({"group": found.group, "partitions": [_fields(found, one) for one in found.spans]}))
+            return
+        rows = [tuple(map(_cell, _fields(found, place).values())) for place in found.spans]
+        click.echo(f"Group {clean_text(found.group)}")
+        click.echo(table(SHOW_COLUMNS, rows, right=range(1, 7)))
+
+
+@offsets.command(short_help="Move a stopped group to other offsets.")
+@_options
+@click.option(
+    "--to",
+    "where",
+    type=WhereTo(),
+    required=True,
+    help="earliest, latest, an offset, +N, -N, a time (2024-01-31T12:00, UTC), or how long ago (2h).",
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def reset(
+    target: str,
+    consumer: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    brokers: str | None,
+    *,
+    where: Target,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    debug: bool,
+) -> None:
+    """Move the committed offsets of a group that has no members. Prints a plan and asks before it changes anything.
+
+    Records between an earlier offset and the committed one are processed again (AGAIN). Records that are jumped over
+    are never processed (SKIPPED). Finished records above the committed offset are forgotten and processed again, too.
+    Stop all members first: the broker refuses the reset otherwise. Offsets outside of a partition become its first
+    offset or its end.
+
+    \b
+    Examples:
+      keepfast offsets reset app:app --consumer charge --to 2h --dry-run
+      keepfast offsets reset payments.charge --topic orders.payment.v1 --partition 3 --to 1200
+      keepfast offsets reset payments.charge --to=-100
+    """
+    with report_errors(debug=debug), exit_on_interrupt():
+        found = _read(target, consumer, topics, partitions, brokers)
+        _refuse_members(found)
+        with as_start_error():
+            by_time = (
+                found.groups.at_time(list(found.spans), where.at_ms, REPLY_TIMEOUT_S)
+                if isinstance(where, ToTime)
+                else {}
+            )
+        plan = plan_reset(where, found.spans, found.committed, by_time)
+        if not as_json:
+            _print_plan(found.group, plan)
+        done = False
+        if not dry_run and any(one.changed for one in plan):
+            if not yes and not _confirmed(found.group, plan):
+                click.echo("Nothing was changed.", err=True)
+                raise click.exceptions.Exit(EXIT_NOT_CONFIRMED)
+            _commit(found, plan)
+            done = True
+        if as_json:
+            click.echo(json.dumps(_plan_fields(found.group, plan, done=done)))
+        elif done:
+            click.echo("Done. The group starts at these offsets.")
+        else:
+            click.echo("Dry run: nothing was changed." if dry_run else "Nothing to change.")
+
+
+def _read(
+    target: str, consumer: str | None, topics: Sequence[str], partitions: Sequence[int], brokers: str | None
+) -> OffsetsOfGroup:
+    connection, settings = connection_for(target if is_app(target) else None, brokers)
+    admin = connect(connection)
+    groups = KafkaGroups(admin_properties(connection))
+    if is_app(target):
+        group, known = _of_app(settings, consumer)
+    else:
+        group = target
+        with as_start_error():
+            known = sorted(groups.read_by(group, REPLY_TIMEOUT_S))
+    if not (topics or known):
+        raise ConfigError(f"The group {clean_text(group)!r} has committed nothing; name what to look at with --topic.")
+    spans = {
+        place: span
+        for place, span in _spans(connection, topics or known).items()
+        if not partitions or place.partition in partitions
+    }
+    if not spans:
+        raise ConfigError(f"No such partition in {', '.join(topics or known)}.")
+    with as_start_error():
+        stored = {one.place: one for one in groups.stored(group, list(spans), REPLY_TIMEOUT_S)}
+    return OffsetsOfGroup(group, groups, admin, spans, stored)
+
+
+def _of_app(settings: Settings, consumer: str | None) -> tuple[str, list[str]]:
+    names = list(settings.consumers)
+    if consumer is None and len(names) > 1:
+        raise ConfigError(f"The app has several consumers; name one with --consumer: {', '.join(names)}.")
+    chosen = settings.consumers.get(consumer or names[0])
+    if chosen is None:
+        raise ConfigError(f"The app has no consumer named {consumer!r}; it has {', '.join(names)}.")
+    return chosen.group, list(chosen.topics)
+
+
+def _spans(connection: Connection, topics: Sequence[str]) -> dict[TopicPartition, Span]:
+    browser = KafkaBrowser(browser_properties(connection))
+    try:
+        with as_start_error():
+            found = {topic: browser.spans(topic, REPLY_TIMEOUT_S) for topic in topics}
+    finally:
+        browser.close()
+    return {TopicPartition(topic, number): span for topic, spans in found.items() for number, span in spans.items()}
+
+
+def _refuse_members(found: OffsetsOfGroup) -> None:
+    with as_start_error():
+        members = found.groups.members(found.group, REPLY_TIMEOUT_S)
+    if members:
+        names = ", ".join(clean_text(one, 100) for one in members[:5])
+        more = f" and {len(members) - 5} more" if len(members) > 5 else ""
+        raise StartError(
+            f"The group {clean_text(found.group)} has {len(members)} member{'s' * (len(members) != 1)}: {names}{more}."
+            " Stop them first; members that were killed leave when their session ends."
+        )
+
+
+def _fields(found: OffsetsOfGroup, place: TopicPartition) -> dict[str, Any]:
+    (start, end), one = found.spans[place], found.stored[place]
+    above = 0
+    if one.offset is not None:
+        above = decode(one.metadata, offset=one.offset).to_int().bit_count()
+    position = start if one.offset is None else one.offset
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "start": start,
+        "committed": one.offset,
+        "done_above": above,
+        "end": end,
+        "lag": max(0, end - max(position, start)),
+    }
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _print_plan(group: str, plan: Sequence[PlannedOffset]) -> None:
+    rows = [
+        tuple(map(_cell, (*one.place, one.committed, one.offset, one.again or None, one.skipped or None)))
+        for one in plan
+        if one.changed
+    ]
+    click.echo(f"Group {clean_text(group)}: {_partitions(len(rows))} to change, {len(plan) - len(rows)} unchanged.")
+    if rows:
+        click.echo(table(PLAN_COLUMNS, rows, right=range(1, 6)))
+
+
+def _partitions(count: int) -> str:
+    return f"{count:,} partition{'s' * (count != 1)}"
+
+
+def _summary(plan: Sequence[PlannedOffset]) -> str:
+    again, skipped = totals(plan)
+    text = f"{again:,} offsets are processed again"
+    return text + click.style(f", {skipped:,} are skipped and never processed", fg="red") if skipped else text
+
+
+def _confirmed(group: str, plan: Sequence[PlannedOffset]) -> bool:
+    if not sys.stdin.isatty():
+        raise click.UsageError("Standard input is not a terminal: confirm with --yes, or use --dry-run.")
+    changed = sum(one.changed for one in plan)
+    try:
+        return click.confirm(f"{_summary(plan)}. Reset {_partitions(changed)} of {clean_text(group)}?")
+    except click.Abort:
+        click.echo(err=True)
+        return False
+
+
+def _commit(found: OffsetsOfGroup, plan: Sequence[PlannedOffset]) -> None:
+    names = sorted({one.place.topic for one in plan})
+    with as_start_error():
+        facts = found.admin.topics(names, REPLY_TIMEOUT_S)
+        positions = []
+        for one in plan:
+            if one.changed:
+                known = facts[one.place.topic]
+                metadata = encode(
+                    CompletionMap(one.offset),
+                    topic_id=(known.topic_id or "") if known is not None else "",
+                    partitions=known.partitions if known is not None else None,
+                )
+                positions.append(Position(one.place, one.offset, metadata))
+        found.groups.reset(found.group, positions)
+
+
+def _plan_fields(group: str, plan: Sequence[PlannedOffset], *, done: bool) -> dict[str, Any]:
+    again, skipped = totals(plan)
+    return {
+        "group": group,
+        "done": done,
+        "again": again,
+        "skipped": skipped,
+        "partitions": [
+            {
+                "topic": one.place.topic,
+                "partition": one.place.partition,
+                "committed": one.committed,
+                "offset": one.offset,
+                "again": one.again,
+                "skipped": one.skipped,
+            }
+            for one in plan
+        ],
+    }

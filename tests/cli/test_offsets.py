@@ -1,0 +1,137 @@
+"""`keepfast offsets` on a broker: what a group has committed, and a reset of a group without members."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from keepfast.core.ledger import CompletionMap, encode, origin_of
+from keepfast.deadletters.checked import iso
+from keepfast.testing.pytest_plugin import TopicFactory
+from keepfast.testing.topics import TopicAdmin
+from tests.support.command import keepfast
+from tests.support.waiting import wait_until
+
+WRITTEN_MS = int(time.time() * 1000) - 3_600_000
+
+APP = """
+from keepfast import App
+
+app = App("shop")
+
+@app.consumer({topic!r}, group={group!r})
+def charge(payment: dict) -> None: ...
+
+@app.consumer("other")
+def ship(order: dict) -> None: ...
+"""
+
+
+@pytest.fixture
+def group(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> str:
+    """A group without members on a topic of its name: 10 records in both partitions, 4 and 10 of them committed."""
+    name = topic(partitions=2)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for partition in (0, 1):
+        for number in range(10):
+            producer.produce(name, b"%d" % number, partition=partition, timestamp=WRITTEN_MS + number * 1000)
+    assert producer.flush(30) == 0
+    done = CompletionMap.from_int(4, 0b110)  # 5 and 6 are done, 4 is not
+    commit(kafka, name, TopicPartition(name, 0, 4, metadata=encode(done)), TopicPartition(name, 1, 10))
+    (tmp_path / "shop.py").write_text(APP.format(topic=name, group=name))
+    return name
+
+
+def commit(kafka: TopicAdmin, group: str, *places: TopicPartition) -> None:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    consumer.commit(offsets=list(places), asynchronous=False)
+    consumer.close()
+
+
+def committed(kafka: TopicAdmin, group: str) -> list[tuple[int, str]]:
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    found = consumer.committed([TopicPartition(group, 0), TopicPartition(group, 1)], timeout=30)
+    consumer.close()
+    return [(one.offset, one.metadata or "") for one in found]
+
+
+def test_show_tells_what_is_committed_and_done_above(kafka: TopicAdmin, group: str, tmp_path: Path) -> None:
+    brokers = {"KAFKA_BROKERS": kafka.bootstrap}
+    done = keepfast("offsets", "show", "shop:app", "--consumer", "charge", "--json", cwd=tmp_path, **brokers)
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["group"] == group
+    assert [(one["committed"], one["done_above"], one["lag"]) for one in shown["partitions"]] == [(4, 2, 6), (10, 0, 0)]
+    by_name = keepfast("offsets", "show", group, cwd=tmp_path, **brokers)
+    assert by_name.stdout.splitlines()[2].split() == [group, "0", "0", "4", "2", "10", "6"]
+
+
+@pytest.mark.parametrize(
+    ("where", "offsets"),
+    [
+        ("earliest", [0, 0]),
+        ("latest", [10, 10]),
+        ("7", [7, 7]),
+        ("-3", [1, 7]),
+        ("+2", [6, 10]),
+        (iso(WRITTEN_MS + 4500), [5, 5]),
+    ],
+    ids=["earliest", "latest", "offset", "back", "forward", "time"],
+)
+def test_reset_moves_a_group_without_members(
+    kafka: TopicAdmin, group: str, tmp_path: Path, where: str, offsets: list[int]
+) -> None:
+    done = keepfast("offsets", "reset", group, f"--to={where}", "--yes", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)
+    assert done.returncode == 0, done.stderr
+    found = committed(kafka, group)
+    assert [offset for offset, _ in found] == offsets
+    for before, (offset, metadata) in zip((4, 10), found, strict=True):
+        if offset != before:
+            assert origin_of(metadata, offset=offset).partitions == 2
+            assert origin_of(metadata, offset=offset).topic_id
+
+
+def test_a_dry_run_and_a_missing_confirmation_change_nothing(kafka: TopicAdmin, group: str, tmp_path: Path) -> None:
+    before, brokers = committed(kafka, group), {"KAFKA_BROKERS": kafka.bootstrap}
+    plan = keepfast("offsets", "reset", group, "--to", "latest", "--dry-run", cwd=tmp_path, **brokers)
+    assert plan.returncode == 0, plan.stderr
+    assert "1 partition to change, 1 unchanged" in plan.stdout
+    assert plan.stdout.splitlines()[2].split() == [group, "0", "4", "10", "-", "6"]
+    as_json = keepfast("offsets", "reset", group, "--to", "latest", "--dry-run", "--json", cwd=tmp_path, **brokers)
+    assert (json.loads(as_json.stdout)["skipped"], json.loads(as_json.stdout)["done"]) == (6, False)
+    not_asked = keepfast("offsets", "reset", group, "--to", "latest", cwd=tmp_path, **brokers)
+    assert not_asked.returncode == 2
+    assert "--yes" in not_asked.stderr
+    assert committed(kafka, group) == before
+
+
+def test_a_group_with_members_is_refused_and_they_are_named(kafka: TopicAdmin, group: str, tmp_path: Path) -> None:
+    member = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "client.id": "worker-7"})
+    member.subscribe([group])
+    try:
+        wait_until(lambda: member.poll(0.1) is None and bool(member.assignment()), "the member has partitions")
+        done = keepfast(
+            "offsets", "reset", group, "--to", "earliest", "--yes", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap
+        )
+    finally:
+        member.close()
+    assert done.returncode == 3
+    assert "has 1 member: worker-7" in done.stderr
+    assert "Stop them first" in done.stderr
+
+
+def test_what_is_missing_is_named(kafka: TopicAdmin, group: str, tmp_path: Path) -> None:
+    brokers = {"KAFKA_BROKERS": kafka.bootstrap}
+    several = keepfast("offsets", "show", "shop:app", cwd=tmp_path, **brokers)
+    assert several.returncode == 2
+    assert "--consumer: charge, ship" in several.stderr
+    unknown = keepfast("offsets", "reset", "no-such-group", "--to", "earliest", "--yes", cwd=tmp_path, **brokers)
+    assert unknown.returncode == 2
+    assert "has committed nothing; name what to look at with --topic" in unknown.stderr
+    bad = keepfast("offsets", "reset", group, "--to", "yesterday", cwd=tmp_path, **brokers)
+    assert bad.returncode == 2
+    assert "is not a time" in bad.stderr
