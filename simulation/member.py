@@ -9,9 +9,7 @@ from typing import Any, Protocol
 from keepfast.core.ports import CommittedOffset
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.sizing import FAST_WORKERS
-from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.lifecycle import FINISH_MARGIN_S
-from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import Release, Stop
 from keepfast.engine.plan import Plan
 from keepfast.testing.fakes.acts import Ended, ReleaseTaken, StopAsked, StopTaken
@@ -20,6 +18,7 @@ from keepfast.testing.fakes.process import SimulationError
 from keepfast.testing.fakes.setup import GROUP, Setup
 from keepfast.testing.fakes.source import FakeSource
 from keepfast.testing.fakes.world import FINISHED, Seat, World
+from keepfast.wiring.consumers import Ports, Workers, build_loop
 from simulation.executor import SimExecutor
 from simulation.spool import SimSpool
 from simulation.topic_ids import SimTopicIds
@@ -166,25 +165,16 @@ class Member:
                 seat.process, world.disk, seat.sink, world.trace, Random(rng.getrandbits(32)), roomy=setup.torn
             )
             self.spool.open()
-        self.loop = Loop(
-            self.plan,
+        ports = Ports(
             source=self.source,
-            executor=self.executor,
-            mailbox=mailbox,
-            publisher=Publisher(
-                seat.sink,
-                topics=self.plan.dead_letter_topics,
-                partitions={f"{topic}.dlq": 1 for topic in setup.partitions},
-                group=GROUP,
-                handler="handler",
-                app_version="0",
-                spool=self.spool,
-            ),
+            sink=seat.sink,
             clock=_Clock(world.clock),
             random=rng,
+            spool=self.spool,
             topic_ids=SimTopicIds(seat.process, world.broker),
             recorder=recorder,
         )
+        self.loop = build_loop(self.plan, Workers(self.executor, mailbox), ports)
         watcher.join(self)
         self.loop.start()
 
@@ -263,10 +253,12 @@ class Member:
             revoke_timeout_s=setup.revoke_timeout_s,
             max_deliveries=setup.max_deliveries,
             dead_letter_topics={topic: f"{topic}.dlq" for topic in topics},
+            letter_partitions={f"{topic}.dlq": 1 for topic in topics},
             topic_ids={
                 topic: world.broker.told_id(topic) or "" for topic in (*topics, *(tiers.topics if tiers else ()))
             },
             partition_counts={topic: world.broker.partitions(topic) or 0 for topic in topics},
             tiers=tiers,
             handler="handler",
+            app_version="0",
         )

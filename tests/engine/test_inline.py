@@ -11,7 +11,6 @@ from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.workers import HANG_S, Inline, Superseded
-from keepfast.telemetry.tally import Tallies
 from tests.engine.test_executors import collect, run_of
 from tests.support.waiting import wait_until
 
@@ -21,11 +20,10 @@ class Driven:
 
     def __init__(self) -> None:
         self.mailbox = QueueMailbox()
-        self.tallies: list[Tallies] = []
         self.let_go = threading.Event()
         self.taken = threading.Event()
         self.seen: list[int] = []
-        self.inline = Inline(self._call, self.mailbox, self.tallies, name="test")
+        self.inline = Inline(self._call, self.mailbox, name="test")
         self.inline.start(self.taken.set)
 
     def _call(self, message: Message, run: Run) -> None:
@@ -40,7 +38,7 @@ def test_a_run_that_is_quick_is_walked_here_and_nobody_takes_over() -> None:
     run = run_of(5)
     driven.inline.walk(run)
     assert (run.done, run.failure, driven.seen) == (5, None, [0, 1, 2, 3, 4])
-    assert sum(sum(tally.counts) for own in driven.tallies for tally in own.values()) == 5
+    assert sum(sum(tally.counts) for own in driven.inline.tallies for tally in own.values()) == 5
     assert not driven.taken.wait(5 * HANG_S)
     assert driven.mailbox.collect(0) == []
 
@@ -75,7 +73,7 @@ def test_who_has_taken_over_can_lose_the_loop_as_well() -> None:
     driven.let_go.set()
     assert len(collect(driven.mailbox, 3)) == 3
     assert driven.inline.takeovers == 3
-    assert len(driven.tallies) == 4, "each driver counts for itself"
+    assert len(driven.inline.tallies) == 4, "each driver counts for itself"
 
 
 def test_a_handler_that_hangs_a_little_now_and_then_does_not_fill_the_memory_with_tallies() -> None:
@@ -89,8 +87,8 @@ def test_a_handler_that_hangs_a_little_now_and_then_does_not_fill_the_memory_wit
         assert len(collect(driven.mailbox, 1)) == 1
         driven.let_go.clear()
     assert driven.inline.takeovers == 3
-    assert len(driven.tallies) == 2, "whoever is back from its handler leaves its tally to the next one"
-    assert sum(sum(tally.counts) for own in driven.tallies for tally in own.values()) == 6
+    assert len(driven.inline.tallies) == 2, "whoever is back from its handler leaves its tally to the next one"
+    assert sum(sum(tally.counts) for own in driven.inline.tallies for tally in own.values()) == 6
 
 
 def test_a_watcher_that_has_gone_to_sleep_wakes_up_for_the_next_run() -> None:
@@ -111,7 +109,7 @@ def test_a_thread_that_comes_back_late_does_not_hide_that_the_next_one_hangs() -
     def call(message: Message, run: Run) -> None:
         (first if message.offset() == 0 else second).wait(10)
 
-    inline = Inline(call, mailbox, [], name="test")
+    inline = Inline(call, mailbox, name="test")
     inline.start(lambda: taken.put(None))
     threading.Thread(target=pytest.raises, args=(Superseded, inline.walk, run_of(1)), daemon=True).start()
     taken.get(timeout=5)

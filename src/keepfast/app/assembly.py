@@ -14,27 +14,24 @@ from pathlib import Path
 
 from keepfast.app.options import Consumer
 from keepfast.core.errors import ConfigError
-from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.batch_handler import BatchHandler
 from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import RecorderFile, open_recorder
 from keepfast.engine.handler import Handler
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
-from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
 from keepfast.engine.returning import returning, returning_async
 from keepfast.engine.spans import handler_call, handler_call_async
-from keepfast.engine.workers import CoroutineExecutor, EventLoopThread
+from keepfast.engine.workers import EventLoopThread
 from keepfast.http.running import Parts
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.tracing import Tracing, tracing_from
-from keepfast.wiring.building import Workers, loop_thread, thread_workers
 from keepfast.wiring.clients import connection_of, source_of
 from keepfast.wiring.cluster import ClusterFacts, LetterTopics, letter_topics, preflight
-from keepfast.wiring.planning import plan_from
+from keepfast.wiring.consumers import Ports, build_loop, coroutine_workers, plan_from, thread_workers
 from keepfast.wiring.spooling import open_spool
 
 THREADS, COROUTINES = 32, 256
@@ -169,37 +166,24 @@ def _loop_thread(
     if consumer.shape.is_async:
         plain_async = handler_call_async(handler, sink, shared.tracing, plan.group)
         call_async = returning_async(plain_async) if plan.tiers else plain_async
-        mailbox = QueueMailbox()
-        executor = CoroutineExecutor(
-            call_async, mailbox, capacity=plan.capacity, events=shared.events, recorder=shared.recorder
-        )
-        workers = Workers(executor, mailbox)
+        workers = coroutine_workers(call_async, plan, shared.events, shared.recorder)
     else:
         plain = handler_call(handler, sink, shared.tracing, plan.group)
         workers = thread_workers(returning(plain) if plan.tiers else plain, plan, shared.recorder)
-    publisher = Publisher(
-        sink,
-        topics=plan.dead_letter_topics,
-        partitions=cluster.letter_partitions,
-        group=plan.group,
-        handler=plan.handler,
-        app_version=plan.app_version,
-        form=own.dead_letter.format,
-        masking=settings.masking.rules,
-        spool=shared.spool,
-        missing=shared.letter_topics.missing,
-    )
-    return loop_thread(
-        plan,
-        workers,
+    ports = Ports(
         source=source_of(own, settings.kafka, cluster),
-        publisher=publisher,
-        cluster=cluster,
+        sink=sink,
+        spool=shared.spool,
+        letter_topic_missing=shared.letter_topics.missing,
+        topic_ids=shared.admin if cluster.tells_ids else None,
+        ask_ends=shared.admin.ask_ends,
+        ask_depths=shared.admin.ask_depths,
         gate=shared.gate,
-        admin=shared.admin,
-        tracing=shared.tracing,
         recorder=shared.recorder,
+        tracing=shared.tracing,
     )
+    loop = build_loop(plan, workers, ports)
+    return LoopThread(loop, workers.mailbox, workers.inline, tallies=workers.tallies)
 
 
 def plan_of(consumer: Consumer, own: ConsumerSettings, settings: Settings, cluster: ClusterFacts) -> Plan:

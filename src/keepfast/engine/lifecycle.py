@@ -94,18 +94,28 @@ TICK_S = 0.05
 class LoopThread:
     """One consumer's loop in a thread of its own: one at a time, though not always the same.
 
-    When it is over, by whatever way, `ending` says how and `over` is set. `tallies` are its workers'.
+    When it is over, by whatever way, `ending` says how and `over` is set.
     """
 
     def __init__(
-        self, loop: Loop, mailbox: Mailbox, inline: Inline | None = None, *, tallies: Sequence[Tallies] = ()
+        self,
+        loop: Loop,
+        mailbox: Mailbox,
+        inline: Inline | None = None,
+        *,
+        tallies: Callable[[], Sequence[Tallies]] = tuple,
     ) -> None:
         self.loop = loop
-        self.tallies = tallies
+        self._tallies = tallies
         self.mailbox = mailbox
         self.ending: Ending | None = None
         self.over = threading.Event()
         self._inline = inline
+
+    @property
+    def tallies(self) -> Sequence[Tallies]:
+        """What its workers have counted so far. Any thread."""
+        return self._tallies()
 
     @property
     def state(self) -> ConsumerState:

@@ -9,9 +9,10 @@ from typing import Literal
 from keepfast.classify.classification import BUILT_IN, NotFound, RuleBook, Unknown
 from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.names import TopicParts
-from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, Order, RetryPolicy
+from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, LetterFormat, Order, RetryPolicy
 from keepfast.core.retry_topics import Tiers
 from keepfast.core.timeouts import TimeoutPolicy
+from keepfast.redact.masking import USUAL, MaskingRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,11 @@ class Plan:
     """Starts of a suspect that the process may die of before it is buried; None: no crash guard."""
     dead_letter_topics: Mapping[str, str] = field(default_factory=dict)
     """Source topic → where its letters go."""
+    letter_partitions: Mapping[str, int] = field(default_factory=dict)
+    """Dead-letter topic → how many partitions it has, where that is known."""
+    letter_format: LetterFormat = "envelope"
+    masking: MaskingRules = USUAL
+    """For what letters say about errors."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Source topic → its id, where the broker tells it."""
     partition_counts: Mapping[str, int] = field(default_factory=dict)

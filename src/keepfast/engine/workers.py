@@ -381,14 +381,13 @@ class Inline:
         self,
         call: Call,
         mailbox: Mailbox,
-        tallies: list[Tallies],
         *,
         name: str,
         recorder: FlightRecorder | None = None,
     ) -> None:
         self._call = call
         self._mailbox = mailbox
-        self._tallies = tallies
+        self.tallies: list[Tallies] = []
         self._name = name
         self._recorder = recorder
         self._lock = threading.Lock()
@@ -425,7 +424,7 @@ class Inline:
     def _new(self) -> tuple[Tallies, Slot]:
         """What a thread that drives writes to: its counts, and what it has in hand."""
         tally = Tallies()
-        self._tallies.append(tally)
+        self.tallies.append(tally)
         return tally, NO_SLOT if self._recorder is None else self._recorder.slot()
 
     def _watch_from_a_new_thread(self) -> None:

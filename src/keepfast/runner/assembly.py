@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 from keepfast.core.errors import ConfigError, SourceError, StartError
 from keepfast.core.ports import Sink
 from keepfast.deadletters.letter import Letter
-from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.crash_guard import ExclusiveGate
-from keepfast.engine.flight_recorder import FlightRecorder, RecorderFile, open_recorder
+from keepfast.engine.flight_recorder import RecorderFile, open_recorder
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.plan import Plan
 from keepfast.engine.returning import returning
@@ -29,11 +28,10 @@ from keepfast.runner.publishing import DlqPublisher, HookPublisher, NoSink
 from keepfast.settings import AppSpec, ConsumerSettings, Settings, load
 from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.tracing import Tracing, tracing_from
-from keepfast.wiring.building import loop_thread, thread_workers
+from keepfast.telemetry.tracing import tracing_from
 from keepfast.wiring.clients import connection_of, source_of
 from keepfast.wiring.cluster import ClusterFacts, letter_topics, preflight
-from keepfast.wiring.planning import plan_from
+from keepfast.wiring.consumers import Ports, build_loop, plan_from, thread_workers
 from keepfast.wiring.spooling import open_spool
 
 log = get_logger("keepfast.start")
@@ -142,15 +140,25 @@ def _build(
     admin = KafkaAdmin(admin_properties(connection_of(settings.kafka))) if made.partitions is None else None
     cluster = _cluster_facts(blueprint, made, own, admin)
     spool = open_spool(settings, sink) if blueprint.dlq_publisher is None else None
-    publisher = _publisher(blueprint, settings, cluster, sink)
-    publisher.spool = spool
-    if admin is not None:
-        publisher.missing = letter_topics(admin, cluster.letter_partitions, [own]).missing
+    if blueprint.dlq_publisher is not None and settings.spool.url is not None:
+        log.warning(
+            "spool_not_used", why="records are published by dlq_publisher, and only letters of ours are spooled"
+        )
     tracing = tracing_from(settings)
     recorder = open_recorder(settings.state.dir, slots=own.concurrency or 1) if own.max_deliveries else None
-    thread = _loop_thread(
-        blueprint, made, settings, cluster, publisher, admin=admin, tracing=tracing, recorder=recorder
+    ports = Ports(
+        source=made.source or source_of(own, settings.kafka, cluster),
+        sink=sink,
+        spool=spool,
+        letter_topic_missing=letter_topics(admin, cluster.letter_partitions, [own]).missing if admin else None,
+        topic_ids=admin if cluster.tells_ids else None,
+        ask_ends=admin.ask_ends if admin else None,
+        ask_depths=admin.ask_depths if admin else None,
+        gate=GATE,
+        recorder=recorder,
+        tracing=tracing,
     )
+    thread = _loop_thread(blueprint, settings, cluster, ports)
 
     def end(left_s: float) -> None:
         until = time.monotonic() + min(FLUSH_S, left_s)
@@ -247,24 +255,6 @@ def needs(blueprint: Blueprint, own: ConsumerSettings) -> ConsumerSettings:
     return own if blueprint.dlq_publisher is None else replace(own, names={})
 
 
-def _publisher(blueprint: Blueprint, settings: Settings, cluster: ClusterFacts, sink: Sink) -> Publisher:
-    own = settings.consumers[blueprint.name]
-    if blueprint.dlq_publisher is not None:
-        if settings.spool.url is not None:
-            log.warning("spool_not_used", why="dlq_publisher buries records, and only letters of ours can be spooled")
-        return hook_publisher(HookPublisher, blueprint, settings, sink)
-    return Publisher(
-        sink,
-        topics=own.dead_letter_topics,
-        partitions=cluster.letter_partitions,
-        group=own.group,
-        handler=blueprint.handler,
-        app_version=settings.app.version,
-        form=own.dead_letter.format,
-        masking=settings.masking.rules,
-    )
-
-
 P = TypeVar("P", bound=HookPublisher)
 
 
@@ -281,31 +271,15 @@ def hook_publisher(kind: type[P], blueprint: Blueprint, settings: Settings, sink
     )
 
 
-def _loop_thread(
-    blueprint: Blueprint,
-    made: MadeConsumer,
-    settings: Settings,
-    cluster: ClusterFacts,
-    publisher: Publisher,
-    *,
-    admin: KafkaAdmin | None,
-    tracing: Tracing | None,
-    recorder: FlightRecorder | None,
-) -> LoopThread:
-    own, hooks = settings.consumers[blueprint.name], blueprint.hooks
-    plan = plan_of(blueprint, settings, cluster)
+def _loop_thread(blueprint: Blueprint, settings: Settings, cluster: ClusterFacts, ports: Ports) -> LoopThread:
+    plan, hooks, tracing = plan_of(blueprint, settings, cluster), blueprint.hooks, ports.tracing
     plain = hooks.call if tracing is None else tracing.traced(hooks.call, plan.group)
-    return loop_thread(
-        plan,
-        thread_workers(returning(plain) if plan.tiers else plain, plan, recorder),
-        source=made.source or source_of(own, settings.kafka, cluster),
-        publisher=publisher,
-        cluster=cluster,
-        gate=GATE,
-        admin=admin,
-        tracing=tracing,
-        recorder=recorder,
-    )
+    workers = thread_workers(returning(plain) if plan.tiers else plain, plan, ports.recorder)
+    publisher = None
+    if blueprint.dlq_publisher is not None:
+        publisher = hook_publisher(HookPublisher, blueprint, settings, ports.sink)
+    loop = build_loop(plan, workers, ports, publisher)
+    return LoopThread(loop, workers.mailbox, workers.inline, tallies=workers.tallies)
 
 
 def plan_of(blueprint: Blueprint, settings: Settings, cluster: ClusterFacts) -> Plan:

@@ -30,6 +30,7 @@ from keepfast.testing.fakes.settings import WorldSettings
 from keepfast.testing.fakes.world import FINISHED, Seat, Step, World
 from keepfast.testing.harness.tested import Member, Tested
 from keepfast.wiring.cluster import preflight
+from keepfast.wiring.consumers import Ports, Workers, build_loop
 
 LONG_S = 1e9
 CALM = WorldSettings(
@@ -194,17 +195,15 @@ class Memory:
     def _main(self, member: Member) -> Callable[[Seat], Step]:
         def main(seat: Seat) -> Step:
             executor = TestExecutor(member.call, seat.mailbox, seat.process, is_async=member.is_async)
-            loop = Loop(
-                member.plan,
+            ports = Ports(
                 source=seat.source,
-                executor=executor,
-                mailbox=seat.mailbox,
-                publisher=member.publisher,
+                sink=self._sink,
                 clock=self._world.clock,
                 random=Random(0),
                 # With several groups, a long wait of one would hold up the coroutines of another.
                 idle_s=LONG_IDLE_S if len(self.groups) == 1 else IDLE_S,
             )
+            loop = build_loop(member.plan, Workers(executor, seat.mailbox), ports, member.publisher)
             self._loops.append(loop)
             self._executors.append(executor)
             loop.start()

@@ -27,8 +27,9 @@ class Member:
     """One consumer, for the engine in memory."""
 
     plan: Plan
-    publisher: Publisher
     call: Any
+    publisher: Publisher | None = None
+    """In place of letters of ours."""
     is_async: bool = False
 
 
@@ -81,8 +82,7 @@ class TestedApp:
         else:
             call = handler.call(sink)
             call = returning(call) if plan.tiers else call
-        publisher = _letters_of_ours(plan, self.settings, cluster, sink)
-        return Member(plan=plan, publisher=publisher, call=call, is_async=consumer.shape.is_async)
+        return Member(plan=plan, call=call, is_async=consumer.shape.is_async)
 
     def assembled(self, settings: Settings) -> RunningHarness:
         return of_app.assemble(self._consumers, settings, wait=False)
@@ -107,10 +107,8 @@ class TestedRunner:
     def members(self, cluster: ClusterFacts, sink: Sink) -> list[Member]:
         plan = of_runner.plan_of(self._blueprint, self.settings, cluster)
         call = self._blueprint.hooks.call
-        publisher: Publisher
-        if self._blueprint.dlq_publisher is None:
-            publisher = _letters_of_ours(plan, self.settings, cluster, sink)
-        else:
+        publisher = None
+        if self._blueprint.dlq_publisher is not None:
             publisher = of_runner.hook_publisher(PublisherAtOnce, self._blueprint, self.settings, sink)
         return [Member(plan=plan, publisher=publisher, call=returning(call) if plan.tiers else call)]
 
@@ -129,19 +127,6 @@ def tested(subject: App | KafkaConsumerRunner, *, environ: Mapping[str, str], cw
     """Raises ConfigError."""
     made: Callable[..., Tested] = TestedRunner if isinstance(subject, KafkaConsumerRunner) else TestedApp
     return made(subject, environ=environ, cwd=cwd)
-
-
-def _letters_of_ours(plan: Plan, settings: Settings, cluster: ClusterFacts, sink: Sink) -> Publisher:
-    return Publisher(
-        sink,
-        topics=plan.dead_letter_topics,
-        partitions=cluster.letter_partitions,
-        group=plan.group,
-        handler=plan.handler,
-        app_version=plan.app_version,
-        form=settings.consumers[plan.name].dead_letter.format,
-        masking=settings.masking.rules,
-    )
 
 
 def _stay(code: int) -> None:

@@ -1,0 +1,165 @@
+"""One consumer: its plan, its workers and its loop. Apps, runners, the test harness and the simulator build it here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from keepfast.classify.classification import BUILT_IN, RuleBook
+from keepfast.core.names import TopicParts
+from keepfast.core.ports import Clock, Executor, Mailbox, Sink, Source, Spool, TopicIds
+from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall
+from keepfast.engine.clock import RealClock
+from keepfast.engine.crash_guard import ExclusiveGate
+from keepfast.engine.flight_recorder import FlightRecorder
+from keepfast.engine.loop import IDLE_S, Loop
+from keepfast.engine.mailbox import QueueMailbox
+from keepfast.engine.plan import Plan
+from keepfast.engine.status import AskDepths, AskEnds, LetterDepths
+from keepfast.engine.walk import AsyncCall, Call
+from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, Inline, ThreadExecutor
+from keepfast.settings import ConsumerSettings, Settings
+from keepfast.telemetry.tally import Tallies
+from keepfast.telemetry.tracing import Tracing
+from keepfast.wiring.cluster import ClusterFacts
+
+
+def plan_from(
+    own: ConsumerSettings,
+    settings: Settings,
+    cluster: ClusterFacts,
+    *,
+    capacity: int,
+    handler: str,
+    retry_floor_s: Callable[[], float] | None = None,
+) -> Plan:
+    """From settings, and what the cluster answered, to a plan. `capacity` is for settings without `concurrency`."""
+    return Plan(
+        name=own.name,
+        group=own.group,
+        topics=own.topics,
+        order=own.order,
+        capacity=own.concurrency or capacity,
+        commit=own.commit,
+        retry=own.retry,
+        retry_by_error=own.retries,
+        retry_floor_s=retry_floor_s,
+        timeout=own.timeout,
+        rules=RuleBook(own.rules) if own.rules else BUILT_IN,
+        breaker=own.breaker,
+        storm_guard=own.storm_guard,
+        rate=own.rate,
+        unknown_errors=own.unknown_errors,
+        not_found=own.not_found,
+        batch=own.batch,
+        atomic=own.atomic,
+        buffer=own.buffer,
+        sweep=own.max_poll_records,
+        reset=own.auto_offset_reset,
+        revoke_timeout_s=own.timings.revoke_timeout_s,
+        max_deliveries=own.max_deliveries or None,
+        dead_letter_topics=own.dead_letter_topics,
+        letter_partitions=cluster.letters_of(own.dead_letter_topics),
+        letter_format=own.dead_letter.format,
+        masking=settings.masking.rules,
+        topic_ids=cluster.topic_ids,
+        partition_counts=cluster.partition_counts,
+        names={topic: TopicParts(names.domain, names.entity) for topic, names in own.names.items()},
+        tiers=cluster.tiers.get(own.name),
+        named_by_supervisor=own.named_by_supervisor,
+        handler=handler,
+        app_version=settings.app.version,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """What calls the handler, and the mailbox that its runs come back through. `inline` lets the loop's thread call a
+    fast handler itself. `tallies` are what the workers have counted so far.
+    """
+
+    executor: Executor
+    mailbox: Mailbox
+    inline: Inline | None = None
+    tallies: Callable[[], Sequence[Tallies]] = tuple
+
+
+def thread_workers(call: Call | BatchCall, plan: Plan, recorder: FlightRecorder | None) -> Workers:
+    """Workers for a handler that is no coroutine. They note in `recorder` what they have in hand."""
+    mailbox = QueueMailbox()
+    executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name, recorder=recorder)
+    if isinstance(call, BatchCall):
+        return Workers(executor, mailbox, tallies=lambda: executor.tallies)
+    inline = Inline(call, mailbox, name=plan.name, recorder=recorder)
+    return Workers(executor, mailbox, inline, lambda: [*executor.tallies, *inline.tallies])
+
+
+def coroutine_workers(
+    call: AsyncCall | AsyncBatchCall, plan: Plan, events: EventLoopThread, recorder: FlightRecorder | None
+) -> Workers:
+    """Workers for a coroutine function, on this event loop."""
+    mailbox = QueueMailbox()
+    executor = CoroutineExecutor(call, mailbox, capacity=plan.capacity, events=events, recorder=recorder)
+    return Workers(executor, mailbox, tallies=lambda: executor.tallies)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What a loop works with beside its plan and its workers: real, in memory or simulated.
+
+    Without `topic_ids`, `ask_ends` and `ask_depths`, the ids of topics, the ends of partitions that are not fetched and
+    the depth of dead-letter topics are unknown. `letter_topic_missing` is called, by any thread, with the name of a
+    dead-letter topic that is gone; it never blocks. `idle_s` is the longest wait in the client.
+    """
+
+    source: Source
+    sink: Sink
+    clock: Clock = field(default_factory=RealClock)
+    random: Random = field(default_factory=Random)
+    spool: Spool | None = None
+    letter_topic_missing: Callable[[str], None] | None = None
+    topic_ids: TopicIds | None = None
+    ask_ends: AskEnds | None = None
+    ask_depths: AskDepths | None = None
+    gate: ExclusiveGate = field(default_factory=ExclusiveGate)
+    recorder: FlightRecorder | None = None
+    tracing: Tracing | None = None
+    idle_s: float = IDLE_S
+
+
+def build_loop(plan: Plan, workers: Workers, ports: Ports, publisher: Publisher | None = None) -> Loop:
+    """The loop of a consumer, not started. `publisher` replaces the one that publishes letters as the plan says."""
+    return Loop(
+        plan,
+        source=ports.source,
+        executor=workers.executor,
+        mailbox=workers.mailbox,
+        publisher=publisher or _publisher(plan, ports),
+        clock=ports.clock,
+        random=ports.random,
+        inline=workers.inline,
+        gate=ports.gate,
+        topic_ids=ports.topic_ids,
+        recorder=ports.recorder,
+        tracing=ports.tracing,
+        ask_ends=ports.ask_ends,
+        letters=LetterDepths(ports.ask_depths, plan.letter_partitions) if ports.ask_depths else None,
+        idle_s=ports.idle_s,
+    )
+
+
+def _publisher(plan: Plan, ports: Ports) -> Publisher:
+    return Publisher(
+        ports.sink,
+        topics=plan.dead_letter_topics,
+        partitions=plan.letter_partitions,
+        group=plan.group,
+        handler=plan.handler,
+        app_version=plan.app_version,
+        form=plan.letter_format,
+        masking=plan.masking,
+        spool=ports.spool,
+        missing=ports.letter_topic_missing,
+    )
