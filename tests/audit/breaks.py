@@ -12,4 +12,4 @@ from tests.audit.breaks_of_the_engine import ENGINE
 from tests.audit.one_break import Break
 
 BREAKS: Mapping[str, tuple[Break, ...]] = {**ENGINE, **AROUND}
-"""By the name of the evidence in `keepfast.audit`."""
+"""By the name of the evidence in `evidence`."""

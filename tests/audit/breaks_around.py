@@ -1,4 +1,4 @@
-"""Breaks of settings, and of what `keepfast.audit.evidence_around` names."""
+"""Breaks of settings, and of what `evidence` names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Breaks of what `keepfast.audit.evidence` names, up to the settings."""
+"""Breaks of what `evidence` names, up to the settings."""
 
 from __future__ import annotations
 

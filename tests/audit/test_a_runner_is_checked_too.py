@@ -51,7 +51,13 @@ def test_what_hooks_do_is_told_as_theirs(tmp_path: Path) -> None:
     assert found["standard:2.4"].status == "not applicable"
     assert "dlq_publisher" in found["standard:2.4"].findings[0].reason
     assert found["standard:2.3.4"].status == "not applicable", "nobody but the hook knows the topic"
-    letters = ("pattern:design.4", "pattern:python.9", "spring:reprocessing.2")
+    letters = (
+        "pattern:design.4",
+        "pattern:python.9",
+        "spring:reprocessing.2",
+        "spring:reprocessing.4",
+        "fraud:consequences.3",
+    )
     health = ("pattern:health.2", "pattern:python.10", "pattern:indicators.3")
     assert {found[rule].status for rule in (*letters, *health)} == {"not applicable"}, "keepfast does not write them"
     assert found["standard:6.1.3"].status == "not applicable"

@@ -10,18 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from keepfast.audit import evidence, evidence_around
-from keepfast.audit.clause import Evidence
+from tests.audit import evidence
 from tests.audit.breaks import BREAKS
+from tests.audit.evidence import Evidence
 from tests.audit.one_break import Break
 from tests.support.project_files import ROOT, SOURCES
 
-EVIDENCE: dict[str, Evidence] = {
-    name: value
-    for module in (evidence, evidence_around)
-    for name, value in vars(module).items()
-    if isinstance(value, Evidence)
-}
+EVIDENCE = {name: value for name, value in vars(evidence).items() if isinstance(value, Evidence)}
 TESTS_FAILED = 1
 """What pytest says when tests ran and failed; a module that cannot be imported is another number."""
 

@@ -16,7 +16,7 @@ from keepfast.core.errors import ConfigError
 from keepfast.core.policies import DeadLetterPolicy
 from keepfast.redact.sensitive import CardNumbers
 from tests.audit.stage import DOCKERFILE, raw, subject
-from tests.audit.test_every_rule_can_be_broken import NEVER_BROKEN
+from tests.audit.test_every_rule_can_be_broken import NEVER_BROKEN, NOT_SEEN
 from tests.support.project_files import ROOT
 
 FOR_EVER = {"options": {"retry": RetryPolicy(max_retries=None)}}
@@ -113,6 +113,7 @@ NOT_APPLICABLE: list[tuple[str, Mapping[str, Any]]] = [
     *((rule, {}) for rule in ("standard:5.2.6", "standard:9.2.4", "standard:9.4.3", "standard:10.1", "standard:10.2")),
     *((rule, {}) for rule in ("pattern:docker.11", "pattern:low.2", "pattern:throughput.4")),
     ("fraud:errors.3", {}),
+    *((rule, {}) for rule in NOT_SEEN),
 ]
 RULES = {clause.id: clause for clause in CLAUSES}
 

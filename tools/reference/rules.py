@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from keepfast.audit import CLAUSES, Clause
 from keepfast.audit.clause import DOCUMENTS
+from tests.audit.rules import KEPT_BY
 from tools.reference.markdown import MADE, code, table
 
 INTRODUCTION = """# Rules
@@ -32,8 +31,5 @@ def page() -> str:
 
 def _row(clause: Clause) -> tuple[str, ...]:
     way = "looked at" if clause.look is not None else "kept"
-    return code(clause.id), clause.level, clause.text, way, code(clause.evidence.code), "<br>".join(_tests(clause))
-
-
-def _tests(clause: Clause) -> Iterator[str]:
-    yield from map(code, clause.evidence.tests)
+    kept = KEPT_BY[clause.id]
+    return code(clause.id), clause.level, clause.text, way, code(kept.code), "<br>".join(map(code, kept.tests))

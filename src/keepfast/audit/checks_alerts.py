@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepfast.audit.clause import Finding, Look, each, failed, not_applicable, passed
-from keepfast.audit.subject import Asked
+from keepfast.audit.clause import Finding, Look, each, failed, not_applicable, passed, whole
+from keepfast.audit.subject import Asked, Subject
 from keepfast.core.alerts import LAG_OF_KIND, AlertPolicy, TopicKind
 
 _STANDARD = AlertPolicy()
@@ -22,6 +22,17 @@ def raised(name: str, *limits: str) -> Look:
         return _found(own, name, loose)
 
     return each(look)
+
+
+def raised_by_the_app(name: str) -> Look:
+    """This alert about the app as a whole is there: it is left out where every consumer leaves it out."""
+
+    def look(subject: Subject) -> Finding:
+        if subject.consumers and all(name in one.own.alerts.without for one in subject.consumers):
+            return failed(f"{name} is left out.", "Take it out of alerts.without.")
+        return passed(f"`keepfast monitoring` writes {name}.")
+
+    return whole(look)
 
 
 def lag_raised(kind: TopicKind) -> Look:

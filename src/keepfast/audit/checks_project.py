@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from keepfast.audit.clause import Finding, failed, not_applicable, overruled, passed, whole
+from keepfast.audit.clause import Finding, failed, not_applicable, outside, overruled, passed, whole
 from keepfast.audit.decisions import FIRST_MINUTE
 from keepfast.audit.subject import Subject
 
 NO_FOLDER = "The files of the app's project were not found; name its folder with --project."
 _CONFIGURATION = re.compile(r"KAFKA_BROKERS|KEEPFAST_|keepfast\.toml|(?im:^#+ .*(?:configur|settings))")
+
+
+tested_by_keepfast = outside("keepfast does it, and its own tests try it; they are not in this app.")
+of_the_database = outside("How an app uses its database is in its own code; `keepfast new` writes code that does so.")
+inside_the_compose_file = outside("A compose file is not read; the one that `keepfast new` writes does so.")
+names_of_the_shared_package = outside("An app may import keepfast; neotool_common has the same under its own names.")
 
 
 def root_of(folder: Path) -> Path:

@@ -46,25 +46,12 @@ Look = Callable[["Subject"], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """Which module of keepfast keeps a rule, and which tests would fail if it did not."""
-
-    code: str
-    tests: tuple[str, ...]
-
-
-def by(code: str, *tests: str) -> Evidence:
-    return Evidence(code, tests)
-
-
-@dataclass(frozen=True, slots=True)
 class Clause:
-    """One rule. `id` is the document and the place in it; without `look`, no app can break it."""
+    """One rule. `id` is the document and the place in it; without `look`, keepfast keeps it and no app can break it."""
 
     id: str
     level: Level
     text: str
-    evidence: Evidence
     look: Look | None = None
 
     @property
@@ -76,12 +63,12 @@ class Clause:
         return self.id.partition(":")[2]
 
 
-def must(id_: str, text: str, evidence: Evidence, look: Look | None = None) -> Clause:
-    return Clause(id_, "must", text, evidence, look)
+def must(id_: str, text: str, look: Look | None = None) -> Clause:
+    return Clause(id_, "must", text, look)
 
 
-def should(id_: str, text: str, evidence: Evidence, look: Look | None = None) -> Clause:
-    return Clause(id_, "should", text, evidence, look)
+def should(id_: str, text: str, look: Look | None = None) -> Clause:
+    return Clause(id_, "should", text, look)
 
 
 def passed(reason: str) -> Finding:

@@ -45,7 +45,7 @@ def _examined(clause: Clause, subject: Subject, *, ignored: bool) -> Result:
     if ignored:
         found: Iterable[Finding] = [not_applicable("Left out by --ignore.")]
     elif clause.look is None:
-        kept = Finding(status="kept", reason=f"Kept by keepfast, whatever an app says ({clause.evidence.code}).")
+        kept = Finding(status="kept", reason="Kept by keepfast, whatever an app says.")
         found = [in_its_place(clause, subject) or kept]
     else:
         found = [_weighed(one, subject.overruled.get(clause.id)) for one in clause.look(subject)]

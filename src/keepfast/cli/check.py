@@ -178,6 +178,5 @@ def _as_dict(result: Result) -> dict[str, object]:
         "level": clause.level,
         "text": clause.text,
         "status": result.status,
-        "code": f"keepfast/{clause.evidence.code}",
         "findings": [asdict(one) for one in result.findings],
     }
