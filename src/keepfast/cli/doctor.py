@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from keepfast.cli.doctor_topics import ClusterView, TopicAnswer
     from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import Connection
-    from keepfast.kafka.probe import ClusterFacts, KafkaProbe
+    from keepfast.kafka.probe import KafkaProbe, ProbedCluster
     from keepfast.settings import Settings
 
 MAX_REQUESTS: Final = 4
@@ -150,7 +150,7 @@ def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> It
 
 
 def _inspect(
-    probe: KafkaProbe, facts: ClusterFacts, connection: Connection, settings: Settings, timeout_s: float
+    probe: KafkaProbe, facts: ProbedCluster, connection: Connection, settings: Settings, timeout_s: float
 ) -> ClusterView:
     from keepfast.cli.doctor_topics import ClusterView
     from keepfast.core.errors import SourceError

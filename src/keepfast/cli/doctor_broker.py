@@ -13,7 +13,7 @@ from keepfast.cli.doctor_findings import DoctorFinding
 from keepfast.core.errors import KeepfastError, SourceError
 from keepfast.kafka.admin import KafkaAdmin
 from keepfast.kafka.config import Connection, admin_properties
-from keepfast.kafka.probe import ClusterFacts
+from keepfast.kafka.probe import ProbedCluster
 
 Check = Callable[[], DoctorFinding]
 FIREWALL = "Check the address and port, that the broker runs, and that no firewall blocks the connection."
@@ -29,7 +29,7 @@ def addresses(connection: Connection, timeout_s: float) -> list[DoctorFinding]:
     return found
 
 
-def advertised(facts: ClusterFacts, known: Sequence[str], timeout_s: float) -> list[DoctorFinding]:
+def advertised(facts: ProbedCluster, known: Sequence[str], timeout_s: float) -> list[DoctorFinding]:
     """Check the addresses that the cluster advertises, which are those that clients connect to."""
     others = [address for address in facts.brokers if address not in known]
     found = run_parallel({one: partial(_connected, one, timeout_s) for one in others}, 2 * timeout_s)
@@ -97,7 +97,7 @@ def _login_hint(connection: Connection) -> str:
     )
 
 
-def cluster_finding(facts: ClusterFacts) -> Iterator[DoctorFinding]:
+def cluster_finding(facts: ProbedCluster) -> Iterator[DoctorFinding]:
     count = len(facts.brokers)
     brokers = f"{count} broker{'s' * (count != 1)}"
     if facts.led:

@@ -24,7 +24,7 @@ Operations = frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterFacts:
+class ProbedCluster:
     """`brokers` are the addresses that the cluster tells its clients. `led`: it has a controller, as all but the
     embedded broker have.
     """
@@ -79,16 +79,16 @@ class KafkaProbe:
         except CLIENT_ERRORS as error:
             raise config_error("admin client", error) from error
 
-    def cluster(self, timeout_s: float) -> ClusterFacts:
+    def cluster(self, timeout_s: float) -> ProbedCluster:
         try:
             listed = self._client.list_topics(timeout=timeout_s)
         except CLIENT_ERRORS as error:
             raise source_error("list the topics", error) from error
         addresses = tuple(sorted(f"{one.host}:{one.port}" for one in listed.brokers.values()))
         if listed.controller_id not in listed.brokers:
-            return ClusterFacts(str(getattr(listed, "cluster_id", None) or ""), addresses, led=False, operations=None)
+            return ProbedCluster(str(getattr(listed, "cluster_id", None) or ""), addresses, led=False, operations=None)
         told = self._ask("describe the cluster", self._client.describe_cluster, timeout_s)
-        return ClusterFacts(str(told.cluster_id), addresses, led=True, operations=_operations(told))
+        return ProbedCluster(str(told.cluster_id), addresses, led=True, operations=_operations(told))
 
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicProbe | SourceError]:
         """Each topic, or why nothing can be said about it: MISSING, REFUSED."""
