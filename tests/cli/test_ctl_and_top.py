@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import threading
+from io import StringIO
 
-import click
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console, RenderableType
 
 from keepfast.cli import main
-from keepfast.cli.live_view import view_lines
+from keepfast.cli.live_view import detail_of, view_of
 from keepfast.telemetry.shapes import (
     AppState,
     ConsumerCounts,
+    ConsumerDetail,
     ConsumerState,
     GuardState,
     Hold,
+    LaneState,
     PartitionState,
     StuckHandler,
 )
@@ -53,7 +56,7 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
         shown = keepfast("ctl", "state", "charge", url=web.url)
         assert shown.exit_code == 0, shown.output
         lane = shown.stdout.splitlines()[-1].split()
-        assert lane[:2] == ["charge", name]
+        assert lane[0] == name
         assert lane[-1] == "running"
         top = keepfast("top", "--once", "--every", "0.3", url=web.url)
         assert top.exit_code == 0, top.output
@@ -124,15 +127,65 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
         counts={"charge": ConsumerCounts(processed=100)},
     )
     now = msgspec.structs.replace(before, counts={"charge": ConsumerCounts(processed=150, buried=3)})
-    text = [click.unstyle(line) for line in view_lines(now, before, elapsed_s=2.0)]
+    text = drawn(view_of(now, before, elapsed_s=2.0), width=200)
     assert text[0] == "shop 1, running for 1 h 1 min, pid 7, keepfast 0"
-    assert " ".join(text[3].split()) == "charge running 30 435 2,900 25.0 0.0 0.0 breaker 1 min 15 s 3 0 0 0 open -"
+    assert " ".join(text[3].split()) == "charge running 30 435 2,900 25.0 0.0 0.0"
+    assert " ".join(text[6].split()) == "charge 0 0 0 3 open - breaker 1 min 15 s"
     assert [line for line in text if "\x1b" in line] == []
     assert any("nobody" in line for line in text)
     assert "charge: its handler has been running orders[1] offset 7 for 31 s: x.py:1 w < shop.py:3 charge" in text
     assert "charge: and 4 more handlers do not return" in text
     assert "charge: probation, 2 records run alone" in text
-    first = next(line for line in text if line.split()[:2] == ["charge", "orders"])
-    assert first.split()[2:7] == ["29", "0", "9", "29", "2,900"]
+    first = next(line for line in text if line.startswith("orders "))
+    assert first.split()[1:5] == ["29", "0", "29", "2,900"]
     assert first.endswith("probation: 1 run alone")
     assert text[-1] == "and 10 partitions with less lag"
+
+
+def drawn(view: RenderableType, *, width: int) -> list[str]:
+    paper = StringIO()
+    Console(file=paper, width=width).print(view)
+    return [line.rstrip() for line in paper.getvalue().splitlines()]
+
+
+def test_the_view_fits_80_columns_and_no_number_is_cut() -> None:
+    topic, position = "payments.authorisation-requests.v1", 123_456_789
+    partition = PartitionState(
+        topic=topic, partition=31, lag=8_765_432, lag_s=86_400, position=position, buffered=2_000, in_flight=64,
+        pauses=("buffer",), holds=("operator",),
+    )  # fmt: skip
+    state = ConsumerState(
+        name="charge_authorised_payments@3",
+        group="g",
+        topics=(topic,),
+        order="key",
+        commit="each",
+        phase="running",
+        partitions=(partition,) * 30,
+        guards=GuardState(breaker="half-open", storm="watching"),
+        holds=(Hold(name="breaker", for_s=75), Hold(name="operator", for_s=4000)),
+        in_flight=12_345,
+        waiting=100_000,
+        settling=1_234,
+    )
+    counts = ConsumerCounts(processed=2_469_135, errors=46_913, retries=46_913, buried=1_234_567)
+    other = msgspec.structs.replace(state, name="refund", partitions=())
+    app = AppState(
+        app="payments", version="1.2.3", keepfast="0.1.0", pid=0, uptime_s=3700, phase="running",
+        consumers={state.name: state, other.name: other}, counts={state.name: counts},
+    )  # fmt: skip
+    lane = LaneState(
+        state="waiting", topic=topic, partition=31, offset=position, records=500, attempt=10, for_s=3_600.5,
+        error_type="TimeoutError", code="TIMEOUT",
+    )  # fmt: skip
+    before = msgspec.structs.replace(app, counts={state.name: ConsumerCounts()})
+    detail = ConsumerDetail(state=state, counts=counts, lanes=(lane,))
+    for view in (view_of(app, before, elapsed_s=2.0, lanes=[(state.name, lane)]), detail_of(state.name, detail)):
+        text = drawn(view, width=80)
+        assert max(map(len, text)) <= 80
+        words = set(" ".join(text).split())
+        assert {"8,765,432", "86,400", str(position), "12,345", "100,000", "1,234", "1,234,567", "2,000", "64"} <= words
+        assert {"half-open", "watching", "31", "500", "10", "3,600.5"} <= words
+        assert {"CONSUMER", "POSITION", "BREAKER", "ATTEMPT"} <= words, "columns keep their names"
+        assert any(topic[:4] in line and "held" in line for line in text)
+    assert {"1,234,568", "23,456"} <= set(" ".join(drawn(view_of(app, before, elapsed_s=2.0), width=80)).split())

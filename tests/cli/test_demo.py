@@ -43,8 +43,7 @@ def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, record
     assert account["deaths"] == 3
     assert sum(account["repeated_because"].values()) == account["repeated"]
     assert "not explained" not in account["repeated_because"]
-    story = [line.split("  ", 2)[-1] for line in done.stderr.splitlines()]
-    told = iter(story)
+    told = iter(done.stderr.splitlines())
     for words in (
         "embedded in this process" if "embedded" in done.stderr else "a real Apache Kafka",
         f"{records:,} orders of 120 customers sent",
@@ -55,12 +54,12 @@ def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, record
         "runs alone now",
         "died of SIGSEGV",
         "kills its process whenever it is tried: buried",
-        "Why orders are in shop.order.dlq:",
-        "ValueError: invalid literal",
+        "Why orders are in shop.order.dlq",
+        "invalid literal",
         "release 1.0 drained (exit code 0)",
         "keepfast dlq replay shop.order.dlq --fingerprint",
         f"Replayed {account['replayed']} records; all are confirmed.",
-        "The account, read from the topics by another process:",
+        "The account, read from the topics by another process",
         f"lost 0: all {records:,} orders are accounted for",
     ):
         assert any(words in line for line in told), f"{words!r} is missing, or not in its place, in:\n{done.stderr}"

@@ -59,7 +59,7 @@ def test_lag_in_records_and_seconds_states_and_letters(kafka: TopicAdmin, topic:
     table = keepfast("lag", group, "--for", "0", cwd=tmp_path, **where)
     assert table.returncode == 0, table.stderr
     head, first, second = table.stdout.splitlines()
-    assert head.split() == ["GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "STATE"]
+    assert head.split() == ["GROUP", "TOPIC", "PART", "COMMITTED", "END", "LAG", "SECONDS", "STATE"]
     assert first.split()[:6] == [group, name, "0", "1", "3", "2"]
     assert first.split()[-1] == "stopped"
     assert second.split()[2:6] == ["1", "2", "2", "0"], "of a group that is no app, what it has committed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -11,9 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from keepfast.cli.demo import use_screen
-from keepfast.demo.picture import Note, Picture, View
-from keepfast.demo.plain import PlainView
+from keepfast.cli.terminal import console
+from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
 from keepfast.demo.screen import ScreenView
 from keepfast.desk.causes import Cause
@@ -60,7 +60,7 @@ LOSING = replace(
 )
 
 
-def tell(view: View, account: Account) -> None:
+def tell(view: ScreenView, account: Account) -> None:
     picture = Picture(sent=10, committed=5, at_s=9.0)
     for entry in LOG:
         picture.heard(entry, lambda about, text, mood: view.note(Note(1.0, about, text, mood)))
@@ -82,10 +82,10 @@ def on_screen(account: Account = ACCOUNT, *, picture: str | None = None) -> str:
 
 
 def in_lines(account: Account = ACCOUNT) -> str:
-    said: list[str] = []
-    with PlainView(said.append) as view:
+    paper = StringIO()
+    with redirect_stdout(paper), ScreenView(console()) as view:
         tell(view, account)
-    return "\n".join(said)
+    return paper.getvalue()
 
 
 @pytest.mark.parametrize("told", [on_screen, in_lines])
@@ -107,8 +107,10 @@ def test_both_say_what_is_wrong(told: type[str]) -> None:
     assert re.search(r"disordered +2 .*strangers +4", text, re.DOTALL)
 
 
-def test_lines_have_no_codes_for_terminals() -> None:
-    assert "\x1b" not in in_lines()
+def test_lines_have_no_codes_for_terminals_and_no_view_that_is_drawn_again() -> None:
+    text = in_lines()
+    assert "\x1b" not in text
+    assert text.count("finished and committed") == 1, "as it stood when all were through"
 
 
 def test_the_picture_holds_what_stays_on_the_screen_and_asks_nobody_for_fonts(tmp_path: Path) -> None:
@@ -117,18 +119,3 @@ def test_the_picture_holds_what_stays_on_the_screen_and_asks_nobody_for_fonts(tm
     text = path.read_text().replace("&#160;", " ")
     assert "lost 0: all 10 orders are accounted for" in text
     assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", text)
-
-
-@pytest.mark.parametrize(
-    ("environ", "terminal", "screen"),
-    [
-        ({}, True, True),
-        ({}, False, False),
-        ({"NO_COLOR": "1"}, True, False),
-        ({"NO_COLOR": ""}, True, True),
-        ({"TERM": "dumb"}, True, False),
-        ({"TERM": "xterm"}, True, True),
-    ],
-)
-def test_a_screen_needs_a_terminal_that_wants_one(environ: dict[str, str], terminal: bool, screen: bool) -> None:
-    assert use_screen(environ, terminal=terminal) is screen

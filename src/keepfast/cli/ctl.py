@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -11,9 +11,12 @@ import msgspec
 from keepfast.cli.connection import exit_on_interrupt
 from keepfast.cli.control_client import ControlClient, control_options
 from keepfast.cli.errors import report_errors
-from keepfast.cli.live_view import detail_lines, view_lines
+from keepfast.cli.terminal import console
 from keepfast.telemetry.clean import clean_text
 from keepfast.telemetry.shapes import AppState, CommandDone, ConsumerDetail, HealthReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 COLOURS = {"ok": "green", "degraded": "yellow", "failing": "red"}
@@ -49,15 +52,17 @@ def state(consumer: str | None, *, as_json: bool, **options: Any) -> None:
     With several processes the consumer of each is shown (as JSON, one per line); CONSUMER@1 is that of process 1.
     """
     with report_errors(debug=options["debug"]), exit_on_interrupt():
+        from keepfast.cli.live_view import detail_of, view_of
+
         control = _control(options)
         if consumer is None:
             app = control.get(AppState, "state")
-            _print(app, view_lines(app), as_json=as_json)
+            _print(app, view_of(app), as_json=as_json)
             return
         each = [name for name in control.get(AppState, "state").consumers if name.rpartition("@")[0] == consumer]
         for name in each or [consumer]:
             detail = control.get(ConsumerDetail, "consumers", name)
-            _print(detail, detail_lines(name, detail), as_json=as_json)
+            _print(detail, detail_of(name, detail), as_json=as_json)
 
 
 @ctl.command(short_help="Show what is wrong, with reasons.")
@@ -75,7 +80,7 @@ def health(*, as_json: bool, **options: Any) -> None:
             f"  {click.style(one.code, fg=COLOURS[one.level])}  {clean_text(one.consumer)}  {clean_text(one.text, 500)}"
             for one in report.reasons
         ]
-        _print(report, lines, as_json=as_json)
+        _print(report, "\n".join(lines), as_json=as_json)
     if report.status == "failing":
         raise click.exceptions.Exit(1)
 
@@ -147,8 +152,14 @@ def _control(options: dict[str, Any]) -> ControlClient:
 
 
 def _print_result(done: CommandDone, *, as_json: bool) -> None:
-    _print(done, [clean_text(done.text, 500)], as_json=as_json)
+    _print(done, clean_text(done.text, 500), as_json=as_json)
 
 
-def _print(result: object, lines: list[str], *, as_json: bool) -> None:
-    click.echo(msgspec.json.encode(result).decode() if as_json else "\n".join(lines))
+def _print(result: object, view: RenderableType, *, as_json: bool) -> None:
+    """Tables are drawn by rich; a text does not need it."""
+    if as_json:
+        click.echo(msgspec.json.encode(result).decode())
+    elif isinstance(view, str):
+        click.echo(view)
+    else:
+        console().print(view)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -12,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -21,12 +19,13 @@ import click
 
 from keepfast.cli.connection import EXIT_INTERRUPTED
 from keepfast.cli.errors import report_errors
+from keepfast.cli.terminal import console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keepfast.demo.picture import View
     from keepfast.demo.reconcile import Account
+    from keepfast.demo.screen import ScreenView
 
 EXIT_WRONG = 1
 
@@ -114,24 +113,13 @@ def _broker(*, kafka: bool) -> Iterator[tuple[str, str, Mapping[str, str]]]:
         yield embedded.bootstrap, "embedded in this process: no Java, no Docker", EMBEDDED
 
 
-def _view(options: dict[str, Any]) -> View:
-    from keepfast.demo.plain import PlainView
-
-    stream = sys.stderr if options["as_json"] else sys.stdout
-    live = use_screen(os.environ, terminal=stream.isatty()) and find_spec("rich") is not None
-    if options["svg"] is None and not live:
-        return PlainView(partial(click.echo, err=options["as_json"]))
-    from rich.console import Console
-
+def _view(options: dict[str, Any]) -> ScreenView:
     from keepfast.demo.screen import WIDTH, ScreenView
 
-    # A picture has a fixed width, independent of the terminal.
-    return ScreenView(Console(file=stream, width=WIDTH if options["svg"] else None), picture=options["svg"])
-
-
-def use_screen(environ: Mapping[str, str], *, terminal: bool) -> bool:
-    """Whether to draw with colours and cursor movements instead of plain lines."""
-    return terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    screen = console(stderr=options["as_json"])
+    if options["svg"]:
+        screen.width = WIDTH  # a picture has a fixed width, independent of the terminal
+    return ScreenView(screen, picture=options["svg"])
 
 
 def _stay(brokers: str, *, as_json: bool) -> None:

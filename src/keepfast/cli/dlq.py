@@ -14,7 +14,7 @@ from keepfast.cli.connection import connection_options, exit_on_interrupt
 from keepfast.cli.dlq_options import DlqCluster, OffsetsOption, open_dlq, selection_of, selection_options
 from keepfast.cli.dlq_replay import Rate, ReplayRequest, replay_letters
 from keepfast.cli.errors import report_errors
-from keepfast.cli.tables import table
+from keepfast.cli.terminal import console, table
 from keepfast.core.errors import KeepfastError
 from keepfast.desk.causes import by_cause
 from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPolicy
@@ -88,7 +88,7 @@ def _list_causes(source: LetterTopic, *, limit: int, as_json: bool) -> None:  # 
         return
     many = f"{count:,} letter{'s' * (count != 1)}, {len(causes):,} cause{'s' * (len(causes) != 1)}"
     click.echo(click.style(f"{source.topic}: {many}", bold=True))
-    click.echo(table(view.CAUSE_COLUMNS, [view.cause_row(cause) for cause in causes]))
+    console().print(table(view.CAUSE_COLUMNS, [view.cause_row(cause) for cause in causes], whole=[0, 1, 3]))
     sample = f"keepfast dlq show {source.topic} {causes[0].sample}"
     click.echo(f"\nShow a letter of the first cause: {sample} (--reveal shows masked data)", err=True)
 
@@ -101,7 +101,7 @@ def _list_letters(source: LetterTopic, *, limit: int, as_json: bool) -> None:
         for filed in rows:
             click.echo(json.dumps(view.letter_fields(filed), ensure_ascii=True))
     elif rows:
-        click.echo(table(view.LETTER_COLUMNS, [view.letter_row(filed) for filed in rows]))
+        console().print(table(view.LETTER_COLUMNS, [view.letter_row(filed) for filed in rows], whole=[0, 2]))
     else:
         click.echo(_empty_message(source))
     if more:

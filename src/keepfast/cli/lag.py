@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from keepfast.cli.connection import as_start_error, brokers_option, connect, connection_for, exit_on_interrupt
 from keepfast.cli.errors import report_errors
-from keepfast.cli.tables import LIVE_EVERY_S, live, table
+from keepfast.cli.terminal import LIVE_EVERY_S, console, live, table
 from keepfast.core.errors import ConfigError
 from keepfast.desk.lagging import LagSeen, LagWatcher, PartitionLag, Watched
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
@@ -22,9 +22,14 @@ from keepfast.kafka.groups import MAX_GROUPS, KafkaGroups
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
 
-COLUMNS = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "STATE")
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+COLUMNS = ("GROUP", "TOPIC", "PART", "COMMITTED", "END", "LAG", "SECONDS", "STATE")
 COLOURS = {"ok": "green", "stalled": "yellow", "stopped": "red", "rewinding": "red"}
 REPLY_TIMEOUT_S = 15.0
+NO_GROUPS = "No group has commits. The embedded broker lists no groups: name the group, or MODULE:APP."
 
 
 @click.command(short_help="Show the lag of groups in records and seconds, and whether they progress.")
@@ -68,12 +73,8 @@ def lag(
     """
     with report_errors(debug=debug), exit_on_interrupt(), _watcher(target, brokers) as watcher:
         if watch:
-            for draw in live(every_s):
-                seen = _measure(watcher)
-                if as_json:
-                    click.echo(json.dumps(_fields(seen)))
-                else:
-                    draw([time.strftime("%H:%M:%S"), *_lines(seen)])
+            _watch(watcher, every_s, as_json=as_json)
+            return
         if for_s:
             with as_start_error():
                 watcher.look(seconds=False)
@@ -81,7 +82,20 @@ def lag(
                 click.echo(f"Observing progress for {for_s:g} s …", err=True)
             time.sleep(for_s)
         seen = _measure(watcher)
-        click.echo(json.dumps(_fields(seen)) if as_json else "\n".join(_lines(seen)))
+        if as_json:
+            click.echo(json.dumps(_fields(seen)))
+        else:
+            console().print(_view(seen))
+
+
+def _watch(watcher: LagWatcher, every_s: float, *, as_json: bool) -> None:
+    with live(every_s) as updates:
+        for draw in updates:
+            seen = _measure(watcher)
+            if as_json:
+                click.echo(json.dumps(_fields(seen)))
+            else:
+                draw(_view(seen, time.strftime("%H:%M:%S")))
 
 
 def _measure(watcher: LagWatcher) -> LagSeen:
@@ -136,13 +150,17 @@ def _of_groups(group: str | None, groups: KafkaGroups) -> list[Watched]:
         return [Watched(one, tuple(sorted(groups.read_by(one, REPLY_TIMEOUT_S))), all_of_it=False) for one in chosen]
 
 
-def _lines(seen: LagSeen) -> list[str]:
+def _view(seen: LagSeen, *head: str) -> RenderableType:
+    from rich.console import Group
+
     rows = [_row(one) for one in seen.partitions]
-    lines = table(COLUMNS, rows, right=range(2, 7)).splitlines()
-    head, *body = [click.style(lines[0], bold=True), *lines[1:]]
-    text = [head, *(_coloured(line, one.state) for line, one in zip(body, seen.partitions, strict=True))]
     if not rows:
-        text = ["No group has commits. The embedded broker lists no groups: name the group, or MODULE:APP."]
+        return Group(*head, NO_GROUPS, *_notes(seen))
+    return Group(*head, table(COLUMNS, rows, right=range(2, 7), whole=[7]), *_notes(seen))
+
+
+def _notes(seen: LagSeen) -> list[str]:
+    text = []
     for topic, depth in seen.letters.items():
         count = "does not exist" if depth is None else f"{depth:,} letter{'s' * (depth != 1)}"
         text.append(f"{clean_text(topic)}: {count}")
@@ -152,17 +170,14 @@ def _lines(seen: LagSeen) -> list[str]:
     return text
 
 
-def _coloured(line: str, state: str) -> str:
-    """Color the state at the end of the line, unless it was cut off."""
-    return line.removesuffix(state) + click.style(state, fg=COLOURS.get(state)) if line.endswith(state) else line
+def _row(one: PartitionLag) -> tuple[str | Text, ...]:
+    from rich.text import Text
 
-
-def _row(one: PartitionLag) -> tuple[str, ...]:
     look = one.look
     committed = "-" if look.committed is None else str(look.committed)
     seconds = "-" if one.lag_s is None else f"{one.lag_s:,.0f}"
     place = (one.group, one.place.topic, str(one.place.partition))
-    return (*place, committed, str(look.end), f"{look.lag:,}", seconds, one.state)
+    return (*place, committed, str(look.end), f"{look.lag:,}", seconds, Text(one.state, COLOURS.get(one.state, "")))
 
 
 def _fields(seen: LagSeen) -> dict[str, Any]:

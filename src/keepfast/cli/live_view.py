@@ -1,26 +1,20 @@
-"""A running app as text: consumers, partitions and lanes, from the answers of the control API. Pure functions."""
+"""A running app as tables that fit 80 columns, from the answers of the control API. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-import click
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from keepfast.cli.tables import table
+from keepfast.cli.terminal import table
 from keepfast.telemetry.clean import clean_text
 from keepfast.telemetry.shapes import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, LaneState, PartitionState
 
-CONSUMER_COLUMNS = (
-    *("CONSUMER", "PHASE", "PARTS", "LAG", "LAG S", "REC/S", "ERR/S", "RETRY/S", "HELD BY"),
-    *("LETTERS", "IN FLIGHT", "WAITING", "SETTLING", "BREAKER", "STORM"),
-)
-NUMBERS = (2, 3, 4, 5, 6, 7, 9, 10, 11, 12)
-"""The right-aligned columns of a consumer."""
-PARTITION_COLUMNS = (
-    *("CONSUMER", "TOPIC", "PARTITION", "POSITION", "END", "LAG", "LAG S"),
-    *("BUFFERED", "IN FLIGHT", "STATE"),
-)
-LANE_COLUMNS = ("CONSUMER", "TOPIC", "PARTITION", "OFFSET", "RECORDS", "ATTEMPT", "SECONDS", "STATE")
+RATE_COLUMNS = ("CONSUMER", "PHASE", "PARTS", "LAG", "LAG S", "REC/S", "ERR/S", "RETRY/S")
+WORK_COLUMNS = ("CONSUMER", "IN FLIGHT", "WAITING", "SETTLING", "LETTERS", "BREAKER", "STORM", "HELD BY")
+PARTITION_COLUMNS = ("CONSUMER", "TOPIC", "PART", "POSITION", "LAG", "LAG S", "BUFFERED", "IN FLIGHT", "STATE")
+LANE_COLUMNS = ("CONSUMER", "TOPIC", "PART", "OFFSET", "RECORDS", "ATTEMPT", "SECONDS", "STATE")
 MAX_PARTITIONS = 20
 MAX_LANES = 10
 MAX_STUCK = 3
@@ -28,30 +22,46 @@ MAX_STUCK = 3
 Lanes = Iterable[tuple[str, LaneState]]
 
 
-def view_lines(
+def view_of(
     now: AppState, before: AppState | None = None, *, elapsed_s: float = 0.0, lanes: Lanes = ()
-) -> list[str]:
-    """The whole view. Rates need an earlier state; without one they are dashes."""
-    lines = [_head(now), ""]
-    rows = []
+) -> RenderableType:
+    """The whole app. Rates need an earlier state; without one they are dashes."""
+    rates, work = [], []
     for name, state in now.consumers.items():
         then = before.counts.get(name) if before and elapsed_s > 0 else None
-        rows.append(_consumer(name, state, now.counts.get(name, ConsumerCounts()), then, elapsed_s))
-    lines += _table(CONSUMER_COLUMNS, rows, right=NUMBERS) if rows else ["No consumer yet."]
-    for name, state in now.consumers.items():
-        problems = (state.why, state.brokers, state.letters_refused.why, state.moves_refused.why, *_stuck(state))
-        lines += [click.style(f"{clean_text(name)}: {clean_text(text, 300)}", fg="red") for text in problems if text]
-        suspects = sum(one.suspects for one in state.partitions)
-        if suspects:
-            lines.append(click.style(f"{clean_text(name)}: probation, {suspects:,} records run alone", fg="red"))
+        rates.append(_rates(name, state, now.counts.get(name, ConsumerCounts()), then, elapsed_s))
+        work.append(_work(name, state, now.counts.get(name, ConsumerCounts())))
+    if not rates:
+        return Group(_head(now), "", "No consumer yet.")
     partitions = [(name, one) for name, state in now.consumers.items() for one in state.partitions]
     partitions.sort(key=lambda pair: -(pair[1].lag or 0))
-    if partitions:
-        shown = [_partition(*pair) for pair in partitions[:MAX_PARTITIONS]]
-        lines += ["", *_table(PARTITION_COLUMNS, shown, right=range(2, 9))]
-        if len(partitions) > MAX_PARTITIONS:
-            lines.append(f"and {len(partitions) - MAX_PARTITIONS:,} partitions with less lag")
-    return lines + _lanes(lanes)
+    alone = len(now.consumers) == 1
+    return Group(
+        _head(now),
+        "",
+        *_consumers(rates, work),
+        *(line for name, state in now.consumers.items() for line in _problems(name, state)),
+        *_partitions(partitions[:MAX_PARTITIONS], alone=alone),
+        *_left_out(len(partitions) - MAX_PARTITIONS, "partitions with less lag"),
+        *_lanes(sorted(lanes, key=lambda pair: -pair[1].for_s)[:MAX_LANES], alone=alone),
+    )
+
+
+def detail_of(name: str, detail: ConsumerDetail) -> RenderableType:
+    """One consumer with all its partitions and lanes."""
+    return Group(
+        *_consumers([_rates(name, detail.state, detail.counts, None, 0.0)], [_work(name, detail.state, detail.counts)]),
+        *_partitions([(name, one) for one in detail.state.partitions], alone=True),
+        *_lanes(sorted(((name, lane) for lane in detail.lanes), key=lambda pair: -pair[1].for_s), alone=True),
+        *_left_out(detail.left_out, "more"),
+    )
+
+
+def _problems(name: str, state: ConsumerState) -> Iterator[Text]:
+    texts = [state.why, state.brokers, state.letters_refused.why, state.moves_refused.why, *_stuck(state)]
+    suspects = sum(one.suspects for one in state.partitions)
+    texts += [f"probation, {suspects:,} records run alone"] if suspects else []
+    yield from (Text(f"{clean_text(name)}: {clean_text(text, 300)}", "red") for text in texts if text)
 
 
 def _stuck(state: ConsumerState) -> list[str]:
@@ -66,17 +76,7 @@ def _stuck(state: ConsumerState) -> list[str]:
     return [*lines, f"the event loop is blocked: {' < '.join(state.blocked_at[::-1])}"] if state.blocked_at else lines
 
 
-def detail_lines(name: str, detail: ConsumerDetail) -> list[str]:
-    """One consumer with all its partitions and lanes."""
-    rows = [_consumer(name, detail.state, detail.counts, None, 0.0)]
-    lines = _table(CONSUMER_COLUMNS, rows, right=NUMBERS)
-    partitions = [_partition(name, one) for one in detail.state.partitions]
-    lines += ["", *_table(PARTITION_COLUMNS, partitions, right=range(2, 9))] if partitions else []
-    lines += _lanes(((name, lane) for lane in detail.lanes), limit=len(detail.lanes))
-    return [*lines, f"and {detail.left_out:,} more"] if detail.left_out else lines
-
-
-def _head(now: AppState) -> str:
+def _head(now: AppState) -> Text:
     version = f" {clean_text(now.version)}" if now.version else ""
     process = f"pid {now.pid}" if now.pid else "several processes"
     head = f"{clean_text(now.app)}{version}, {now.phase} for {_span(now.uptime_s)}, {process}, keepfast {now.keepfast}"
@@ -84,16 +84,25 @@ def _head(now: AppState) -> str:
         stuck = f", {now.spool.stuck:,} stuck" if now.spool.stuck else ""
         refusing = ", refusing" if now.spool.refusing else ""
         head += f"; spool {now.spool.letters:,} letters{stuck}{refusing}"
-    return click.style(head, bold=True)
+    return Text(head, "bold")
 
 
-def _consumer(
+def _consumers(rates: list[tuple[str, ...]], work: list[tuple[str, ...]]) -> list[RenderableType]:
+    return [
+        table(RATE_COLUMNS, rates, right=range(2, 8), whole=[1]),
+        "",
+        table(WORK_COLUMNS, work, right=range(1, 5), whole=[5, 6]),
+    ]
+
+
+def _rates(
     name: str, state: ConsumerState, counts: ConsumerCounts, then: ConsumerCounts | None, elapsed_s: float
 ) -> tuple[str, ...]:
     def rate(field: str) -> str:
         if then is None:
             return "-"
-        return f"{max(0, getattr(counts, field) - getattr(then, field)) / elapsed_s:,.1f}"
+        per_s = max(0, getattr(counts, field) - getattr(then, field)) / elapsed_s
+        return f"{per_s:,.1f}" if per_s < 1000 else f"{per_s:,.0f}"
 
     lags = [one.lag for one in state.partitions if one.lag is not None]
     phase = state.phase if state.member or state.phase != "running" else "no member"
@@ -106,17 +115,29 @@ def _consumer(
         rate("processed"),
         rate("errors"),
         rate("retries"),
-        ", ".join(f"{hold.name} {_span(hold.for_s)}" for hold in state.holds) or "-",
-        f"{counts.buried:,}",
-        f"{state.in_flight:,}",
-        f"{state.waiting:,}",
-        f"{state.settling:,}",
-        state.guards.breaker or "-",
-        state.guards.storm or "-",
     )
 
 
+def _work(name: str, state: ConsumerState, counts: ConsumerCounts) -> tuple[str, ...]:
+    return (
+        name,
+        f"{state.in_flight:,}",
+        f"{state.waiting:,}",
+        f"{state.settling:,}",
+        f"{counts.buried:,}",
+        state.guards.breaker or "-",
+        state.guards.storm or "-",
+        ", ".join(f"{hold.name} {_span(hold.for_s)}" for hold in state.holds) or "-",
+    )
+
+
+def _partitions(partitions: list[tuple[str, PartitionState]], *, alone: bool) -> list[RenderableType]:
+    rows = [_partition(*pair) for pair in partitions]
+    return ["", _of_consumers(PARTITION_COLUMNS, rows, right=range(2, 8), alone=alone)] if rows else []
+
+
 def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
+    """The end of the partition is its position plus the lag."""
     notes = [*(["stuck"] if one.stuck else []), *(f"held: {hold}" for hold in one.holds)]
     notes += [f"not fetched: {pause}" for pause in one.pauses] + (["closing"] if one.closing else [])
     notes += [f"{one.cases:,} failing"] if one.cases else []
@@ -126,7 +147,6 @@ def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
         one.topic,
         str(one.partition),
         "-" if one.position < 0 else str(one.position),
-        "-" if one.end is None else str(one.end),
         "-" if one.lag is None else f"{one.lag:,}",
         _seconds(one.lag_s),
         f"{one.buffered:,}",
@@ -135,21 +155,25 @@ def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
     )
 
 
-def _lanes(lanes: Lanes, *, limit: int = MAX_LANES) -> list[str]:
-    oldest = sorted(lanes, key=lambda pair: -pair[1].for_s)[:limit]
-    if not oldest:
-        return []
+def _left_out(count: int, what: str) -> list[str]:
+    return [f"and {count:,} {what}"] if count > 0 else []
+
+
+def _lanes(lanes: Lanes, *, alone: bool) -> list[RenderableType]:
     rows = []
-    for name, lane in oldest:
+    for name, lane in lanes:
         why = f" after {lane.error_type} {lane.code}".rstrip() if lane.error_type or lane.code else ""
         place = (name, lane.topic, str(lane.partition), str(lane.offset))
         rows.append((*place, f"{lane.records:,}", str(lane.attempt), f"{lane.for_s:,.1f}", f"{lane.state}{why}"))
-    return ["", *_table(LANE_COLUMNS, rows, right=range(2, 7))]
+    return ["", _of_consumers(LANE_COLUMNS, rows, right=range(2, 7), alone=alone)] if rows else []
 
 
-def _table(columns: tuple[str, ...], rows: Sequence[Sequence[str]], *, right: Collection[int]) -> list[str]:
-    head, *body = table(columns, rows, right=right).splitlines()
-    return [click.style(head, bold=True), *body]
+def _of_consumers(
+    columns: Sequence[str], rows: Sequence[tuple[str, ...]], *, right: Iterable[int], alone: bool
+) -> RenderableType:
+    """Where there is only one consumer, its name need not be in every row."""
+    first = int(alone)
+    return table(columns[first:], [row[first:] for row in rows], right=[number - first for number in right])
 
 
 def _seconds(seconds: float | None) -> str:

@@ -15,7 +15,7 @@ from keepfast.cli.connection import as_start_error, brokers_option, connect, con
 from keepfast.cli.dlq_options import Moment
 from keepfast.cli.errors import report_errors
 from keepfast.cli.lag import is_app
-from keepfast.cli.tables import table
+from keepfast.cli.terminal import console, table
 from keepfast.core.errors import ConfigError, StartError
 from keepfast.core.ledger import CompletionMap, decode, encode
 from keepfast.core.ports import CommittedOffset, Position
@@ -114,7 +114,7 @@ def show(
             return
         rows = [tuple(map(_cell, _fields(found, place).values())) for place in found.spans]
         click.echo(f"Group {clean_text(found.group)}")
-        click.echo(table(SHOW_COLUMNS, rows, right=range(1, 7)))
+        console().print(table(SHOW_COLUMNS, rows, right=range(1, 7)))
 
 
 @offsets.command(short_help="Move a stopped group to other offsets.")
@@ -268,7 +268,7 @@ def _print_plan(group: str, plan: Sequence[PlannedOffset]) -> None:
     ]
     click.echo(f"Group {clean_text(group)}: {_partitions(len(rows))} to change, {len(plan) - len(rows)} unchanged.")
     if rows:
-        click.echo(table(PLAN_COLUMNS, rows, right=range(1, 6)))
+        console().print(table(PLAN_COLUMNS, rows, right=range(1, 6)))
 
 
 def _partitions(count: int) -> str:

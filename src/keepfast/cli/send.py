@@ -23,7 +23,7 @@ from keepfast.cli.connection import (
     missing_topic,
 )
 from keepfast.cli.errors import report_errors
-from keepfast.cli.progress import Progress
+from keepfast.cli.terminal import Progress
 from keepfast.core.errors import ConfigError, SinkError, StartError
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka.config import sink_properties

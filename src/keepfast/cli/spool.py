@@ -12,7 +12,7 @@ import click
 
 from keepfast.cli.connection import connect, connection_for, connection_options, exit_on_interrupt
 from keepfast.cli.errors import report_errors
-from keepfast.cli.progress import Progress
+from keepfast.cli.terminal import Progress
 from keepfast.core.errors import ConfigError, SpoolError, StartError
 from keepfast.deadletters.checked import iso
 from keepfast.deadletters.spool.letters import SpooledLetter

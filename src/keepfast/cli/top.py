@@ -11,8 +11,7 @@ import msgspec
 from keepfast.cli.connection import exit_on_interrupt
 from keepfast.cli.control_client import ControlClient, ControlRefused, control_options
 from keepfast.cli.errors import report_errors
-from keepfast.cli.live_view import view_lines
-from keepfast.cli.tables import LIVE_EVERY_S, live
+from keepfast.cli.terminal import LIVE_EVERY_S, live
 from keepfast.core.errors import StartError
 from keepfast.telemetry.shapes import AppState, ConsumerDetail, LaneState
 
@@ -38,23 +37,27 @@ def top(*, every_s: float, once: bool, as_json: bool, **options: Any) -> None:
       keepfast top --once
       keepfast top --every 1 --url http://127.0.0.1:8081
     """
-    with report_errors(debug=options["debug"]), exit_on_interrupt():
+    from rich.text import Text
+
+    from keepfast.cli.live_view import view_of
+
+    with report_errors(debug=options["debug"]), exit_on_interrupt(), live(every_s) as updates:
         control = ControlClient.of(options["target"], options["url"])
         before, at = control.get(AppState, "state"), time.monotonic()
         if once and not as_json:
             time.sleep(every_s)
-        for draw in live(every_s):
+        for draw in updates:
             try:
                 now, seen_at = control.get(AppState, "state"), time.monotonic()
             except StartError as error:  # it may be restarting; keep watching
                 if once:
                     raise
-                draw([click.style(str(error), fg="red")])
+                draw(Text(str(error), "red"))
                 continue
             if as_json:
                 click.echo(msgspec.json.encode(now).decode())
             else:
-                draw(view_lines(now, before, elapsed_s=seen_at - at, lanes=_lanes(control, now)))
+                draw(view_of(now, before, elapsed_s=seen_at - at, lanes=_lanes(control, now)))
             before, at = now, seen_at
             if once:
                 return

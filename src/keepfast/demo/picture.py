@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
-
-from keepfast.demo.reconcile import Account
-from keepfast.desk.causes import Cause
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +99,3 @@ class Picture:
             self.suspected.discard(place)
             if not self.suspected:
                 tell("crash guard", "all others are cleared and run side by side again", "good")
-
-
-class View(Protocol):
-    """How the demo is told. Owner: the main thread."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-    def note(self, note: Note) -> None: ...
-    def show(self, picture: Picture) -> None: ...
-    def causes(self, topic: str, causes: list[Cause], fixed: set[str]) -> None: ...
-    def account(self, account: Account) -> None: ...

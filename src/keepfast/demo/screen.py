@@ -1,8 +1,9 @@
-"""The demo live on a terminal, with `rich` (extra `terminal`)."""
+"""How the demo is shown, with rich: live on a terminal; elsewhere what stays on the screen, as lines."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from io import StringIO
 from typing import Any, Self
 
@@ -16,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from keepfast.demo.picture import Note, Picture
-from keepfast.demo.plain import lines, short, verdict
 from keepfast.demo.reconcile import Account
 from keepfast.demo.shop import LANES
 from keepfast.desk.causes import Cause
@@ -26,7 +26,9 @@ _MOODS = {"good": "green", "bad": "yellow", "plain": "default"}
 
 
 class ScreenView:
-    """A panel of what is going on, below the notes; at the end the account. Leaves everything on the screen."""
+    """A panel of what is going on, below the notes; at the end the account. Leaves everything on the screen. Owner: the
+    main thread.
+    """
 
     def __init__(self, console: Console, *, picture: str | None = None) -> None:
         self._console = console
@@ -61,8 +63,8 @@ class ScreenView:
             )
         for cause in causes:
             cure = Text("our bug", "bold yellow") if cause.fingerprint in fixed else Text("the sender's", "dim")
-            table.add_row(str(cause.count), cause.fingerprint, cause.error_type, short(cause.message, 42), cure)
-        self._print(Padding(table, (1, 0)))
+            table.add_row(str(cause.count), cause.fingerprint, cause.error_type, _short(cause.message, 42), cure)
+        self._print(Padding(table, (1, 0), expand=False))
 
     def account(self, account: Account) -> None:
         self._live.stop()
@@ -70,13 +72,13 @@ class ScreenView:
         table.add_column(justify="left", min_width=10)
         table.add_column(justify="right", style="bold")
         table.add_column(style="dim")
-        for name, count, why in lines(account):
+        for name, count, why in _lines(account):
             colour = {"sent": "bold", "lost": "bold green" if not count else "bold red"}.get(name, "default")
             table.add_row(Text(name, colour), Text(f"{count:,}", colour), why)
         colour = "green" if account.is_right else "red"
-        body = Group(table, Text(), Text(verdict(account), f"bold {colour}"))
+        body = Group(table, Text(), Text(_verdict(account), f"bold {colour}"))
         title = "[bold]The account[/], read from the topics by another process"
-        self._print(Padding(self._framed(body, title, colour), (1, 0, 0, 0)))
+        self._print(Padding(self._framed(body, title, colour), (1, 0, 0, 0), expand=False))
         if self._save_to is not None:
             self._save_svg(self._save_to)
 
@@ -132,6 +134,34 @@ class ScreenView:
         if picture.suspected and picture.committed < picture.sent:
             said += "; suspects run one at a time"
         return Text(f"● {picture.process}", colour), said
+
+
+def _short(text: str, most: int) -> str:
+    """The first line of it, cut."""
+    line = text.partition("\n")[0]
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _lines(account: Account) -> Iterator[tuple[str, int, str]]:
+    """What the account says: name, number, remark."""
+    after = f"{account.processed_after_replay} of them after the replay" if account.replayed else ""
+    yield "sent", account.sent, ""
+    yield "processed", account.processed, after
+    yield "buried", account.buried, "with their exact bytes, the reason, and a way back"
+    yield "discarded", account.discarded, "test orders: the handler said so"
+    yield "lost", account.lost, ", ".join(account.lost_orders)
+    yield "repeated", account.repeated, ", ".join(f"{n} {why}" for why, n in account.repeated_because.items())
+    if account.out_of_order:
+        yield "disordered", account.out_of_order, "shipped before an earlier order of the same customer"
+    if account.strangers:
+        yield "strangers", account.strangers, "belong to no order that was sent, or do not hold its bytes"
+
+
+def _verdict(account: Account) -> str:
+    """The last line."""
+    if account.is_right:
+        return f"lost 0: all {account.sent:,} orders are accounted for, each customer's in order."
+    return f"lost {account.lost}: this must not happen."
 
 
 def _times(count: int) -> str:

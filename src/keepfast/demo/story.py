@@ -17,8 +17,9 @@ from keepfast.core.errors import KeepfastError
 from keepfast.demo.carrier import Carrier
 from keepfast.demo.crew import Crew, environment
 from keepfast.demo.orders import CUSTOMERS, OrderPlan
-from keepfast.demo.picture import Note, Picture, View
+from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
+from keepfast.demo.screen import ScreenView
 from keepfast.demo.shop import ORDERS, SHIPMENTS, app
 from keepfast.desk.causes import Cause, by_cause
 from keepfast.desk.shelf import LetterTopic
@@ -52,7 +53,7 @@ class Stage:
     kind: str
     """What kind of broker that is, in words."""
     plan: OrderPlan
-    view: View
+    view: ScreenView
     folder: Path
     begun_at: float
     settings: Mapping[str, str]
