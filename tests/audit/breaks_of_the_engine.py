@@ -264,7 +264,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "CUT_SHORT": (Break("if waiting and now < self.deadline:", "if now < self.deadline:"),),
     "DRAIN_REPORTED": (
         Break("REPORT_S = 5.0", "REPORT_S = 50.0"),
-        Break('log.info("drain_waits"', 'log.debug("drain_waits"'),
+        Break('log.info("drain_waiting"', 'log.debug("drain_waiting"'),
     ),
     "DEADLINE": (Break("if waiting and now < self.deadline:", "if waiting:"),),
 }

@@ -71,7 +71,7 @@ def test_and_nothing_moves(
     said = tmp_path / "said"
     environ = {"KAFKA_BROKERS": kafka.bootstrap, **QUICK}
     with running("run", "app:app", *options, cwd=tmp_path, said=said, **environ) as parent:
-        wait_until(lambda: said.read_text().count('"assigned"') >= 2, "both are members")
+        wait_until(lambda: said.read_text().count('"partitions_assigned"') >= 2, "both are members")
         shares = _settled(tmp_path, kafka.bootstrap, name)
         victim = shares[0]
         os.kill(victim, number)

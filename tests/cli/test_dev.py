@@ -97,7 +97,7 @@ def test_topics_are_made_on_a_real_broker(kafka: TopicAdmin, topic: TopicFactory
     }
     arguments = ("run", "app:app", "--dev-at", kafka.bootstrap, "--dev-partitions", "3")
     with running(*arguments, cwd=tmp_path, said=said, **elsewhere) as process:
-        wait_until(lambda: '"assigned"' in said.read_text(), "the start")
+        wait_until(lambda: '"partitions_assigned"' in said.read_text(), "the start")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     there = {name: len(one.partitions) for name, one in kafka.admin.list_topics(timeout=10).topics.items()}

@@ -92,10 +92,16 @@ def test_every_rule_is_there_with_its_code_and_its_tests() -> None:
 def test_the_events_of_the_runbook_are_there_and_more() -> None:
     known = {event.name: event.level for source in events.sources() for event in source.events}
     assert len(known) > 70
-    assert {"retry", "bury", "buried", "held", "assigned", "letter_not_published", "spool_waits_for_kafka"} <= set(
-        known
-    )
-    assert {"client_error": "warning", "discard": "warning", "halt": "error"}.items() <= known.items()
+    assert {
+        "retry",
+        "bury",
+        "buried",
+        "consumer_held",
+        "partitions_assigned",
+        "letter_not_published",
+        "spool_waits_for_kafka",
+    } <= set(known)
+    assert {"client_error": "warning", "discard": "warning", "consumer_halted": "error"}.items() <= known.items()
     said = re.findall(r"[Ii]n the log\*{0,2}:? `(\w+)`", (ROOT / "docs" / "runbook.md").read_text())
     assert len(said) >= 5
     assert set(said) - set(known) == set()

@@ -85,7 +85,7 @@ def test_every_step_does_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(first)
     terminal.start(dev)
     try:
-        said = terminal.see("assigned")
+        said = terminal.see("partitions_assigned")
         assert alike(dev.prints) == alike(said)[: len(alike(dev.prints))]
         assert alike(terminal.run(send)) == alike(send.prints)
         terminal.see("charged a1: 12")
@@ -95,7 +95,7 @@ def test_every_step_does_what_it_says(tmp_path: Path) -> None:
         terminal.see("buried", times=2)
         assert sorted(alike(terminal.run(listed))) == sorted(alike(listed.prints))
         (tmp_path / "app.py").write_text(repaired)
-        terminal.see("assigned", times=2)
+        terminal.see("partitions_assigned", times=2)
         assert alike(terminal.run(replay)) == alike(replay.prints)
         terminal.see("refunded a2: -5")
     finally:

@@ -26,8 +26,8 @@ class Failing:
     def step(self, now: float) -> None:
         raise self.error
 
-    def abandon(self) -> None:
-        self.abandoned = True
+    def abandon(self, error: BaseException) -> None:
+        self.abandoned = error is self.error
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0), KeyboardInterrupt(), GeneratorExit()])

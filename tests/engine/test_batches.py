@@ -374,14 +374,15 @@ def test_the_log_says_of_a_batch_what_it_says_of_a_record(log: LogCapture) -> No
     world.feed("aaa")
     world.play(steps=60)
     lines = [(entry.event, entry.fields["retry_count"]) for entry in log.entries if entry.event.startswith("batch_")]
-    assert lines[:3] == [("batch_retry", 1), ("batch_retry", 2), ("batch_search", 2)]
-    [retry, _] = log.fields("batch_retry")
+    assert lines[:3] == [("batch_retry_scheduled", 1), ("batch_retry_scheduled", 2), ("batch_split", 2)]
+    [retry, _] = log.fields("batch_retry_scheduled")
     assert retry == {
         "retry_count": 1,
         "error_type": "TimeoutError",
         "error_classification": "retryable",
         "code": "TIMEOUT",
         "rule": "timeout",
+        "consumer": "c",
         "consumer_group": "g",
         "topic": TOPIC,
         "partition": 0,
@@ -411,8 +412,8 @@ def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_
     world.play(steps=60, pass_s=0.5)
     assert len(world.calls) > 10
     assert all(call == world.calls[0] and len(call) == 4 for call in world.calls)
-    retries = len(log.fields("batch_retry"))
-    assert retries + len(log.fields("batch_wait")) == len(world.calls)
+    retries = len(log.fields("batch_retry_scheduled"))
+    assert retries + len(log.fields("batch_retry_held")) == len(world.calls)
     assert world.loop.failures.counts.retries == retries < 3, "what a guard makes wait is no retry"
     assert set(world.loop.failures.by_topic[TOPIC].delays_by_attempt) <= {1, 2}
     down[0] = False

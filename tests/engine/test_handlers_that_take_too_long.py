@@ -24,12 +24,14 @@ from keepfast.decode.signature import inspect_handler
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall
 from keepfast.engine.commits import Committer
 from keepfast.engine.context import Context
+from keepfast.engine.events import Events
 from keepfast.engine.handler import Handler
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
 from keepfast.engine.timeouts import Overdue
 from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from keepfast.runner.hooks import Hooks
+from keepfast.telemetry.event_log import EventLog
 from tests.support.fakes import FakeSink, acknowledge, hold
 from tests.support.messages import message
 from tests.support.waiting import wait_until
@@ -46,6 +48,7 @@ class Bench:
         self.mailbox = mailbox
         self.back: list[Run] = []
         plan = Plan(name="c", group="g", topics=("t",), timeout=policy)
+        events = Events(plan.name, plan.group, (EventLog(),))
         self.out = InFlight()
         self.touched: list[Partition] = []
         self.overdue = Overdue(
@@ -57,6 +60,7 @@ class Bench:
             mailbox=mailbox,
             sizer=Sizer(capacity=100, consecutive=True, one_by_one=True, may_inline=False),
             returned=lambda run, _: self.back.append(run),
+            events=events,
         )
         self.late: list[Run] = []
         self._offset = 0

@@ -65,12 +65,12 @@ def test_its_progress_is_told_every_five_seconds(log: LogCapture) -> None:
     world = world_of()
     world.stop(after_s=30.0)
     world.step()
-    assert log.fields("drain_started") == [{"consumer": "c", "in_flight": 1}]
+    assert log.fields("drain_started") == [{"consumer": "c", "consumer_group": "g", "in_flight": 1}]
     world.step(pass_s=REPORT_S - 1)
-    assert log.fields("drain_waits") == []
+    assert log.fields("drain_waiting") == []
     world.step(pass_s=1.0)
     world.step(pass_s=REPORT_S)
-    assert log.fields("drain_waits") == [{"consumer": "c", "records": 1, "letters": 0, "commits": 0}] * 2
+    assert log.fields("drain_waiting") == [{"consumer": "c", "records": 1, "letters": 0, "commits": 0}] * 2
 
 
 def test_by_its_deadline_it_is_over_and_what_was_not_finished_is_not_committed() -> None:
@@ -96,5 +96,5 @@ def test_a_static_member_leaves_only_if_it_does_not_come_back(leave: bool) -> No
 
 def test_and_not_when_the_loop_itself_has_failed() -> None:
     world = world_of()
-    world.loop.abandon()
+    world.loop.abandon(RuntimeError("it broke"))
     assert world.source.left is False

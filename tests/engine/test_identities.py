@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
 from keepfast.engine.topic_ids import (
     ASK_AGAIN_S,
@@ -32,7 +33,7 @@ class Asked:
 def known(asked: Asked | None, ids: Mapping[str, str]) -> tuple[Identities, ListMailbox]:
     box = ListMailbox()
     plan = Plan(name="c", group="g", topics=("t",), topic_ids=ids)
-    return Identities(plan, asked, box, 0.0), box
+    return Identities(plan, asked, box, 0.0, Events(plan.name, plan.group, ())), box
 
 
 def told(identities: Identities, at: float, topic_id: str | None) -> list[str]:

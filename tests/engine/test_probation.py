@@ -174,7 +174,7 @@ def test_a_loop_that_failed_leaves_its_lease_as_a_death_does() -> None:
     world = World(fine, size=3, max_deliveries=3)
     world.feed("aa")
     settle(world)
-    world.loop.abandon()
+    world.loop.abandon(RuntimeError("it broke"))
     world.revoke(0)
     world.source.answer()
     assert told(world).lease is not None

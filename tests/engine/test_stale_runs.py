@@ -79,7 +79,8 @@ def test_the_partition_goes_on_after_stuck_after_s_and_what_the_handler_says_the
     assert world.done == [], "it waits: two handlers of one lane must not run at once"
     assert world.waits == ["orders[0]"]
     assert max(one.stale_run_s for one in world.loop.status.state.partitions) > 1
-    assert (log.fields("held")[0]["hold"], log.fields("held")[0]["place"]) == ("stale_run", "orders[0]")
+    [held] = log.fields("partition_held")
+    assert (held["hold"], held["topic"], held["partition"]) == ("stale_run", "orders", 0)
     world.play_for(4)
     assert world.done == ["0:0", "0:1"]
     assert (world.waits, world.abandoned) == ([], 1)
@@ -87,7 +88,7 @@ def test_the_partition_goes_on_after_stuck_after_s_and_what_the_handler_says_the
     [report] = log.fields("stale_handler_abandoned")
     assert (report["partition"], report["offset"]) == (0, 0)
     assert report["waited_s"] >= STUCK_S
-    assert log.fields("released")[0]["hold"] == "stale_run"
+    assert log.fields("partition_released")[0]["hold"] == "stale_run"
     assert world.committed() == 2
     world.comes_back(run)
     assert (world.abandoned, world.committed(), world.workers.given_up) == (0, 2, [])

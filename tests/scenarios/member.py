@@ -136,9 +136,9 @@ class Member:
         """The partitions that are its own, by its log."""
         own: set[str] = set()
         for entry in self.events():
-            if entry["event"] == "assigned":
+            if entry["event"] == "partitions_assigned":
                 own.update(entry["partitions"])
-            elif entry["event"] in ("revoked", "lost"):
+            elif entry["event"] in ("partitions_revoked", "partitions_lost"):
                 own.difference_update(entry["partitions"])
         return {(place.rpartition("[")[0], int(place.rpartition("[")[2].rstrip("]"))) for place in own}
 

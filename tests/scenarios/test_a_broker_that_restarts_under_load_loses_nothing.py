@@ -37,7 +37,7 @@ def test_nothing_is_lost_and_the_order_is_kept(broker: KafkaBroker, tmp_path: Pa
         scene.wait_all_ended()
         scene.wait_committed()
         assert member.running
-        assert member.events("lost") == []
+        assert member.events("partitions_lost") == []
         member.terminate()
         assert member.wait(10) == 0
         found = reconcile(scene, order=order)

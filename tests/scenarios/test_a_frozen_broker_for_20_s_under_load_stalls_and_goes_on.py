@@ -50,7 +50,7 @@ def test_the_loop_turns_meanwhile_and_the_work_goes_on_afterwards() -> None:
             wait_until(lambda: len(seen) >= 500, "under load")
             broker.pause()
             frozen_at = time.monotonic()
-            wait_until(lambda: running.log.of("held"), "no commit is answered, so the consumer holds")
+            wait_until(lambda: running.log.of("consumer_held"), "no commit is answered, so the consumer holds")
             started = len(seen)
             assert started < RECORDS
             assert longest_pause(running, frozen_at + FROZEN_S) < MAX_TURN_S
@@ -61,8 +61,8 @@ def test_the_loop_turns_meanwhile_and_the_work_goes_on_afterwards() -> None:
             wait_until(
                 lambda: [client.committed("scenario.work", name, p)[0] for p in ends] == [*ends.values()], "commit"
             )
-            assert running.log.of("released")
-            assert running.log.of("lost") == running.log.of("revoked") == []
-            assert len(running.log.of("assigned")) == 1
+            assert running.log.of("consumer_released")
+            assert running.log.of("partitions_lost") == running.log.of("partitions_revoked") == []
+            assert len(running.log.of("partitions_assigned")) == 1
     assert sorted(offset for _, offset in seen) == sorted(p * 1_000_000 + offset for p, offset in places)
     assert order_violations(seen) == []

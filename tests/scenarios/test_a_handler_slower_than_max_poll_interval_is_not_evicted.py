@@ -24,7 +24,7 @@ def test_a_handler_slower_than_max_poll_interval_is_not_evicted(make_scene: Make
     [slow] = [span for span in scene.journal.spans() if span.until - span.start.at > POLL_INTERVAL_MS / 1000]
     assert slow.id.offset == 0
     reconcile(scene, order="partition").assert_exactly_once()
-    assert len(member.events("assigned")) == 1
-    assert member.events("revoked") == member.events("lost") == []
+    assert len(member.events("partitions_assigned")) == 1
+    assert member.events("partitions_revoked") == member.events("partitions_lost") == []
     assert len(scene.history().generations) == 1, "no rebalance since the first"
     assert member.stop() == 0

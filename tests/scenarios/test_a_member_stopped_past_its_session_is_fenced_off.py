@@ -69,7 +69,7 @@ class Group:
         if self.commit == "interval":  # its handlers end the moment it wakes, before it knows; else when it is back
             scene.open_gate(self.own_gate)
         self.sleeper.thaw()
-        self.sleeper.wait_event("lost")
+        self.sleeper.wait_event("partitions_lost")
         self.sleeper.wait_assigned(PARTITIONS // 2)
         scene.open_gate(self.own_gate)
         wanted = {one.id for one in self.in_hand}

@@ -15,7 +15,7 @@ def test_a_member_that_halts_ends_the_app_with_code_4(make_scene: MakeScene) -> 
     member = scene.member()
     wait_until(scene.journal.started, "a record is in hand")
     [halting, _] = scene.send([Work(partition=0, failures=1, error="halt"), Work(partition=0)])
-    member.wait_event("halt", partition=0, offset=0)
+    member.wait_event("consumer_halted", partition=0, offset=0)
     member.wait_event("drain_started")
     scene.open_gate(gate)
 

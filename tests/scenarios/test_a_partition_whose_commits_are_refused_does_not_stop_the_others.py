@@ -70,7 +70,7 @@ def test_a_deleted_topic_is_held_alone(broker: KafkaBroker, mode: str) -> None:
         assert not running.loop.holds
         wait_until(lambda: shown(running) == {doomed: ("commit_refused",), kept: ()}, "the state shows it, too")
     assert [offset for topic, offset in seen if topic == kept] == list(range(50 + MORE))
-    assert not [entry for entry in running.log.of("held") if entry.fields["hold"] == "commit"]
+    assert not [entry for entry in running.log.of("consumer_held") if entry.fields["hold"] == "commit"]
 
 
 def test_under_kip_848_a_deleted_topic_is_taken_away_and_the_other_goes_on(broker: KafkaBroker) -> None:

@@ -65,6 +65,6 @@ def test_the_main_partition_goes_on_and_nobody_is_evicted_meanwhile(make_scene: 
     assert 8.0 <= end.at - of(scene, "fail", bad)[-1].at < 12.0
     ended = [entry.at for entry in scene.journal.of("end") if entry.id != bad.id]
     assert sum(at < end.at for at in ended) == len(during), "the others did not wait for it"
-    assert member.events("revoked") == member.events("lost") == []
-    assert len(member.events("assigned")) == 1
+    assert member.events("partitions_revoked") == member.events("partitions_lost") == []
+    assert len(member.events("partitions_assigned")) == 1
     assert member.stop() == 0

@@ -84,4 +84,8 @@ def test_a_slow_record_is_never_counted_however_often_a_deploy_interrupts_it(
         assert last.stop() == 0
         assert dead_lettered(kafka, scene) == []
         seen = [event for member in scene.members for event in member.events()]
-        assert [one for one in seen if one["event"] in ("owner_died", "handlers_never_ended", "probation_begins")] == []
+        assert [
+            one
+            for one in seen
+            if one["event"] in ("previous_owner_crashed", "handlers_never_ended", "probation_started")
+        ] == []

@@ -26,7 +26,7 @@ def test_a_revoke_during_work_waits_for_the_record_in_hand(make_scene: MakeScene
     wait_until(lambda: len(scene.journal.started()) == PARTITIONS, "each partition has a record in hand")
 
     second = scene.member()
-    moving = {int(place.rpartition("[")[2][:-1]) for place in first.wait_event("revoking")["partitions"]}
+    moving = {int(place.rpartition("[")[2][:-1]) for place in first.wait_event("partitions_revoking")["partitions"]}
     staying = set(range(PARTITIONS)) - moving
     assert len(moving) == len(staying) == 2
 
@@ -35,7 +35,7 @@ def test_a_revoke_during_work_waits_for_the_record_in_hand(make_scene: MakeScene
     stay = {one.id for one in scene.sent if one.id.partition in staying}
     wait_until(lambda: stay <= scene.journal.ended(), "the partitions that stay go on")
     wait_until(lambda: scene.committed() == dict.fromkeys(staying, 11), "and commit")
-    assert first.events("revoked") == [], "the others are still waited for"
+    assert first.events("partitions_revoked") == [], "the others are still waited for"
     assert second.assignment() == set()
     assert scene.journal.started(pid=second.pid) == set()
 
@@ -58,7 +58,7 @@ def test_a_signal_during_a_revoke_is_heard(make_scene: MakeScene) -> None:
     first = scene.member({"shutdown.timeout_s": 4, "consumer.revoke_timeout_s": 30}).wait_assigned(2)
     wait_until(lambda: len(scene.journal.started()) == 2, "each partition has a record in hand")
     second = scene.member()
-    first.wait_event("revoking")
+    first.wait_event("partitions_revoking")
 
     asked_at = first.terminate()
     assert first.wait(10) == 5

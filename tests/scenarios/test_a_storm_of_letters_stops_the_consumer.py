@@ -55,13 +55,13 @@ def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFacto
     with RunningApp(deploy.app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
-        wait_until(lambda: len(running.log.of("storm_probe_failed")) >= 3, "probes fail")
+        wait_until(lambda: len(running.log.of("storm_guard_probe_failed")) >= 3, "probes fail")
         (alarm,) = running.log.of("storm_guard_tripped")
         assert alarm.level == "error"
         assert "restart it or release the hold" in alarm.fields["what_to_do"]
         assert letters(client, name) == 10, "failed probes are not buried"
         assert committed(client, name) == 10
-        assert deploy.calls <= 10 + PARTITIONS + len(running.log.of("probe"))
+        assert deploy.calls <= 10 + PARTITIONS + len(running.log.of("probe_started"))
         assert set(running.loop.guards.status().holds) == {"storm"}
         deploy.broken = False
         wait_until(lambda: len(deploy.done) == RECORDS - 10, "the rest is processed")
@@ -94,4 +94,4 @@ def test_a_person_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
         deploy.broken = False
         running.release("storm")
         wait_until(lambda: committed(client, name) == RECORDS, "everything is committed")
-        assert [said.fields["by"] for said in running.log.of("storm_guard_released")] == ["hand"]
+        assert [said.fields["by"] for said in running.log.of("storm_guard_released")] == ["operator"]

@@ -58,9 +58,9 @@ def test_all_of_it_is_processed_while_the_consumer_runs_on(
         make_anew(kafka, client, name)
         wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
         wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "and committed")
-        (said,) = inside.log.of("topic_made_anew")
+        (said,) = inside.log.of("topic_recreated")
         assert said.level == "error"
-        (moved,) = inside.log.of("position_in_a_topic_that_is_gone")
+        (moved,) = inside.log.of("partition_reset")
         assert moved.fields["policy"] == policy
     first = [seen.index(value) for value in sorted(ALL_NEW, key=lambda value: int(value[4:]))]
     assert first[:OLD] == sorted(first[:OLD]), "what was below the old offset is read in order"
@@ -80,7 +80,7 @@ def test_the_next_member_does_not_trust_what_was_committed_for_the_old_topic(
     with RunningApp(app_of(kafka, name, seen)) as second:
         wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
         wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "and committed")
-        assert second.log.of("commit_of_a_topic_that_is_gone")
+        assert second.log.of("partition_reset")
 
 
 def test_a_member_whose_question_for_the_id_fails_waits_and_throws_no_good_commit_away(
@@ -105,7 +105,7 @@ def test_a_member_whose_question_for_the_id_fails_waits_and_throws_no_good_commi
         assert not happens(lambda: deaf, within_s=3.0), "it reads nothing before it has an answer"
         del admin.ask
         wait_until(lambda: deaf, "then it goes on from the commit")
-        assert not second.log.of("commit_of_a_topic_that_is_gone")
+        assert not second.log.of("partition_reset")
     assert deaf == [b"newer"]
 
 
@@ -182,4 +182,4 @@ def test_a_runner_with_a_dict_of_configuration_notices_it_too(
         kafka.create_topic(name)
         client.produce(name, [b'{"is": "new-%d"}' % number for number in range(NEW)])
         running.wait_until(lambda: new_ones(seen) == ALL_NEW, "every record of the new topic is processed")
-        assert running.log.of("topic_made_anew")
+        assert running.log.of("topic_recreated")

@@ -62,7 +62,7 @@ def test_with_a_breaker_all_is_processed_afterwards(kafka: TopicAdmin, topic: To
             client.produce(name, spread(160))
             wait_until(lambda: running.log.of("breaker_opened"), "the breaker opens")
             wait_until(lambda: len(running.log.of("breaker_probe_failed")) >= 3, "probes fail")
-            probes = len(running.log.of("probe"))
+            probes = len(running.log.of("probe_started"))
             # Those that opened it (a tenth of what went well just before), those that were at it then, and the probes.
             assert len(seen.calls) - calls <= 5 + 8 + probes + 1, "of 160 records"
             status = running.loop.guards.status()
@@ -77,7 +77,7 @@ def test_with_a_breaker_all_is_processed_afterwards(kafka: TopicAdmin, topic: To
             assert running.loop.guards.status().breaker is BreakerState.CLOSED
         assert client.edges(f"{name}.dlq") == (0, 0)
         assert order == "key" or order_violations(seen.done) == []
-        assert not running.log.of("lost")
+        assert not running.log.of("partitions_lost")
         assert len(running.log.of("breaker_closed")) == len(running.log.of("breaker_opened"))
         tries = Counter((ctx.partition, ctx.offset) for ctx in seen.calls)
         assert max(ctx.attempt for ctx in seen.calls) <= 3, "attempts during the outage do not count"

@@ -74,16 +74,18 @@ def test_nothing_starts_while_they_fail_and_everything_is_committed_after(
     with RunningApp(app) as running:
         wait_until(lambda: len(seen) >= 150, "under load")
         broker.deny("alice", topic=name, operation=AclOperation.READ)
-        wait_until(lambda: running.log.of("held"), "commits keep failing, so the consumer holds")
+        wait_until(lambda: running.log.of("partition_held"), "commits keep failing, so the partitions are held")
         wait_until(lambda: not running.loop.in_flight, "what was in hand is finished")
         started, failures, before = len(seen), len(running.log.of("commit_failed")), committed()
         assert started < records
         wait_until(lambda: len(running.log.of("commit_failed")) >= failures + PARTITIONS, "they go on failing")
         assert (len(seen), committed()) == (started, before), "nothing new starts, nothing is committed"
         allow_again(broker, name)
-        wait_until(lambda: running.log.of("released"), "a commit succeeded")
+        wait_until(lambda: running.log.of("partition_released"), "a commit succeeded")
         wait_until(lambda: committed() == [records // PARTITIONS] * PARTITIONS, "everything is committed")
-        assert running.log.of("lost") == running.log.of("revoked") == [], "it stayed a member all the time"
+        assert running.log.of("partitions_lost") == running.log.of("partitions_revoked") == [], (
+            "it stayed a member all the time"
+        )
     assert sorted(seen) == [(p, offset) for p in range(PARTITIONS) for offset in range(records // PARTITIONS)]
     for number in range(PARTITIONS):
         offsets = [offset for partition, offset in seen if partition == number]
@@ -108,7 +110,7 @@ def test_a_topic_that_was_deleted_while_its_commits_failed_does_not_hold_the_oth
         wait_until(lambda: running.loop.in_flight, "a record of the topic is in hand")
         broker.deny("alice", topic=doomed, operation=AclOperation.READ)
         denied.set()
-        wait_until(lambda: running.log.of("held"), "its commits keep failing, so it is held")
+        wait_until(lambda: running.log.of("partition_held"), "its commits keep failing, so it is held")
         broker.delete_topic(doomed)
         wait_until(lambda: len(running.loop.ownership) == 1, "the partition is taken away")
         client.produce(kept, [b"v"] * 10)

@@ -128,4 +128,4 @@ def test_each_ends_once(kafka: TopicAdmin, topic: TopicFactory) -> None:
         assert list(read_headers(message))[: len(found.headers)] == list(found.headers)
     assert done + buried + discarded == Counter(places), "each record once, in one of the three ways"
     assert min(len(done), len(buried), len(discarded)) > 100
-    assert running.log.of("loop_failed") == []
+    assert running.log.of("consumer_halted") == []

@@ -52,4 +52,4 @@ def test_all_wait_at_one_moment_and_all_are_processed(make_scene: MakeScene, key
     assert tally.read_bytes() == once + once, "each failed once, and was processed once after all had failed"
     assert max(threads) <= MAX_THREADS
     assert max(grown_kb) < MAX_KB_EACH * keys, f"grew by {max(grown_kb) // 1024} MiB"
-    assert member.events("lost") == member.events("revoked")[1:] == [], "it stayed a member"
+    assert member.events("partitions_lost") == member.events("partitions_revoked")[1:] == [], "it stayed a member"

@@ -64,9 +64,9 @@ def test_after_four_kills_with_a_backlog_no_more_run_alone_than_were_in_hand(
     scene.wait_all_ended()
     scene.wait_committed()
     assert members[-1].stop() == 0
-    deaths = [event for member in members for event in member.events("owner_died")]
+    deaths = [event for member in members for event in member.events("previous_owner_crashed")]
     assert all("in_hand" in event for event in deaths), "each death was read from the recorder"
-    suspects = [event["suspects"] for member in members for event in member.events("probation_begins")]
+    suspects = [event["suspects"] for member in members for event in member.events("probation_started")]
     assert sum(suspects) <= KILLS * WORKERS, suspects
     assert letters_of(scene) == []
     reconcile(scene, order="key").assert_nothing_lost()
@@ -82,7 +82,7 @@ def test_a_death_with_nothing_in_hand_leaves_no_mark(make_scene: MakeScene, tmp_
     scene.send([Work()])
     second = scene.member(settings(scene, tmp_path))
     scene.wait_all_ended()
-    assert second.wait_event("owner_died")["in_hand"] == "nothing"
+    assert second.wait_event("previous_owner_crashed")["in_hand"] == 0
     guard = guard_of(scene)
     assert (guard.mark, guard.in_hand) == (None, ())
     assert second.stop() == 0
@@ -99,8 +99,8 @@ def test_an_owner_that_lost_its_session_and_lives_has_not_died(make_scene: MakeS
     wait_until(scene.journal.started, "it is at work")
     sleeper.freeze()
     heir = scene.member(own)
-    heir.wait_event("lease_left_behind")
-    assert heir.events("owner_died") == []
+    heir.wait_event("lease_not_released")
+    assert heir.events("previous_owner_crashed") == []
     guard = guard_of(scene)
     assert (guard.mark, guard.in_hand) == (None, ())
     sleeper.thaw()
@@ -135,7 +135,7 @@ def test_a_second_signal_is_not_the_crash_of_the_record_in_hand(make_scene: Make
         scene.wait_committed()
         assert last.stop() == 0
         assert letters_of(scene) == []
-        assert [event for member in scene.members for event in member.events("owner_died")] == []
+        assert [event for member in scene.members for event in member.events("previous_owner_crashed")] == []
 
 
 def test_partitions_without_work_report_no_death_after_a_clean_stop(make_scene: MakeScene, tmp_path: Path) -> None:
@@ -150,4 +150,4 @@ def test_partitions_without_work_report_no_death_after_a_clean_stop(make_scene: 
         scene.wait_committed()
         for member in pair:
             assert member.stop() == 0
-    assert [event for member in scene.members for event in member.events("owner_died")] == []
+    assert [event for member in scene.members for event in member.events("previous_owner_crashed")] == []

@@ -15,7 +15,7 @@ from keepfast.demo.reconcile import PARTITIONS_LOST, PROCESS_DIED, UNEXPLAINED, 
 from keepfast.demo.shop import ORDERS
 
 DEATH = json.dumps({"event": "child_ended"})
-LOST = json.dumps({"event": "lost"})
+LOST = json.dumps({"event": "partitions_lost"})
 DISCARD = json.dumps({"event": "discard", "topic": ORDERS, "partition": 1, "offset": 0})
 
 

@@ -19,18 +19,18 @@ from keepfast.demo.screen import ScreenView
 from keepfast.desk.causes import Cause
 
 LOG: list[dict[str, Any]] = [
-    {"event": "assigned", "partitions": ["shop.order.v1[0]"]},
+    {"event": "partitions_assigned", "partitions": ["shop.order.v1[0]"]},
     {"event": "retry"},
     {"event": "breaker_opened"},
     {"event": "wait"},
     {"event": "breaker_closed", "held_s": 2.0},
     {"event": "child_ended", "ending": "SIGSEGV"},
-    {"event": "assigned", "partitions": ["shop.order.v1[0]"]},
-    {"event": "probation_begins", "place": "shop.order.v1[0]"},
+    {"event": "partitions_assigned", "partitions": ["shop.order.v1[0]"]},
+    {"event": "probation_started", "partition": 0},
     {"event": "bury", "code": "CRASHED", "partition": 0, "offset": 17},
     {"event": "buried", "code": "CRASHED"},
     {"event": "discard"},
-    {"event": "probation_ends", "place": "shop.order.v1[0]"},
+    {"event": "probation_ended", "partition": 0},
     {"event": "something else"},
     {},
 ]

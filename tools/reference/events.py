@@ -24,7 +24,6 @@ The fields below are those that the call itself names; lines about a record also
 them: the [runbook](../runbook.md).
 """
 ROOT = Path(keepfast.__file__).parent
-LOGS = ("log", "security")
 _NOT_OURS = ("testing", "demo")
 """What logs for tests and the demo."""
 
@@ -62,10 +61,10 @@ def sources() -> list[Source]:
         if path.relative_to(ROOT).parts[0] in _NOT_OURS:
             continue
         tree = ast.parse(path.read_text())
-        logger = _logger_of(tree)
-        events = list(_events(tree)) if logger else []
-        if events:
-            found.append(Source(logger, _about(tree), events))
+        for variable, logger in _loggers_of(tree).items():
+            events = list(_events(tree, variable))
+            if events:
+                found.append(Source(logger, _about(tree), events))
     return sorted(found, key=lambda one: one.logger)
 
 
@@ -74,26 +73,32 @@ def _about(tree: ast.Module) -> str:
     return first.partition(" Owner: ")[0]
 
 
-def _logger_of(tree: ast.Module) -> str:
+def _loggers_of(tree: ast.Module) -> dict[str, str]:
+    """Names of the module that are loggers, and the logger of each: `log = get_logger("keepfast.loop")`."""
+    found: dict[str, str] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("get_logger"):
-            match node.args:
-                case [ast.Constant(value=str() as name)]:
-                    return name
-                case _:
-                    continue
-    return ""
+        match node:
+            case ast.Assign(
+                targets=[target],
+                value=ast.Call(func=ast.Name(id="get_logger"), args=[ast.Constant(value=str() as name)]),
+            ):
+                found[ast.unparse(target).rpartition(".")[2]] = name
+            case _:
+                continue
+    return found
 
 
-def _events(tree: ast.Module) -> Iterator[Event]:
-    handed_on = _functions_with_an_event(tree)
+def _events(tree: ast.Module, log: str) -> Iterator[Event]:
+    """What is written to this logger."""
+    first = log == next(iter(_loggers_of(tree)))
+    handed_on = _functions_with_an_event(tree, log) if first else {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = next((one.value for one in node.args if isinstance(one, ast.Constant) and type(one.value) is str), None)
         if name is None or not name.isidentifier():
             continue
-        level = _level_of(node) or handed_on.get(ast.unparse(node.func).rpartition(".")[2], "")
+        level = _level_of(node, log) or handed_on.get(ast.unparse(node.func).rpartition(".")[2], "")
         if level:
             yield Event(
                 name, level, tuple(sorted(word.arg for word in node.keywords if word.arg and word.arg not in _HOW))
@@ -104,24 +109,21 @@ _HOW = frozenset({"now", "key", "every_s", "at_most"})
 """Arguments of `sampled` that are no fields."""
 
 
-def _level_of(call: ast.Call) -> str:
+def _level_of(call: ast.Call, log: str) -> str:
     """`log.error("…")`, `log.sampled(logging.ERROR, "…")`, `say(log.error, "…")`, `say(log.error if … else …, "…")`."""
     words = [call.func, *call.args]
     inner = [node for word in words for node in ast.walk(word) if isinstance(node, ast.Attribute)]
-    levels = [node.attr for node in inner if _is_log(node.value) and (node.attr in LEVELS or node.attr == "exception")]
-    if any(_is_log(node.value) and node.attr == "sampled" for node in inner):
+    ours = [node for node in inner if ast.unparse(node.value).rpartition(".")[2] == log]
+    levels = [node.attr for node in ours if node.attr in LEVELS or node.attr == "exception"]
+    if any(node.attr == "sampled" for node in ours):
         levels = [ast.unparse(call.args[0]).rpartition(".")[2].lower()]
     return " or ".join(dict.fromkeys("error" if level == "exception" else level for level in levels))
 
 
-def _is_log(node: ast.expr) -> bool:
-    return ast.unparse(node).rpartition(".")[2] in LOGS
-
-
-def _functions_with_an_event(tree: ast.Module) -> dict[str, str]:
+def _functions_with_an_event(tree: ast.Module, log: str) -> dict[str, str]:
     """Functions that are handed the event's name, and the level at which the module logs such names."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     named = {one.name for one in functions if "event" in {word.arg for word in one.args.args}}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    levels = [_level_of(call) for call in calls if any(ast.unparse(one) == "event" for one in call.args)]
+    levels = [_level_of(call, log) for call in calls if any(ast.unparse(one) == "event" for one in call.args)]
     return dict.fromkeys(named, next((one for one in levels if one), "by circumstance"))

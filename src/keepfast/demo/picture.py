@@ -58,8 +58,8 @@ class Picture:
             case str(event) if event.startswith("breaker_"):
                 self._breaker(event, entry, tell)
             case str(event) if event.startswith("probation_"):
-                self._probation(event, str(entry.get("place")), tell)
-            case "assigned" if self.process != "running":
+                self._probation(event, str(entry.get("partition")), tell)
+            case "partitions_assigned" if self.process != "running":
                 self.process = "running"
                 tell("consumer", f"has its {len(entry.get('partitions', ()))} partitions and is at work", "plain")
             case "child_started":
@@ -91,7 +91,7 @@ class Picture:
             tell("breaker", f"closed after {self.held_s:.1f} s: a probe went through, everybody goes on", "good")
 
     def _probation(self, event: str, place: str, tell: Tell) -> None:
-        if event == "probation_begins":
+        if event == "probation_started":
             if not self.suspected:
                 tell("crash guard", "twice in the same place: whoever was in hand runs alone now, one by one", "bad")
             self.suspected.add(place)

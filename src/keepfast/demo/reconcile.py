@@ -32,8 +32,6 @@ Place = tuple[int, int]
 PROCESS_DIED = "in hand when the process died"
 PARTITIONS_LOST = "in hand when the consumer lost its partitions"
 UNEXPLAINED = "not explained"
-_LOST = ("lost", "revoked_before_commit_was_confirmed")
-"""Events of a consumer that was not heard in time, on a machine that has much else to do."""
 MAX_NAMED = 10
 
 
@@ -147,10 +145,12 @@ def _logged(log: Iterable[str]) -> tuple[list[Place], int, int]:
             entry = json.loads(line)
         except ValueError:
             continue
+        # A consumer that was not heard in time, on a machine that has much else to do.
+        events["lost"] += entry.get("event") == "partitions_lost" or bool(entry.get("unconfirmed"))
         events[entry.get("event", "")] += 1
         if entry.get("event") == "discard" and entry.get("topic") == ORDERS:
             discards.append((int(entry["partition"]), int(entry["offset"])))
-    return discards, events["child_ended"], sum(events[name] for name in _LOST)
+    return discards, events["child_ended"], events["lost"]
 
 
 def _ship(

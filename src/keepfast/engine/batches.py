@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
-from typing import assert_never
+from typing import Any, assert_never
 
 from keepfast.classify.classification import Classification
 from keepfast.core import verdicts
+from keepfast.core.events import BatchFailed, Discarded, Halted
 from keepfast.core.lanes import Lanes
 from keepfast.core.retry_topics import original
 from keepfast.core.runs import Batch, Run, Search, Trial, named_in
@@ -15,14 +15,13 @@ from keepfast.core.verdicts import Verdict
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import Committer
 from keepfast.engine.counts import Labels
+from keepfast.engine.events import Events, run_finished
 from keepfast.engine.failures import Failures
 from keepfast.engine.guards import Guards
 from keepfast.engine.mailbox import DRAIN
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
-from keepfast.telemetry.logs import get_logger
-
-log = get_logger("keepfast.consumer")
+from keepfast.redact.sensitive import SensitiveData
 
 Bad = dict[tuple[Run, int], BaseException]
 """Records, by part and sequence number, that are to be judged on their own, and by what."""
@@ -37,11 +36,21 @@ def batches_of(
     *,
     guards: Guards,
     holds: Collection[str],
+    events: Events,
 ) -> Batches | None:
     """None for a consumer that takes records one by one."""
     if not isinstance(lanes, BatchLanes):
         return None
-    return Batches(plan, lanes, ownership=ownership, committer=committer, failures=failures, guards=guards, holds=holds)
+    return Batches(
+        plan,
+        lanes,
+        ownership=ownership,
+        committer=committer,
+        failures=failures,
+        guards=guards,
+        holds=holds,
+        events=events,
+    )
 
 
 class Batches:
@@ -63,8 +72,10 @@ class Batches:
         failures: Failures,
         guards: Guards,
         holds: Collection[str],
+        events: Events,
     ) -> None:
         self._plan = plan
+        self._events = events
         self._lanes = lanes
         self._ownership = ownership
         self._committer = committer
@@ -81,21 +92,20 @@ class Batches:
         verdict: Verdict = verdicts.Done()
         if failure is not None or (batch.bad and batch.given is not None):  # else it never began
             verdict = self._judged(batch, failure, bad, now)
-        discarded = isinstance(verdict, verdicts.DiscardRecord)
-        if discarded:
+        discard = verdict if isinstance(verdict, verdicts.DiscardRecord) else None
+        if discard is not None:
             batch.succeeded()  # by its own word the handler is through with all that it was given
         done = self._finish(batch)
         self._let_go(batch)
         if batch.parts:
             self._go_on(batch, verdict, bad, now)
-        if failure is not None and batch.found is not None and discarded:
-            labels = Labels.of_error(failure, batch.found)
-            for topic, count in done.items():
-                for _ in range(count):
-                    self._failures.by_topic[topic].was_discarded(labels, sensitive=False)
-        elif not discarded:
-            for topic, count in done.items():
-                self._failures.by_topic[topic].processed += count
+        for run in done:
+            if failure is not None and batch.found is not None and discard is not None:
+                self._discarded(run, batch, failure, batch.found, discard.reason)
+            elif discard is None:
+                self._failures.counts_of(run.partition).processed += run.done
+                if self._events.wants_runs:
+                    self._events.emit(run_finished(self._events, run, batch.elapsed_s))
 
     def _judged(self, batch: Batch, failure: BaseException | None, bad: Bad, now: float) -> Verdict:
         """What becomes of all that was handed over; in `bad`, what is to be judged on its own."""
@@ -143,12 +153,32 @@ class Batches:
             case other:
                 assert_never(other)
 
-    def _finish(self, batch: Batch) -> Counter[str]:
-        """What is done of partitions that are ours is finished and need not wait for the rest. Returns how much, by
-        topic.
-        """
+    def _discarded(self, run: Run, batch: Batch, error: BaseException, found: Classification, reason: str) -> None:
+        labels, sensitive = Labels.of_error(error, found), isinstance(error, SensitiveData)
+        for message in run.messages:
+            self._failures.counts_of(run.partition).was_discarded(labels, sensitive=sensitive)
+            record = original(message)
+            self._events.emit(
+                Discarded(
+                    *self._events.source,
+                    topic=record.topic(),
+                    partition=record.partition(),
+                    offset=record.offset(),
+                    attempt=batch.failures,
+                    error=error,
+                    error_type=type(error).__name__,
+                    kind=found.kind,
+                    code=found.code,
+                    rule=found.rule,
+                    retry_topic="" if record is message else run.partition.place.topic,
+                    reason=reason,
+                )
+            )
+
+    def _finish(self, batch: Batch) -> list[Run]:
+        """What is done of partitions that are ours is finished and need not wait for the rest. Returns that."""
         first = 0
-        done: Counter[str] = Counter()
+        done: list[Run] = []
         left: list[Run] = []
         for part in batch.parts:
             partition = part.partition
@@ -158,9 +188,9 @@ class Batches:
             if not self._ownership.is_current(partition):
                 self._lanes.release(part)  # stale: nothing of it counts, but its lanes are free again
                 continue
-            done[partition.place.topic] += len(finished)
             if len(finished) == len(part.messages):
                 part.done = len(finished)
+                done.append(part)
                 partition.finish(part)
                 self._committer.finished(partition, part, part.done)
                 continue
@@ -169,6 +199,7 @@ class Batches:
                 head = self._lanes.cut(part, finished)
                 head.batch = batch
                 batch.heads.append(head)
+                done.append(head)
                 partition.finish(head)
                 self._committer.finished(partition, head, head.done)
         batch.parts = left
@@ -192,43 +223,35 @@ class Batches:
         counts = self._failures.counts_of(batch.parts[0].partition)
         counts.failed(Labels.of_error(error, found))
         wait_s = guards.holds_back(trial, found, verdict, now, several=True) if guards.on else None
-        about = {**self._about(batch, error, found), "records": records}
+        self._report(batch, error, found, verdict if wait_s is None else None, records)
         if wait_s is not None:  # a guard has it: the attempt does not count
             batch.failures -= 1
-            log.warning("batch_wait", **about | {"retry_count": batch.failures})
             return verdicts.RetryAfter(max(wait_s, found.retry_after_s or 0.0))
-        match verdict:
-            case verdicts.RetryAfter(delay_s=delay_s):
-                counts.retried(batch.failures, delay_s)
-                said = about | {"retry_count": batch.failures}
-                log.warning("batch_retry", **said, backoff_delay_ms=round(delay_s * 1000))
-            case verdicts.DeadLetter(reason=reason) | verdicts.Move(reason=reason):
-                log.warning("batch_search", **about, reason=reason)
-            case verdicts.DiscardRecord(reason=reason):
-                log.warning("batch_discard", **about, reason=reason)
-            case verdicts.HaltConsumer(reason=reason):
-                log.error("halt", **about, reason=reason)
-            case verdicts.Done():
-                raise RuntimeError("the judge called a failure done")
-            case other:
-                assert_never(other)
+        if isinstance(verdict, verdicts.RetryAfter):
+            counts.retried(batch.failures, verdict.delay_s)
         return verdict
 
-    def _about(self, batch: Batch, error: BaseException, found: Classification) -> dict[str, object]:
-        """What every line of the log says about a batch; its place is that of its first record."""
-        first = original(batch.messages[0])
-        return {
-            "retry_count": max(0, batch.failures - 1),
-            "error_type": type(error).__name__,
-            "error_classification": found.kind,
-            "code": found.code,
-            "rule": found.rule,
-            "consumer_group": self._plan.group,
-            "topic": first.topic(),
-            "partition": first.partition(),
-            "offset": first.offset(),
-            "partitions": sorted({str(part.partition.place) for part in batch.parts}),
-        }
+    def _report(
+        self, batch: Batch, error: BaseException, found: Classification, verdict: Verdict | None, records: int
+    ) -> None:
+        first, events = original(batch.messages[0]), self._events
+        place: dict[str, Any] = {"topic": first.topic(), "partition": first.partition(), "offset": first.offset()}
+        events.emit(
+            BatchFailed(
+                *events.source,
+                **place,
+                partitions=tuple({part.partition.place: None for part in batch.parts}),
+                records=records,
+                attempt=batch.failures,
+                error=error,
+                kind=found.kind,
+                code=found.code,
+                rule=found.rule,
+                verdict=verdict,
+            )
+        )
+        if isinstance(verdict, verdicts.HaltConsumer):
+            events.emit(Halted(*events.source, **place, kind="halted", reason=verdict.reason, error=error))
 
     def _search_on(self, batch: Batch, search: Search | None, now: float, *, after_s: float = 0.0) -> None:
         batch.search = search

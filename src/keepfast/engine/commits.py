@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from keepfast.core.errors import Fault, SourceError
+from keepfast.core.events import CommitFailed, Committed, Held, Released
 from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.ledger import METADATA_LIMIT, encode
 from keepfast.core.policies import CommitPolicy
 from keepfast.core.ports import BEGINNING, CommitOutcome, Position, Source
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Partition
+from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
 from keepfast.telemetry.logs import get_logger
 
@@ -43,7 +45,8 @@ class Refusal:
 class Refusals:
     """Which partitions are refused, and when each is tried again, in a request of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Events) -> None:
+        self._events = events
         self.by_place: dict[TopicPartition, Refusal] = {}
 
     def __contains__(self, place: TopicPartition) -> bool:
@@ -55,14 +58,8 @@ class Refusals:
         if refusal is None:
             refusal = self.by_place[partition.place] = Refusal(partition)
             partition.holds.add(COMMIT_REFUSED)
-            log.error(
-                "held",
-                hold=COMMIT_REFUSED,
-                place=str(partition.place),
-                code=code,
-                consequence="nothing new of this partition starts, and what is finished is not committed",
-                what_to_do="restore the topic, or the right to read it; the commit is retried until it is confirmed",
-            )
+            place = partition.place
+            self._events.emit(Held(*self._events.source, hold=COMMIT_REFUSED, code=code, **place._asdict()))
         refusal.retry_at = now + min(MAX_RETRY_S, FIRST_RETRY_S * 2 ** min(refusal.attempts, 10))
         refusal.attempts += 1
 
@@ -73,7 +70,7 @@ class Refusals:
         partition.holds.discard(COMMIT_REFUSED)
         for refusal in self.by_place.values():
             refusal.attempts, refusal.retry_at = 0, min(refusal.retry_at, now + FIRST_RETRY_S)
-        log.warning("released", hold=COMMIT_REFUSED, place=str(partition.place))
+        self._events.emit(Released(*self._events.source, hold=COMMIT_REFUSED, **partition.place._asdict()))
         return True
 
     def forget(self, partition: Partition) -> None:
@@ -129,8 +126,9 @@ class _Sent:
 class Committer:
     """Owner: the loop thread. `tripped` is the breaker for commits; `fatal` is set when no commit can ever succeed."""
 
-    def __init__(self, source: Source, lanes: Lanes, plan: Plan, topic_ids: Mapping[str, str]) -> None:
+    def __init__(self, source: Source, lanes: Lanes, plan: Plan, topic_ids: Mapping[str, str], events: Events) -> None:
         self._source = source
+        self._events = events
         self._lanes = lanes
         self._policy: CommitPolicy = plan.commit
         self.each = self._policy.mode == "each"
@@ -146,7 +144,7 @@ class Committer:
         self._gather_until: float | None = None
         self._pressed = False  # somebody cannot go on before the next commit
         self._singly: dict[TopicPartition, Partition] = {}  # one of them was refused: each gets a request of its own
-        self._refusals = Refusals()
+        self._refusals = Refusals(events)
         self._refused = self._refusals.by_place
         self._retried = False  # the last request was a retry of a refused partition: the others go first now
         self._room = METADATA_LIMIT  # for metadata, as far as the broker is known to take it
@@ -333,6 +331,9 @@ class Committer:
                 self._stored(part.partition)
             if part is not None:
                 self._release(part.holders)
+        if outcome.confirmed and self._events.wants_commits:
+            offsets = {position.place: position.offset for position in outcome.confirmed}
+            self._events.emit(Committed(*self._events.source, offsets=offsets))
         if sent:
             self._failed(sent, outcome, now)
         else:
@@ -363,12 +364,14 @@ class Committer:
             if fault in OF_ONE_PARTITION and not exact:
                 self._singly[place] = part.partition
                 continue
-            log.warning(
-                "commit_failed",
-                place=str(place),
-                offset=part.position.offset,
-                fault=fault,
-                code=error.code if error else "",
+            self._events.emit(
+                CommitFailed(
+                    *self._events.source,
+                    **place._asdict(),
+                    offset=part.position.offset,
+                    fault=fault,
+                    code=error.code if error else "",
+                )
             )
             if fault in (Fault.FENCED, Fault.FATAL):
                 self.fatal = error
@@ -383,7 +386,7 @@ class Committer:
             else:
                 passing = True
         if self._singly and not exact:
-            log.warning("commit_refused_for_some", partitions=len(self._singly), consequence="each is committed alone")
+            log.warning("commit_partially_refused", partitions=len(self._singly), consequence="each is committed alone")
         if too_large:
             self._say_less(too_large)
         elif rebalancing:  # the next callback will say when; this is for the case that none comes

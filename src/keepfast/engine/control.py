@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final, Literal
 
+from keepfast.core.events import Held, Released
 from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import original
 from keepfast.core.runs import Batch, FailedRecord, Partition, Run
@@ -14,10 +15,7 @@ from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.counts import Labels
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.engine.parts import LoopParts
-from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.shapes import CommandDone, ConsumerState, LaneState, Problem
-
-log = get_logger("keepfast.control")
 
 OPERATOR: Final = "operator"
 """The hold that a person puts on a consumer, or on some of its partitions."""
@@ -68,26 +66,29 @@ class Operator:
             self._parts.holds.add(OPERATOR)
             for run in self._parts.in_flight:
                 self._call_back(run)
-            self._say("paused", "")
+            if not before:
+                self._emit(Held)
             return CommandDone(
                 text="It is paused already." if before else "Paused: what runs finishes its record.",
                 changed=int(not before),
             )
         found = self._meant(order)
         for partition in found:
-            self._parts.ownership.hold(partition.place, OPERATOR)
+            if OPERATOR not in partition.holds:
+                self._parts.ownership.hold(partition.place, OPERATOR)
+                self._emit(Held, partition.place)
             for run in list(partition.running):
                 self._call_back(run)
-            self._say("paused", str(partition.place))
         return self._partitions_done(order, found, "Paused")
 
     def _resume(self, order: ControlOrder) -> CommandDone | Problem:
         if order.topic is None:
-            held = self._parts.ownership.held(OPERATOR)
-            before = OPERATOR in self._parts.holds or bool(held)
+            held, whole = self._parts.ownership.held(OPERATOR), OPERATOR in self._parts.holds
             self._parts.holds.discard(OPERATOR)
             self._let_go(held)
-            self._say("resumed", "")
+            if whole:
+                self._emit(Released)
+            before = whole or bool(held)
             return CommandDone(text="Resumed." if before else "It was not paused.", changed=int(before))
         found = [partition for partition in self._meant(order) if OPERATOR in partition.holds]
         self._let_go([place for place in self._parts.ownership.held(OPERATOR) if _means(order, place)])
@@ -99,7 +100,7 @@ class Operator:
             partition = self._parts.ownership.get(place)
             if partition is not None:
                 self._parts.lanes.ready(partition)
-                self._say("resumed", str(place))
+                self._emit(Released, place)
 
     def _call_back(self, run: Run) -> None:
         """What it has still before it stays here."""
@@ -175,8 +176,9 @@ class Operator:
             for_s=now - one.begun_at,
         )
 
-    def _say(self, event: str, place: str) -> None:
-        log.warning(event, consumer=self._parts.plan.name, by="hand", **({"place": place} if place else {}))
+    def _emit(self, event: type[Held | Released], place: TopicPartition | None = None) -> None:
+        events, where = self._parts.events, {} if place is None else place._asdict()
+        events.emit(event(*events.source, hold=OPERATOR, by="operator", **where))
 
 
 def _means(order: ControlOrder, place: TopicPartition) -> bool:

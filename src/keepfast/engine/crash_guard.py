@@ -15,11 +15,13 @@ from threading import Lock
 
 from keepfast.core import crash_guard
 from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE, UNKNOWN, CrashWatch, Fate, Guard
+from keepfast.core.events import PreviousOwnerCrashed, ProbationEnded, ProbationStarted
 from keepfast.core.lanes import Lanes
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Batch, InFlight, Partition, Run
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import COMMIT_REFUSED, Committer
+from keepfast.engine.events import Events
 from keepfast.engine.failures import Failures
 from keepfast.engine.flight_recorder import FlightRecorder
 from keepfast.engine.guards import RATE, Guards
@@ -100,9 +102,11 @@ class Probation:
         guards: Guards,
         in_flight: InFlight,
         gate: ExclusiveGate,
+        events: Events,
         recorder: FlightRecorder | None = None,
     ) -> None:
         self._group = plan.group
+        self._events = events
         self._recorder = recorder
         self._max_deliveries = plan.max_deliveries
         self._first_lease = LEAST_LEASE if plan.commit.mode == "each" else FIRST_LEASE_BETWEEN_INTERVALS
@@ -135,12 +139,30 @@ class Probation:
         if found.charged is not None and guard.starts.get(found.charged, 0) < found.starts.get(found.charged, 0):
             partition.watch.take_back()
         if found.lease is not None:
-            _tell(partition, offset, found, guard, fate)
+            self._report(partition, offset, found, guard, fate)
         if guard.until is not None or guard.suspects:
             self._suspect(partition)
-            log.warning(
-                "probation_begins", place=str(partition.place), offset=offset, suspects=_suspects(partition, guard)
+            place, suspects = partition.place._asdict(), _suspects(partition, guard)
+            self._events.emit(ProbationStarted(*self._events.source, **place, offset=offset, suspects=suspects))
+
+    def _report(self, partition: Partition, offset: int, found: Guard, guard: Guard, fate: Fate) -> None:
+        """The last owner left its lease behind: what that means."""
+        if found.draining or not fate.dead:
+            why = "it was about to end" if found.draining else "it lives, or was ended on purpose"
+            log.info("lease_not_released", place=str(partition.place), offset=offset, consequence=f"none: {why}")
+            return
+        known = fate.in_hand is not None
+        in_hand = crash_guard.common(fate.in_hand, ((offset, found.lease or 0),)) if fate.in_hand is not None else ()
+        self._events.emit(
+            PreviousOwnerCrashed(
+                *self._events.source,
+                **partition.place._asdict(),
+                offset=offset,
+                in_hand=sum(end - first for first, end in in_hand) if known else None,
+                in_flight_below=None if known else found.lease,
+                suspected=bool(guard.suspects) or (not known and guard.until is not None),
             )
+        )
 
     def _fate(self, partition: Partition, found: Guard) -> Fate:
         if self._recorder is None or not found.token:
@@ -306,24 +328,11 @@ class Probation:
                 if watch is not None and partition.live:
                     watch.clear_suspects()
                 del self.suspected[place]
-                log.info("probation_ends", place=str(place), handed_on=not partition.live)
+                self._events.emit(
+                    ProbationEnded(*self._events.source, **place._asdict(), handed_over=not partition.live)
+                )
         if isinstance(self._lanes, BatchLanes) and not self.suspected:
             self._lanes.singly = False
-
-
-def _tell(partition: Partition, offset: int, found: Guard, guard: Guard, fate: Fate) -> None:
-    """The last owner left its lease behind: say what that means."""
-    place = str(partition.place)
-    if found.draining or not fate.dead:
-        why = "it was about to end" if found.draining else "it lives, or was ended on purpose"
-        log.info("lease_left_behind", place=place, offset=offset, consequence=f"none: {why}")
-    elif fate.in_hand is None:
-        again = guard.until is not None or bool(guard.suspects)
-        log.warning("owner_died", place=place, offset=offset, may_have_been_in_flight_below=found.lease, again=again)
-    elif not crash_guard.common(fate.in_hand, ((offset, found.lease or 0),)):
-        log.info("owner_died", place=place, offset=offset, in_hand="nothing", again=False)
-    else:
-        log.warning("owner_died", place=place, offset=offset, in_hand=len(fate.in_hand), again=bool(guard.suspects))
 
 
 def _is_through(partition: Partition, watch: CrashWatch) -> bool:

@@ -12,14 +12,16 @@ from keepfast.classify.retries import RetryPolicies
 from keepfast.classify.rules.codes import CRASHED
 from keepfast.core import verdicts
 from keepfast.core.errors import BatchError, Crashed, SinkError
+from keepfast.core.events import Halted
 from keepfast.core.judge import judge
 from keepfast.core.ports import Clock, Mailbox
 from keepfast.core.records import Receipt
-from keepfast.core.retry_topics import Returned, moved
+from keepfast.core.retry_topics import Returned, moved, original
 from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter, Move, Verdict
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.counts import Counts, FailureCounts, Labels, TopicCounts, exemplar_of
+from keepfast.engine.events import Events
 from keepfast.engine.forwarding import ForwardedRecord, Forwarder, Settled, Where, log_fields
 from keepfast.engine.guards import Guards
 from keepfast.engine.plan import Plan
@@ -51,9 +53,11 @@ class Failures:
         guards: Guards,
         finished: Callable[[FailedRecord], None],
         halt: Callable[[str], None],
+        events: Events,
         tracing: Tracing | None = None,
     ) -> None:
         self._plan = plan
+        self._events = events
         self._publisher = publisher
         self._clock = clock
         self._random = random
@@ -122,12 +126,27 @@ class Failures:
             case verdicts.DiscardRecord(reason=reason):
                 self._discard(case, error, reason)
             case verdicts.HaltConsumer(reason=reason):
-                self._say(log.error, "halt", case, reason=reason)
-                self.halt(reason)
+                self._halt(case, error, reason)
             case verdicts.Done():
                 raise RuntimeError("the judge called a failure done")
             case other:
                 assert_never(other)
+
+    def _halt(self, case: FailedRecord, error: BaseException, reason: str) -> None:
+        self._say(log.error, "halting", case, reason=reason)
+        record = original(case.message)
+        self._events.emit(
+            Halted(
+                *self._events.source,
+                topic=record.topic(),
+                partition=record.partition(),
+                offset=record.offset(),
+                kind="halted",
+                reason=reason,
+                error=error,
+            )
+        )
+        self.halt(reason)
 
     def _wait(self, case: FailedRecord, wait_s: float, now: float) -> None:
         """A guard has it: the attempt does not count, and the next one is made when nothing is held any more."""

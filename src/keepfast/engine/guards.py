@@ -22,12 +22,14 @@ from typing import Literal, Protocol
 
 from keepfast.classify.classification import Classification
 from keepfast.core import verdicts
+from keepfast.core.events import BreakerClosed, BreakerOpened, Held, Released, StormGuardReleased, StormGuardTripped
 from keepfast.core.guards import Breaker, BreakerState, Pace, RatePolicy, StormGuard
 from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Batch, FailedRecord, InFlight, Partition, Run
 from keepfast.core.verdicts import Verdict
+from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers
 from keepfast.telemetry.logs import get_logger
@@ -120,10 +122,10 @@ class Holds(set[str]):
     (monotonic). `halted`: why the app has to stop, by a verdict or by order of its process; that hold stays.
     """
 
-    def __init__(self, consumer: str, clock: Clock) -> None:
+    def __init__(self, clock: Clock, events: Events) -> None:
         super().__init__()
-        self._consumer = consumer
         self._clock = clock
+        self._events = events
         self.since: dict[str, float] = {}
         self.halted: str | None = None
 
@@ -142,22 +144,17 @@ class Holds(set[str]):
         self.since.pop(str(name), None)
 
     def put(self, name: str, *, held: bool) -> None:
-        """Add or remove it, and say so if that changes something."""
+        """Add or remove it; an event if that changes something."""
         if held and name not in self:
             self.add(name)
-            log.warning("held", consumer=self._consumer, hold=name)
+            self._events.emit(Held(*self._events.source, hold=name))
         elif not held and name in self:
             self.discard(name)
-            log.info("released", consumer=self._consumer, hold=name)
+            self._events.emit(Released(*self._events.source, hold=name))
 
 
 HALT, BREAKER, STORM = "halt", "breaker", "storm"
 """Holds of the whole consumer."""
-
-STORM_ADVICE = (
-    "nothing of this consumer runs until a probe goes through: look into the letters, then repair what fails or deploy"
-    " a handler that can bear these records, and restart it or release the hold"
-)
 
 
 class Guards:
@@ -166,8 +163,9 @@ class Guards:
     A hold that begins stops what is in flight.
     """
 
-    def __init__(self, plan: Plan, lanes: Lanes, holds: Holds, in_flight: InFlight) -> None:
+    def __init__(self, plan: Plan, lanes: Lanes, holds: Holds, in_flight: InFlight, events: Events) -> None:
         self._consumer = plan.name
+        self._events = events
         self._lanes = lanes
         self._holds = holds
         self._in_flight = in_flight
@@ -258,7 +256,7 @@ class Guards:
             self.breaker.may_probe(now)
         if self.storm is not None:
             self.storm.may_probe(now)
-        log.info("probe", consumer=self._consumer, holds=sorted(self._holds), place=str(run.partition.place))
+        log.info("probe_started", consumer=self._consumer, holds=sorted(self._holds), place=str(run.partition.place))
         return [run]
 
     def _take_paced(self, cases: Ready, pacing: Pacing, room: int, now: float) -> list[Run]:
@@ -361,16 +359,16 @@ class Guards:
                 return self._alone_s
             breaker.force_open(now)
         if closed and breaker.state is BreakerState.OPEN:
-            log.warning(
-                "breaker_opened",
-                consumer=self._consumer,
-                outages=breaker.outages,
-                attempts=breaker.attempts,
-                rule=found.rule,
-                next_probe_s=round(breaker.probes_in(now), 3),
-                consequence="records wait and are not buried; polling goes on",
-            )
             self._hold(BREAKER, now)
+            self._events.emit(
+                BreakerOpened(
+                    *self._events.source,
+                    outages=breaker.outages,
+                    attempts=breaker.attempts,
+                    rule=found.rule,
+                    next_probe_s=breaker.probes_in(now),
+                )
+            )
         return None if breaker.state is BreakerState.CLOSED else 0.0
 
     def _ask_storm(
@@ -381,22 +379,24 @@ class Guards:
                 storm.probe_vanished(now)
             elif probe:
                 storm.probe_failed(now)
-                log.error("storm_probe_failed", consumer=self._consumer, next_probe_s=round(storm.probes_in(now), 3))
+                log.error(
+                    "storm_guard_probe_failed", consumer=self._consumer, next_probe_s=round(storm.probes_in(now), 3)
+                )
             return 0.0 if wait_s is None and isinstance(verdict, verdicts.DeadLetter) else wait_s
         if isinstance(verdict, verdicts.DiscardRecord):
             storm.finished()
         elif isinstance(verdict, verdicts.DeadLetter) and wait_s is None:
             storm.about_to_bury(now)
             if storm.tripped:
-                log.error(
-                    "storm_guard_tripped",
-                    consumer=self._consumer,
-                    buried=storm.buried,
-                    of_the_last=storm.seen,
-                    next_probe_s=round(storm.probes_in(now), 3),
-                    what_to_do=STORM_ADVICE,
-                )
                 self._hold(STORM, now)
+                self._events.emit(
+                    StormGuardTripped(
+                        *self._events.source,
+                        dead_lettered=storm.buried,
+                        records=storm.seen,
+                        next_probe_s=storm.probes_in(now),
+                    )
+                )
         return wait_s
 
     # -- holds
@@ -407,10 +407,10 @@ class Guards:
             self._probe_vanished(now)  # one that is out decides nothing any more
         if hold == BREAKER and self.breaker is not None and BREAKER in self._holds:
             self.breaker.close()
-            self._let_go(BREAKER, now, by="hand")
+            self._let_go(BREAKER, now, by="operator")
         elif hold == STORM and self.storm is not None and STORM in self._holds:
             self.storm.release()
-            self._let_go(STORM, now, by="hand")
+            self._let_go(STORM, now, by="operator")
 
     def forget(self, partition: Partition) -> None:
         """It goes: another probe is needed if the one that is out is of it."""
@@ -435,8 +435,8 @@ class Guards:
         if self._still_since is not None and not self._holds & {BREAKER, STORM}:
             self._still_s += now - self._still_since
             self._still_since = None
-        event = "breaker_closed" if hold == BREAKER else "storm_guard_released"
-        log.warning(event, consumer=self._consumer, by=by, held_s=round(held_s, 3))
+        ended = BreakerClosed if hold == BREAKER else StormGuardReleased
+        self._events.emit(ended(*self._events.source, by=by, held_s=held_s))
 
     def _went_through(self, now: float) -> None:
         if self.breaker is not None and BREAKER in self._holds:

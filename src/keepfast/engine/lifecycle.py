@@ -154,17 +154,12 @@ class LoopThread:
             begin()
             while (ending := loop.ending) is None:
                 loop.step(time.monotonic())
-            if ending.kind != "stopped":
-                log.error("consumer_ended", consumer=loop.plan.name, kind=ending.kind, reason=ending.reason)
             self.ending = ending
         except Superseded:
             mine = False
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the app ends, uncommitted work comes again
-            log.error(  # noqa: TRY400 - our logger shows where it came from
-                "loop_failed", consumer=loop.plan.name, exc=error
-            )
             self.ending = Ending("failed", f"{type(error).__name__}: {error}")
-            loop.abandon()
+            loop.abandon(error)
         finally:
             if mine:
                 self.over.set()

@@ -15,6 +15,7 @@ from logging import WARNING
 from random import Random
 
 from keepfast.core.errors import Fault, SourceError
+from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Observer, Revoked
 from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source, TopicIds
 from keepfast.core.records import TopicPartition
@@ -26,6 +27,7 @@ from keepfast.engine.batches import batches_of
 from keepfast.engine.commits import Committer
 from keepfast.engine.control import ControlOrder, Operator
 from keepfast.engine.crash_guard import ExclusiveGate, Probation
+from keepfast.engine.events import Events, run_finished
 from keepfast.engine.failures import Failures
 from keepfast.engine.flight_recorder import FlightRecorder
 from keepfast.engine.forwarding import Settled
@@ -41,6 +43,7 @@ from keepfast.engine.status import ASSIGNED, LOST, REVOKED, AskEnds, LetterDepth
 from keepfast.engine.timeouts import Overdue
 from keepfast.engine.topic_ids import Identities, TopicsTold
 from keepfast.engine.workers import Inline
+from keepfast.telemetry.event_log import EventLog
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.tracing import Tracing
 
@@ -169,6 +172,7 @@ class Loop:
         ask_ends: AskEnds | None = None,
         letters: LetterDepths | None = None,
         idle_s: float = IDLE_S,
+        observers: Sequence[Observer] = (),
     ) -> None:
         # long: every part of the loop is made here, once
         self.plan = plan
@@ -176,14 +180,15 @@ class Loop:
         self._mailbox = mailbox
         self._clock = clock
         self._idle_limit_s = idle_s
+        self.events = events = Events(plan.name, plan.group, (EventLog(), *observers))
         self.lanes = lanes_of(plan, clock)
         self.ownership = Ownership()
-        self.identities = Identities(plan, topic_ids, mailbox, clock.monotonic())
-        self.committer = Committer(source, self.lanes, plan, self.identities.ids)
+        self.identities = Identities(plan, topic_ids, mailbox, clock.monotonic(), events)
+        self.committer = Committer(source, self.lanes, plan, self.identities.ids, events)
         self.intake = Intake(source, self.ownership, self.lanes, plan, clock)
-        self.holds = Holds(plan.name, clock)
+        self.holds = Holds(clock, events)
         self.in_flight = InFlight()
-        self.guards = Guards(plan, self.lanes, self.holds, self.in_flight)
+        self.guards = Guards(plan, self.lanes, self.holds, self.in_flight, events)
         self.failures = Failures(
             plan,
             publisher,
@@ -193,6 +198,7 @@ class Loop:
             guards=self.guards,
             finished=self._case_finished,
             halt=self.holds.halt,
+            events=events,
             tracing=tracing,
         )
         self.probation = Probation(
@@ -204,9 +210,16 @@ class Loop:
             in_flight=self.in_flight,
             gate=gate or ExclusiveGate(),
             recorder=recorder,
+            events=events,
         )
         self.assignment = Assignment(
-            source, self.ownership, self.committer, plan, probation=self.probation, identities=self.identities
+            source,
+            self.ownership,
+            self.committer,
+            plan,
+            probation=self.probation,
+            identities=self.identities,
+            events=events,
         )
         self.handover = Handover(
             source, self.ownership, self.lanes, failures=self.failures, committer=self.committer, intake=self.intake
@@ -233,9 +246,17 @@ class Loop:
             in_flight=self.in_flight,
             sizer=self.sizer,
             returned=self._returned,
+            events=events,
         )
         self.batches = batches_of(
-            plan, self.lanes, self.ownership, self.committer, self.failures, guards=self.guards, holds=self.holds
+            plan,
+            self.lanes,
+            self.ownership,
+            self.committer,
+            self.failures,
+            guards=self.guards,
+            holds=self.holds,
+            events=events,
         )
         parts = LoopParts(
             plan=plan,
@@ -251,10 +272,12 @@ class Loop:
             assignment=self.assignment,
             handover=self.handover,
             overdue=self.overdue,
+            events=events,
         )
         self.shutdown = Shutdown(parts)
         self.status = LoopStatus(parts, self.shutdown, source, clock, ask_ends=ask_ends, letters=letters)
         self.operator = Operator(parts, self.status.look)
+        self._reports_runs = events.wants_runs
 
     @property
     def processed(self) -> int:
@@ -385,7 +408,7 @@ class Loop:
             case Stop():
                 self.shutdown.begin(item, now)
             case HaltApp(reason=reason):
-                log.error("halt", consumer=self.plan.name, reason=reason)
+                self.events.emit(Halted(*self.events.source, kind="halted", reason=reason))
                 self.holds.halt(reason)
             case Release(hold=hold):
                 self.guards.release(hold, now)
@@ -410,6 +433,8 @@ class Loop:
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
             return
         self.status.done(run, now)
+        if self._reports_runs and run.done:
+            self.events.emit(run_finished(self.events, run, run.elapsed_s))
         if run.case is not None:
             self._case_returned(run, run.case, now)
             return
@@ -455,7 +480,7 @@ class Loop:
         self.status.rebalanced(ASSIGNED)
         if self.intake.closed and places:
             self._source.pause(places)
-        log.info("assigned", consumer=self.plan.name, partitions=[str(place) for place in places])
+        self.events.emit(Assigned(*self.events.source, partitions=tuple(places)))
 
     def on_revoked(self, places: Sequence[TopicPartition]) -> None:
         """Drain inside: what is out finishes its record, what is finished is committed; the others go on meanwhile."""
@@ -463,25 +488,25 @@ class Loop:
         deadline = min(now + self.plan.revoke_timeout_s, self.shutdown.deadline)
         self.assignment.lost(places)
         leaving = self.handover.close_down(places)
-        log.info("revoking", consumer=self.plan.name, partitions=[str(place) for place in places])
+        log.info("partitions_revoking", consumer=self.plan.name, partitions=[str(place) for place in places])
         while now < deadline and any(partition.running or partition.cases for partition in leaving):
             self._turn(now, min(BUSY_S, deadline - now))
             if self.committer.under_way:
                 self._source.serve(min(BUSY_S, max(0.0, deadline - self._clock.monotonic())))
             now = self._clock.monotonic()
             deadline = min(deadline, self.shutdown.deadline)  # a signal may have come meanwhile
-        self.handover.commit_now(leaving, self._clock, deadline)
+        unconfirmed = self.handover.commit_now(leaving, self._clock, deadline)
         self.handover.forget(leaving)
         self.committer.membership_settled(self.ownership)
         self.status.rebalanced(REVOKED)
-        log.info("revoked", consumer=self.plan.name, partitions=[str(place) for place in places])
+        self.events.emit(Revoked(*self.events.source, partitions=tuple(places), unconfirmed=unconfirmed))
 
     def on_lost(self, places: Sequence[TopicPartition]) -> None:
         self.assignment.lost(places)
         self.handover.forget(self.handover.close_down(places))
         self.committer.membership_settled(self.ownership)
         self.status.rebalanced(LOST)
-        log.warning("lost", consumer=self.plan.name, partitions=[str(place) for place in places])
+        self.events.emit(Lost(*self.events.source, partitions=tuple(places)))
 
     def on_committed(self, outcome: CommitOutcome) -> None:
         self.committer.on_committed(outcome, self._clock.monotonic())
@@ -500,12 +525,18 @@ class Loop:
         self.shutdown.fail(Ending("fenced" if error.fault is Fault.FENCED else "failed", str(error)))
 
     def _end(self, ending: Ending) -> None:
+        if ending.kind != "stopped":
+            self.events.emit(Halted(*self.events.source, kind=ending.kind, reason=ending.reason))
         self.shutdown.end(ending, self._clock.monotonic())
         self._source.close(leave=self.shutdown.leave or ending.kind == "halted")
+        if ending.kind == "stopped":
+            self.events.emit(DrainFinished(*self.events.source, unfinished=ending.unfinished))
 
-    def abandon(self) -> None:
+    def abandon(self, error: BaseException) -> None:
         """The loop itself has failed: leave the group, so that others need not wait for the session to end. (A static
         member does not: whoever restarts the process brings it back.)
         """
+        reason = f"{type(error).__name__}: {error}"
+        self.events.emit(Halted(*self.events.source, kind="failed", reason=reason, error=error))
         self.shutdown.abandon(self._clock.monotonic())
         self._source.close(leave=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 
 class QueueMailbox:
@@ -70,6 +70,6 @@ class Release:
 class Ending:
     """Why a loop ended. `unfinished` is how much was still being handled, buried or committed."""
 
-    kind: str  # "stopped" | "halted" | "fenced" | "failed"
+    kind: Literal["stopped", "halted", "fenced", "failed"]
     reason: str = ""
     unfinished: int = 0

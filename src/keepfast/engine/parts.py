@@ -8,6 +8,7 @@ from keepfast.core.lanes import Lanes
 from keepfast.core.runs import InFlight
 from keepfast.engine.commits import Committer
 from keepfast.engine.crash_guard import Probation
+from keepfast.engine.events import Events
 from keepfast.engine.failures import Failures
 from keepfast.engine.guards import Guards, Holds
 from keepfast.engine.intake import Intake
@@ -34,3 +35,4 @@ class LoopParts:
     assignment: Assignment
     handover: Handover
     overdue: Overdue
+    events: Events

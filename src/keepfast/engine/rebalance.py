@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from keepfast.core import ledger
 from keepfast.core.errors import Fault, SourceError
+from keepfast.core.events import PartitionReset
 from keepfast.core.lanes import Lanes
 from keepfast.core.ports import BEGINNING, Clock, CommittedOffset, Position, Source
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord, Partition
 from keepfast.engine.commits import Committer
 from keepfast.engine.crash_guard import Probation
+from keepfast.engine.events import Events
 from keepfast.engine.failures import Failures
 from keepfast.engine.intake import Intake
 from keepfast.engine.ownership import Ownership
@@ -92,8 +95,9 @@ class Handover:
         case.partition.cases.discard(case)
         self._lanes.release(case)
 
-    def commit_now(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> None:
-        """Inside a callback: commit what these partitions have, and wait for the answer until the deadline.
+    def commit_now(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> tuple[TopicPartition, ...]:
+        """Inside a callback: commit what these partitions have, and wait for the answer until the deadline. Returns
+        those of which the last commit was not confirmed.
 
         It is sent even when time is up: that takes none, and what is finished is not thrown away. Refused partitions
         are tried last and together, so that no other partition waits for them.
@@ -107,7 +111,7 @@ class Handover:
             self._committer.push(now, refused)
             self._source.serve(max(0.0, min(SERVE_S, deadline - now)))
             self._commit([one for one in refused if not self._committer.is_refused(one)], clock, deadline)
-        self._log_unconfirmed([one for one in partitions if self._committer.is_refused(one)])
+        return tuple(one.place for one in partitions if self._committer.has_pending(one))
 
     def _commit(self, partitions: Sequence[Partition], clock: Clock, deadline: float) -> None:
         """One that turns out to be refused meanwhile has been tried, and is not waited for; nor is a request of which
@@ -122,15 +126,9 @@ class Handover:
                 sent, absent_s = sent + 1, 0.0
                 self._committer.push(now, owing)
             elif now >= deadline or not self._committer.under_way or absent_s >= ABSENT_S:
-                self._log_unconfirmed(owing)
                 return
             else:
                 absent_s = self._source.serve(min(SERVE_S, deadline - now))
-
-    def _log_unconfirmed(self, partitions: Sequence[Partition]) -> None:
-        owing = [str(one.place) for one in partitions if self._committer.has_pending(one)]
-        if owing:
-            log.warning("revoked_before_commit_was_confirmed", partitions=owing)
 
     def sign_off(self, partitions: Iterable[Partition]) -> None:
         """The process is alive and lets go of these: whoever owns them next must not take it for dead."""
@@ -199,8 +197,10 @@ class Assignment:
         *,
         probation: Probation,
         identities: Identities,
+        events: Events,
     ) -> None:
         self._source = source
+        self._events = events
         self._identities = identities
         self._ownership = ownership
         self._committer = committer
@@ -234,21 +234,13 @@ class Assignment:
         while self.out_of_range:
             partition = self._ownership.get(self.out_of_range.pop(0))
             if partition is not None and not partition.closing:
-                log.error(
-                    "offset_out_of_range",
-                    **self._position(partition),
-                    consequence="records between that offset and the log were deleted before they were processed",
-                )
+                self._report_reset(partition.place, partition.ledger.last + 1, "offset_out_of_range")
                 self._begin_again([partition], handover)
         if self._made_anew:
             own = [partition for partition in self._made_anew if partition.live and not partition.closing]
             self._made_anew = []
             for partition in own:
-                log.error(
-                    "position_in_a_topic_that_is_gone",
-                    **self._position(partition),
-                    consequence="the new topic is read from its beginning, some of its records perhaps a second time",
-                )
+                self._report_reset(partition.place, partition.ledger.last + 1, "topic_recreated")
                 partition.topic_partitions = 0
             self._begin_again(own, handover)
         if self.unpositioned and now >= self._reread_at:
@@ -285,10 +277,13 @@ class Assignment:
         # What was said about their position must not be held against the next epoch, which begins somewhere else.
         self.out_of_range = [place for place in self.out_of_range if place not in places]
 
-    def _position(self, partition: Partition) -> dict[str, str | int]:
-        """For the log: where it stood, and what decides where it goes on."""
-        place = partition.place
-        return {"place": str(place), "offset": partition.ledger.last + 1, "policy": self._plan.reset_of(place.topic)}
+    def _report_reset(
+        self, place: TopicPartition, offset: int, reason: Literal["offset_out_of_range", "topic_recreated"]
+    ) -> None:
+        policy = self._plan.reset_of(place.topic)
+        self._events.emit(
+            PartitionReset(*self._events.source, **place._asdict(), offset=offset, reason=reason, policy=policy)
+        )
 
     def _begin_again(self, partitions: Sequence[Partition], handover: Handover) -> None:
         """Their position is none any more: go on at the beginning, as a new epoch without a completion map.
@@ -396,13 +391,7 @@ class Assignment:
             if place in belongs and belongs[place] is None:
                 log.warning("topic_id_unknown", place=str(place), consequence="it waits for the brokers' answer")
             elif place in belongs and not belongs[place]:
-                log.error(
-                    "commit_of_a_topic_that_is_gone",
-                    place=str(place),
-                    offset=found[place].offset,
-                    policy=self._plan.reset_of(place.topic),
-                    consequence="the topic was deleted and created again: it is read from its beginning",
-                )
+                self._report_reset(place, found[place].offset or 0, "topic_recreated")
 
     def _resume(self, found: CommittedOffset) -> Position:
         place, offset = found.place, found.offset or 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from keepfast.core.crash_guard import spans_of
+from keepfast.core.events import DrainStarted
 from keepfast.core.runs import Batch, Partition, Run
 from keepfast.engine.mailbox import DRAIN, Ending, Stop
 from keepfast.engine.parts import LoopParts
@@ -57,7 +58,7 @@ class Shutdown:
             return
         parts.holds.add(DRAIN)
         self._reported_at = now
-        log.info("drain_started", consumer=parts.plan.name, in_flight=len(parts.in_flight))
+        parts.events.emit(DrainStarted(*parts.events.source, in_flight=len(parts.in_flight)))
         for run in parts.in_flight:
             run.stop = True
         parts.intake.close()
@@ -104,7 +105,7 @@ class Shutdown:
     def _report(self, now: float, *, records: int = 0, letters: int = 0, commits: int = 0) -> None:
         if now - self._reported_at >= REPORT_S:
             self._reported_at = now
-            log.info("drain_waits", consumer=self._parts.plan.name, records=records, letters=letters, commits=commits)
+            log.info("drain_waiting", consumer=self._parts.plan.name, records=records, letters=letters, commits=commits)
 
 
 def _in_hand(runs: list[Run]) -> dict[Partition, list[int]]:

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from keepfast.core.errors import HandlerTimeout, SinkError
+from keepfast.core.events import HandlerAbandoned, HandlerTimedOut, Held, Released
 from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.ports import Executor, Mailbox
 from keepfast.core.records import TopicPartition
@@ -27,6 +29,7 @@ from keepfast.core.runs import Batch, InFlight, OrderedSet, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import OverdueWatch, TimeoutPolicy
 from keepfast.engine.commits import Committer
+from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
 from keepfast.engine.stacks import locations
 from keepfast.engine.workers import WALKS
@@ -133,7 +136,7 @@ class Stuck:
             return
         if blocked_s < limit_s:
             if self.event_loop:
-                log.info("event_loop_turns_again", consumer_group=self._group, for_s=round(self._loop_blocked_s, 1))
+                log.info("event_loop_unblocked", consumer_group=self._group, for_s=round(self._loop_blocked_s, 1))
             self._loop_due_s, self._loop_blocked_s, self.event_loop = limit_s, 0.0, ()
             return
         self._loop_blocked_s = blocked_s
@@ -211,11 +214,12 @@ class Overdue:
         in_flight: InFlight,
         mailbox: Mailbox,
         sizer: Sizer,
+        events: Events,
         returned: Callable[[Run, float], None],
     ) -> None:
         self._mailbox = mailbox
         self._group = plan.group
-        self._consumer = plan.name
+        self._events = events
         self._policy: TimeoutPolicy = plan.timeout
         self._executor = executor
         self._lanes = lanes
@@ -352,7 +356,7 @@ class Overdue:
             self._give_up(run, at, now)
         elif run not in self.held:
             self.held.add(run)
-            self._say(run, at, "handler_overdue", abandoned=self.abandoned(now), consequence=self._consequence)
+            self._timed_out(run, at, now, given_up=False)
 
     @property
     def _consequence(self) -> str:
@@ -368,7 +372,7 @@ class Overdue:
             self._lanes.replace(run, other)
         self.counts.timed_out += 1
         self._abandon(run, now)
-        self._say(run, at, "handler_timed_out", abandoned=self.abandoned(now))
+        self._timed_out(run, at, now, given_up=True)
         if run.sends is None:
             self._returned(other, now)
             return
@@ -409,11 +413,11 @@ class Overdue:
             self._stale[run] = spent_s
             for partition in behind:
                 if partition.place not in self.waiting and partition.place not in waiting:
-                    log.warning("held", consumer=self._consumer, hold=STALE_RUN, place=str(partition.place))
+                    self._events.emit(Held(*self._events.source, hold=STALE_RUN, **partition.place._asdict()))
                 waiting[partition.place] = max(spent_s, waiting.get(partition.place, 0.0))
         for place in self.waiting:
             if place not in waiting:
-                log.info("released", consumer=self._consumer, hold=STALE_RUN, place=str(place))
+                self._events.emit(Released(*self._events.source, hold=STALE_RUN, **place._asdict()))
         self.waiting = waiting
 
     def _may_go_on_without(self, run: Run, waited_s: float, now: float) -> bool:
@@ -428,13 +432,13 @@ class Overdue:
             self._abandon(run, now)
         for holder in holders:
             self._lanes.release(holder)
-        self._say(
-            run,
-            run.current,
-            "stale_handler_abandoned",
-            waited_s=round(waited_s, 3),
-            abandoned=self.abandoned(now),
-            consequence="the partition goes on, perhaps with the very record that this handler is still at",
+        self._events.emit(
+            HandlerAbandoned(
+                *self._events.source,
+                **_record_of(run, run.current),
+                waited_s=waited_s,
+                abandoned=self.abandoned(now),
+            )
         )
 
     def came_back(self, run: Run, now: float) -> None:
@@ -452,18 +456,21 @@ class Overdue:
             consequence="dropped",
         )
 
-    def _say(self, run: Run, at: int, event: str, **fields: object) -> None:
-        place = run.partition.place
-        log.error(
-            event,
-            consumer_group=self._group,
-            topic=place.topic,
-            partition=place.partition,
-            offset=run.messages[at].offset(),
-            attempt=run.attempt,
-            timeout_s=self._policy.timeout_s,
-            **fields,
+    def _timed_out(self, run: Run, at: int, now: float, *, given_up: bool) -> None:
+        self._events.emit(
+            HandlerTimedOut(
+                *self._events.source,
+                **_record_of(run, at),
+                timeout_s=self._policy.timeout_s or 0.0,
+                given_up=given_up,
+                abandoned=self.abandoned(now),
+                consequence="" if given_up else self._consequence,
+            )
         )
+
+
+def _record_of(run: Run, at: int) -> dict[str, Any]:
+    return {**run.partition.place._asdict(), "offset": run.messages[at].offset(), "attempt": run.attempt}
 
 
 def _stands(run: Run, at: int) -> bool:

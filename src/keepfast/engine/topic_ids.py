@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from keepfast.core.events import TopicRecreated
 from keepfast.core.ports import Mailbox, TopicIds
+from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
-from keepfast.telemetry.logs import get_logger
-
-log = get_logger("keepfast.topic_ids")
 
 LOOK_EVERY_S = 60.0
 ASK_AGAIN_S = 0.5
@@ -55,7 +54,8 @@ class Identities:
     since the process started. `topic_ids` is None where nobody can tell ids: then a missing id is never asked for.
     """
 
-    def __init__(self, plan: Plan, topic_ids: TopicIds | None, mailbox: Mailbox, now: float) -> None:
+    def __init__(self, plan: Plan, topic_ids: TopicIds | None, mailbox: Mailbox, now: float, events: Events) -> None:
+        self._events = events
         self.ids = dict(plan.topic_ids)
         self.recreated: set[str] = set()
         self._topics = plan.subscription
@@ -138,7 +138,7 @@ class Identities:
         self._former.setdefault(name, {})[known] = now
         self.ids[name] = topic_id
         self.recreated.add(name)
-        log.error("topic_made_anew", topic=name, was=known, is_now=topic_id)
+        self._events.emit(TopicRecreated(*self._events.source, topic=name, old_id=known, new_id=topic_id))
         return True
 
 

@@ -122,7 +122,7 @@ def _set_level(level: str) -> CommandDone | Problem:
     if name not in logs.LEVELS:
         return Problem(error=f"There is no level {level!r}; there is {', '.join(logs.LEVELS)}.")
     logging.getLogger(logs.ROOT).setLevel(logs.LEVELS[name])
-    log.warning("log_level_set", to=name, by="hand")
+    log.warning("log_level_set", to=name, by="operator")
     return CommandDone(text=f"The log level is {name} until the process ends.", changed=1)
 
 

@@ -230,7 +230,7 @@ FLOODS = frozenset(
         *("retry", "wait", "bury", "buried", "move", "moved"),
         *("letter_not_published", "letter_not_spooled", "letter_changed", "not_moved", "move_changed"),
         *("handler_timed_out", "abandoned_handler_ended", "handler_stuck", "stuck_handler_ended"),
-        *("batch_retry", "batch_wait", "batch_search"),
+        *("batch_retry_scheduled", "batch_retry_held", "batch_split"),
     }
 )
 """Events that each record may cause. Not discards: no record goes without a word."""

@@ -1,0 +1,381 @@
+"""What happened in a consumer, as values.
+
+The loop's thread emits each event once, when it is a fact (or, for `RecordFailed`, when it is decided), to observers
+that declare the types they want: the log, the spans of attempts, the test harness, users' hooks. Metrics do not come
+from events: they are integers that the loop counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from keepfast.core.errors import Fault
+from keepfast.core.records import TopicPartition
+from keepfast.core.verdicts import Kind, Verdict
+
+Partitions = tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in the consumer of this name and group."""
+
+    consumer: str
+    group: str
+
+
+class Observer(Protocol):
+    """Called on the loop's thread, so it must return at once. What it raises is logged once and goes no further.
+
+    `wants` is read when the loop is built. An event is exactly of one of these types: a base class stands for nothing.
+
+    `keeps_errors`: whether it needs `error` in events about what was published. Then the exception, and with it the
+    frames of the handler, stays in memory until the broker has acknowledged the record.
+    """
+
+    @property
+    def wants(self) -> frozenset[type[Event]]: ...
+    @property
+    def keeps_errors(self) -> bool: ...
+    def on_event(self, event: Event) -> None: ...
+
+
+# -- records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished(Event):
+    """The handler succeeded with these records of one partition, in this order. Built only if an observer wants it.
+
+    `topic` and `offsets` are where they were read, which may be a retry topic. `duration_s` is what the run took.
+    Records of a run that ends after its partition was revoked are not reported: they count for nothing here.
+    """
+
+    topic: str
+    partition: int
+    offsets: tuple[int, ...]
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordEvent(Event):
+    """About one record. Its place is where it came from, also after it was in a retry topic (`retry_topic`).
+
+    `attempt`: how often the handler was called for it so far. `error` is None where it is not kept (see `Observer`).
+    `kind`, `code` and `rule` are what the rules made of the error.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    attempt: int
+    error: BaseException | None
+    error_type: str
+    kind: Kind
+    code: str
+    rule: str
+    retry_topic: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFailed(RecordEvent):
+    """An attempt failed, and this is what will be done about it. `verdict` None: a guard holds the record back, and the
+    attempt does not count. `raised_at` is `file:line` in the user's code, where that is known.
+    """
+
+    verdict: Verdict | None
+    raised_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryScheduled(RecordEvent):
+    """The record runs again in place, not before `delay_s` has passed. `attempt` is the one that failed."""
+
+    delay_s: float
+    raised_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettered(RecordEvent):
+    """The dead letter is acknowledged by the broker: the record is finished.
+
+    `letter_offset` is None where a publisher of the user's own has taken it.
+    """
+
+    reason: str
+    letter_topic: str
+    letter_partition: int | None = None
+    letter_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spooled(RecordEvent):
+    """The dead letter is in the spool, to be sent later: the record is finished."""
+
+    reason: str
+    letter_topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved(RecordEvent):
+    """The copy in the retry topic is acknowledged: the record is finished here, and comes back after `delay_s`."""
+
+    reason: str
+    moved_to: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discarded(RecordEvent):
+    """The record was dropped on purpose: it is finished."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishFailed(RecordEvent):
+    """What has to be elsewhere before the record is finished was not accepted there.
+
+    `retry_in_s` None: it is not sent there again; a letter goes to the spool, a record for a retry topic stays.
+    """
+
+    target: Literal["dead-letter-topic", "retry-topic", "spool"]
+    publish_topic: str
+    fault: Fault
+    message: str
+    retry_in_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFailed(Event):
+    """A call with a list of records failed as a whole. The place is that of its first record.
+
+    `verdict`: see `RecordFailed`; DeadLetter and Move mean that the bad record is searched for.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    partitions: Partitions
+    records: int
+    attempt: int
+    error: BaseException
+    kind: Kind
+    code: str
+    rule: str
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerTimedOut(Event):
+    """The handler took longer than `timeout_s`. `given_up`: its record goes on without it; False: its lane waits.
+
+    `abandoned`: how many handlers run on although they were given up.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    attempt: int
+    timeout_s: float
+    given_up: bool
+    abandoned: int
+    consequence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerAbandoned(Event):
+    """The handler still runs for a partition that was revoked and is back: the partition goes on without it."""
+
+    topic: str
+    partition: int
+    offset: int
+    attempt: int
+    waited_s: float
+    abandoned: int
+
+
+# -- partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned(Event):
+    """Partitions were assigned to this consumer."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked(Event):
+    """Partitions were given up in order. `unconfirmed`: of these, the last commit was not confirmed in time."""
+
+    partitions: Partitions
+    unconfirmed: Partitions = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost(Event):
+    """Partitions were taken away without warning: nothing of them could be committed."""
+
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReset(Event):
+    """The position of a partition was not valid: reading goes on by `policy`. `offset` is the old position."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: Literal["offset_out_of_range", "topic_recreated"]
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecreated(Event):
+    """The topic was deleted and created again."""
+
+    topic: str
+    old_id: str
+    new_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviousOwnerCrashed(Event):
+    """The process that had the partition before died while records may have been in flight.
+
+    `in_hand`: how many of this partition it had in hand; None if that is not known, and then everything from `offset`
+    up to `in_flight_below` may have been. `suspected`: records that were in hand at two crashes run alone from now on.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    in_hand: int | None
+    in_flight_below: int | None
+    suspected: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbationStarted(Event):
+    """So many records of the partition may have killed their process: they run one at a time."""
+
+    topic: str
+    partition: int
+    offset: int
+    suspects: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbationEnded(Event):
+    """No record of the partition is suspected any more; `handed_over`: because it is another process's now."""
+
+    topic: str
+    partition: int
+    handed_over: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed(Event):
+    """The broker has confirmed these positions: the next offset to read, by partition. Built only if wanted."""
+
+    offsets: dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitFailed(Event):
+    """A commit was not confirmed; it is sent again."""
+
+    topic: str
+    partition: int
+    offset: int
+    fault: Fault
+    code: str
+
+
+# -- the consumer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held(Event):
+    """Nothing new starts because of `hold`: of one partition, or of the whole consumer (`topic` is empty)."""
+
+    hold: str
+    topic: str = ""
+    partition: int = -1
+    code: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released(Event):
+    """This hold is gone; others may be left."""
+
+    hold: str
+    topic: str = ""
+    partition: int = -1
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerOpened(Event):
+    """A downstream is away by `outages` of the last `attempts`: records wait. `rule` decided about the last one."""
+
+    outages: int
+    attempts: int
+    rule: str
+    next_probe_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerClosed(Event):
+    """Records run again, after `held_s`; `by`: probe or operator."""
+
+    by: str
+    held_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StormGuardTripped(Event):
+    """`dead_lettered` of the last `records` were to be dead-lettered: the consumer is held."""
+
+    dead_lettered: int
+    records: int
+    next_probe_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StormGuardReleased(Event):
+    """Records run again, after `held_s`; `by`: probe or operator."""
+
+    by: str
+    held_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halted(Event):
+    """The consumer stops by itself, and so does the app: by a verdict (`kind` is halted; `topic`, `partition` and
+    `offset` name the record), because it was fenced, or because the client or the loop failed.
+    """
+
+    kind: Literal["halted", "fenced", "failed"]
+    reason: str
+    error: BaseException | None = None
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainStarted(Event):
+    """The consumer was asked to stop: nothing new starts."""
+
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainFinished(Event):
+    """The consumer has stopped as asked; so much was still being handled, published or committed."""
+
+    unfinished: int

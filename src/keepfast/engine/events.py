@@ -1,0 +1,58 @@
+"""How a loop tells its observers what happened. Owner: the loop thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from keepfast.core.events import Committed, Event, Observer, RunFinished
+from keepfast.core.runs import Run
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.loop")
+
+
+class Events:
+    """Hands each event to the observers that want its type, in their order, on the caller's thread.
+
+    `source` is how every event begins: consumer and group. `wants_runs` and `wants_commits`: whether anybody wants the
+    events that the hot path would cause. `keeps_errors`: see `Observer`.
+    """
+
+    def __init__(self, consumer: str, group: str, observers: Sequence[Observer]) -> None:
+        self.source = (consumer, group)
+        self._observers: dict[type[Event], list[Observer]] = {}
+        for observer in observers:
+            for wanted in observer.wants:
+                self._observers.setdefault(wanted, []).append(observer)
+        self.wants_runs = RunFinished in self._observers
+        self.wants_commits = Committed in self._observers
+        self.keeps_errors = any(observer.keeps_errors for observer in observers)
+        self._failed: set[int] = set()
+
+    def emit(self, event: Event) -> None:
+        """An observer that raises harms neither the loop nor the others; the first time, the log says so."""
+        for observer in self._observers.get(type(event), ()):
+            try:
+                observer.on_event(event)
+            except Exception as error:  # noqa: BLE001 - whatever an observer does, the loop goes on
+                self._log_failure(observer, event, error)
+
+    def _log_failure(self, observer: Observer, event: Event, error: Exception) -> None:
+        if id(observer) in self._failed:
+            return
+        self._failed.add(id(observer))
+        log.error(
+            "observer_failed",
+            consumer=self.source[0],
+            observer=type(observer).__name__,
+            of=type(event).__name__,
+            exc=error,
+            consequence="it is called for further events all the same; what it raises then is not logged",
+        )
+
+
+def run_finished(events: Events, run: Run, duration_s: float) -> RunFinished:
+    """About the records of a run that succeeded: the first `run.done`."""
+    topic, partition = run.partition.place
+    offsets = tuple(message.offset() for message in run.messages[: run.done])
+    return RunFinished(*events.source, topic=topic, partition=partition, offsets=offsets, duration_s=duration_s)

@@ -1,0 +1,342 @@
+"""Events of a consumer as lines of the log, one line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from keepfast.classify.rules.codes import CRASHED
+from keepfast.core import events, verdicts
+from keepfast.redact.sensitive import SensitiveData
+from keepfast.telemetry.logs import get_logger
+
+consumer = get_logger("keepfast.consumer")
+security = get_logger("keepfast.security")
+"""Data that must not be there: one line for each record that was dropped because of it."""
+guards = get_logger("keepfast.guards")
+crash_guard = get_logger("keepfast.guard")
+timeouts = get_logger("keepfast.timeouts")
+rebalance = get_logger("keepfast.rebalance")
+commits = get_logger("keepfast.commit")
+loop = get_logger("keepfast.loop")
+
+STORM_ADVICE: Final = (
+    "nothing of this consumer runs until a probe succeeds: look into the dead letters, repair what fails or deploy a"
+    " handler that can process these records, then restart it or release the hold"
+)
+HOLD_ADVICE: Final[Mapping[str, dict[str, str]]] = {
+    "commit_refused": {
+        "consequence": "nothing new of this partition starts, and what is finished is not committed",
+        "what_to_do": "restore the topic, or the right to read it; the commit is retried until it is confirmed",
+    }
+}
+RESET_CONSEQUENCE: Final[Mapping[str, str]] = {
+    "offset_out_of_range": "records between that offset and the log were deleted before they were processed",
+    "topic_recreated": "the new topic is read from its beginning, some of its records perhaps a second time",
+}
+
+
+class EventLog:
+    """Implements `core.events.Observer`. Which logger, level and fields each event has is here and nowhere else."""
+
+    keeps_errors = False
+
+    def __init__(self) -> None:
+        self._lines: dict[type[events.Event], Callable[[Any], None]] = {
+            events.RecordFailed: _record_failed,
+            events.RetryScheduled: _retry_scheduled,
+            events.DeadLettered: _dead_lettered,
+            events.Spooled: _spooled,
+            events.Moved: _moved,
+            events.Discarded: _discarded,
+            events.PublishFailed: _publish_failed,
+            events.BatchFailed: _batch_failed,
+            events.HandlerTimedOut: _handler_timed_out,
+            events.HandlerAbandoned: _handler_abandoned,
+            events.Assigned: _assigned,
+            events.Revoked: _revoked,
+            events.Lost: _lost,
+            events.PartitionReset: _partition_reset,
+            events.TopicRecreated: _topic_recreated,
+            events.PreviousOwnerCrashed: _previous_owner_crashed,
+            events.ProbationStarted: _probation_started,
+            events.ProbationEnded: _probation_ended,
+            events.CommitFailed: _commit_failed,
+            events.Held: _held,
+            events.Released: _released,
+            events.BreakerOpened: _breaker_opened,
+            events.BreakerClosed: _breaker_closed,
+            events.StormGuardTripped: _storm_guard_tripped,
+            events.StormGuardReleased: _storm_guard_released,
+            events.Halted: _halted,
+            events.DrainStarted: _drain_started,
+            events.DrainFinished: _drain_finished,
+        }
+        self.wants = frozenset(self._lines)
+
+    def on_event(self, event: events.Event) -> None:
+        self._lines[type(event)](event)
+
+
+# -- records
+
+
+def _record(event: events.RecordEvent) -> dict[str, object]:
+    """What every line about a record has: what it failed with, what the rules made of it, and where it came from."""
+    return {
+        "retry_count": max(0, event.attempt - 1),
+        "error_type": event.error_type,
+        "error_classification": event.kind,
+        "code": event.code,
+        "rule": event.rule,
+        **({"retry_topic": event.retry_topic} if event.retry_topic else {}),
+        **_place(event),
+    }
+
+
+def _place(event: Any) -> dict[str, object]:
+    return {**_partition(event), "offset": event.offset}
+
+
+def _partition(event: Any) -> dict[str, object]:
+    return {**_source(event), "topic": event.topic, "partition": event.partition}
+
+
+def _source(event: events.Event) -> dict[str, object]:
+    return {"consumer": event.consumer, "consumer_group": event.group}
+
+
+def _raised_at(event: events.RecordFailed | events.RetryScheduled) -> dict[str, str]:
+    return {"at": event.raised_at} if event.raised_at else {}
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _record_failed(event: events.RecordFailed) -> None:
+    """What is decided and not yet a fact; a retry and a discard have events of their own."""
+    about, at = _record(event), _raised_at(event)
+    match event.verdict:
+        case verdicts.DeadLetter(reason=reason):
+            # An error that was retried to the end is an outage or a gap in the rules; a final one was expected.
+            unexpected = event.kind == "retryable" or event.code == CRASHED
+            (consumer.error if unexpected else consumer.warning)("dead_lettering", **about, reason=reason, **at)
+        case verdicts.Move(delay_s=delay_s, reason=reason):
+            said = about | {"retry_count": event.attempt}
+            consumer.warning("moving_to_retry_topic", **said, backoff_delay_ms=_ms(delay_s), reason=reason, **at)
+        case verdicts.HaltConsumer(reason=reason):
+            consumer.error("halting", **about, reason=reason)
+        case None:
+            consumer.warning("retry_held", **about)
+        case _:
+            pass
+
+
+def _retry_scheduled(event: events.RetryScheduled) -> None:
+    about = _record(event) | {"retry_count": event.attempt}
+    consumer.warning("retry_scheduled", **about, backoff_delay_ms=_ms(event.delay_s), **_raised_at(event))
+
+
+def _dead_lettered(event: events.DeadLettered) -> None:
+    # As `keepfast dlq show` takes it.
+    letter = {} if event.letter_offset is None else {"letter": f"{event.letter_partition}:{event.letter_offset}"}
+    consumer.info("dead_lettered", **_record(event), dead_letter_topic=event.letter_topic, **letter)
+
+
+def _spooled(event: events.Spooled) -> None:
+    consumer.warning("dead_letter_spooled", **_record(event), dead_letter_topic=event.letter_topic)
+
+
+def _moved(event: events.Moved) -> None:
+    consumer.info("moved_to_retry_topic", **_record(event), to=event.moved_to)
+
+
+def _discarded(event: events.Discarded) -> None:
+    if not isinstance(event.error, SensitiveData):
+        consumer.warning("record_discarded", **_record(event), reason=event.reason)
+        return
+    found = event.error.finding  # named by its place and kind, never shown
+    what = {} if found is None else {"part": found.part, "place": found.place, "digits": found.digits}
+    security.error("sensitive_data_discarded", **_record(event), reason=event.reason, **what)
+
+
+def _publish_failed(event: events.PublishFailed) -> None:
+    about = {**_record(event), "fault": event.fault, "error": event.message, "publish_topic": event.publish_topic}
+    if event.retry_in_s is not None:
+        about["backoff_delay_ms"] = _ms(event.retry_in_s)
+    match event.target:
+        case "dead-letter-topic":
+            consumer.error("dead_letter_publish_failed", **about)
+        case "spool":
+            consumer.error("spool_write_failed", **about)
+        case "retry-topic":
+            consumer.error("retry_topic_publish_failed", **about)
+
+
+def _batch_failed(event: events.BatchFailed) -> None:
+    about = {
+        "retry_count": max(0, event.attempt - 1),
+        "error_type": type(event.error).__name__,
+        "error_classification": event.kind,
+        "code": event.code,
+        "rule": event.rule,
+        **_place(event),
+        "partitions": sorted(map(str, event.partitions)),
+        "records": event.records,
+    }
+    match event.verdict:
+        case verdicts.RetryAfter(delay_s=delay_s):
+            said = about | {"retry_count": event.attempt}
+            consumer.warning("batch_retry_scheduled", **said, backoff_delay_ms=_ms(delay_s))
+        case verdicts.DeadLetter(reason=reason) | verdicts.Move(reason=reason):
+            consumer.warning("batch_split", **about, reason=reason)
+        case verdicts.HaltConsumer(reason=reason):
+            consumer.error("halting", **about, reason=reason)
+        case None:
+            consumer.warning("batch_retry_held", **about)
+        case _:
+            pass
+
+
+def _handler_timed_out(event: events.HandlerTimedOut) -> None:
+    about = {**_place(event), "attempt": event.attempt, "timeout_s": event.timeout_s, "abandoned": event.abandoned}
+    if event.given_up:
+        timeouts.error("handler_timed_out", **about)
+    else:
+        timeouts.error("handler_overdue", **about, consequence=event.consequence)
+
+
+def _handler_abandoned(event: events.HandlerAbandoned) -> None:
+    timeouts.error(
+        "stale_handler_abandoned",
+        **_place(event),
+        attempt=event.attempt,
+        waited_s=round(event.waited_s, 3),
+        abandoned=event.abandoned,
+        consequence="the partition goes on, perhaps with the very record that this handler is still processing",
+    )
+
+
+# -- partitions
+
+
+def _assigned(event: events.Assigned) -> None:
+    loop.info("partitions_assigned", **_source(event), partitions=list(map(str, event.partitions)))
+
+
+def _revoked(event: events.Revoked) -> None:
+    partitions = list(map(str, event.partitions))
+    if event.unconfirmed:
+        unconfirmed = list(map(str, event.unconfirmed))
+        loop.warning("partitions_revoked", **_source(event), partitions=partitions, unconfirmed=unconfirmed)
+    else:
+        loop.info("partitions_revoked", **_source(event), partitions=partitions)
+
+
+def _lost(event: events.Lost) -> None:
+    loop.warning("partitions_lost", **_source(event), partitions=list(map(str, event.partitions)))
+
+
+def _partition_reset(event: events.PartitionReset) -> None:
+    rebalance.error(
+        "partition_reset",
+        **_place(event),
+        reason=event.reason,
+        policy=event.policy,
+        consequence=RESET_CONSEQUENCE[event.reason],
+    )
+
+
+def _topic_recreated(event: events.TopicRecreated) -> None:
+    rebalance.error("topic_recreated", **_source(event), topic=event.topic, old_id=event.old_id, new_id=event.new_id)
+
+
+def _previous_owner_crashed(event: events.PreviousOwnerCrashed) -> None:
+    about = {**_place(event), "suspected": event.suspected}
+    if event.in_hand is None:
+        crash_guard.warning("previous_owner_crashed", **about, in_flight_below=event.in_flight_below)
+    elif event.in_hand:
+        crash_guard.warning("previous_owner_crashed", **about, in_hand=event.in_hand)
+    else:
+        crash_guard.info("previous_owner_crashed", **about, in_hand=0)
+
+
+def _probation_started(event: events.ProbationStarted) -> None:
+    crash_guard.warning("probation_started", **_place(event), suspects=event.suspects)
+
+
+def _probation_ended(event: events.ProbationEnded) -> None:
+    crash_guard.info("probation_ended", **_partition(event), handed_over=event.handed_over)
+
+
+def _commit_failed(event: events.CommitFailed) -> None:
+    commits.warning("commit_failed", **_place(event), fault=event.fault, code=event.code)
+
+
+# -- the consumer
+
+
+def _held(event: events.Held) -> None:
+    more = {**({"code": event.code} if event.code else {}), **({"by": event.by} if event.by else {})}
+    if event.topic:
+        advice = HOLD_ADVICE.get(event.hold, {})
+        (guards.error if advice else guards.warning)(
+            "partition_held", **_partition(event), hold=event.hold, **more, **advice
+        )
+    else:
+        guards.warning("consumer_held", **_source(event), hold=event.hold, **more)
+
+
+def _released(event: events.Released) -> None:
+    by = {"by": event.by} if event.by else {}
+    if event.topic:
+        guards.info("partition_released", **_partition(event), hold=event.hold, **by)
+    else:
+        guards.info("consumer_released", **_source(event), hold=event.hold, **by)
+
+
+def _breaker_opened(event: events.BreakerOpened) -> None:
+    guards.warning(
+        "breaker_opened",
+        **_source(event),
+        outages=event.outages,
+        attempts=event.attempts,
+        rule=event.rule,
+        next_probe_s=round(event.next_probe_s, 3),
+        consequence="records wait and are not dead-lettered; polling goes on",
+    )
+
+
+def _breaker_closed(event: events.BreakerClosed) -> None:
+    guards.warning("breaker_closed", **_source(event), by=event.by, held_s=round(event.held_s, 3))
+
+
+def _storm_guard_tripped(event: events.StormGuardTripped) -> None:
+    guards.error(
+        "storm_guard_tripped",
+        **_source(event),
+        dead_lettered=event.dead_lettered,
+        of_the_last=event.records,
+        next_probe_s=round(event.next_probe_s, 3),
+        what_to_do=STORM_ADVICE,
+    )
+
+
+def _storm_guard_released(event: events.StormGuardReleased) -> None:
+    guards.warning("storm_guard_released", **_source(event), by=event.by, held_s=round(event.held_s, 3))
+
+
+def _halted(event: events.Halted) -> None:
+    place = _place(event) if event.topic else _source(event)
+    # The error of a handler may hold what was in the record; that of the loop itself is a bug to be found.
+    failure = {"exc": event.error} if event.kind == "failed" and event.error is not None else {}
+    loop.error("consumer_halted", **place, kind=event.kind, reason=event.reason, **failure)
+
+
+def _drain_started(event: events.DrainStarted) -> None:
+    loop.info("drain_started", **_source(event), in_flight=event.in_flight)
+
+
+def _drain_finished(event: events.DrainFinished) -> None:
+    loop.info("drain_finished", **_source(event), unfinished=event.unfinished)

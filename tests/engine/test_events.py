@@ -1,0 +1,81 @@
+"""What a loop tells its observers: who is called, what an observer can break, and what the hot path builds."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+
+import pytest
+
+from keepfast.core import events as known
+from keepfast.core.events import Assigned, Committed, Event, Held, Lost, RunFinished
+from keepfast.core.records import TopicPartition
+from keepfast.engine.events import Events
+from keepfast.telemetry.event_log import EventLog
+from tests.support.log_capture import LogCapture
+
+SOURCE = ("charge", "payments.charge")
+TYPES = [
+    one
+    for one in vars(known).values()
+    if isinstance(one, type) and issubclass(one, Event) and one not in (Event, known.RecordEvent)
+]
+PER_RUN = {RunFinished, Committed}
+
+
+class Kept:
+    """Implements `core.events.Observer`."""
+
+    keeps_errors = False
+
+    def __init__(self, *wants: type[Event], error: BaseException | None = None) -> None:
+        self.wants = frozenset(wants)
+        self.seen: list[Event] = []
+        self._error = error
+
+    def on_event(self, event: Event) -> None:
+        self.seen.append(event)
+        if self._error is not None:
+            raise self._error
+
+
+def test_an_observer_gets_the_types_it_wants_and_no_other() -> None:
+    holds, losses = Kept(Held), Kept(Lost, Assigned)
+    events = Events(*SOURCE, (holds, losses))
+    held, lost = Held(*SOURCE, hold="breaker"), Lost(*SOURCE, partitions=(TopicPartition("orders", 1),))
+    for event in (held, lost, RunFinished(*SOURCE, topic="orders", partition=1, offsets=(1,), duration_s=0.1)):
+        events.emit(event)
+    assert (holds.seen, losses.seen) == ([held], [lost])
+
+
+def test_an_observer_that_raises_harms_neither_the_loop_nor_the_others_and_is_logged_once() -> None:
+    bad, good = Kept(Held, error=ValueError("secret")), Kept(Held)
+    events = Events(*SOURCE, (bad, good))
+    with LogCapture() as log:
+        for _ in range(3):
+            events.emit(Held(*SOURCE, hold="breaker"))
+    assert (len(bad.seen), len(good.seen)) == (3, 3), "it is still called"
+    [line] = log.of("observer_failed")
+    assert line.level == "error"
+    assert line.fields.items() >= {"consumer": "charge", "observer": "Kept", "of": "Held"}.items()
+
+
+def test_what_the_hot_path_would_cause_is_wanted_only_if_an_observer_wants_it() -> None:
+    idle = Events(*SOURCE, (EventLog(), Kept(Held)))
+    assert (idle.wants_runs, idle.wants_commits, idle.keeps_errors) == (False, False, False)
+    assert Events(*SOURCE, (Kept(RunFinished),)).wants_runs
+    assert Events(*SOURCE, (Kept(Committed),)).wants_commits
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.__name__)
+def test_an_event_is_a_frozen_value_that_names_its_consumer_and_says_what_it_means(kind: type[Event]) -> None:
+    assert is_dataclass(kind)
+    assert [one.name for one in fields(kind)][:2] == ["consumer", "group"]
+    assert kind.__doc__ is not None
+    assert not kind.__doc__.startswith(f"{kind.__name__}(")
+    assert "__dict__" not in dir(kind)
+    with pytest.raises(FrozenInstanceError):
+        Held(*SOURCE, hold="breaker").hold = "storm"  # type: ignore[misc]
+
+
+def test_the_log_has_a_line_for_every_event_but_those_of_the_hot_path() -> None:
+    assert EventLog().wants == set(TYPES) - PER_RUN
