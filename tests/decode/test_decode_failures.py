@@ -112,8 +112,8 @@ def of(**fields: Any) -> bytes:
         (str, b"ab\xff", "DECODE_FAILED", "not UTF-8 (byte 2)"),
         (str, b"\xed\xa0\x80", "DECODE_FAILED", "not UTF-8"),
         (dict, b'{"a":"\xff"}', "DECODE_FAILED", "not UTF-8"),
-        (dict, b"", "DECODE_FAILED", "cut short"),
-        (dict, b'{"a":1', "DECODE_FAILED", "cut short"),
+        (dict, b"", "DECODE_FAILED", "truncated JSON"),
+        (dict, b'{"a":1', "DECODE_FAILED", "truncated JSON"),
         (dict, b'{"a":1} x', "DECODE_FAILED", "not JSON (byte"),
         (dict, b'{"a":NaN}', "DECODE_FAILED", "not JSON"),
         (dict, b"\xef\xbb\xbf{}", "DECODE_FAILED", "not JSON (byte 0)"),
@@ -134,7 +134,7 @@ def of(**fields: Any) -> bytes:
         (Struct, of(amount=0), "SCHEMA_INVALID", "`amount` must be int within its limits"),
         (Struct, of(limits={"k": "v"}), "SCHEMA_INVALID", "`limits[...]` must be int, not str"),
         (Struct, of(more=1), "SCHEMA_INVALID", "a field that is not declared"),
-        (Struct, of(note="value"), "SCHEMA_INVALID", "refused by its own check (ValueError)"),
+        (Struct, of(note="value"), "SCHEMA_INVALID", "rejected by its own validation (ValueError)"),
         (Struct, of(note="other"), "DECODE_FAILED", "cannot be decoded (RuntimeError)"),
         (Model, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "`amount` missing"),
         (Model, of(lines=[{}]), "MISSING_REQUIRED_FIELD", "`lines[0].stock-unit` missing"),
@@ -159,7 +159,7 @@ def test_a_value_that_does_not_fit_is_told_by_field_and_kind(
     error = failure(annotation, value)
     assert error.code == code
     assert says in str(error)
-    assert str(error).startswith("the value does not fit ")
+    assert str(error).startswith("the value does not match ")
 
 
 LEAKS: list[tuple[Any, bytes]] = [

@@ -249,7 +249,7 @@ def test_the_time_of_a_call_is_shared_by_its_records() -> None:
 def test_a_list_must_say_of_what() -> None:
     def handle(values: list) -> None: ...  # type: ignore[type-arg]
 
-    with pytest.raises(ConfigError, match=r"`list` does not say of what"):
+    with pytest.raises(ConfigError, match=r"`list` has no element type"):
         handler_of(handle)
 
 

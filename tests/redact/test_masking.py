@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench.card_corpus import samples
 from keepfast.core.errors import ConfigError
-from keepfast.redact.cards import CARD, fold, luhn, mask_cards
+from keepfast.redact.cards import CARD_MASK, fold, luhn, mask_cards
 from keepfast.redact.masking import MASKED, MaskingRules, mask
 from keepfast.redact.sensitive import CardNumbers
 from tests.support.thorough import examples
@@ -50,7 +50,7 @@ def test_no_card_number_is_left_in_a_masked_text(text: str) -> None:
 
 PIECES = [
     *("password", "token=", '"secret": "', '\\"', '"', "'", "{", "}", "[", "]", ":", "=", " ", "\n", "x", "1"),
-    *(MASKED, CARD, VISA, "Authorization: Bearer ", "://u:p@h", "eyJhbGciOiJ.eyJzdWI.x"),
+    *(MASKED, CARD_MASK, VISA, "Authorization: Bearer ", "://u:p@h", "eyJhbGciOiJ.eyJzdWI.x"),
 ]
 
 
@@ -76,16 +76,16 @@ def test_what_the_detector_finds_is_gone_from_every_masked_record_of_the_corpus(
 @pytest.mark.parametrize(
     ("text", "masked"),
     [
-        (f"card {VISA} refused", f"card {CARD} refused"),
-        ("4111 1111 1111 1111 12/27", f"{CARD} 12/27"),
-        (f"tok_{VISA}", f"tok_{CARD}"),
-        ("4222222222222", CARD),
+        (f"card {VISA} refused", f"card {CARD_MASK} refused"),
+        ("4111 1111 1111 1111 12/27", f"{CARD_MASK} 12/27"),
+        (f"tok_{VISA}", f"tok_{CARD_MASK}"),
+        ("4222222222222", CARD_MASK),
         ("at 1700000000000 offset 123456789012", "at 1700000000000 offset 123456789012"),
         ("score 0.4111111111111111", "score 0.4111111111111111"),
         ("2026-01-27 10:30:00.123", "2026-01-27 10:30:00.123"),
-        ("4111\\u0031111 1111 1111", f"{CARD}"),
-        (f"{VISA}{VISA}", CARD),
-        ("7" * 65, CARD),
+        ("4111\\u0031111 1111 1111", f"{CARD_MASK}"),
+        (f"{VISA}{VISA}", CARD_MASK),
+        ("7" * 65, CARD_MASK),
     ],
 )
 def test_card_numbers_in_texts(text: str, masked: str) -> None:
@@ -143,13 +143,13 @@ def test_a_tree_is_masked_by_names_and_by_content() -> None:
     assert RULES.tree(tree) == {
         "user": {"name": "joe", "Password": MASKED, "ids": [1, 2], "pin": None},
         "api-key": MASKED,
-        "n": CARD,
-        "f": CARD,
+        "n": CARD_MASK,
+        "f": CARD_MASK,
         "t": 1700000000000,
-        "text": f"pay {CARD} password={MASKED}",
-        CARD: MASKED,
-        "raw": f"\\xff{CARD}",
-        "d": CARD,
+        "text": f"pay {CARD_MASK} password={MASKED}",
+        CARD_MASK: MASKED,
+        "raw": f"\\xff{CARD_MASK}",
+        "d": CARD_MASK,
         "5": [1.5, None],
     }
 
@@ -170,7 +170,7 @@ def test_a_tree_deeper_than_any_real_one_is_cut_and_a_broken_object_does_no_harm
 def test_headers_are_masked_by_name_and_shown_as_text() -> None:
     assert RULES.header("Authorization", b"x") == MASKED
     assert RULES.header("x", None) is None
-    assert RULES.header("x", b"a\xff" + VISA.encode()) == f"a\\xff{CARD}"
+    assert RULES.header("x", b"a\xff" + VISA.encode()) == f"a\\xff{CARD_MASK}"
 
 
 def test_users_add_fields_and_patterns() -> None:
@@ -184,7 +184,7 @@ def test_users_add_fields_and_patterns() -> None:
 
 
 def test_wrong_rules_are_refused_with_the_reason() -> None:
-    for patterns, why in ((("(",), "no regular expression"), (("x*",), "empty"), ("abc", "tuple")):
+    for patterns, why in ((("(",), "not a regular expression"), (("x*",), "empty"), ("abc", "tuple")):
         with pytest.raises(ConfigError, match=why):
             MaskingRules(patterns=patterns)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.card_corpus import KINDS, samples, with_check
 from bench.cards import MISSED_BY_DESIGN, RANDOM, measure
 from keepfast.redact.cards import luhn
-from keepfast.redact.sensitive import LOOKALIKE_FIELDS, CardNumbers, places
+from keepfast.redact.sensitive import LOOKALIKE_FIELDS, CardNumbers, json_paths
 from tests.support.thorough import examples
 
 digit_soup = st.text(alphabet='0123456789 -.\\u{}[]:,"abF+４\u200b', max_size=200).map(
@@ -59,10 +59,10 @@ def test_a_place_in_json_leads_to_the_value(tree: object, data: st.DataObject) -
     text = json.dumps(
         tree, ensure_ascii=data.draw(st.booleans()), indent=data.draw(st.sampled_from([None, 1]))
     ).encode()
-    (place,) = places(text, [text.index(mark.encode())])
-    assert place is not None
+    (path,) = json_paths(text, [text.index(mark.encode())])
+    assert path is not None
     at: object = tree
-    for step in place.way:
+    for step in path.steps:
         at = at[step]  # type: ignore[index]
     assert at == mark
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from keepfast.redact.cards import CARD
-from keepfast.redact.masking import MASKED, USUAL, MaskingRules
+from keepfast.redact.cards import CARD_MASK
+from keepfast.redact.masking import DEFAULT_RULES, MASKED, MaskingRules
 from keepfast.telemetry.clean import MAX_TEXT, clean_error, clean_text, escaped, mask_with
 from keepfast.telemetry.logs import configure, get_logger
 
@@ -24,7 +24,7 @@ def _as_it_was() -> Iterator[None]:
     yield
     root.handlers[:], root.propagate = before[0], before[2]
     root.setLevel(before[1])
-    mask_with(USUAL)
+    mask_with(DEFAULT_RULES)
 
 
 def logged(**fields: Any) -> str:
@@ -62,7 +62,7 @@ def test_lines_of_others_are_masked_like_ours() -> None:
         raise ValueError(f"refused {PAN}")
     except ValueError:
         logger.exception("failed")
-    assert stream.getvalue().count(CARD) == 2
+    assert stream.getvalue().count(CARD_MASK) == 2
     assert PASSWORD not in stream.getvalue()
 
 
@@ -83,4 +83,4 @@ def test_texts_without_secrets_stay_as_they_are() -> None:
 
 def test_only_what_is_asked_for_by_name_is_shown_unmasked() -> None:
     assert escaped(f"{PAN}\n") == f"{PAN}\\n"
-    assert clean_text(f"{PAN}\n") == f"{CARD}\\n"
+    assert clean_text(f"{PAN}\n") == f"{CARD_MASK}\\n"

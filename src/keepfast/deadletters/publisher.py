@@ -23,7 +23,7 @@ from keepfast.deadletters.letter import (
     Letter,
 )
 from keepfast.deadletters.writing import write
-from keepfast.redact.masking import USUAL, MaskingRules
+from keepfast.redact.masking import DEFAULT_RULES, MaskingRules
 
 
 class Publisher:
@@ -46,7 +46,7 @@ class Publisher:
         handler: str,
         app_version: str,
         form: LetterFormat = "envelope",
-        masking: MaskingRules = USUAL,
+        masking: MaskingRules = DEFAULT_RULES,
         spool: Spool | None = None,
         missing: Callable[[str], None] | None = None,
     ) -> None:

@@ -1,4 +1,4 @@
-"""From a record's bytes to what the handler asked for, chosen once by the annotation."""
+"""Decodes a record's bytes into the type that the handler's annotation names."""
 
 from __future__ import annotations
 

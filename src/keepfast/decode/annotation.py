@@ -31,8 +31,8 @@ from keepfast.decode.failures import Names, describe, tombstone
 from keepfast.decode.fields import holds_pydantic, is_pydantic_model, msgspec_types, pydantic_names
 
 Decoder: TypeAlias = Callable[[bytes | None], Any]
-"""Any thread may call it. Raises DecodeError for a value that does not fit, Discard for an unwanted tombstone that is
-to be dropped, and lets through what is not about the value: a Signal of the user's own validator, MemoryError."""
+"""Thread-safe. Raises DecodeError for a value that does not match, Discard for an unwanted tombstone that is to be
+dropped; a Signal raised by a user's validator and MemoryError propagate."""
 
 Tombstones: TypeAlias = Literal["dead-letter", "discard"]
 
@@ -47,7 +47,7 @@ _UNIONS = (Union, types.UnionType)
 def decoder_for(annotation: Any, *, tombstones: Tombstones = "dead-letter", where: str = "") -> Decoder:
     """The decoder for a resolved annotation (not a string; see `inspect_handler`).
 
-    `where` names the parameter in errors. Raises ConfigError, saying what is accepted, for anything else.
+    `where` names the parameter in errors. Raises ConfigError, with what is accepted, for any other annotation.
     """
     if tombstones not in ("dead-letter", "discard"):
         raise ConfigError(f"tombstones must be 'dead-letter' or 'discard'; got {tombstones!r}")
@@ -62,15 +62,15 @@ def decoder_for(annotation: Any, *, tombstones: Tombstones = "dead-letter", wher
 
 
 def element_of(annotation: Any, *, where: str = "") -> Any:
-    """What one record of a batch becomes: `X` of `list[X]`. Raises ConfigError for a bare `list`."""
+    """The type of one record of a batch: `X` of `list[X]`. Raises ConfigError for a bare `list`."""
     elements = get_args(_bare(annotation))
     if not elements:
-        raise ConfigError(f"{where}: `list` does not say of what; write `list[bytes]`, or one of: {_ACCEPTED}")
+        raise ConfigError(f"{where}: `list` has no element type; write `list[bytes]`, or one of: {_ACCEPTED}")
     return elements[0]
 
 
 def takes_bytes(annotation: Any) -> bool:
-    """Whether values that are not null reach the handler as they are, so that nothing has to be called for them."""
+    """Whether the handler gets the raw bytes, so that values that are not null need no decoder call."""
     return _split_none(annotation)[0] is bytes
 
 
@@ -93,9 +93,9 @@ def _decoder(parse: Callable[[bytes], Any], on_null: Callable[[], Any], wanted: 
             return parse(value)
         except (Signal, MemoryError):
             raise
-        except Exception as error:  # noqa: BLE001  whatever the bytes provoke becomes an outcome
+        except Exception as error:  # noqa: BLE001  any error that the bytes cause becomes an outcome
             failure = describe(error, wanted=wanted, names=names)
-        # Raised outside the except block: the library's error quotes the payload and must not travel as __context__.
+        # Raised outside the except block: the library's error quotes the payload and must not become the __context__.
         raise failure
 
     return decode
@@ -131,7 +131,7 @@ def _refuse_unusable(inner: Any, prefix: str) -> None:
         raise ConfigError(f"{prefix}the annotation {inner!r} was not resolved; make its name importable at run time")
     bare = _bare(inner)
     if (get_origin(bare) or bare) in (list, Sequence):
-        raise ConfigError(f"{prefix}{_name(inner)} is no value; a handler that takes a batch says list[…], and no more")
+        raise ConfigError(f"{prefix}{_name(inner)} is not a value; a batch handler is annotated with exactly list[…]")
     members = get_args(bare) if get_origin(bare) in _UNIONS else (bare,)
     for member in members:
         if not _is_usable(_bare(member), alone=len(members) == 1):
@@ -141,7 +141,7 @@ def _refuse_unusable(inner: Any, prefix: str) -> None:
 def _is_usable(member: Any, *, alone: bool) -> bool:
     origin = get_origin(member) or member
     if origin in (dict, Mapping, *_SCALARS):
-        return alone  # beside others they would leave it to chance which one a value becomes
+        return alone  # in a union the result type would be ambiguous
     if not isinstance(origin, type) or origin is msgspec.Struct:
         return False
     if is_pydantic_model(origin):
@@ -164,7 +164,7 @@ def _msgspec_parser(inner: Any, prefix: str) -> tuple[Callable[[bytes], Any], Na
 def _pydantic_parser(inner: Any, prefix: str) -> tuple[Callable[[bytes], Any], Names]:
     try:
         if is_pydantic_model(inner) and hasattr(inner, "model_validate_json"):
-            inner.model_rebuild()  # resolves forward references now, so that they fail at start and not on a record
+            inner.model_rebuild()  # resolve forward references now, so that errors appear at startup
             parse = _model_parser(inner)
         else:
             parse = sys.modules["pydantic"].TypeAdapter(inner).validate_json
@@ -182,7 +182,7 @@ def _pydantic_parser(inner: Any, prefix: str) -> tuple[Callable[[bytes], Any], N
 
 
 def _model_parser(model: Any) -> Callable[[bytes], Any]:
-    """`model_validate_json`, or what it calls if the model does not override it: a quarter faster on small values."""
+    """`model_validate_json`, or the function that it calls if not overridden: a quarter faster on small values."""
     inherited = sys.modules["pydantic"].BaseModel.model_validate_json.__func__
     if getattr(model.model_validate_json, "__func__", None) is inherited:
         parse: Callable[[bytes], Any] = model.__pydantic_validator__.validate_json
@@ -192,7 +192,7 @@ def _model_parser(model: Any) -> Callable[[bytes], Any]:
 
 
 def _bare(annotation: Any) -> Any:
-    """Without `NewType` and `Annotated`."""
+    """The annotation without `NewType` and `Annotated`."""
     while True:
         if isinstance(annotation, NewType):
             annotation = annotation.__supertype__
@@ -203,7 +203,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _split_none(annotation: Any) -> tuple[Any, bool]:
-    """(`X`, whether it was `X | None`); what `Annotated` says about X stays with it, for the library that reads it."""
+    """(`X`, whether it was `X | None`); metadata of `Annotated` stays with X, for the library that reads it."""
     bare = _bare(annotation)
     if bare is bytes or bare is str:
         return bare, False
@@ -211,9 +211,9 @@ def _split_none(annotation: Any) -> tuple[Any, bool]:
         return annotation, False
     inner = functools.reduce(operator.or_, (member for member in get_args(bare) if member is not types.NoneType))
     inner = _split_none(inner)[0]
-    remarks = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
-    for remark in remarks:
-        inner = Annotated[inner, remark]
+    metadata = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
+    for item in metadata:
+        inner = Annotated[inner, item]
     return inner, True
 
 

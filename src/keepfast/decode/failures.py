@@ -1,8 +1,8 @@
-"""A failed decode told without the payload: which field, what kind of mistake, never the value.
+"""Describes a failed decode without the payload: the field and the kind of error, never the value.
 
-The libraries' own messages are not passed on: pydantic quotes the input, msgspec quotes enum values, tags and unknown
-field names, and a validator of the user's may quote anything. Only words that come from the annotation itself get
-through: declared field names, array positions, and the libraries' own names for kinds of mistakes.
+The libraries' own messages are not used: pydantic quotes the input, msgspec quotes enum values, tags and unknown field
+names, and a user's validator may quote anything. Only text from the annotation itself is used: declared field names,
+array positions, and the libraries' names for kinds of errors.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import msgspec
 from keepfast.core.errors import DecodeError
 
 DECODE_FAILED = "DECODE_FAILED"
-"""Not even JSON, or not UTF-8."""
+"""Not JSON, or not UTF-8."""
 SCHEMA_INVALID = "SCHEMA_INVALID"
-"""JSON, but not the shape that was asked for."""
+"""JSON that does not match the annotation."""
 MISSING_REQUIRED_FIELD = "MISSING_REQUIRED_FIELD"
 ENUM_INVALID = "ENUM_INVALID"
 TOMBSTONE = "TOMBSTONE"
-"""A null value where the annotation does not say `| None`."""
+"""A null value where the annotation has no `| None`."""
 
 MAX_PROBLEMS = 5
-"""How many problems of one record a message names; a bad record of a million items must not make a bad log."""
+"""How many problems of one record a message names, so that a record with many of them does not flood the log."""
 
 Names = Callable[[], frozenset[str]]
-"""The field names that the annotation declares; asked for only when a decode has failed."""
+"""Returns the field names that the annotation declares; called only after a failed decode."""
 
 _MISSING_TYPES = frozenset({"missing", "missing_argument", "missing_keyword_only_argument", "union_tag_not_found"})
 _ENUM_TYPES = frozenset({"enum", "literal_error", "union_tag_invalid"})
@@ -39,7 +39,7 @@ _NOT_JSON_TYPES = frozenset({"json_invalid", "json_type", "string_unicode", "byt
 _MSGSPEC_PATH = re.compile(r" - at (?:`key` in )?`(?P<path>\$[^`]*)`\Z")
 _MSGSPEC_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _MSGSPEC_KINDS: tuple[tuple[str, str, str], ...] = (
-    # (how msgspec's message begins, our code, what we say instead)
+    # (start of msgspec's message, our code, our text)
     ("Invalid enum value", ENUM_INVALID, "is none of the allowed values"),
     ("Invalid value", ENUM_INVALID, "is none of the allowed tags"),
     ("Object contains unknown field", SCHEMA_INVALID, "has a field that is not declared"),
@@ -53,20 +53,20 @@ _PATH_PART = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\.\.\.|\d+)\]")
 
 
 def describe(error: Exception, *, wanted: str, names: Names) -> DecodeError:
-    """Say what is wrong with a value, in words that hold nothing of it. Never raises."""
+    """The error for a value that cannot be decoded, without any part of the value. Never raises."""
     try:
         code, problems = _problems(error, names)
-    except Exception:  # noqa: BLE001  an error that cannot even be read still only means that the value does not fit
+    except Exception:  # noqa: BLE001  also for an error that cannot be formatted
         code, problems = DECODE_FAILED, [f"cannot be decoded ({_type_name(error)})"]
     shown = "; ".join(problems[:MAX_PROBLEMS])
     more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
-    return DecodeError(f"the value does not fit {wanted}: {shown}{more}", code=code)
+    return DecodeError(f"the value does not match {wanted}: {shown}{more}", code=code)
 
 
 def tombstone(wanted: str) -> DecodeError:
-    """A null value that the handler did not ask for."""
+    """The error for a null value that the handler does not accept."""
     return DecodeError(
-        f"the value is null (a tombstone), but the handler wants {wanted}; "
+        f"the value is null (a tombstone), but the handler takes {wanted}; "
         f"annotate `{wanted} | None` to receive tombstones, or set tombstones to discard",
         code=TOMBSTONE,
     )
@@ -89,14 +89,14 @@ def _problems(error: Exception, names: Names) -> tuple[str, list[str]]:
 
 def _malformed(message: str) -> str:
     if message.startswith("Input data was truncated"):
-        return "is JSON cut short"
+        return "is truncated JSON"
     at = _BYTE.search(message)
     return f"is not JSON (byte {at[1]})" if at else "is not JSON"
 
 
 def _from_msgspec(error: msgspec.ValidationError, names: Names) -> tuple[str, list[str]]:
-    if error.__cause__ is not None:  # raised by the user's __post_init__: its text may quote anything
-        return SCHEMA_INVALID, [f"is refused by its own check ({_type_name(error.__cause__)})"]
+    if error.__cause__ is not None:  # raised by the user's __post_init__, whose text may quote anything
+        return SCHEMA_INVALID, [f"is rejected by its own validation ({_type_name(error.__cause__)})"]
     message, declared = str(error), names()
     found = _MSGSPEC_PATH.search(message)
     path = _msgspec_path(found["path"], declared) if found else ""
@@ -108,16 +108,16 @@ def _from_msgspec(error: msgspec.ValidationError, names: Names) -> tuple[str, li
     if expected:
         got = f", not {expected['got']}" if expected["got"] else " within its limits"
         return SCHEMA_INVALID, [f"{_at(path)}must be {expected['want']}{got}"]
-    for beginning, code, says in _MSGSPEC_KINDS:
-        if message.startswith(beginning):
-            return code, [f"{_at(path)}{says}"]
+    for start, code, text in _MSGSPEC_KINDS:
+        if message.startswith(start):
+            return code, [f"{_at(path)}{text}"]
     return SCHEMA_INVALID, [f"{_at(path)}is not as declared"]
 
 
 def _msgspec_path(path: str, declared: frozenset[str]) -> str:
-    """The path without its `$`, as far as every step of it is ours to show.
+    """The path without its `$`, or an empty string if a step of it is not declared.
 
-    An unknown field's name is quoted by msgspec in the same message and may look like a path.
+    msgspec quotes the name of an unknown field in the same message; it may look like a path.
     """
     parts: list[str] = []
     end = 1
@@ -139,12 +139,12 @@ def _from_pydantic(error: Any, names: Names) -> tuple[str, list[str]]:
     for mistake in mistakes[:MAX_PROBLEMS]:
         kind = mistake["type"] if mistake["type"] in known else "custom_error"
         problems.append(f"{_at(_pydantic_path(mistake['loc'], declared))}{kind}")
-    problems.extend("" for _ in range(len(mistakes) - MAX_PROBLEMS))  # counted, not told
+    problems.extend("" for _ in range(len(mistakes) - MAX_PROBLEMS))  # counted, not shown
     return _pydantic_code(mistake["type"] for mistake in mistakes), problems
 
 
 def _pydantic_code(kinds: Iterable[str]) -> str:
-    """The narrow code when all mistakes are of that kind, else the broad one."""
+    """The specific code if all errors are of that kind, otherwise SCHEMA_INVALID."""
     codes = set()
     for kind in kinds:
         if kind in _NOT_JSON_TYPES:
@@ -159,7 +159,7 @@ def _pydantic_code(kinds: Iterable[str]) -> str:
 
 
 def _pydantic_path(place: Sequence[str | int], declared: frozenset[str]) -> str:
-    """Keys of a dict and names of forbidden extras are payload: only declared names and positions are shown."""
+    """The path. Keys of a dict and names of extra fields are payload: only declared names and positions are shown."""
     steps = []
     for step in place:
         if isinstance(step, int):

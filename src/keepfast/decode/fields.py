@@ -1,4 +1,4 @@
-"""What an annotation declares: its field names, and the types inside it that cannot be decoded."""
+"""The field names that an annotation declares, and the types inside it that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import msgspec.inspect
 
 
 def is_pydantic_model(annotation: Any) -> bool:
-    """Whether it is a pydantic model or pydantic dataclass; pydantic is never imported to find out."""
+    """Whether it is a pydantic model or dataclass. Never imports pydantic."""
     return isinstance(annotation, type) and hasattr(annotation, "__pydantic_validator__") and "pydantic" in sys.modules
 
 
 def holds_pydantic(annotation: Any) -> bool:
-    """Whether a pydantic model occurs anywhere in it, so that pydantic must decode the whole."""
+    """Whether it contains a pydantic model, so that pydantic must decode all of it."""
     return "pydantic" in sys.modules and any(is_pydantic_model(part) for part in _parts(annotation))
 
 
 def msgspec_types(annotation: Any) -> tuple[frozenset[str], tuple[type, ...]]:
-    """The declared field names, and the types that msgspec would hand through without decoding.
+    """The declared field names, and the types that msgspec would pass through without decoding.
 
     Raises what msgspec raises for an annotation that it does not support (TypeError, NameError, …).
     """
@@ -53,7 +53,7 @@ def _nodes(root: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type | msgspe
 
 
 def pydantic_names(annotation: Any) -> frozenset[str]:
-    """Every field name and alias of the models, dataclasses and typed dicts within."""
+    """Every field name and alias of the models, dataclasses and typed dicts in the annotation."""
     names: set[str] = set()
     for part in _parts(annotation):
         for name, field in _pydantic_fields(part).items():
@@ -74,7 +74,7 @@ def _aliases(alias: Any) -> Iterator[str]:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """The annotation and every type that it mentions, each once; what cannot be resolved is left out."""
+    """The annotation and every type in it, each once; types that cannot be resolved are skipped."""
     seen: set[int] = set()
     stack = [annotation]
     while stack:

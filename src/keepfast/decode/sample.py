@@ -1,4 +1,4 @@
-"""An example of what a handler takes, made from its annotation: for people who want to send it something."""
+"""Generates an example value from a handler's annotation, to be sent as a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from keepfast.core.errors import Signal
 from keepfast.decode.annotation import decoder_for, element_of
 from keepfast.decode.fields import holds_pydantic
 
-DEEPEST: Final = 8
+MAX_DEPTH: Final = 8
 _BY_FORMAT: Final = {
     "date-time": "2026-01-31T12:00:00Z",
     "date": "2026-01-31",
@@ -24,19 +24,19 @@ _BY_FORMAT: Final = {
     "email": "a@example.com",
     "uri": "https://example.com",
 }
-_MOMENT: Final = re.compile(r"(?:^|_)(?:at|on|time|timestamp)$|(?:At|Time)$")
+_TIME_NAME: Final = re.compile(r"(?:^|_)(?:at|on|time|timestamp)$|(?:At|Time)$")
 _PLAIN: Final[Mapping[str, Any]] = {"integer": 1, "number": 1.5, "boolean": True, "null": None, "array": []}
 
 Schema = Mapping[str, Any]
 
 
 def sample(annotation: Any, *, batch: bool = False) -> str | None:
-    """A text that this annotation takes; None where none could be found. Never raises."""
+    """A text that this annotation accepts, or None if none was found. Never raises."""
     try:
         wanted = element_of(annotation) if batch else annotation
         text = _text(wanted)
         decoder_for(wanted)(text.encode())
-    except (Exception, Signal):  # noqa: BLE001 - types of the user may raise anything, and an example is worth no error
+    except (Exception, Signal):  # noqa: BLE001 - user types may raise anything, and the example is optional
         return None
     return text
 
@@ -50,32 +50,32 @@ def _text(annotation: Any) -> str:
         schema = TypeAdapter(annotation).json_schema()
     else:
         schema = msgspec.json.schema(annotation)
-    value = _value(schema, schema.get("$defs", {}), "value", DEEPEST)
+    value = _value(schema, schema.get("$defs", {}), "value", MAX_DEPTH)
     return json.dumps(value or {"id": "a1"} if isinstance(value, dict) else value, ensure_ascii=False)
 
 
 def _value(schema: Schema, known: Mapping[str, Schema], name: str, depth: int) -> Any:
     if "$ref" in schema:
         schema = known[schema["$ref"].rpartition("/")[2]]
-    for told in ("const", "examples", "enum", "default"):
-        if told in schema:
-            return schema[told][0] if told in {"examples", "enum"} else schema[told]
-    for several in ("anyOf", "oneOf", "allOf"):
-        if several in schema:
-            fitting = [one for one in schema[several] if one.get("type") != "null"]
-            return _value(fitting[0], known, name, depth - 1)
+    for keyword in ("const", "examples", "enum", "default"):
+        if keyword in schema:
+            return schema[keyword][0] if keyword in {"examples", "enum"} else schema[keyword]
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        if keyword in schema:
+            options = [one for one in schema[keyword] if one.get("type") != "null"]
+            return _value(options[0], known, name, depth - 1)
     if schema.get("type") != "object":
         return _single(schema, name)
-    wanted = schema.get("required", ()) if depth > 0 else ()
+    required = schema.get("required", ()) if depth > 0 else ()
     fields: Mapping[str, Schema] = schema.get("properties", {})
-    return {field: _value(fields[field], known, field, depth - 1) for field in wanted}
+    return {field: _value(fields[field], known, field, depth - 1) for field in required}
 
 
 def _single(schema: Schema, name: str) -> Any:
     kind = str(schema.get("type"))
     if kind == "string":
         form = str(schema.get("format", "")).rstrip("0123456789")  # uuid4 is a uuid
-        if not form and _MOMENT.search(name):  # msgspec does not tell that a string must be a time without a zone
+        if not form and _TIME_NAME.search(name):  # msgspec has no format for a time without a zone
             form = "date-time"
         return _BY_FORMAT.get(form, f"{name}-1")
     if kind in {"integer", "number"} and schema.get("minimum", 0) > 1:

@@ -1,4 +1,4 @@
-"""What a handler looks like from outside: what it takes, in which order, and whether it is async."""
+"""The signature of a handler: its parameters, their order, and whether it is async."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class HandlerShape:
     """The name of the parameter that takes the decoded value."""
     annotation: Any
     context: str | None
-    """The name of the parameter that takes the context, if it wants one."""
+    """The name of the parameter that takes the context, or None."""
     batch: bool
-    """It takes `list[…]`: many records in one call."""
+    """It takes `list[…]`: several records in one call."""
     context_first: bool = False
-    """The context comes before the value."""
+    """The context precedes the value."""
     by_name: frozenset[str] = frozenset()
-    """Which of the two are keyword-only."""
+    """The keyword-only ones of the two."""
 
     @property
     def where(self) -> str:
-        """For messages: which parameter of which handler."""
+        """The handler and its parameter, for messages."""
         return f"handler {self.name}(), parameter {self.value!r}"
 
 
@@ -49,8 +49,8 @@ def inspect_handler(
     """Read a function, bound method, `functools.partial` or callable object.
 
     It takes exactly one value and at most one parameter annotated with `context_type` (with `batch_context_type`, if
-    the value is a list), in any order; further parameters must be keyword-only and have defaults. `namespace` helps to
-    resolve annotations that are strings and name something local. Raises ConfigError.
+    the value is a list), in any order; further parameters must be keyword-only and have defaults. `namespace` helps
+    to resolve string annotations that name something local. Raises ConfigError.
     """
     name = handler_name(handler)
     code = _code_of(handler, name)
@@ -83,23 +83,23 @@ def inspect_handler(
 
 
 def positional(handler: Callable[..., Any], shape: HandlerShape) -> Callable[..., Any]:
-    """The handler as (value) or (value, context): itself where it already is, so that nothing is paid per record."""
+    """The handler as a function of (value) or (value, context): if possible itself, at no cost per record."""
     value, context = shape.value, shape.context
     if context is None:
-        return (lambda given: handler(**{value: given})) if shape.by_name else handler
+        return (lambda decoded: handler(**{value: decoded})) if shape.by_name else handler
     match (value in shape.by_name, context in shape.by_name):
         case (False, False):
-            return (lambda given, ctx: handler(ctx, given)) if shape.context_first else handler
+            return (lambda decoded, ctx: handler(ctx, decoded)) if shape.context_first else handler
         case (False, True):
-            return lambda given, ctx: handler(given, **{context: ctx})
+            return lambda decoded, ctx: handler(decoded, **{context: ctx})
         case (True, False):
-            return lambda given, ctx: handler(ctx, **{value: given})
+            return lambda decoded, ctx: handler(ctx, **{value: decoded})
         case _:
-            return lambda given, ctx: handler(**{value: given, context: ctx})
+            return lambda decoded, ctx: handler(**{value: decoded, context: ctx})
 
 
 def handler_name(handler: Any) -> str:
-    """The name that a user knows it by: the function's, or the class's of a callable object."""
+    """The function's name, or the class name of a callable object."""
     target = _unwrap_partial(handler)
     name = getattr(target, "__name__", None) or type(target).__name__
     return str(name)
@@ -112,7 +112,7 @@ def _unwrap_partial(handler: Any) -> Any:
 
 
 def _code_of(handler: Any, name: str) -> Any:
-    """The function whose body runs: behind partials, and `__call__` of a callable object."""
+    """The function whose body runs: inside partials, or `__call__` of a callable object."""
     target = _unwrap_partial(handler)
     if isinstance(target, type):
         raise ConfigError(f"handler {name} is a class; pass a function, or an instance whose class defines __call__")
@@ -122,28 +122,26 @@ def _code_of(handler: Any, name: str) -> Any:
         target = type(target).__call__
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise ConfigError(
-            f"handler {name}() contains `yield`, so calling it runs nothing; return when the record is done"
+            f"handler {name}() contains `yield`, so calling it runs nothing; remove `yield`, and return when done"
         )
     return target
 
 
 def _parameters(handler: Any, code: Any, name: str, namespace: Mapping[str, Any]) -> list[inspect.Parameter]:
-    """The parameters that a call has to fill, annotations resolved."""
+    """The parameters that a call must fill, with resolved annotations."""
     try:
         found = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError, NameError) as error:
-        raise ConfigError(
-            f"handler {name}() has no signature that can be read ({error}); wrap it in a function"
-        ) from error
+        raise ConfigError(f"handler {name}() has no readable signature ({error}); wrap it in a function") from error
     if any(p.kind in _VARIADIC for p in found):
-        raise ConfigError(f"handler {name}() takes *args or **kwargs; name the one value it wants and annotate it")
+        raise ConfigError(f"handler {name}() takes *args or **kwargs; declare one annotated parameter for the value")
     wanted = [p for p in found if not (p.kind is p.KEYWORD_ONLY and p.default is not p.empty)]
     unresolved = {p.name: p.annotation for p in wanted if isinstance(p.annotation, str)}
     if not unresolved:
         return wanted
     function = inspect.unwrap(code)
     function = getattr(function, "__func__", function)
-    # Only what we need is resolved: a return annotation that exists for type checkers alone is none of our business.
+    # Only these are resolved: the return annotation may exist for type checkers only.
     stub = types.SimpleNamespace(__annotations__=unresolved)
     local = {**_closure(function), **namespace}
     try:
@@ -151,7 +149,7 @@ def _parameters(handler: Any, code: Any, name: str, namespace: Mapping[str, Any]
     except Exception as error:
         raise ConfigError(
             f"handler {name}(): the annotations of {', '.join(unresolved)} cannot be resolved ({error}); "
-            "import what they name at run time, not only under TYPE_CHECKING"
+            "import their names at run time, not only under TYPE_CHECKING"
         ) from error
     return [p.replace(annotation=hints.get(p.name, p.annotation)) for p in wanted]
 
@@ -173,9 +171,9 @@ def _bare(annotation: Any) -> Any:
 
 def _not_one_value(name: str, values: list[inspect.Parameter]) -> str:
     if not values:
-        return f"handler {name}() takes no value; give it one annotated parameter, such as `value: bytes`"
+        return f"handler {name}() takes no value; declare one annotated parameter, such as `value: bytes`"
     if values[0].name == "self" and len(values) == 2:
-        return f"handler {name}() is a method without its object; pass it bound, as in `Handlers().{name}`"
+        return f"handler {name}() is an unbound method; pass a bound one, as in `Handlers().{name}`"
     return (
         f"handler {name}() takes {len(values)} values ({_list(values)}), but a record has one; "
         "annotate the context parameter with Context, and make the others keyword-only with defaults"

@@ -12,7 +12,7 @@ from keepfast.core.names import TopicParts
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, LetterFormat, Order, RetryPolicy
 from keepfast.core.retry_topics import Tiers
 from keepfast.core.timeouts import TimeoutPolicy
-from keepfast.redact.masking import USUAL, MaskingRules
+from keepfast.redact.masking import DEFAULT_RULES, MaskingRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Plan:
     letter_partitions: Mapping[str, int] = field(default_factory=dict)
     """Dead-letter topic → how many partitions it has, where that is known."""
     letter_format: LetterFormat = "envelope"
-    masking: MaskingRules = USUAL
+    masking: MaskingRules = DEFAULT_RULES
     """For what letters say about errors."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Source topic → its id, where the broker tells it."""

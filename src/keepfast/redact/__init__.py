@@ -1,1 +1,1 @@
-"""Card numbers and secrets: found, and masked in whatever is shown or logged."""
+"""Detects card numbers and secrets, and masks them in everything that is shown or logged."""

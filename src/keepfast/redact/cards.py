@@ -1,36 +1,31 @@
-r"""Other ways to write a digit, a space or a dash, brought to the plain one.
+r"""Card numbers: folding of digits, issuer ranges, candidates in bytes, and masking in text.
 
-Folded are: every decimal digit of Unicode (full-width, Arabic, Devanagari, …), its spaces and dashes, `\u0034` escapes
-of JSON with any number of backslashes (JSON inside a JSON text has more of them), and characters without a width, which
-vanish: they come along when a number is copied from a page, and hide it from the eye and from a plain search.
-Everything else stays as it is, so structure (quotes, brackets) is neither made nor lost.
+*Folding* replaces other ways to write a digit, a space or a dash by the plain one: every decimal digit of Unicode
+(full-width, Arabic, Devanagari, …), its spaces and dashes, and `\u0034` escapes of JSON with any number of backslashes
+(JSON inside a JSON string has more of them). Zero-width characters are removed: they come with a number that is copied
+from a page, and hide it from the eye and from a plain search. Everything else is unchanged, so structure (quotes,
+brackets) is neither created nor lost.
 
-Takes card numbers out of texts that are shown or logged. Wider than the detector: here a false alarm costs nothing.
+*Issuer ranges* are wide on purpose: a missed card leaks, so a range is listed whole even if not all of it is in use.
+Each names the lengths that its cards really have (*usual*) and those that its rules allow but hardly any card has
+(*rare*). Rare lengths collide with everyday numbers (13 digits that start with 4 are more often a German or Japanese
+article number than a Visa card), so the detector needs further evidence for them.
 
-Masked are: what the detector would take for a card number, rare lengths and tokens included; any 13 to 19 digits in one
-run with a right check digit, whoever would issue them, unless they begin as no card does (with 0, or with 1: times in
-milliseconds are what people read logs for) or are the fraction of a decimal number; groups, next to each other and
-however laid out, that together may be a card number; a longer run that begins or ends with one; and runs of more than
-64 digits.
-
-Which digits may be a card number: the check digit, and the ranges and lengths that issuers use.
-
-Ranges are kept wide on purpose: a card that is missed leaks, so a range is listed whole even if not all of it is in
-use. Each names the lengths that its cards really have (*usual*) and those that its rules allow but hardly any card has
-(*rare*). The second kind collides with numbers of everyday life (13 digits with a 4 in front are a German or Japanese
-article number before they are a Visa card), so the detector asks for a sign beside the digits before it counts one.
-
-Finds digits that may be a card number in folded bytes. Linear: every pattern is bounded or starts once per run.
-
-A candidate is
+*Candidates* are digits in folded bytes that may be a card number. The search is linear: every pattern is bounded or
+starts once per run. A candidate is
 - *solid*: 13 to 19 digits with no digit beside them (so nothing inside a longer run of digits);
 - *grouped* as cards are printed (4-4-4-4, 4-6-5, …) by one space, dash or dot, also among other groups (`… 12/27`);
-- *irregular*: a whole chain of groups by one space or one dash each, 13 to 19 digits together;
+- *irregular*: a whole chain of groups, each separated by one space or one dash, 13 to 19 digits together;
 - *prefixed*: in binary data (Avro, Protobuf, MessagePack, CBOR), as many digits as the byte before them says, because
   there the byte after a text may be a letter or a digit by chance.
-It has the check digit and stands in an issuer's range, and none of these is true: a letter touches it (ids, hashes,
-base64), a `+` does (phones), it is the fraction of a decimal number, or part of a UUID or of an IBAN with a right check
-sum.
+It has a valid check digit and is in an issuer's range, and none of these is true: a letter touches it (ids, hashes,
+base64), a `+` precedes it (phones), it is the fraction of a decimal number, or part of a UUID or of a valid IBAN.
+
+*Masking* is wider than detection, because a false positive costs nothing there. It masks what the detector would
+accept, including rare lengths and tokens; any 13 to 19 digits in one run with a valid check digit, from any issuer,
+unless they start with 0 or 1 as no card does (milliseconds since 1970 are common in logs) or are the fraction of a
+decimal number; adjacent groups in any layout that together may be a card number; a longer run that starts or ends with
+one; and runs of more than 64 digits.
 """
 
 from __future__ import annotations
@@ -52,8 +47,8 @@ _IS_SPACE: Final = re.compile(f"[ {_SPACES}]")
 _IS_DASH: Final = re.compile(f"[{_DASHES}-]")
 _IS_NO_WIDTH: Final = re.compile(f"[{_NO_WIDTH}]")
 
-# Escapes that matter: of a digit, a gap, or right before a digit, where the escape's own digits would join in. Letters
-# of most languages are none of these, so a text full of them is not taken apart.
+# Relevant escapes: of a digit, of a gap, or directly before a digit, where the escape's own digits would join it.
+# Letters of most languages are none of these, so a text full of them is not folded.
 _ODD_ESCAPE: Final = re.compile(
     rb"\\u(?:00[23aA]|0[6-9a-fA-F]|1[0-9]|20[0-6]|2212|3000|[aA][6-9abAB]|[fF][eEfF]|[0-9a-fA-F]{4}[0-9])"
 )
@@ -63,13 +58,13 @@ _ASCII: Final = bytes(range(128))
 
 
 class Folded(NamedTuple):
-    """The folded bytes; `steps` are (positions here, positions in the original) wherever the two shift."""
+    """The folded bytes; `steps` are (folded positions, original positions) wherever the two diverge."""
 
     data: bytes
     steps: tuple[list[int], list[int]] | None = None
 
     def origin(self, position: int) -> int:
-        """Where the byte at `position` stood in the original."""
+        """The original position of the folded byte at `position`."""
         if self.steps is None:
             return position
         here, there = self.steps
@@ -77,8 +72,8 @@ class Folded(NamedTuple):
         return position if at < 0 else there[at] + position - here[at]
 
 
-def is_odd(data: bytes) -> bool:
-    """There may be something to fold. Cheap: most data is plain, and this is asked of every record."""
+def needs_folding(data: bytes) -> bool:
+    """Whether there may be something to fold. Cheap, because it is called for every record."""
     if not data.isascii():
         beyond_ascii = data.translate(None, _ASCII).decode("utf-8", "ignore")
         if _ODD_CHARACTER.search(beyond_ascii) is not None:
@@ -87,8 +82,8 @@ def is_odd(data: bytes) -> bool:
 
 
 def fold(data: bytes) -> Folded:
-    """`data` with plain digits and gaps. Never fails; bytes that are no UTF-8 stay as they are."""
-    if not is_odd(data):
+    """`data` with plain digits and gaps. Never raises; bytes that are not UTF-8 are unchanged."""
+    if not needs_folding(data):
         return Folded(data)
     text = data.decode("utf-8", "surrogateescape")
     pieces: list[bytes] = []
@@ -124,16 +119,16 @@ def _plain(odd: re.Match[str]) -> str:
         return "-"
     if _IS_NO_WIDTH.match(character):
         return ""
-    # A quote or a backslash would look like structure, half of a pair is no character: something without a meaning.
+    # A quote or a backslash would look like structure, and half of a surrogate pair is no character: a neutral one.
     return character if character.isprintable() and character not in "\"'\\" else "?"
 
 
-SHORTEST: Final = 13
-LONGEST: Final = 19
+MIN_DIGITS: Final = 13
+MAX_DIGITS: Final = 19
 
 
 class Issuer(NamedTuple):
-    """Who issues numbers like this one; `usual` is False for a length that hardly any of its cards has."""
+    """The issuer of a card number; `usual` is False for a length that hardly any of its cards has."""
 
     name: str
     usual: bool
@@ -147,7 +142,7 @@ class _Range(NamedTuple):
     rare: frozenset[int] = frozenset()
 
 
-_ANY: Final = frozenset(range(SHORTEST, LONGEST + 1))
+_ANY: Final = frozenset(range(MIN_DIGITS, MAX_DIGITS + 1))
 _16: Final = frozenset({16})
 _17_TO_19: Final = frozenset({17, 18, 19})
 _16_TO_19: Final = _16 | _17_TO_19
@@ -155,7 +150,7 @@ _USUAL_MAESTRO: Final = frozenset({16, 18, 19})
 
 
 def _ranges() -> tuple[_Range, ...]:
-    """The narrow ones first: the first range that fits names the issuer."""
+    """Narrow ranges first: the first range that matches names the issuer."""
     table: list[tuple[str, str, frozenset[int], frozenset[int]]] = [
         ("Hipercard", "606282", _16, frozenset({13, 19})),
         ("Hiper", "637095 637568 637599 637600 637609 637612", _16, frozenset()),
@@ -198,14 +193,14 @@ LENGTHS: Final = {
     digit: tuple(sorted(frozenset().union(*(one.usual | one.rare for one in ranges)), reverse=True))
     for digit, ranges in _BY_FIRST_DIGIT.items()
 }
-"""How many digits a card number may have that begins with this ASCII digit, the most first."""
+"""First ASCII digit → possible lengths of a card number, longest first."""
 _DOUBLED: Final = bytes(
     (48 + (2 * (byte - 48) if byte < 53 else 2 * (byte - 48) - 9)) if 48 <= byte <= 57 else byte for byte in range(256)
 )
 
 
 def issuer_of(digits: bytes) -> Issuer | None:
-    """Whose number these ASCII digits may be by the first ones and their count; the check digit is not looked at."""
+    """The issuer by prefix and length of these ASCII digits, or None. Ignores the check digit."""
     length = len(digits)
     for issuer, low, high, usual, rare in _BY_FIRST_DIGIT[digits[0]]:
         if low <= digits[: len(low)] <= high:
@@ -217,20 +212,20 @@ def issuer_of(digits: bytes) -> Issuer | None:
 
 
 def luhn(digits: bytes) -> bool:
-    """The last digit is the check digit of the others. `digits` are ASCII digits and nothing else."""
+    """Whether the last digit is the Luhn check digit of the others. `digits` are ASCII digits only."""
     total = sum(digits[-1::-2]) + sum(digits[-2::-2].translate(_DOUBLED)) - 48 * len(digits)
     return total % 10 == 0
 
 
 _GAPS: Final = b" .-"
 _SHADOW: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
-_RUN: Final = b"0" * SHORTEST
+_RUN: Final = b"0" * MIN_DIGITS
 
-# Where digits and gaps are many. On a shadow of the data in which every digit is 0, so that one byte finds its start.
+# Areas of digits and gaps, searched in a copy of the data in which every digit is 0, so that one byte finds the start.
 _AREA: Final = re.compile(rb"0[0 .-]{12,}+")
 _ZEROS: Final = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 _SOLID: Final = re.compile(rb"(?<![0-9])[0-9]{13,19}(?![0-9])")
-# As lookaheads: the groups before a card must not swallow its first ones.
+# Lookaheads, so that groups before a card do not consume its first groups.
 _FOURS: Final = re.compile(
     rb"(?<![0-9])(?=([0-9]{4}([ .-])[0-9]{4}\2[0-9]{4}\2[0-9]{1,4})(?![0-9])(\2[0-9]{1,3}(?![0-9]))?)"
 )
@@ -247,13 +242,13 @@ _BINARY: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _FRACTION: Final = re.compile(rb"\.0*+[1-9]")
 _UUID: Final = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _IBAN: Final = re.compile(rb"(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?:[ -]?[A-Za-z0-9]){11,30}")
-# Letters that may touch: a word for a card, and the mark of a magnetic stripe's first track.
+# Letters that may touch the digits: a word for a card, and the start of a magnetic stripe's first track.
 _CARD_WORD: Final = re.compile(rb"(?:%B|(?<![A-Za-z0-9])(?i:pan|card|cardno|cc|ccn|visa|mastercard|amex|no|nr))\Z")
 _AROUND: Final = 48
 
 
 class Candidate(NamedTuple):
-    """Digits at data[start:end]; `grouped` says that they are laid out as on a card."""
+    """Digits at data[start:end]; `grouped`: laid out as on a card."""
 
     start: int
     end: int
@@ -262,8 +257,8 @@ class Candidate(NamedTuple):
     grouped: bool
 
 
-def worth_a_look(data: bytes) -> bool:
-    """Cheap, and never wrong when it says no: there are 13 digits with at most gaps between them."""
+def may_contain_card(data: bytes) -> bool:
+    """Whether there are 13 digits with at most gaps between them. Cheap; False is always right."""
     return data.translate(_SHADOW, _GAPS).find(_RUN) >= 0
 
 
@@ -313,7 +308,7 @@ def _spans(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, bool]]
 
 
 def _prefixed(data: bytes) -> Iterator[Candidate]:
-    """At most two more digits than announced: one may be the next field's mark or length, more are no accident."""
+    """At most two more digits than the length byte says: one may be the next field's tag or length."""
     for match in _LONG_RUN.finditer(data):
         start = match.start()
         before = data[start - 1] if start else 0
@@ -325,7 +320,7 @@ def _prefixed(data: bytes) -> Iterator[Candidate]:
                     yield Candidate(start, start + len(digits), digits, issuer, False)
 
 
-_LENGTHS: Final = frozenset(range(SHORTEST, LONGEST + 1))
+_LENGTHS: Final = frozenset(range(MIN_DIGITS, MAX_DIGITS + 1))
 
 
 def _is_binary(data: bytes) -> bool:
@@ -340,9 +335,9 @@ def _is_binary(data: bytes) -> bool:
 
 def card(digits: bytes) -> Issuer | None:
     """The issuer, if these digits may be a card number: by length, check digit and range."""
-    if not SHORTEST <= len(digits) <= LONGEST or not luhn(digits):
+    if not MIN_DIGITS <= len(digits) <= MAX_DIGITS or not luhn(digits):
         return None
-    return issuer_of(digits) if digits.strip(digits[:1]) else None  # one digit repeated fills a form, not a purse
+    return issuer_of(digits) if digits.strip(digits[:1]) else None  # one digit repeated is a placeholder
 
 
 def _excluded(data: bytes, start: int, end: int, length: int) -> bool:
@@ -351,7 +346,7 @@ def _excluded(data: bytes, start: int, end: int, length: int) -> bool:
         return True
     if after.isalpha():
         return True
-    # The letter of an escape (`\n`) belongs to the backslash, not to the digits.
+    # The letter of an escape (`\n`) belongs to the backslash.
     if before[-1:].isalpha() and before[-2:-1] != b"\\" and not _CARD_WORD.search(before):
         return True
     near = data[start - len(before) : end + _AROUND]
@@ -366,7 +361,7 @@ def _inside_uuid(near: bytes, start: int, end: int) -> bool:
 
 
 def _inside_iban(near: bytes, start: int, end: int) -> bool:
-    """A part that begins behind the first group; the first one is glued to letters, and out already."""
+    """Whether the digits are part of an IBAN, after its first group; in the first group letters touch them."""
     if near[start - 1 : start] not in (b" ", b"-") or not near[start - 2 : start - 1].isalnum():
         return False
     for match in _IBAN.finditer(near):
@@ -380,7 +375,7 @@ def _inside_iban(near: bytes, start: int, end: int) -> bool:
     return False
 
 
-CARD: Final = "[card number]"
+CARD_MASK: Final = "[card number]"
 
 _CHAIN: Final = re.compile(rb"(?<![0-9])[0-9](?:[ .-]?[0-9]){12,}+")
 _GROUP: Final = re.compile(rb"[0-9]++")
@@ -392,8 +387,8 @@ Span = tuple[int, int]
 
 
 def mask_cards(text: str) -> str:
-    """The text with `[card number]` in place of each. Linear, never fails; masking twice is masking once."""
-    if len(text) < SHORTEST:
+    """The text with each card number replaced by `[card number]`. Linear and idempotent; never raises."""
+    if len(text) < MIN_DIGITS:
         return text
     data = text.encode("utf-8", "surrogatepass")
     spans = _card_mask_spans(data)
@@ -402,19 +397,19 @@ def mask_cards(text: str) -> str:
     pieces: list[bytes] = []
     done = 0
     for start, end in spans:
-        pieces += (data[done:start], CARD.encode())
+        pieces += (data[done:start], CARD_MASK.encode())
         done = end
     pieces.append(data[done:])
     return b"".join(pieces).decode("utf-8", "surrogatepass")
 
 
 def _card_mask_spans(data: bytes) -> list[Span]:
-    """Where the card numbers are in the original, in order, without overlaps."""
+    """The spans of card numbers in the original, in order, without overlaps."""
     folded = fold(data)
-    if not worth_a_look(folded.data):
+    if not may_contain_card(folded.data):
         return []
     found = [one for chain in _CHAIN.finditer(folded.data) for one in _in_chain(folded.data, chain)]
-    # A candidate may be part of a run; what is left of one could begin another.
+    # A candidate may be part of a run; the rest of the run could start another.
     found += [(one.start, _end_of_run(folded.data, one.end)) for one in candidates(folded.data)]
     merged: list[Span] = []
     for start, end in sorted(found):
@@ -432,8 +427,8 @@ def _end_of_run(data: bytes, at: int) -> int:
 
 def _in_chain(data: bytes, chain: re.Match[bytes]) -> Iterator[Span]:
     groups = [match.span() for match in _GROUP.finditer(data, *chain.span())]
-    # Nothing but a whole number and its fraction; in a longer chain a dot may separate anything.
-    if len(groups) == 2 and groups[0][1] - groups[0][0] < SHORTEST and data[groups[0][1]] == _DOT:
+    # Only an integer and its fraction; in a longer chain a dot may separate anything.
+    if len(groups) == 2 and groups[0][1] - groups[0][0] < MIN_DIGITS and data[groups[0][1]] == _DOT:
         return
     digits = chain[0].translate(None, _GAPS)
     offsets = list(itertools.accumulate((end - start for start, end in groups), initial=0))
@@ -454,19 +449,19 @@ def _in_chain(data: bytes, chain: re.Match[bytes]) -> Iterator[Span]:
 
 def _lone(digits: bytes) -> bool:
     size = len(digits)
-    if size < SHORTEST:
+    if size < MIN_DIGITS:
         return False
-    if size <= LONGEST:
+    if size <= MAX_DIGITS:
         return luhn(digits) and (digits[0] > 49 or card(digits) is not None)
     return size > _UNREADABLE or any(
         part is not None and part.usual
-        for length in range(SHORTEST, LONGEST + 1)
+        for length in range(MIN_DIGITS, MAX_DIGITS + 1)
         for part in (card(digits[:length]), card(digits[-length:]))
     )
 
 
 def _window(digits: bytes, offset: int, at_offset: dict[int, int]) -> int | None:
-    """The group behind the longest card number of whole groups that begins at this offset in the chain's digits."""
+    """The index after the last group of the longest card number of whole groups that starts at this offset, or None."""
     for length in LENGTHS[digits[offset]]:
         stop = at_offset.get(offset + length)
         if stop is not None and card(digits[offset : offset + length]) is not None:

@@ -1,7 +1,7 @@
-"""Masks what must not be seen in anything that is shown or logged: texts, headers, decoded values.
+"""Masks secrets and card numbers in everything that is shown or logged: texts, headers, decoded values.
 
-Secrets are known by the name of the field they stand in (`password`, `Authorization`, …), by their look (a bearer
-token, a password in an address), by the user's patterns; card numbers by their digits (`card_mask`).
+Secrets are recognized by the name of their field (`password`, `Authorization`, …), by their form (a bearer token, a
+password in an address) and by the user's patterns; card numbers by their digits (see `cards`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError
-from keepfast.redact.cards import CARD, SHORTEST, mask_cards
+from keepfast.redact.cards import CARD_MASK, MIN_DIGITS, mask_cards
 from keepfast.redact.field_names import FieldNames
 
 MASKED: Final = "[masked]"
@@ -23,11 +23,11 @@ SECRET_FIELDS: Final = (
     "credentials", "api_key", "access_key", "private_key", "secret_key", "session_id", "signature", "sasl_jaas_config",
     "iban", "pan", "card_number", "cc_number", "cvv", "cvv2", "cvc", "cvc2", "pin", "ssn",
 )  # fmt: skip
-"""Fields and headers that are masked unless told otherwise; a name counts if these words are in it: `userPassword`."""
+"""The fields and headers that are masked by default; a name matches if it contains these words: `userPassword`."""
 
-_TO_THE_END_OF_THE_LINE: Final = FieldNames(("authorization", "cookie"))
+_WHOLE_LINE_FIELDS: Final = FieldNames(("authorization", "cookie"))
 
-# What each of them always has in it, in lower case, for a quick look; then the pattern.
+# A lower-case string that every match contains, for a fast check; then the pattern.
 _BUILT_IN: Final = (
     ("@", re.compile(r"(?<=://)[^\s/:@\"']{0,256}:[^\s/@\"']{1,256}(?=@)")),  # user:password in an address
     ("eyj", re.compile(r"(?<![\w.-])eyJ[\w-]{5,}+\.[\w-]++(?:\.[\w-]*+)?")),  # a JSON web token
@@ -42,25 +42,25 @@ _NAME: Final = re.compile(
 )
 _BARE: Final = re.compile(r"(?:(?i:bearer|basic|digest|negotiate|token)\s{1,4})?[^\s,;&\"'<>)\]}]*+")
 _LINE: Final = re.compile(r"[^\r\n]*+")
-_ONE_WORD: Final = re.compile(r"[A-Za-z0-9_.\-\[\]]*+")  # as most fields of a log are: names of topics, types, groups
+_ONE_WORD: Final = re.compile(r"[A-Za-z0-9_.\-\[\]]*+")  # like most fields of a log: topics, types, groups
 _NO_DIGITS: Final = str.maketrans("", "", "0123456789")
-_PLACEHOLDER: Final = re.compile(f"({re.escape(MASKED)}|{re.escape(CARD)})")
+_PLACEHOLDER: Final = re.compile(f"({re.escape(MASKED)}|{re.escape(CARD_MASK)})")
 _BRACKETS: Final = {"{": re.compile(r"[{}]"), "[": re.compile(r"[\[\]]")}
-_DEEPEST: Final = 64
+_MAX_DEPTH: Final = 64
 _SLACK: Final = 1024
-_HALF_A_SECRET: Final = 64
-"""Where a text was cut, a card number may have been cut in two, and be none for the masks."""
+_CUT_MARGIN: Final = 64
+"""Characters dropped where a text was cut: a card number cut in two is not recognized."""
 _ROUNDS: Final = 4
-"""What is masked may lay bare the beginning of a name beside it; after that there is nothing new."""
+"""Masking may uncover the start of an adjacent name, so it is repeated; after this many rounds nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskingRules:
-    """What is masked besides card numbers. Any thread may use it; nothing here raises, whatever the input.
+    """What is masked besides card numbers. Thread-safe; never raises.
 
-    `fields`: names of fields and headers whose values are masked whole, in any spelling (`api_key`, `X-Api-Key`).
-    `patterns`: regular expressions; what they match is masked. They run over texts of others: one that backtracks
-    without bound is as slow here as anywhere. Masking what is masked changes nothing.
+    `fields`: names of fields and headers whose values are masked, in any spelling (`api_key`, `X-Api-Key`).
+    `patterns`: regular expressions whose matches are masked. They run on foreign text, so avoid unbounded backtracking.
+    Masking is idempotent.
     """
 
     fields: tuple[str, ...] = SECRET_FIELDS
@@ -78,11 +78,11 @@ class MaskingRules:
             try:
                 one = re.compile(pattern)
             except re.error as error:
-                problems.append(f"masking: the pattern {pattern!r} is no regular expression: {error}.")
+                problems.append(f"masking: the pattern {pattern!r} is not a regular expression: {error}.")
             else:
                 compiled.append(one)
                 if one.match(""):
-                    problems.append(f"masking: the pattern {pattern!r} matches the empty text; let it match something.")
+                    problems.append(f"masking: the pattern {pattern!r} matches the empty string.")
         if problems:
             raise ConfigError(*problems)
         object.__setattr__(self, "_names", FieldNames(self.fields))
@@ -90,11 +90,11 @@ class MaskingRules:
         object.__setattr__(self, "_compiled", (*_BUILT_IN, *(("", one) for one in compiled)))
 
     def hides(self, name: str) -> bool:
-        """The value of a field or header of this name is masked."""
+        """Whether the value of a field or header of this name is masked."""
         return name in self._names
 
     def text(self, text: str) -> str:
-        """An error message, a line of a log, a JSON text: anything written."""
+        """Mask a text: an error message, a log line, JSON."""
         if self._quick and _ONE_WORD.fullmatch(text) and _too_few_digits(text) and "eyJ" not in text:
             return text
         for _ in range(_ROUNDS):
@@ -105,19 +105,19 @@ class MaskingRules:
         return text
 
     def short(self, text: str, limit: int) -> str:
-        """The first `limit` characters of a text, masked; of a long one no more is looked at than may be shown."""
+        """The first `limit` characters of a text, masked; reads no more of a long text than needed."""
         window = text[: 4 * limit + _SLACK]
         masked = self.text(window)
         if len(window) < len(text):
-            masked = masked[:-_HALF_A_SECRET]
+            masked = masked[:-_CUT_MARGIN]
         return masked[:limit]
 
     def short_end(self, text: str, limit: int) -> str:
-        """The same of its last characters."""
+        """The last `limit` characters of a text, masked; reads no more of a long text than needed."""
         window = text[-4 * limit - _SLACK :]
         masked = self.text(window)
         if len(window) < len(text):
-            masked = masked[_HALF_A_SECRET:]
+            masked = masked[_CUT_MARGIN:]
         return masked[-limit:]
 
     def _once(self, text: str) -> str:
@@ -126,19 +126,19 @@ class MaskingRules:
             text = "".join(self._without_secrets(text))
         for sign, pattern in self._compiled:
             if sign in lower and pattern.search(text):
-                pieces = _PLACEHOLDER.split(text)  # what is masked stays out of reach
+                pieces = _PLACEHOLDER.split(text)  # do not mask inside placeholders
                 pieces[::2] = [pattern.sub(MASKED, piece) for piece in pieces[::2]]
                 text = "".join(pieces)
         return mask_cards(text)
 
     def header(self, name: str, value: bytes | None) -> str | None:
-        """The value of a header as it may be shown; bytes that are no UTF-8 are shown as escapes."""
+        """The masked value of a header; bytes that are not UTF-8 are shown as escapes."""
         if value is None:
             return None
         return MASKED if self.hides(name) else self.text(value.decode("utf-8", "backslashreplace"))
 
     def tree(self, value: Any) -> Any:
-        """A decoded value: a copy of the same shape, of plain types, with secrets masked in it."""
+        """A masked copy of a decoded value, made of plain types."""
         return self._tree(value, 0)
 
     def _tree(self, value: Any, depth: int) -> Any:
@@ -148,7 +148,7 @@ class MaskingRules:
             return _number(value)
         if isinstance(value, str):
             return self.text(value)
-        if depth >= _DEEPEST:
+        if depth >= _MAX_DEPTH:
             return MASKED
         if isinstance(value, Mapping):
             named = ((self._key(name), one) for name, one in value.items())
@@ -170,7 +170,7 @@ class MaskingRules:
                 if isinstance(value, bytes | bytearray | memoryview)
                 else str(value)
             )
-        except Exception:  # noqa: BLE001 - what a foreign __str__ raises must not break a log line
+        except Exception:  # noqa: BLE001 - an error in a foreign __str__ must not break a log line
             return f"[{type(value).__name__}]"
 
     def _without_secrets(self, text: str) -> Iterator[str]:
@@ -187,15 +187,15 @@ class MaskingRules:
 
 
 def _too_few_digits(text: str) -> bool:
-    return len(text) < SHORTEST or len(text) - len(text.translate(_NO_DIGITS)) < SHORTEST
+    return len(text) < MIN_DIGITS or len(text) - len(text.translate(_NO_DIGITS)) < MIN_DIGITS
 
 
 def _number(value: float) -> float | str:
-    """Decoders make a number of digits without quotes, and some make a float of it."""
-    if not 10**12 <= abs(value) < 10**77:  # below: too short; above: no card, and slow to write out
+    """Mask a card number that was decoded as a number; some decoders return floats."""
+    if not 10**12 <= abs(value) < 10**77:  # below: too short; above: no card, and slow to format
         return value
     digits = str(int(value))
-    return CARD if int(value) == value and mask_cards(digits) != digits else value
+    return CARD_MASK if int(value) == value and mask_cards(digits) != digits else value
 
 
 def _end_of_value(text: str, match: re.Match[str]) -> int:
@@ -206,12 +206,12 @@ def _end_of_value(text: str, match: re.Match[str]) -> int:
         return start
     if text[start : start + 1] in _BRACKETS:
         return _end_of_brackets(text, start)
-    found = (_LINE if match["name"] in _TO_THE_END_OF_THE_LINE else _BARE).match(text, start)
+    found = (_LINE if match["name"] in _WHOLE_LINE_FIELDS else _BARE).match(text, start)
     return found.end() if found else start
 
 
 def _end_of_quoted(text: str, start: int, quote: str) -> int:
-    """Before the closing quote, which has as many backslashes as the opening one, or the end of the text."""
+    """The index of the closing quote, which has as many backslashes as the opening one, or the end of the text."""
     end = text.find(quote, start)
     while end > start and text[end - 1] == "\\":
         end = text.find(quote, end + 1)
@@ -219,7 +219,7 @@ def _end_of_quoted(text: str, start: int, quote: str) -> int:
 
 
 def _end_of_brackets(text: str, start: int) -> int:
-    """Behind the bracket that closes the one at `start`. Brackets in texts count: rather too much is masked."""
+    """The index after the bracket that closes the one at `start`. Brackets in strings count: it may mask too much."""
     depth = 0
     for match in _BRACKETS[text[start]].finditer(text, start):
         depth += 1 if match[0] == text[start] else -1
@@ -228,10 +228,10 @@ def _end_of_brackets(text: str, start: int) -> int:
     return len(text)
 
 
-USUAL: Final = MaskingRules()
-"""What holds unless told otherwise."""
+DEFAULT_RULES: Final = MaskingRules()
+"""The rules without configuration."""
 
 
 def mask(text: str) -> str:
-    """The text under the usual rules."""
-    return USUAL.text(text)
+    """Mask a text by the default rules."""
+    return DEFAULT_RULES.text(text)

@@ -1,23 +1,22 @@
-r"""Records that must not be kept: the detector for card numbers, and what it tells the engine.
+r"""The detector for card numbers in records.
 
-A record with a card number is dropped, not buried: it reaches no topic, no spool and no log, so a false alarm is the
-loss of a record, and a miss is a leak. What `CardNumbers` counts is therefore narrow where everyday numbers are known
-to look alike, and wide elsewhere:
+A record with a card number is discarded, not dead-lettered: it is written to no topic, no spool and no log. A false
+positive therefore loses a record, and a miss is a leak. `CardNumbers` is narrow where everyday numbers are known to
+look alike, and wide elsewhere:
 
-- found: 13 to 19 digits with a right check digit in an issuer's range (`card_ranges`), solid or grouped (`card_spans`),
-  in any encoding that leaves the digits readable: JSON of any depth, as text or number, in names and values, JSON in
-  JSON, `\u` escapes, XML, forms, CSV, texts inside Avro, Protobuf, MessagePack or CBOR; with the digits of other
-  scripts and with characters of no width in between (`card_fold`); UTF-16 if it begins with its mark; in the key, in
-  names and values of headers.
-- needs a sign beside it, unless `without_sign="all"`: lengths that hardly any card of that issuer has, such as 13
-  digits beginning with 4, which are an article number (EAN) more often. A sign is a word such as card or pan in the
-  name of the field, of the one above it or of the header, or right before the digits; or a card's layout (4-4-4-4).
+- found: 13 to 19 digits with a valid check digit in an issuer's range, solid or grouped (see `cards`), in any encoding
+  that leaves the digits readable: JSON of any depth, as string or number, in names and values, JSON in JSON, `\u`
+  escapes, XML, forms, CSV, strings inside Avro, Protobuf, MessagePack or CBOR; with digits of other scripts and with
+  zero-width characters in between; UTF-16 with a byte order mark; in the key, in names and values of headers.
+- found only with a sign nearby, unless `without_sign="all"`: lengths that hardly any card of that issuer has, such as
+  13 digits that start with 4, which are more often an article number (EAN). A sign is a word such as card or pan in the
+  name of the field, of its parent or of the header, or directly before the digits; or a card's layout (4-4-4-4).
 - not found: numbers packed in binary (a 64-bit integer in Avro), compressed, encrypted or base64 values, digits spread
-  over several fields or apart by more than one gap, and anything inside a longer run of digits.
-- false alarms that remain: of random 16-digit numbers 2.4 % fit an issuer and the check digit by chance. Name such
-  fields in `ignore_fields` (`LOOKALIKE_FIELDS` is a start), or ask for a sign always: `without_sign="none"`.
+  over several fields or separated by more than one gap, and anything inside a longer run of digits.
+- remaining false positives: 2.4 % of random 16-digit numbers match an issuer and the check digit by chance. Name such
+  fields in `ignore_fields` (`LOOKALIKE_FIELDS` is a start), or always require a sign: `without_sign="none"`.
 
-Where in a JSON text a byte stands, found without decoding it: for texts of any depth, cut off, or slightly wrong.
+The JSON path of a match is found without decoding: for JSON of any depth, truncated, or slightly invalid.
 """
 
 from __future__ import annotations
@@ -31,24 +30,25 @@ from typing import Final, Literal, NamedTuple
 from keepfast.core import checks
 from keepfast.core.errors import ConfigError, Discard
 from keepfast.core.records import Headers
-from keepfast.redact.cards import LONGEST, SHORTEST, Candidate, candidates, fold, is_odd, worth_a_look
-from keepfast.redact.field_names import joined, words
+from keepfast.redact.cards import MAX_DIGITS, MIN_DIGITS, Candidate, candidates, fold, may_contain_card, needs_folding
+from keepfast.redact.field_names import as_one_word, words
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\],:]', re.DOTALL)
-_DEEPEST: Final = 200
+_MAX_DEPTH: Final = 200
 _NAME_BYTES: Final = 256
 
 
-class JsonPlace(NamedTuple):
-    """The way from the root: names of fields and positions in lists. `in_name`: the byte stands in a field's name, and
-    `way` leads to the object that has it."""
+class JsonPath(NamedTuple):
+    """The path of a byte: names of fields and positions in lists. `in_name`: the byte is in a field's name, and `steps`
+    lead to the object of that field.
+    """
 
-    way: tuple[str | int, ...]
+    steps: tuple[str | int, ...]
     in_name: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(step for step in self.way if isinstance(step, str))
+        return tuple(step for step in self.steps if isinstance(step, str))
 
 
 class _Level:
@@ -62,8 +62,8 @@ class _Level:
         self.step: bytes | int = b"" if is_object else 0
 
 
-def places(data: bytes, positions: Iterable[int]) -> Iterator[JsonPlace | None]:
-    """A place for each position (ascending), or None where the text is no JSON or is nested too deep. One pass."""
+def json_paths(data: bytes, positions: Iterable[int]) -> Iterator[JsonPath | None]:
+    """The path of each position (ascending), or None if the text is not JSON or nested too deeply. One pass."""
     start = _start(data)
     tokens = _TOKEN.finditer(data, start) if start is not None else iter(())
     levels: list[_Level] = []
@@ -78,24 +78,24 @@ def places(data: bytes, positions: Iterable[int]) -> Iterator[JsonPlace | None]:
             continue
         inside = token is not None and token.start() <= position
         in_name = bool(inside and levels and levels[-1].naming)
-        way = tuple(_step(level.step) for level in (levels[:-1] if in_name else levels))
-        yield JsonPlace(way, in_name)
+        steps = tuple(_step(level.step) for level in (levels[:-1] if in_name else levels))
+        yield JsonPath(steps, in_name)
 
 
 def _start(data: bytes) -> int | None:
-    """Where the JSON begins; a registry's frame (a zero byte and a schema id) may stand before it."""
+    """Where the JSON starts; a schema registry's prefix (a zero byte and a schema id) may precede it."""
     start = 5 if data[:1] == b"\0" else 0
     opening = data[start : start + 64].lstrip()[:1]
     return start if opening in (b"{", b"[") else None
 
 
 def _follow(levels: list[_Level], token: re.Match[bytes]) -> bool:
-    """Take one token in; True if that leads too deep."""
+    """Process one token; True if the nesting is too deep."""
     kind = token[0][:1]
     top = levels[-1] if levels else None
     if kind in b"{[":
         levels.append(_Level(is_object=kind == b"{"))
-        return len(levels) > _DEEPEST
+        return len(levels) > _MAX_DEPTH
     if kind in b"}]":
         if levels:
             levels.pop()
@@ -126,13 +126,13 @@ def _step(quoted: bytes | int) -> str | int:
 PAN_DETECTED: Final = "PAN_DETECTED"
 
 TOKEN_PREFIXES: Final = ("tok_", "tok-", "token_", "token-", "tkn_", "pan_", "pm_", "src_")
-"""A word that begins so is a stand-in for a card number, made to be passed around."""
+"""Prefixes of tokens, which replace card numbers and may be passed around."""
 
 LOOKALIKE_FIELDS: Final = (
     "ean", "gtin", "isbn", "upc", "sku", "imei", "iccid", "imsi", "iban", "order_id", "order_number", "invoice_number",
     "tracking_number", "tracking_id", "parcel_number", "timestamp", "trace_id", "span_id", "phone", "phone_number",
 )  # fmt: skip
-"""Names of fields whose numbers look like card numbers: for `ignore_fields`, where they are what they say."""
+"""Names of fields whose numbers look like card numbers, for `ignore_fields`."""
 
 TEST_NUMBERS: Final = (
     "4242424242424242", "4111111111111111", "4012888888881881", "4000056655665556", "5555555555554444",
@@ -156,17 +156,16 @@ _BACKSLASH: Final = 92
 _BYTE_ORDER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _MANY_DIGITS: Final = re.compile(r"(?:\d\D?){9}")
 _LIKE_A_VALUE: Final = re.compile(r"\d{4}|[@/=:]")
-_NAME_SHOWN: Final = 48
+_MAX_NAME_SHOWN: Final = 48
 
 Part = Literal["key", "value", "header", "header name"]
 
 
 @dataclass(frozen=True, slots=True)
 class CardFinding:
-    """Where a card number is. It holds no digit of it, and may be logged.
+    """Where a card number was found. It contains no digit of it and may be logged.
 
-    `header` is the name of the header, if it is in one. `place` is the way to it in JSON (`$.payment.card`), or
-    `byte 17`.
+    `header` is the name of the header, if it is in one. `place` is its JSON path (`$.payment.card`), or `byte 17`.
     """
 
     part: Part
@@ -182,9 +181,9 @@ class CardFinding:
 
 
 class SensitiveData(Discard):
-    """The record holds what must not be kept: it is dropped without a letter, and its payload is shown nowhere.
+    """The record contains data that must not be stored: it is discarded without a dead letter, and never shown.
 
-    The engine raises it for a `Finding`; a handler may raise it, too, with a reason that tells no secret.
+    The engine raises it for a `CardFinding`; a handler may raise it too, with a reason that contains no secret.
     """
 
     def __init__(self, what: CardFinding | str, *, code: str = PAN_DETECTED) -> None:
@@ -195,15 +194,15 @@ class SensitiveData(Discard):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardNumbers:
-    """What counts as a card number in a record. Any thread may use it; `scan` takes linear time and never raises.
+    """What counts as a card number in a record. Thread-safe; `scan` takes linear time and never raises.
 
-    `min_digits`: fewer digits never count. `ignore_fields`: names of JSON fields (with all that is below them) and of
-    headers whose values are not looked at, however they are spelt. `token_prefixes`: words that begin so are let pass.
-    `allow`: numbers that are let pass, such as `TEST_NUMBERS`. `without_sign`: which lengths count without a
-    word for a card beside them: those that are `usual` for the issuer, `all`, or `none`.
+    `min_digits`: fewer digits never count. `ignore_fields`: names of JSON fields (with everything below them) and of
+    headers whose values are not scanned, in any spelling. `token_prefixes`: words with these prefixes are accepted.
+    `allow`: numbers that are accepted, such as `TEST_NUMBERS`. `without_sign`: which lengths count without a word for a
+    card nearby: those that are `usual` for the issuer, `all`, or `none`.
     """
 
-    min_digits: int = SHORTEST
+    min_digits: int = MIN_DIGITS
     ignore_fields: tuple[str, ...] = ()
     token_prefixes: tuple[str, ...] = TOKEN_PREFIXES
     allow: tuple[str, ...] = field(default=(), repr=False)
@@ -215,13 +214,13 @@ class CardNumbers:
 
     def __post_init__(self) -> None:
         self._check()
-        object.__setattr__(self, "_ignored", frozenset(map(joined, self.ignore_fields)))
+        object.__setattr__(self, "_ignored", frozenset(map(as_one_word, self.ignore_fields)))
         object.__setattr__(self, "_allowed", frozenset(re.sub(r"\D", "", number).encode() for number in self.allow))
         object.__setattr__(self, "_tokens", tuple(prefix.encode() for prefix in self.token_prefixes))
 
     def _check(self) -> None:
         fields = {
-            "min_digits": checks.whole(self.min_digits, SHORTEST, LONGEST),
+            "min_digits": checks.whole(self.min_digits, MIN_DIGITS, MAX_DIGITS),
             "ignore_fields": checks.texts(self.ignore_fields),
             "token_prefixes": checks.texts(self.token_prefixes),
             "allow": checks.texts(self.allow),
@@ -232,35 +231,39 @@ class CardNumbers:
             raise ConfigError(*problems)
 
     def scan(self, key: bytes | None, value: bytes | None, headers: Headers | None = None) -> CardFinding | None:
-        """The first card number of a record, or None. The value first: that is where they are."""
-        if value is not None and len(value) >= SHORTEST:
-            found = self._look(value, "value")
+        """The first card number of a record, or None. Scans the value first, where most are."""
+        if value is not None and len(value) >= MIN_DIGITS:
+            found = self._scan_part(value, "value")
             if found is not None:
                 return found
-        if key is not None and len(key) >= SHORTEST:
-            found = self._look(key, "key")
+        if key is not None and len(key) >= MIN_DIGITS:
+            found = self._scan_part(key, "key")
             if found is not None:
                 return found
-        return self._look_at_headers(headers) if headers else None
+        return self._scan_headers(headers) if headers else None
 
-    def _look_at_headers(self, headers: Headers) -> CardFinding | None:
+    def _scan_headers(self, headers: Headers) -> CardFinding | None:
         for name, value in headers:
-            if len(name) >= SHORTEST:
-                found = self._look(name.encode("utf-8", "surrogatepass"), "header name")
+            if len(name) >= MIN_DIGITS:
+                found = self._scan_part(name.encode("utf-8", "surrogatepass"), "header name")
                 if found is not None:
                     return found
-            if value is not None and len(value) >= SHORTEST and not (self._ignored and joined(name) in self._ignored):
-                found = self._look(value, "header", name)
+            if (
+                value is not None
+                and len(value) >= MIN_DIGITS
+                and not (self._ignored and as_one_word(name) in self._ignored)
+            ):
+                found = self._scan_part(value, "header", name)
                 if found is not None:
                     return found
         return None
 
-    def _look(self, data: bytes, part: Part, header: str = "") -> CardFinding | None:
-        if not data.isascii() or _BACKSLASH in data:  # else there is nothing to fold: the way of nearly every record
+    def _scan_part(self, data: bytes, part: Part, header: str = "") -> CardFinding | None:
+        if not data.isascii() or _BACKSLASH in data:  # nearly every record has nothing to fold
             if data[:2] in _BYTE_ORDER_MARKS:
                 data = data.decode("utf-16", "replace").encode("utf-8", "surrogatepass")
-            data = fold(data).data if is_odd(data) else data
-        return self._find(data, part, header) if worth_a_look(data) else None
+            data = fold(data).data if needs_folding(data) else data
+        return self._find(data, part, header) if may_contain_card(data) else None
 
     def _find(self, data: bytes, part: Part, header: str) -> CardFinding | None:
         unsure = []
@@ -272,18 +275,18 @@ class CardNumbers:
             if self._ignored or not self._counts_alone(candidate):
                 unsure.append(candidate)
                 continue
-            place = next(places(data, (candidate.start,)))
-            return _finding(candidate, place, part, header)
-        return self._look_closer(data, sorted(unsure), part, header) if unsure else None
+            path = next(json_paths(data, (candidate.start,)))
+            return _finding(candidate, path, part, header)
+        return self._find_by_context(data, sorted(unsure), part, header) if unsure else None
 
-    def _look_closer(self, data: bytes, unsure: list[Candidate], part: Part, header: str) -> CardFinding | None:
-        """Where the place decides: by the names that lead to it."""
-        for candidate, place in zip(unsure, places(data, [one.start for one in unsure]), strict=True):
-            names = place.names if place else ()
-            if self._ignored and any(joined(name) in self._ignored for name in names):
+    def _find_by_context(self, data: bytes, unsure: list[Candidate], part: Part, header: str) -> CardFinding | None:
+        """Decide by the field names on the path of each candidate."""
+        for candidate, path in zip(unsure, json_paths(data, [one.start for one in unsure]), strict=True):
+            names = path.names if path else ()
+            if self._ignored and any(as_one_word(name) in self._ignored for name in names):
                 continue
             if self._counts_alone(candidate) or _has_sign(data, candidate, (*names[-2:], header)):
-                return _finding(candidate, place, part, header)
+                return _finding(candidate, path, part, header)
         return None
 
     def _counts_alone(self, candidate: Candidate) -> bool:
@@ -303,19 +306,19 @@ def _has_sign(data: bytes, candidate: Candidate, names: tuple[str, ...]) -> bool
     return _SIGN.search(" ".join(words(text, longest=1024))) is not None
 
 
-def _finding(candidate: Candidate, place: JsonPlace | None, part: Part, header: str) -> CardFinding:
-    if place is None:
+def _finding(candidate: Candidate, path: JsonPath | None, part: Part, header: str) -> CardFinding:
+    if path is None:
         where = f"byte {candidate.start}"
     else:
-        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{_shown(step)}" for step in place.way[-16:])
-        more = "…" if len(place.way) > 16 else ""
-        where = f"${more}{steps}" + (" (the name of a field)" if place.in_name else "")
+        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{_shown(step)}" for step in path.steps[-16:])
+        more = "…" if len(path.steps) > 16 else ""
+        where = f"${more}{steps}" + (" (the name of a field)" if path.in_name else "")
     name = "" if part == "header name" else _shown(header)
     return CardFinding(part, where, candidate.issuer.name, len(candidate.digits), name)
 
 
 def _shown(name: str) -> str:
     """A name as it may be logged. Names come from outside: one that looks like a value, or is odd, is not shown."""
-    if len(name) > _NAME_SHOWN or _MANY_DIGITS.search(name) or _LIKE_A_VALUE.search(name) or not name.isprintable():
+    if len(name) > _MAX_NAME_SHOWN or _MANY_DIGITS.search(name) or _LIKE_A_VALUE.search(name) or not name.isprintable():
         return f"[a name of {len(name)} characters]"
     return name

@@ -18,7 +18,7 @@ from traceback import extract_tb
 from typing import Any, TypeAlias
 
 from keepfast.core.records import TopicPartition
-from keepfast.redact.masking import MASKED, USUAL, MaskingRules
+from keepfast.redact.masking import DEFAULT_RULES, MASKED, MaskingRules
 
 Clean: TypeAlias = "str | int | float | bool | list[Clean] | dict[str, Clean] | None"
 
@@ -36,7 +36,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\x1b"}
 _AS_TEXT = (dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID, PurePath, TopicPartition)
 
 
-_masking: MaskingRules = USUAL  # of the process, as loggers are
+_masking: MaskingRules = DEFAULT_RULES  # of the process, as loggers are
 
 
 def mask_with(rules: MaskingRules) -> None:
