@@ -26,30 +26,30 @@ _EXACT: Final = (
     "scenarios/test_metrics_tell_the_exact_counts_of_a_run_with_known_failures.py"
     "::test_the_counts_names_and_labels_are_exact"
 )
-_CLASSIFIED: Final = "classify/test_python_errors.py"
-_DATABASES: Final = "classify/test_databases.py"
+_CLASSIFIED: Final = "classify/test_rules_language.py"
+_DATABASES: Final = "classify/test_rules_databases.py"
 _DEFAULTS: Final = "settings/test_sources_and_their_order.py::test_one_topic_is_all_that_a_consumer_needs"
 _NAMES: Final = "settings/test_the_names_of_the_texts.py::test_a_name_of_the_texts_sets_its_setting"
-_SHOWS: Final = "engine/test_what_a_loop_shows_and_obeys.py"
-_ENDS: Final = "engine/test_how_a_loop_ends.py"
+_SHOWS: Final = "engine/test_status.py"
+_ENDS: Final = "engine/test_shutdown.py"
 _LETTERS: Final = (
     "scenarios/test_a_buried_record_keeps_its_bytes_in_the_letter.py::test_key_value_and_headers_are_exact"
 )
 _SIGTERM: Final = "scenarios/test_sigterm_mid_handler_finishes_it_and_commits.py"
-_HEALTH: Final = "http/test_health_is_judged_by_what_consumers_show.py"
+_HEALTH: Final = "http/test_health.py"
 _RULES: Final = "monitoring/test_rules_and_dashboard.py"
 
 # -- what errors mean
 
 CATEGORIES: Final = by(
     "classify/rules/table.py",
-    "classify/test_the_table_of_rules.py::test_every_category_of_the_standard_has_rules",
+    "classify/test_rules_table.py::test_every_category_of_the_standard_has_rules",
     "classify/test_classification_never_raises.py::test_an_exception_of_any_make_is_classified",
 )
 PYTHON_ERRORS: Final = by("classify/rules/language.py", f"{_CLASSIFIED}::test_what_an_exception_means")
 NOT_VALID: Final = by("classify/rules/language.py", f"{_CLASSIFIED}::test_validation_is_final_with_the_narrowest_code")
 STATUSES: Final = by(
-    "classify/rules/http.py", "classify/test_http_clients.py::test_a_status_decides_whichever_client_brings_it"
+    "classify/rules/http.py", "classify/test_rules_http.py::test_a_status_decides_whichever_client_brings_it"
 )
 CONTENTION: Final = by(
     "classify/rules/databases.py",
@@ -63,12 +63,14 @@ DISCONNECTED: Final = by(
     f"{_DATABASES}::test_a_connection_that_was_closed",
     f"{_DATABASES}::test_a_standby_that_cannot_write",
 )
-KAFKA_ERRORS: Final = by("classify/rules/services.py", "classify/test_services.py::test_an_error_of_confluent_kafka")
+KAFKA_ERRORS: Final = by(
+    "classify/rules/services.py", "classify/test_rules_services.py::test_an_error_of_confluent_kafka"
+)
 UNKNOWN: Final = by("classify/classification.py", f"{_CLASSIFIED}::test_unknown_errors_go_where_the_setting_says")
 OWN_RULES: Final = by(
     "classify/rules/book.py", "classify/test_rules_of_users.py::test_a_users_rule_goes_before_every_built_in_one"
 )
-NEVER_RAISES: Final = by("engine/walk.py", "engine/test_executors.py::test_a_worker_survives_whatever_a_handler_raises")
+NEVER_RAISES: Final = by("engine/walk.py", "engine/test_workers.py::test_a_worker_survives_whatever_a_handler_raises")
 GARBAGE: Final = by(
     "classify/rules/language.py",
     f"{_CLASSIFIED}::test_what_an_exception_means",
@@ -87,7 +89,7 @@ SUNK: Final = by(
 
 CLASSIFIED_FIRST: Final = by(
     "engine/failures.py",
-    "engine/test_cases.py::test_what_an_error_means_is_decided_by_the_users_rules_before_anything_is_retried",
+    "engine/test_failures.py::test_what_an_error_means_is_decided_by_the_users_rules_before_anything_is_retried",
 )
 FORMULA: Final = by(
     "core/policies.py", "core/test_policies.py::test_the_delay_is_the_formula_of_the_standard_with_jitter_after_the_cap"
@@ -105,7 +107,7 @@ ROUTED: Final = by("core/judge.py", f"{_RULE_BY_RULE}::test_it_is_kept")
 RATE: Final = by(
     "engine/failures.py",
     "scenarios/test_rate_limits_are_kept_and_used.py::test_a_minimum_delay_holds_for_retries_too",
-    "engine/test_cases.py::test_no_retry_waits_less_than_the_plan_says_at_that_moment",
+    "engine/test_failures.py::test_no_retry_waits_less_than_the_plan_says_at_that_moment",
 )
 RATES: Final = by(
     "core/guards.py",
@@ -119,7 +121,7 @@ MOVED: Final = by(
 )
 TIMED_OUT: Final = by(
     "engine/timeouts.py",
-    "engine/test_handlers_that_take_too_long.py::test_a_thread_that_hangs_is_given_up_and_its_record_has_timed_out",
+    "engine/test_timeouts.py::test_a_thread_that_hangs_is_given_up_and_its_record_has_timed_out",
     f"{_RULE_BY_RULE}::test_it_is_kept",
 )
 BREAKER: Final = by(
@@ -131,18 +133,18 @@ BREAKER: Final = by(
 # -- letters
 
 ENVELOPE: Final = by(
-    "deadletters/envelope.py", "deadletters/test_json_letters.py::test_an_envelope_says_what_where_and_why"
+    "deadletters/envelope.py", "deadletters/test_envelope.py::test_an_envelope_says_what_where_and_why"
 )
 NESTED: Final = by(
-    "deadletters/nested.py", "deadletters/test_json_letters.py::test_the_nested_format_groups_the_same_facts"
+    "deadletters/nested.py", "deadletters/test_envelope.py::test_the_nested_format_groups_the_same_facts"
 )
 SPRING_HEADERS: Final = by(
     "deadletters/spring.py",
-    "deadletters/test_spring_headers.py::test_texts_are_utf_8_and_numbers_are_big_endian_of_4_and_8_bytes",
+    "deadletters/test_spring.py::test_texts_are_utf_8_and_numbers_are_big_endian_of_4_and_8_bytes",
 )
 BYTES_KEPT: Final = by(
     "deadletters/inline.py",
-    "deadletters/test_every_format_keeps_the_original_bytes.py::test_everything_written_is_read_back",
+    "deadletters/test_writing.py::test_everything_written_is_read_back",
 )
 PUBLISHED_AGAIN: Final = by(
     "engine/forwarding.py",
@@ -167,7 +169,7 @@ LETTER_TOPIC_MADE: Final = by(
 LETTERS_STAY: Final = by("wiring/cluster.py", _LETTERS)
 LETTER_HEALTH: Final = by(
     "http/health.py",
-    "http/test_health_is_judged_by_what_consumers_show.py::test_a_consumer",
+    "http/test_health.py::test_a_consumer",
     "scenarios/test_health_changes_when_something_is_wrong_and_not_otherwise.py"
     "::test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_red",
 )
@@ -191,7 +193,7 @@ CAUSES: Final = by(
 
 MANUAL: Final = by(
     "kafka/config.py",
-    "kafka/test_properties.py::test_offsets_are_never_moved_by_the_client",
+    "kafka/test_config.py::test_offsets_are_never_moved_by_the_client",
     "settings/test_client_properties.py::test_properties_that_would_break_a_promise_are_refused_with_the_reason",
 )
 NOT_LOST: Final = by(
@@ -211,7 +213,7 @@ COMMITS_RETRIED: Final = by(
 )
 FENCED: Final = by(
     "engine/ownership.py",
-    "core/test_epochs.py::test_an_epoch_is_current_from_its_beginning_until_its_end_or_the_next_one",
+    "engine/test_ownership.py::test_an_epoch_is_current_from_its_beginning_until_its_end_or_the_next_one",
 )
 PARTITION_ORDER: Final = by(
     "core/lanes.py", "core/test_lanes.py::test_a_partition_has_one_run_out_at_a_time_in_offset_order"
@@ -237,16 +239,14 @@ FAN_OUT: Final = by(
     "scenarios/test_two_consumers_of_one_app_run_side_by_side.py::test_two_consumers_of_one_app_run_side_by_side",
 )
 DECLARED: Final = by("settings/consumers.py", "engine/test_batch_handlers.py::test_batches_need_idempotency")
-DECODED: Final = by(
-    "decode/annotation.py", "decode/test_decoding_by_annotation.py::test_an_annotation_chooses_its_decoder"
-)
+DECODED: Final = by("decode/annotation.py", "decode/test_annotation.py::test_an_annotation_chooses_its_decoder")
 BATCHED: Final = by(
     "core/runs.py",
-    "core/test_batches.py::test_the_first_bad_record_is_found_and_everything_before_it_is_finished_once",
+    "core/test_runs_batches.py::test_the_first_bad_record_is_found_and_everything_before_it_is_finished_once",
     "engine/test_batches.py::test_a_full_batch_goes_out_at_once",
 )
 SIDE_BY_SIDE: Final = by(
-    "engine/workers.py", "engine/test_executors.py::test_coroutines_run_side_by_side_and_come_back_in_bundles"
+    "engine/workers.py", "engine/test_workers.py::test_coroutines_run_side_by_side_and_come_back_in_bundles"
 )
 
 # -- the loop and its end
@@ -259,7 +259,7 @@ NOT_EVICTED: Final = by(
     "scenarios/test_a_handler_slower_than_max_poll_interval_is_not_evicted.py::test_a_handler_slower_than_max_poll_interval_is_not_evicted",
 )
 BOUNDED: Final = by("engine/intake.py", f"{_SHOWS}::test_a_partition_is_paused_when_it_is_full_and_not_before")
-FORGOTTEN: Final = by("core/runs.py", "core/test_partitions.py::test_a_closed_partition_keeps_nothing")
+FORGOTTEN: Final = by("core/runs.py", "core/test_runs_partitions.py::test_a_closed_partition_keeps_nothing")
 QUICK: Final = by(
     "engine/loop.py",
     "scenarios/test_an_idle_consumer_calls_its_handler_within_10_ms.py::test_the_median_of_50_is_below_10_ms",
@@ -323,13 +323,13 @@ CHECKED_WHOLE: Final = by(
 # -- logs, metrics, health, alerts
 
 LOGGED: Final = by(
-    "engine/failures.py", "engine/test_cases.py::test_the_log_says_what_the_standard_asks_for_at_its_levels"
+    "engine/failures.py", "engine/test_failures.py::test_the_log_says_what_the_standard_asks_for_at_its_levels"
 )
 STRUCTURED: Final = by(
     "telemetry/logs.py", "telemetry/test_logs.py::test_a_json_line_has_time_level_logger_event_and_fields"
 )
 COUNTED: Final = by(
-    "engine/status.py", "engine/test_cases.py::test_failures_are_counted_by_type_classification_and_code", _EXACT
+    "engine/status.py", "engine/test_failures.py::test_failures_are_counted_by_type_classification_and_code", _EXACT
 )
 EXPOSED: Final = by("engine/metrics.py", _EXACT)
 METRIC_NAMES: Final = by(
@@ -355,7 +355,7 @@ HEALTH: Final = by("http/health.py", f"{_HEALTH}::test_a_consumer")
 PROBES: Final = by(
     "http/health.py",
     f"{_HEALTH}::test_while_it_drains_it_is_live_and_not_ready",
-    "scaffold/test_how_a_new_project_is_deployed.py::test_each_probe_asks_its_own_question",
+    "scaffold/test_project_deployment.py::test_each_probe_asks_its_own_question",
 )
 DRAIN_TIMED: Final = by(
     "engine/lifecycle.py",
@@ -369,7 +369,7 @@ TRACED: Final = by(
 ALERTS: Final = by(
     "monitoring/alerts.py",
     f"{_RULES}::test_there_are_the_seven_alerts_and_those_of_lag_and_letters",
-    "monitoring/test_each_alert_fires_when_it_should.py::test_exactly_these_alerts_fire",
+    "monitoring/test_alerts.py::test_exactly_these_alerts_fire",
 )
 LETTER_ALERTS: Final = by("core/alerts.py", f"{_RULES}::test_there_are_the_seven_alerts_and_those_of_lag_and_letters")
 LAG_LIMITS: Final = by("core/alerts.py", f"{_RULES}::test_how_much_lag_is_too_much_depends_on_the_kind_of_topic")
@@ -402,7 +402,7 @@ ENDS_IN_ORDER: Final = by(
     "::test_sigterm_finishes_the_record_in_hand_commits_it_and_calls_the_hooks_of_the_end_in_order",
 )
 SHIM: Final = by(
-    "runner/__init__.py", "runner/test_the_import_shim.py::test_the_paths_of_the_pattern_lead_to_our_runner"
+    "runner/__init__.py", "runner/test_runner_import_shim.py::test_the_paths_of_the_pattern_lead_to_our_runner"
 )
 
 # -- the files of a project, and what helps with its tests
@@ -433,5 +433,5 @@ POOL_SIZE: Final = by(
 HARNESS: Final = by("testing/harness/memory.py", "testing/test_harness.py::test_each_record_is_found_where_it_ended")
 FIXTURES: Final = by(
     "testing/pytest_plugin.py",
-    "testing/test_the_broker_fixtures_serve_other_projects.py::test_the_fixtures_start_a_broker_when_asked",
+    "testing/test_pytest_plugin.py::test_the_fixtures_start_a_broker_when_asked",
 )

@@ -10,7 +10,7 @@ from keepfast.classify.classification import Rule, RuleBook, classify, parse_rul
 from keepfast.core.errors import ConfigError, DecodeError, Discard, HandlerTimeout, Reject
 from keepfast.redact.sensitive import SensitiveData
 from tests.classify.errors import caught
-from tests.classify.test_python_errors import http_error
+from tests.classify.test_rules_language import http_error
 
 HERE = __name__
 

@@ -15,7 +15,7 @@ import pytest
 from tests.support.command import KEEPFAST, environment, running
 from tests.support.waiting import wait_until
 
-LOSING_SHOP = Path(__file__).parents[1] / "testing" / "losing_shop.py"
+LOSING_SHOP = Path(__file__).parents[1] / "demo" / "losing_shop.py"
 DEADLINE_S = 100.0
 
 

@@ -12,7 +12,7 @@ from keepfast.core.errors import BatchError, Discard, Halt, Reject, RetryLater
 from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import ORDERS, CommitPolicy, Order, RetryPolicy
 from keepfast.core.retry_topics import Tier, Tiers
-from tests.engine.batch_world import FAST, TOPIC, World, refusing
+from tests.engine.world import FAST, TOPIC, World, refusing
 from tests.support.fakes import acknowledge, hold
 from tests.support.log_capture import LogCapture
 from tests.support.thorough import examples

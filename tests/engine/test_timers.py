@@ -11,7 +11,7 @@ from keepfast.core.errors import RetryLater
 from keepfast.core.policies import Order
 from keepfast.core.runs import FailedRecord
 from keepfast.engine.timers import Timers
-from tests.engine.batch_world import World
+from tests.engine.world import World
 
 CYCLES, RECORDS = 12, 40
 

@@ -34,7 +34,7 @@ UNDER_BOTH_PROTOCOLS = frozenset(
     }
 )
 CLASSIC_ONLY = {
-    # tests/kafka/test_membership.py
+    # tests/kafka/test_source_membership.py
     "test_a_fenced_static_member_ends_with_code_6": "a name that is taken is waited for",
 }
 """Why a file says nothing under KIP-848."""

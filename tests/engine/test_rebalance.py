@@ -14,7 +14,7 @@ from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.loop import Loop
 from keepfast.engine.plan import Plan
 from keepfast.engine.topic_ids import CONFIRM_S, TopicsTold
-from tests.engine.test_identities import Asked
+from tests.engine.test_topic_ids import Asked
 from tests.support.fakes import ListMailbox
 
 PLACES = [TopicPartition("t", number) for number in range(40)]

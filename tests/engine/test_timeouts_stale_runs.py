@@ -11,7 +11,7 @@ import pytest
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order
 from keepfast.core.runs import Run
 from keepfast.core.timeouts import TimeoutPolicy
-from tests.engine.batch_world import World
+from tests.engine.world import World
 from tests.support.log_capture import LogCapture
 
 STUCK_S = 5.0

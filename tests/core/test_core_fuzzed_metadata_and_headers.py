@@ -1,5 +1,5 @@
 """100,000 random texts as commit metadata, and 100,000 random headers of retry topics: near to what we write and far
-from it. Each is read, none raises, none is slow. (Letters: `tests/deadletters/test_fuzzed_letters_wedge_nothing.py`.)
+from it. Each is read, none raises, none is slow. (Letters: `tests/deadletters/test_reading_fuzzed_letters.py`.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from keepfast.core import retry_topics as codec
 from keepfast.core.ledger import METADATA_LIMIT, WINDOW, CompletionMap, decode, encode
 from keepfast.core.records import read_headers
 from keepfast.core.retry_topics import MAX_STEPS
-from tests.core.test_retry_headers import DELAYS, GROUP, TIERS, WALL_S, move, record, tier
+from tests.core.test_retry_topics_headers import DELAYS, GROUP, TIERS, WALL_S, move, record, tier
 from tests.support.messages import message
 
 ROUNDS = 100_000

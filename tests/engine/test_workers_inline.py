@@ -11,7 +11,7 @@ from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.workers import HANG_S, Inline, Superseded
-from tests.engine.test_executors import collect, run_of
+from tests.engine.test_workers import collect, run_of
 from tests.support.waiting import wait_until
 
 

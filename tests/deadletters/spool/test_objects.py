@@ -18,7 +18,7 @@ from keepfast.deadletters.spool.objects import PARTIAL, PARTIAL_MS, RELIST_S, SU
 from keepfast.deadletters.spool.store import Head
 from keepfast.deadletters.spool.worker import Keep, SpoolWorker
 from keepfast.engine.clock import RealClock
-from tests.spool.letters import letter, outgoing
+from tests.deadletters.spool.letters import letter, outgoing
 from tests.support.fakes import FakeSink, refuse
 
 

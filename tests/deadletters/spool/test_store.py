@@ -11,7 +11,7 @@ import pytest
 from keepfast.core.errors import SpoolError
 from keepfast.deadletters.spool.places import store_at
 from keepfast.deadletters.spool.store import Head, Store
-from tests.spool.letters import letter
+from tests.deadletters.spool.letters import letter
 from tests.support.s3 import S3
 
 MakeStore = Callable[..., Store]

@@ -9,7 +9,7 @@ import pytest
 from keepfast.core.guards import BreakerPolicy
 from keepfast.core.policies import BufferPolicy, CommitPolicy
 from keepfast.core.records import Message
-from tests.engine.batch_world import World
+from tests.engine.world import World
 
 STEP_S = 0.001
 

@@ -11,7 +11,7 @@ from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.memory import MemoryStore
 from keepfast.deadletters.spool.store import Head
 from keepfast.deadletters.spool.worker import WINDOW, Keep, Nudge, SpoolAnswer, SpoolWorker
-from tests.spool.letters import letter, numbers, outgoing
+from tests.deadletters.spool.letters import letter, numbers, outgoing
 from tests.support.fakes import FakeSink, ManualClock, acknowledge, hold, refuse
 
 Told = Kept | SpoolError

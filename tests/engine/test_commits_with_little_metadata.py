@@ -6,8 +6,8 @@ import pytest
 
 from keepfast.core import ledger
 from keepfast.core.policies import CommitPolicy
-from tests.engine.batch_world import World
-from tests.engine.test_probation import told
+from tests.engine.test_crash_guard import told
+from tests.engine.world import World
 
 RECORDS = 300
 

@@ -14,8 +14,8 @@ from keepfast.core.runs import Run, lane_of
 from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch
 from keepfast.engine.stacks import locations
 from keepfast.engine.workers import EventLoopThread
-from tests.engine.test_handlers_that_take_too_long import WAIT_S, coroutines, threads
-from tests.engine.test_handlers_that_take_too_long import events as events  # noqa: PLC0414 - a fixture
+from tests.engine.test_timeouts import WAIT_S, coroutines, threads
+from tests.engine.test_timeouts import events as events  # noqa: PLC0414 - a fixture
 from tests.support.log_capture import LogCapture
 
 STUCK_S = 0.2

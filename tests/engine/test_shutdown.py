@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from keepfast.engine.shutdown import REPORT_S
-from tests.engine.batch_world import World
+from tests.engine.world import World
 from tests.support.log_capture import LogCapture
 
 

@@ -9,7 +9,7 @@ import pytest
 from keepfast.core.errors import Fault
 from keepfast.core.policies import CommitPolicy
 from keepfast.engine.commits import COMMIT_REFUSED, MAX_RETRY_S
-from tests.engine.batch_world import World
+from tests.engine.world import World
 
 OF_ONE = [Fault.MISSING, Fault.REFUSED]
 

@@ -18,7 +18,7 @@ from keepfast.deadletters.spool.disk import Pen, RealDisk, RealPen, file_system_
 from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.frames import HEAD_BYTES
 from keepfast.deadletters.spool.store import Head
-from tests.spool.letters import letter
+from tests.deadletters.spool.letters import letter
 
 
 def everything(head: Head) -> bool:
@@ -282,7 +282,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -
 WRITER = """
 import sys
 from keepfast.deadletters.spool.files import FileStore
-from tests.spool.letters import letter
+from tests.deadletters.spool.letters import letter
 store = FileStore(sys.argv[1], max_bytes=10**9, segment_bytes=20_000)
 store.open()
 number = 0
@@ -297,7 +297,7 @@ while True:
 
 
 def test_everything_acknowledged_is_there_after_kill_9(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     for turn in range(3):
         child = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path / str(turn))],

@@ -9,7 +9,7 @@ from keepfast.core.guards import BreakerPolicy
 from keepfast.core.ledger import CompletionMap
 from keepfast.engine.control import ControlOrder
 from keepfast.engine.crash_guard import ExclusiveGate
-from tests.engine.batch_world import World, refusing
+from tests.engine.world import World, refusing
 
 
 def fine(values: list[str]) -> None: ...

@@ -17,7 +17,7 @@ from keepfast.deadletters.spool.memory import MemoryStore
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.deadletters.spool.store import Head
 from keepfast.engine.clock import RealClock
-from tests.spool.letters import letter, numbers, outgoing
+from tests.deadletters.spool.letters import letter, numbers, outgoing
 from tests.support.fakes import FakeSink, acknowledge, refuse
 from tests.support.waiting import wait_until
 

@@ -7,7 +7,7 @@ import requests
 
 from keepfast.classify.retries import RetryPolicies
 from keepfast.core.policies import RetryPolicy
-from tests.classify.test_python_errors import http_error
+from tests.classify.test_rules_language import http_error
 
 USUAL = RetryPolicy()
 ONE, TWO, THREE = (RetryPolicy(max_retries=number) for number in (11, 12, 13))
