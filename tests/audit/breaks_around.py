@@ -8,40 +8,38 @@ from tests.audit.one_break import Break, judged, renamed
 
 AROUND: Mapping[str, tuple[Break, ...]] = {
     # -- settings
-    "VARIABLES": renamed(
-        '"KAFKA_INPUT_TOPIC"',
-        '"KAFKA_CONSUMER_GROUP"',
-        '"RETRY_MAX_RETRIES"',
-        '"MAX_RETRIES"',
-        '"RETRY_INITIAL_DELAY_MS"',
-        '"INITIAL_RETRY_DELAY_MS"',
-        '"RETRY_MAX_DELAY_MS"',
-        '"MAX_RETRY_DELAY_MS"',
-        '"RETRY_BACKOFF_MULTIPLIER"',
-        '"RETRY_JITTER"',
+    "VARIABLES": (
+        *renamed('"KAFKA_INPUT_TOPIC"', '"KAFKA_CONSUMER_GROUP"', file="settings/model.py"),
+        *renamed(
+            '"RETRY_MAX_RETRIES"',
+            '"MAX_RETRIES"',
+            '"RETRY_INITIAL_DELAY_MS"',
+            '"INITIAL_RETRY_DELAY_MS"',
+            '"RETRY_MAX_DELAY_MS"',
+            '"MAX_RETRY_DELAY_MS"',
+            '"RETRY_BACKOFF_MULTIPLIER"',
+            '"RETRY_JITTER"',
+        ),
     ),
     "RETRY_SETTINGS": (
-        Break("max_retries: int | None = 3", "max_retries: int | None = 4"),
+        Break('unless delays are set."),\n    ] = 3', 'unless delays are set."),\n    ] = 4'),
         Break("else (1000, 30000, 2.0, True)", "else (1001, 30000, 2.0, True)"),
         Break("else (1000, 30000, 2.0, True)", "else (1000, 30001, 2.0, True)"),
         Break("else (1000, 30000, 2.0, True)", "else (1000, 30000, 2.1, True)"),
         Break("else (1000, 30000, 2.0, True)", "else (1000, 30000, 2.0, False)"),
-        *renamed('"RETRY_JITTER"', file="settings/catalogue.py"),
+        *renamed('"RETRY_JITTER"'),
     ),
     "SETTING": (
-        Break("Whole(1, 3_600_000),\n            60_000", "Whole(1, 3_600_000),\n            61_000"),
-        Break("Whole(1, 3_600_000),\n            10_000", "Whole(1, 3_600_000),\n            11_000"),
-        Break("Whole(1, 86_400_000),\n            600_000", "Whole(1, 86_400_000),\n            601_000"),
-        Break(
-            '"auto_offset_reset",\n            Choice(("earliest", "latest", "error")),\n            "earliest"',
-            '"auto_offset_reset",\n            Choice(("earliest", "latest", "error")),\n            "error"',
-        ),
-        Break('"fetch_min_bytes", Whole(1, 100_000_000), 1,', '"fetch_min_bytes", Whole(1, 100_000_000), 2,'),
-        Break('"fetch_max_wait_ms", Whole(0, 300_000), 500', '"fetch_max_wait_ms", Whole(0, 300_000), 501'),
+        Break("] = 60_000", "] = 61_000", "core/policies.py"),
+        Break("] = 10_000\n    max_poll", "] = 11_000\n    max_poll", "core/policies.py"),
+        Break("] = 600_000", "] = 601_000", "core/policies.py"),
+        Break('] = "earliest"', '] = "error"'),
+        Break('has this many bytes.")\n    ] = 1\n', 'has this many bytes.")\n    ] = 2\n'),
+        Break('after this time at the latest.")\n    ] = 500', 'after this time at the latest.")\n    ] = 501'),
     ),
-    "DEFAULTS": (Break('("localhost:9092",)', '("kafka:9092",)'),),
-    "DRAIN_DEFAULT": (Break("Number(0, 86_400), 30.0", "Number(0, 86_400), 31.0"),),
-    "HEALTH_PORT": (Break("Whole(0, 65_535), 8080", "Whole(0, 65_535), 8081"), *renamed('"HEALTH_CHECK_PORT"')),
+    "DEFAULTS": (Break('"localhost:9092"', '"kafka:9092"'),),
+    "DRAIN_DEFAULT": (Break('then the process ends."),\n    ] = 30.0', 'then the process ends."),\n    ] = 31.0'),),
+    "HEALTH_PORT": (Break("] = 8080", "] = 8081"), *renamed('"HEALTH_CHECK_PORT"')),
     "PROFILES": (
         Break('"default": {}', '"default": {"max_retries": 4}'),
         Break('"financial": {"max_retries": 5', '"financial": {"max_retries": 6'),
@@ -52,9 +50,9 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
         Break('"none": {"max_retries": 0}', '"none": {"max_retries": 1}'),
     ),
     "FLOORS": (
-        Break("SESSION_FLOOR_MS: Final = 30_000", "SESSION_FLOOR_MS: Final = 29_000"),
-        Break("HEARTBEAT_FLOOR_MS: Final = 10_000", "HEARTBEAT_FLOOR_MS: Final = 9_000"),
-        Break("POLL_INTERVAL_FLOOR_MS: Final = 300_000", "POLL_INTERVAL_FLOOR_MS: Final = 299_000"),
+        Break("Floor(30_000", "Floor(29_000"),
+        Break("Floor(10_000", "Floor(9_000"),
+        Break("Floor(300_000", "Floor(9_000"),
     ),
     "THIRD": (
         Break("heartbeat * 3 > session", "heartbeat > session"),
@@ -62,11 +60,11 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
     ),
     "RETRY_SUM": (Break(">= wait_ms + POLL_MARGIN_MS:", ">= wait_ms:"),),
     "ONE_PLACE": (Break("SettingSource.ENVIRONMENT,", "SettingSource.CODE,"),),
-    "TYPED": (Break("    timeout_s: float\n", "    timeout: float\n"),),
-    "DOTENV": (Break('    _read_dotenv(gathered, cwd / ".env", consumers)\n', ""),),
+    "TYPED": (Break("classes[0](**_values(sections[name]))", "classes[0]()"),),
+    "DOTENV": (Break('    _read_dotenv(raw, cwd / ".env", consumers)\n', ""),),
     "CHECKED_WHOLE": (
-        Break("raise ConfigError(*gathered.problems)", "raise ConfigError(gathered.problems[0])"),
-        Break("    if gathered.problems:\n        raise ConfigError(*gathered.problems)\n", ""),
+        Break("raise ConfigError(*raw.problems)", "raise ConfigError(raw.problems[0])"),
+        Break("    if raw.problems:\n        raise ConfigError(*raw.problems)\n", ""),
     ),
     # -- seen from outside
     "LOGGED": (
@@ -169,12 +167,16 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
             '"KeepfastShutdownTimeout"',
         ),
         Break("share = policy.publish_failure_share", "share = policy.error_share"),
-        Break("partition_lag: int = 10_000", "partition_lag: int = 100_000", "core/alerts.py"),
-        Break("rebalances_per_hour: int = 1", "rebalances_per_hour: int = 2", "core/alerts.py"),
+        Break('any topic.")] = 10_000', 'any topic.")] = 100_000', "core/alerts.py"),
+        Break('is frequent.")] = 1', 'is frequent.")] = 2', "core/alerts.py"),
     ),
     "LETTER_ALERTS": (
-        Break("letters_warning: int = 0", "letters_warning: int = 1"),
-        Break("letters_critical: int = 10", "letters_critical: int = 11"),
+        Break(
+            'A warning above this many letters in a day.")] = 0', 'A warning above this many letters in a day.")] = 1'
+        ),
+        Break(
+            'Critical above this many letters in a day.")] = 10', 'Critical above this many letters in a day.")] = 11'
+        ),
     ),
     "LAG_LIMITS": (
         Break('"financial": (100, 1_000)', '"financial": (101, 1_000)'),

@@ -175,7 +175,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "LETTERS_STAY": (Break('"retention.ms": "-1"', '"retention.ms": "1000"'),),
     "LETTER_HEALTH": (Break("if refused.records:", "if False:"),),
     "LETTER_NAMES": (
-        Break('topic: str = "{domain}.{entity}.dlq"', 'topic: str = "{domain}.{entity}.dead"'),
+        Break('] = "{domain}.{entity}.dlq"', '] = "{domain}.{entity}.dead"'),
         Break("if field not in fields or spec", 'if field != "domain" or field not in fields or spec', "core/names.py"),
     ),
     "REPLAYED": (
@@ -191,7 +191,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "MANUAL": (
         Break('"enable.auto.commit": False', '"enable.auto.commit": True'),
         Break('"enable.auto.offset.store": False', '"enable.auto.offset.store": True'),
-        *renamed('"enable.auto.commit": _', '"enable.auto.offset.store": _', file="settings/passthrough.py"),
+        *renamed('"enable.auto.commit": _', '"enable.auto.offset.store": _', file="settings/client_properties.py"),
     ),
     "NOT_LOST": (Break("low = self._state.find(0, self._low)", "low = self._state.find(0, self._state.rfind(1) + 1)"),),
     "COMMITTED_AFTER": (
@@ -214,7 +214,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     ),
     "PARTITION_ORDER": (Break("if partition.place in self._busy:", "if False:"),),
     "KEY_ORDER": (Break("self._keyed = keyed", "self._keyed = False"),),
-    "OWN_GROUP": (Break("gathered.problems.extend(_shared_groups(built))", ""),),
+    "OWN_GROUP": (Break("raw.problems.extend(_shared_groups(built))", ""),),
     "GROUP_NAMES": (Break('return f"{app}.{consumer}"', 'return f"{app}-{consumer}"'),),
     "TOPIC_NAMES": (Break('"_".join(segments[1:])', '"-".join(segments[1:])'),),
     "ENV_NAMES": (Break('{"env": self._app.env})', '{"env": "local"})'),),

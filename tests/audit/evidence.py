@@ -285,18 +285,17 @@ DEADLINE: Final = by(
 
 # -- settings
 
-VARIABLES: Final = by("settings/catalogue.py", _NAMES)
+VARIABLES: Final = by("core/policies.py", _NAMES)
 RETRY_SETTINGS: Final = by(
     "core/policies.py", _NAMES, "runner/test_retry.py::test_the_defaults_are_those_of_the_standard"
 )
-SETTING: Final = by("settings/catalogue.py", _DEFAULTS)
-DEFAULTS: Final = by("settings/app_wide.py", _DEFAULTS)
-DRAIN_DEFAULT: Final = by("settings/app_wide.py", _DEFAULTS)
-HEALTH_PORT: Final = by("settings/app_wide.py", _DEFAULTS, _NAMES)
+SETTING: Final = by("settings/model.py", _DEFAULTS)
+DEFAULTS: Final = by("settings/model.py", _DEFAULTS)
+DRAIN_DEFAULT: Final = by("settings/model.py", _DEFAULTS)
+HEALTH_PORT: Final = by("settings/model.py", _DEFAULTS, _NAMES)
 PROFILES: Final = by("settings/catalogue.py", "settings/test_retry_profiles.py::test_the_profiles_that_are_built_in")
 FLOORS: Final = by(
-    "core/policies.py",
-    "core/test_policies.py::test_timings_below_the_floors_of_the_standard_are_refused_but_not_in_tests",
+    "core/policies.py", "settings/test_timings.py::test_short_timings_are_refused_with_where_they_came_from"
 )
 THIRD: Final = by(
     "core/policies.py",
@@ -310,10 +309,7 @@ ONE_PLACE: Final = by(
     "settings/loading.py",
     "settings/test_sources_and_their_order.py::test_environment_wins_over_dotenv_over_file_over_code_over_defaults",
 )
-TYPED: Final = by(
-    "settings/model.py",
-    "settings/test_the_catalogue.py::test_settings_and_what_becomes_of_them_have_the_same_names",
-)
+TYPED: Final = by("settings/loading.py", "settings/test_the_catalogue.py::test_what_is_set_arrives_as_a_typed_field")
 DOTENV: Final = by("settings/loading.py", "settings/test_the_names_of_the_texts.py::test_it_works_in_dotenv_too")
 CHECKED_WHOLE: Final = by(
     "settings/loading.py",

@@ -12,7 +12,7 @@ import yaml  # type: ignore[import-untyped] # comes with MkDocs, without types
 
 from keepfast.core.errors import ConfigError
 from keepfast.settings import AppSpec, Settings, load
-from keepfast.settings.variables import targets
+from keepfast.settings.sources import targets
 from tests.docs.blocks import Block, of
 from tests.docs.commands import assignments
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.settings.passthrough import FORBIDDEN, OWN_SETTING
+from keepfast.settings.client_properties import FORBIDDEN, OWN_SETTING
 from tests.settings.loader import Loader
 
 

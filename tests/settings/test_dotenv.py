@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.settings.variables import parse_dotenv
+from keepfast.settings.sources import parse_dotenv
 
 
 def read(text: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import CommitPolicy
 from keepfast.settings import AppSpec, Settings, catalogue, load
-from keepfast.settings.variables import targets
+from keepfast.settings.sources import targets
 from tests.settings.loader import Loader
 from tests.support.thorough import examples
 
@@ -37,7 +37,7 @@ def test_problems_of_all_sources_come_together_each_with_its_place(loader: Loade
         "code, consumer charge",
         "consumer charge",
     ]
-    assert found[0].endswith("got 'abc'. Put it right or remove it; the default is 3.")
+    assert found[0].endswith("got 'abc'. Fix or remove it; the default is 3.")
     assert found[1].endswith("Did you mean KEEPFAST_KAFKA_BROKERS?")
     assert found[4].endswith("It belongs in [consumer].")
     assert found[6].endswith("Did you mean charge?")
@@ -78,7 +78,7 @@ def test_an_unknown_consumer_is_answered_with_those_there_are(loader: Loader) ->
         ("[consumers.charge.kafka]\nbrokers = 'x'", "is for the whole app; set it in [kafka]"),
         ("[consumers.charge.kafke]", "there is no setting or section of a consumer"),
         ("[consumers.charge.retry]\nmax_retries = '3'", "[consumers.charge.retry] max_retries: must be a whole number"),
-        ("[consumer]\nidempotent = true", "only the code can say idempotent"),
+        ("[consumer]\nidempotent = true", "only code can set idempotent"),
         ("[retry]\njitter = 1", "[retry] jitter: must be true or false; got 1"),
         ("[commit]\nevery_s = nan", "[commit] every_s: must be a number above 0, at most 3,600; got nan"),
         ("[app]\nenv = 'a b'", "[app] env: becomes part of topic names"),
@@ -138,8 +138,9 @@ def test_two_consumers_cannot_share_a_group(loader: Loader) -> None:
 def test_what_is_wrong_for_all_consumers_is_said_once(loader: Loader) -> None:
     consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}
     problem = loader.problem({"KEEPFAST_CONSUMER_SESSION_TIMEOUT_MS": "20000"}, consumers=consumers)
-    assert problem.startswith("consumers charge, refund: timings: session_timeout_ms")
-    assert "from environment variable KEEPFAST_CONSUMER_SESSION_TIMEOUT_MS" in problem
+    assert problem.startswith(
+        "consumers charge, refund: session_timeout_ms (environment variable KEEPFAST_CONSUMER_SESSION_TIMEOUT_MS)"
+    )
 
 
 def test_a_variable_that_could_mean_two_consumers_is_a_problem(loader: Loader) -> None:

@@ -74,7 +74,7 @@ def test_a_secret_is_given_out_only_on_purpose() -> None:
     assert hash(secret) == hash(Secret(PASSWORD))
     assert copy.deepcopy(secret) is secret
     assert copy.copy(secret) is secret
-    with pytest.raises(TypeError, match="not written down"):
+    with pytest.raises(TypeError, match="not serialised"):
         pickle.dumps(secret)
 
 
@@ -95,7 +95,7 @@ def test_a_secret_is_given_out_only_on_purpose() -> None:
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "MAGIC"}, "must be one of PLAIN, SCRAM-SHA-256"),
         ({"brokers": "host:0"}, "number 1 is not host:port"),
         ({"brokers": ["a:9092", "b c"]}, "number 2 is not host:port"),
-        ({"brokers": "http://host:9092"}, "leave out what stands before ://"),
+        ({"brokers": "http://host:9092"}, "leave out what is before ://"),
         ({"brokers": ","}, "got none"),
         ({"brokers": 9092}, "something of type int"),
     ],

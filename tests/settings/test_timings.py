@@ -4,17 +4,37 @@ from typing import Any
 
 import pytest
 
+from keepfast.core.policies import TimingPolicy
 from tests.settings.loader import Loader
 
 
 def test_short_timings_are_refused_with_where_they_came_from(loader: Loader) -> None:
-    found = loader.problems(
-        {"KEEPFAST_CONSUMER_MAX_POLL_INTERVAL_MS": "10000"}, session_timeout_ms=6000, heartbeat_interval_ms=100
-    )
-    assert len(found) == 3
-    for problem in found:
-        assert "session_timeout_ms from code, consumer charge" in problem
-        assert "from environment variable KEEPFAST_CONSUMER_MAX_POLL_INTERVAL_MS" in problem
+    environ = {"KEEPFAST_CONSUMER_MAX_POLL_INTERVAL_MS": "10000"}
+    found = loader.problems(environ, session_timeout_ms=29_999, heartbeat_interval_ms=9_999, revoke_timeout_s=5)
+    advice = "Raise it; only tests may switch the floors off, with unsafe_timings."
+    where = ("code, consumer charge: {0}", "code, consumer charge: {0}", "environment variable KEEPFAST_CONSUMER_{1}")
+    floors = {
+        "session_timeout_ms": ("30,000", "standard:3.1.1", 29_999),
+        "heartbeat_interval_ms": ("10,000", "standard:3.1.2", 9_999),
+        "max_poll_interval_ms": ("300,000", "standard:3.1.4", 10_000),
+    }
+    assert list(found) == [
+        f"consumer charge: {name} ({origin.format(name, name.upper())}) must be at least {floor} by the rule {rule};"
+        f" got {given}. {advice}"
+        for origin, (name, (floor, rule, given)) in zip(where, floors.items(), strict=True)
+    ]
+    at_the_floors: dict[str, Any] = {
+        "session_timeout_ms": 30_000,
+        "heartbeat_interval_ms": 10_000,
+        "max_poll_interval_ms": 300_000,
+    }
+    assert loader.charge(**at_the_floors).timings == TimingPolicy(**at_the_floors)
+
+
+def test_a_floor_hides_no_other_problem(loader: Loader) -> None:
+    found = loader.problems(session_timeout_ms=29_999, revoke_timeout_s=300)
+    assert ["session_timeout_ms (code" in found[0], "revoke_timeout_s (300) must be" in found[1]] == [True, True]
+    assert len(found) == 2
 
 
 def test_unsafe_timings_lift_the_floors_and_bend_the_defaults(loader: Loader) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -136,6 +137,9 @@ def _made(thing: Any) -> object:
 def _plain(annotation: object) -> str:
     """A type as it is written in code, without the modules of its names."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    if text.startswith("Annotated["):  # what is declared besides the type is in the settings' reference
+        [statement] = ast.parse(text).body
+        text = ast.unparse(statement.value.slice.elts[0])  # type: ignore[attr-defined] # of this shape
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", text.strip("'"))
 
 
@@ -147,7 +151,7 @@ def consumer_options() -> str:
 
 
 def option_doc(name: str) -> str:
-    setting = catalogue.CONSUMER.find(name)
+    setting = catalogue.CONSUMER.by_name.get(name)
     if setting is not None:
         return setting.doc
     section = catalogue.BY_NAME[name]

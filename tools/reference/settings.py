@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from keepfast.settings import catalogue, passthrough
-from keepfast.settings.secret import Secret
-from keepfast.settings.shape import Section, Setting, variable
+from keepfast.core.fields import PolicyField
+from keepfast.settings import catalogue, client_properties
+from keepfast.settings.catalogue import Section, variable
 from tools.reference.markdown import MADE, code, codes, escaped, table
 
 INTRODUCTION = """# Settings
@@ -43,7 +43,7 @@ In variables, lists are separated by commas, and true and false may be written a
 def page() -> str:
     parts = [MADE + INTRODUCTION]
     parts += [section_text(section) for section in catalogue.SECTIONS]
-    parts += [profiles(), client_properties(), others()]
+    parts += [profiles(), refused_properties(), others()]
     return "\n".join(parts)
 
 
@@ -65,19 +65,25 @@ def _ways(section: Section) -> Iterator[str]:
         yield f"True or false alone means `{section.switch}`: `{section.name}=True`. A policy in code switches it on."
 
 
-def _row(section: Section, setting: Setting) -> tuple[str, ...]:
-    doc = setting.doc
-    if setting.one_consumer:
+def _row(section: Section, setting: PolicyField) -> tuple[str, ...]:
+    doc, takes = setting.doc, setting.kind.expects
+    if setting.floor is not None:
+        takes += f"; at least {setting.floor.low:,} unless `unsafe_timings` (`{setting.floor.rule}`)"
+    if setting.name in section.one_consumer:
         doc += " Set for the whole app, it needs an app with one consumer."
-    if setting.merged:
+    if setting.name in section.merged:
         doc += " What all places say holds together, the nearest asked first."
-    names = "only in code" if setting.code_only else codes((variable(section.name, setting.name), *setting.aliases))
-    return code(setting.name), shown(setting.default), setting.kind.expects, doc, names
+    names = codes((variable(section.name, setting.name), *setting.aliases))
+    if setting.name in section.code_only:
+        names = "only in code"
+    return code(setting.name), setting.derived or shown(setting.default), takes, doc, names
 
 
 def shown(value: object) -> str:
     match value:
-        case None | ():
+        case None | () | "":
+            return "–"
+        case dict():
             return "–"
         case bool():
             return code(str(value).lower())
@@ -85,8 +91,6 @@ def shown(value: object) -> str:
             return code(", ".join(map(str, value)))
         case float() if value == int(value):
             return code(str(int(value)))
-        case Secret():
-            return "–"
         case _:
             return code(str(value))
 
@@ -100,9 +104,9 @@ def profiles() -> str:
     )
 
 
-def client_properties() -> str:
-    own = [(code(name), f"use {code(setting)}") for name, setting in passthrough.OWN_SETTING.items()]
-    forbidden = [(code(name), why) for name, why in passthrough.FORBIDDEN.items()]
+def refused_properties() -> str:
+    own = [(code(name), f"use {code(setting)}") for name, setting in client_properties.OWN_SETTING.items()]
+    forbidden = [(code(name), why) for name, why in client_properties.FORBIDDEN.items()]
     return (
         "## Properties of the client\n\nAny other property of librdkafka goes into `[kafka.librdkafka]` by its own name"
         ' (`"socket.keepalive.enable" = true`), or into\na variable `KEEPFAST_KAFKA_LIBRDKAFKA_<NAME>`.'

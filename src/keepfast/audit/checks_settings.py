@@ -11,8 +11,8 @@ from keepfast.audit.decisions import (
     RETRY_SUM_WARNS,
 )
 from keepfast.audit.subject import Asked, Subject
-from keepfast.core import policies
-from keepfast.core.policies import RetryPolicy
+from keepfast.core.fields import floor_of
+from keepfast.core.policies import RetryPolicy, TimingPolicy
 from keepfast.settings.catalogue import PROFILES
 from keepfast.settings.consumers import POLL_MARGIN_MS
 
@@ -94,21 +94,23 @@ def one_at_a_time(one: Asked) -> Finding:
 # -- timings and fetching
 
 
-def _floor(name: str, floor: int) -> Look:
+def _floor(name: str) -> Look:
     def look(one: Asked) -> Finding:
-        value = getattr(one.own.timings, name)
+        value, floor = getattr(one.own.timings, name), floor_of(TimingPolicy, name)
         if value is None:
             return not_applicable("With group_protocol=consumer the broker decides.")
-        if value >= floor:
+        if value >= floor.low:
             return passed(f"{name} is {value}.")
-        return failed(f"{name} is {value}, below {floor}.", "Remove unsafe_timings, which is for tests, and raise it.")
+        return failed(
+            f"{name} is {value}, below {floor.low}.", "Remove unsafe_timings, which is for tests, and raise it."
+        )
 
     return each(look)
 
 
-session_floor = _floor("session_timeout_ms", policies.SESSION_FLOOR_MS)
-heartbeat_floor = _floor("heartbeat_interval_ms", policies.HEARTBEAT_FLOOR_MS)
-poll_floor = _floor("max_poll_interval_ms", policies.POLL_INTERVAL_FLOOR_MS)
+session_floor = _floor("session_timeout_ms")
+heartbeat_floor = _floor("heartbeat_interval_ms")
+poll_floor = _floor("max_poll_interval_ms")
 
 
 @each

@@ -64,7 +64,6 @@ class DevEnvironment:
             heartbeat_interval_ms=heartbeat_ms,
             max_poll_interval_ms=max(own.timings.max_poll_interval_ms, session_ms),
             revoke_timeout_s=own.timings.revoke_timeout_s,
-            unsafe=True,
         )
         return replace(own, timings=timings, group_protocol="classic", assignor=own.assignor or "cooperative-sticky")
 

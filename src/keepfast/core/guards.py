@@ -14,35 +14,35 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, ClassVar, Final
 
-from keepfast.core import checks
-from keepfast.core.errors import ConfigError
+from keepfast.core.fields import Doc, Findings, NoneWord, Policy, Range
 from keepfast.core.records import TopicPartition
+
+DAY_S: Final = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BreakerPolicy:
+class BreakerPolicy(Policy):
     """Opens after `failures` outages within `window_s` that are at least `share` of all attempts in it, for `open_s`;
     each failed probe doubles that, up to `longest_open_s`.
     """
 
-    failures: int = 5
-    share: float = 0.5
-    window_s: float = 10.0
-    open_s: float = 10.0
-    longest_open_s: float = 60.0
+    section: ClassVar[str] = "breaker"
 
-    def __post_init__(self) -> None:
-        found = {
-            "failures": checks.whole(self.failures, 1),
-            "share": checks.number(self.share, 0, 1, above=True),
-            "window_s": checks.number(self.window_s, 0, above=True),
-            "open_s": checks.number(self.open_s, 0, above=True),
-            "longest_open_s": checks.number(self.longest_open_s, self.open_s),
-        }
-        problems = [f"breaker: {name} {problem}." for name, problem in found.items() if problem]
-        if problems:
-            raise ConfigError(*problems)
+    failures: Annotated[int, Range(1), Doc("It opens after this many outages within window_s.")] = 5
+    share: Annotated[float, Range(0, 1, above=True), Doc("If they are at least this share of all attempts.")] = 0.5
+    window_s: Annotated[float, Range(0, DAY_S, above=True), Doc("How far back it looks.")] = 10.0
+    open_s: Annotated[float, Range(0, DAY_S, above=True), Doc("How long it stays open before a probe.")] = 10.0
+    longest_open_s: Annotated[
+        float, Range(0, DAY_S, above=True), Doc("Each failed probe doubles that time, up to this.")
+    ] = 60.0
+
+    def _check_together(self, findings: Findings) -> None:
+        if findings.fine("open_s", "longest_open_s") and self.longest_open_s < self.open_s:
+            findings.add(
+                f"longest_open_s ({self.longest_open_s:g}) must not be below open_s ({self.open_s:g}); raise it."
+            )
 
 
 class BreakerState(StrEnum):
@@ -145,27 +145,26 @@ class Breaker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StormPolicy:
+class StormPolicy(Policy):
     """Trips when of the `last` finished records at least `buried`, and at least `share` of them, were buried.
 
     Then one record is tried every `probe_every_s`; when one goes through, the consumer goes on.
     """
 
-    last: int = 200
-    buried: int = 50
-    share: float = 0.5
-    probe_every_s: float = 60.0
+    section: ClassVar[str] = "storm_guard"
 
-    def __post_init__(self) -> None:
-        found = {
-            "last": checks.whole(self.last, 1, 1_000_000),
-            "buried": checks.whole(self.buried, 1, self.last),
-            "share": checks.number(self.share, 0, 1, above=True),
-            "probe_every_s": checks.number(self.probe_every_s, 0, above=True),
-        }
-        problems = [f"storm_guard: {name} {problem}." for name, problem in found.items() if problem]
-        if problems:
-            raise ConfigError(*problems)
+    last: Annotated[int, Range(1, 1_000_000), Doc("How many of the last finished records it looks at.")] = 200
+    buried: Annotated[int, Range(1, 1_000_000), Doc("It trips if this many of them were buried.")] = 50
+    share: Annotated[float, Range(0, 1, above=True), Doc("And if these are at least this share of them.")] = 0.5
+    probe_every_s: Annotated[
+        float,
+        Range(0, DAY_S, above=True),
+        Doc("How often a record is tried then; the first that goes through releases it."),
+    ] = 60.0
+
+    def _check_together(self, findings: Findings) -> None:
+        if findings.fine("last", "buried") and self.buried > self.last:
+            findings.add(f"buried ({self.buried:,}) must not be above last ({self.last:,}); lower it.")
 
 
 class StormGuard:
@@ -248,7 +247,7 @@ SMOOTHED_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RatePolicy:
+class RatePolicy(Policy):
     """At most `per_s` records start per second, and `partition_per_s` of each partition; `min_delay_ms` lies between
     any two starts. Retries are starts, too.
 
@@ -256,23 +255,25 @@ class RatePolicy:
     knows no bursts, and no retry waits less.
     """
 
-    per_s: float | None = None
-    partition_per_s: float | None = None
-    min_delay_ms: float = 0
-    burst: int | None = None
+    section: ClassVar[str] = "rate"
 
-    def __post_init__(self) -> None:
-        found = {
-            "per_s": None if self.per_s is None else checks.number(self.per_s, 0, above=True),
-            "partition_per_s": None
-            if self.partition_per_s is None
-            else checks.number(self.partition_per_s, 0, above=True),
-            "min_delay_ms": checks.number(self.min_delay_ms, 0),
-            "burst": None if self.burst is None else checks.whole(self.burst, 1),
-        }
-        problems = [f"rate: {name} {problem}." for name, problem in found.items() if problem]
-        if problems:
-            raise ConfigError(*problems)
+    per_s: Annotated[
+        float | None, Range(0, above=True), NoneWord("none"), Doc("Starts per second of the consumer.")
+    ] = None
+    partition_per_s: Annotated[
+        float | None, Range(0, above=True), NoneWord("none"), Doc("Starts per second of each partition.")
+    ] = None
+    min_delay_ms: Annotated[
+        float,
+        Range(0, 1000 * DAY_S),
+        Doc("The least time between any two starts of the consumer; no retry waits less."),
+    ] = 0
+    burst: Annotated[
+        int | None,
+        Range(1),
+        NoneWord("none"),
+        Doc("Starts at once after a pause; `none` is what the rate allows in 50 ms."),
+    ] = None
 
     @property
     def limits(self) -> bool:

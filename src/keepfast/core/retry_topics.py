@@ -30,10 +30,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, ClassVar, Final
 
-from keepfast.core import checks
-from keepfast.core.errors import ConfigError
+from keepfast.core.checks import shown
+from keepfast.core.fields import Doc, InvalidValue, Policy
 from keepfast.core.names import MAX_TOPIC_LENGTH, topic_problem
 from keepfast.core.records import Headers, Message, Outgoing, read_headers
 
@@ -44,8 +44,6 @@ MAX_STEPS: Final = 32
 
 KEPT_S: Final = 7 * 86_400
 """How long a record stays in its retry topic after it is due: the consumer may be down over a long weekend."""
-
-EXPECTED: Final = "delays from 1s to 1d, like 5s, 10m, 2h"
 
 _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DELAY: Final = re.compile(r"([1-9][0-9]{0,4})([smhd])", re.ASCII)
@@ -70,38 +68,47 @@ def topic_name(source: str, group: str, seconds: int) -> str:
     return f"{source}.{group}.retry.{delay_text(seconds)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Delays like `5s, 1m, 10m`, in text or as a list; `off` for none at all."""
+
+    expects: str = f'delays from 1s to 1d, like 5s, 10m, 2h, at most {MAX_STEPS}, or "off"'
+
+    def parse(self, text: str) -> object:
+        return self.check(text)
+
+    def check(self, value: object) -> object:
+        if isinstance(value, str):
+            value = [] if value.strip().lower() == "off" else [part.strip() for part in value.split(",")]
+        if not isinstance(value, list | tuple):
+            raise InvalidValue(f"must be {self.expects}; got {shown(value)}")
+        wrong = next((text for text in value if delay_s(text) is None), None)
+        if wrong is not None:
+            raise InvalidValue(f"must be {self.expects}; got {shown(wrong)}")
+        if len(value) > MAX_STEPS:
+            raise InvalidValue(f"must be {self.expects}; got {len(value)}")
+        return tuple(delay_text(seconds) for text in value if (seconds := delay_s(text)) is not None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryTopics:
+class RetryTopics(Policy):
     """Delays like `("5s", "1m", "10m")` that a record waits in topics of their own after its retries in place.
 
     There is one attempt after each; then it is buried. No delays: no retry topics. A record that comes back is
     overtaken by those behind it, so with order="partition" or "key" this must be asked for: `allow_reorder=True`.
     """
 
-    delays: tuple[str, ...] = ()
-    allow_reorder: bool = False
-    create_topics: bool = True
+    section: ClassVar[str] = "retry_topics"
 
-    def __post_init__(self) -> None:
-        problems = {
-            "delays": self._problem(),
-            "allow_reorder": checks.flag(self.allow_reorder),
-            "create_topics": checks.flag(self.create_topics),
-        }
-        found = [f"retry_topics: {name} {problem}." for name, problem in problems.items() if problem]
-        if found:
-            raise ConfigError(*found)
-        object.__setattr__(self, "delays", tuple(map(delay_text, self.delays_s)))
-
-    def _problem(self) -> str | None:
-        if not isinstance(self.delays, tuple | list):
-            return f"must be {EXPECTED}; got {checks.shown(self.delays)}"
-        wrong = next((text for text in self.delays if delay_s(text) is None), None)
-        if wrong is not None:
-            return f"must be {EXPECTED}; got {checks.shown(wrong)}"
-        if len(self.delays) > MAX_STEPS:
-            return f"must be at most {MAX_STEPS} delays; got {len(self.delays)}"
-        return None
+    delays: Annotated[
+        tuple[str, ...],
+        Delays(),
+        Doc("Like `5s,1m,10m`, or `off`: one attempt after each. Topics are named `<topic>.<group>.retry.<delay>`."),
+    ] = ()
+    allow_reorder: Annotated[
+        bool, Doc("Accepts that a record which comes back was overtaken; needed with order partition or key.")
+    ] = False
+    create_topics: Annotated[bool, Doc("Whether missing retry topics are created.")] = True
 
     def __bool__(self) -> bool:
         return bool(self.delays)

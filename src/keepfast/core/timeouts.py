@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from keepfast.core import checks
-from keepfast.core.errors import ConfigError
+from keepfast.core.fields import Doc, NoneWord, Policy, Range
 
 OnTimeout = Literal["dead-letter", "hold"]
-ON_TIMEOUT: Final[tuple[OnTimeout, ...]] = ("dead-letter", "hold")
 
-MAX_S: Final = 7 * 24 * 3600.0
+WEEK_S: Final = 7 * 24 * 3600
 
 LOOK_EVERY_S, LOOKS = 0.05, 10
 """A record in hand is looked at this often, and at least so many times before its time is over."""
@@ -21,7 +19,7 @@ LOOK_FOR_STUCK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeoutPolicy:
+class TimeoutPolicy(Policy):
     """`timeout_s` None: as long as it likes.
 
     `dead-letter`: the record is dead-lettered, whatever retries are left; a coroutine is cancelled, a thread is
@@ -33,24 +31,31 @@ class TimeoutPolicy:
     waits until the run ends.
     """
 
-    timeout_s: float | None = None
-    on_timeout: OnTimeout = "dead-letter"
-    max_abandoned: int = 10
-    stuck_after_s: float | None = 30.0
+    section: ClassVar[str] = "timeout"
 
-    def __post_init__(self) -> None:
-        unlimited = self.timeout_s is None
-        found = {
-            "timeout_s": None if unlimited else checks.number(self.timeout_s, 0, MAX_S, above=True),
-            "on_timeout": checks.one_of(self.on_timeout, ON_TIMEOUT),
-            "max_abandoned": checks.whole(self.max_abandoned, 1, 10_000),
-            "stuck_after_s": None
-            if self.stuck_after_s is None
-            else checks.number(self.stuck_after_s, 0, MAX_S, above=True),
-        }
-        problems = [f"timeout: {name} {problem}." for name, problem in found.items() if problem]
-        if problems:
-            raise ConfigError(*problems)
+    timeout_s: Annotated[
+        float | None,
+        Range(0, WEEK_S, above=True),
+        NoneWord("none"),
+        Doc("How long the handler may take for one record; `none`: without limit."),
+    ] = None
+    on_timeout: Annotated[
+        OnTimeout, Doc("`dead-letter` the record and abandon the handler, or `hold` its lane until the handler ends.")
+    ] = "dead-letter"
+    max_abandoned: Annotated[
+        int,
+        Range(1, 10_000),
+        Doc("Handlers that timed out and still run; if there are this many, the next one holds the consumer."),
+    ] = 10
+    stuck_after_s: Annotated[
+        float | None,
+        Range(0, WEEK_S, above=True),
+        NoneWord("none"),
+        Doc(
+            "A handler that takes longer (and longer than timeout_s) is logged with its stack and shown in health; a"
+            " reassigned partition waits that long for a handler from before. `none`: off, it waits for ever."
+        ),
+    ] = 30.0
 
     @property
     def look_every_s(self) -> float:

@@ -14,7 +14,7 @@ from keepfast.core.ports import Sink, Source
 from keepfast.kafka import Connection, KafkaSink, sink_properties
 from keepfast.kafka.adopted import adopt_consumer, adopt_producer, close_producer, library_of
 from keepfast.runner.hooks import Deserialise
-from keepfast.settings.passthrough import FORBIDDEN, OWN_SETTING, property_problem
+from keepfast.settings.client_properties import FORBIDDEN, OWN_SETTING, property_problem
 
 Tree = dict[str, dict[str, Any]]
 

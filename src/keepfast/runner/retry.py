@@ -11,7 +11,7 @@ from typing import Any
 from keepfast.classify.classification import is_retryable_error
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
-from keepfast.settings.environment import from_environment
+from keepfast.settings.sources import from_environment
 
 __all__ = ["RetryConfig", "calculate_backoff", "is_retryable_error", "policy_of"]
 

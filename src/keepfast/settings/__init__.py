@@ -1,8 +1,9 @@
 """Settings: environment, `.env`, `keepfast.toml`, code, defaults → frozen values, read once and checked whole.
 
-Nothing is read when this is imported; `load` is the only door.
+Nothing is read when this is imported; `load` is the only entry.
 """
 
+from keepfast.settings.kinds import Secret
 from keepfast.settings.loading import AppSpec, load
 from keepfast.settings.model import (
     AppSettings,
@@ -20,7 +21,6 @@ from keepfast.settings.model import (
     TopicNames,
     TracingSettings,
 )
-from keepfast.settings.secret import Secret
 
 __all__ = [
     "AppSettings",

@@ -1,26 +1,24 @@
-"""Makes the settings of one consumer out of what was told, and checks what belongs together."""
+"""Makes the settings of one consumer out of the resolved values, and checks what belongs together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
 from keepfast.core import names
 from keepfast.core.alerts import TOPIC_KINDS, AlertPolicy
 from keepfast.core.errors import ConfigError
+from keepfast.core.fields import fields_of
 from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.core.timeouts import TimeoutPolicy
-from keepfast.settings import catalogue, guards
-from keepfast.settings.alerts import ALERTS
-from keepfast.settings.by_error import without_effect
+from keepfast.settings import catalogue
+from keepfast.settings.catalogue import Section, variable
 from keepfast.settings.model import AppSettings, ConsumerSettings, TopicNames
-from keepfast.settings.raw import Sourced
-from keepfast.settings.resolver import DEFAULT, Resolver
-from keepfast.settings.shape import Section, variable
+from keepfast.settings.resolver import DEFAULT, Resolved, Resolver, without_effect
+from keepfast.settings.sources import Sourced
 
 # The standard's example adds 10 s of processing and 200 s of buffer to the longest wait.
 POLL_MARGIN_MS: Final = 210_000
@@ -29,7 +27,6 @@ BROKERS_OWN: Final = ("session_timeout_ms", "heartbeat_interval_ms", "assignor")
 """Under KIP-848 the broker decides these, and the client refuses them."""
 
 P = TypeVar("P")
-Told = Mapping[str, Sourced]
 
 
 class ConsumerBuilder:
@@ -43,7 +40,7 @@ class ConsumerBuilder:
         self._name = name
         self._app = app
         self._resolver = resolver
-        self._told = resolver.section(catalogue.CONSUMER, name)
+        self._own = resolver.section(catalogue.CONSUMER, name)
         self.problems: list[str] = []
         self.warnings: list[str] = []
 
@@ -52,15 +49,15 @@ class ConsumerBuilder:
         letter = self._policy(DeadLetterPolicy, self._resolver.section(catalogue.DEAD_LETTER, self._name))
         retry = self._policy(RetryPolicy, self._resolver.retry(self._name))
         retries = self._resolver.retries(self._name)
-        self.warnings.extend(without_effect(self._told, retries))
+        self.warnings.extend(without_effect(self._own, retries))
         timings = self._timings()
         timeout = self._timeout()
         commit = self._commit()
         batch = self._batch()
         buffer = self._policy(BufferPolicy, self._resolver.section(catalogue.BUFFER, self._name))
-        breaker = self._switched(BreakerPolicy, guards.BREAKER)
-        storm_guard = self._switched(StormPolicy, guards.STORM_GUARD)
-        rate = self._policy(RatePolicy, self._resolver.section(guards.RATE, self._name))
+        breaker = self._switched(BreakerPolicy, catalogue.BREAKER)
+        storm_guard = self._switched(StormPolicy, catalogue.STORM_GUARD)
+        rate = self._policy(RatePolicy, self._resolver.section(catalogue.RATE, self._name))
         alerts = self._alerts()
         group = self._group()
         topics = self._topics()
@@ -68,74 +65,75 @@ class ConsumerBuilder:
         retry_topics = self._retry_topics(topics, group, retry)
         if retry and timings:
             self._warn_of_retry_sum(retry, timings)
-        if self.problems or not (letter and retry and timings and timeout and commit and batch and buffer and rate):
+        policies = (letter, retry, timings, timeout, commit, batch, buffer, rate, retry_topics, alerts)
+        if self.problems or not topics or any(policy is None for policy in policies):
             return None
-        if retry_topics is None or alerts is None:
+        worked_out = {
+            "name": self._name,
+            "topics": topics,
+            "names": MappingProxyType(topic_names),
+            "group": group,
+            "assignor": None if self._new_protocol else self._value("assignor"),
+            "group_protocol": self._protocol,
+            "timings": timings,
+            "timeout": timeout,
+            "commit": commit,
+            "retry": retry,
+            "retries": retries,
+            "retry_topics": retry_topics,
+            "batch": batch if self._batches else None,
+            "buffer": buffer,
+            "dead_letter": letter,
+            "breaker": breaker,
+            "storm_guard": storm_guard,
+            "rate": rate if rate and rate.limits else None,
+            "alerts": alerts,
+        }
+        as_given = {one.name: self._value(one.name) for one in fields_of(ConsumerSettings)}
+        try:
+            return ConsumerSettings(**as_given | worked_out)
+        except ConfigError as error:
+            self.problems.extend(error.problems)
             return None
-        return ConsumerSettings(
-            **self._plain(),
-            name=self._name,
-            topics=topics,
-            names=MappingProxyType(topic_names),
-            group=group,
-            assignor=None if self._new_protocol else self._value("assignor"),
-            group_protocol=self._protocol,
-            timings=timings,
-            timeout=timeout,
-            commit=commit,
-            retry=retry,
-            retries=retries,
-            retry_topics=retry_topics,
-            batch=batch if self._batches else None,
-            buffer=buffer,
-            dead_letter=letter,
-            breaker=breaker,
-            storm_guard=storm_guard,
-            rate=rate if rate.limits else None,
-            alerts=alerts,
-        )
-
-    def _plain(self) -> dict[str, Any]:
-        """The settings that are fields of the same name."""
-        worked_out = {"topics", "group", "assignor", "group_protocol", "retries"}
-        known = {field.name for field in fields(ConsumerSettings)} - worked_out
-        return {name: given.value for name, given in self._told.items() if name in known}
 
     def _value(self, name: str) -> Any:
-        return self._told[name].value
+        return self._own[name].value
 
     @property
     def _protocol(self) -> Literal["auto", "classic", "consumer"]:
         """What `auto` comes to where the settings decide it: KIP-848 takes none of BROKERS_OWN, and its static members
         wait for their old session after a kill.
         """
-        told: Literal["auto", "classic", "consumer"] = self._value("group_protocol")
-        if told != "auto":
-            return told
-        chosen = any(self._told[name].origin != DEFAULT for name in BROKERS_OWN)
-        return "classic" if chosen or self._value("group_instance_id") else "auto"
+        chosen: Literal["auto", "classic", "consumer"] = self._value("group_protocol")
+        if chosen != "auto":
+            return chosen
+        classic = any(self._own[name].origin != DEFAULT for name in BROKERS_OWN)
+        return "classic" if classic or self._value("group_instance_id") else "auto"
 
     @property
     def _new_protocol(self) -> bool:
         return self._protocol == "consumer"
 
-    def _policy(self, make: Callable[..., P], told: Told) -> P | None:
+    def _policy(self, make: Callable[..., P], values: Resolved, *, wrong: Collection[str] = ()) -> P | None:
+        """None, with the problems noted, if the values do not fit. What concerns `wrong` settings is not repeated."""
         try:
-            return make(**{name: given.value for name, given in told.items()})
+            return make(**{name: given.value for name, given in values.items()})
         except ConfigError as error:
-            spoken = [f"{name} from {given.origin}" for name, given in told.items() if given.origin != DEFAULT]
-            source = f" ({'; '.join(spoken)})" if spoken else ""
-            self.problems.extend(f"{problem}{source}" for problem in error.problems)
+            origins = [f"{name} from {given.origin}" for name, given in values.items() if given.origin != DEFAULT]
+            source = f" ({'; '.join(origins)})" if origins else ""
+            for problem in error.problems:
+                if not any(name in problem for name in wrong):
+                    self.problems.append(f"{problem}{source}")
             return None
 
     def _switched(self, make: Callable[..., P], section: Section) -> P | None:
         """What a section says that has to be switched on; None if it is not, or wrong."""
-        told = self._resolver.section(section, self._name)
-        enabled = told.pop("enabled")
-        policy = self._policy(make, told)
+        values = self._resolver.section(section, self._name)
+        enabled = values.pop("enabled")
+        policy = self._policy(make, values)
         if enabled.value:
             return policy
-        idle = [f"{name} ({given.origin})" for name, given in told.items() if given.origin != DEFAULT]
+        idle = [f"{name} ({given.origin})" for name, given in values.items() if given.origin != DEFAULT]
         if idle and enabled.origin == DEFAULT:
             self.warnings.append(
                 f"{section.name} is not switched on, so {', '.join(idle)} has no effect; set {section.name}.enabled."
@@ -143,27 +141,27 @@ class ConsumerBuilder:
         return None
 
     def _alerts(self) -> AlertPolicy | None:
-        told = self._resolver.section(ALERTS, self._name)
+        values = self._resolver.section(catalogue.ALERTS, self._name)
         profile = self._resolver.profile(self._name)
-        if told["kind"].value is None and profile in TOPIC_KINDS:
-            told["kind"] = Sourced(profile, f"the retry profile {profile}")
-        return self._policy(AlertPolicy, told)
+        if values["kind"].value is None and profile in TOPIC_KINDS:
+            values["kind"] = Sourced(profile, f"the retry profile {profile}")
+        return self._policy(AlertPolicy, values)
 
     def _commit(self) -> CommitPolicy | None:
-        told = self._resolver.section(catalogue.COMMIT, self._name)
-        if told["mode"].value == "interval" and not self._value("idempotent"):
+        values = self._resolver.section(catalogue.COMMIT, self._name)
+        if values["mode"].value == "interval" and not self._value("idempotent"):
             self.problems.append(
-                f"commit.mode is interval ({told['mode'].origin}), so a crash repeats records that were finished. Say"
+                f"commit.mode is interval ({values['mode'].origin}), so a crash repeats records that were finished. Set"
                 " idempotent=True in code if the handler can bear that, or use commit.mode each."
             )
-        return self._policy(CommitPolicy, told)
+        return self._policy(CommitPolicy, values)
 
     def _retry_topics(self, topics: tuple[str, ...], group: str, retry: RetryPolicy | None) -> RetryTopics | None:
-        told = self._resolver.section(catalogue.RETRY_TOPICS, self._name)
-        found = self._policy(RetryTopics, told)
+        values = self._resolver.section(catalogue.RETRY_TOPICS, self._name)
+        found = self._policy(RetryTopics, values)
         if not found:
             return found
-        origin, order = told["delays"].origin, self._value("order")
+        origin, order = values["delays"].origin, self._value("order")
         if order != "none" and not found.allow_reorder:
             self.problems.append(
                 f"retry_topics ({origin}) let other records overtake one that failed, and order is {order}. Say"
@@ -184,58 +182,62 @@ class ConsumerBuilder:
         return found
 
     def _timeout(self) -> TimeoutPolicy | None:
-        told = {name: self._told[name] for name in ("timeout_s", "on_timeout", "max_abandoned", "stuck_after_s")}
-        if told["timeout_s"].value is None and told["on_timeout"].origin != DEFAULT:
-            self.warnings.append(f"on_timeout ({told['on_timeout'].origin}) has no effect without a timeout_s.")
-        if told["timeout_s"].value is None is told["stuck_after_s"].value and told["max_abandoned"].origin != DEFAULT:
-            origin = told["max_abandoned"].origin
+        values = {one.name: self._own[one.name] for one in fields_of(TimeoutPolicy)}
+        if values["timeout_s"].value is None and values["on_timeout"].origin != DEFAULT:
+            self.warnings.append(f"on_timeout ({values['on_timeout'].origin}) has no effect without a timeout_s.")
+        if (
+            values["timeout_s"].value is None is values["stuck_after_s"].value
+            and values["max_abandoned"].origin != DEFAULT
+        ):
+            origin = values["max_abandoned"].origin
             self.warnings.append(f"max_abandoned ({origin}) has no effect without a timeout_s or stuck_after_s.")
-        return self._policy(TimeoutPolicy, told)
+        return self._policy(TimeoutPolicy, values)
 
     def _batch(self) -> BatchPolicy | None:
-        told = self._resolver.section(catalogue.BATCH, self._name)
+        values = self._resolver.section(catalogue.BATCH, self._name)
         if self._batches and not self._value("idempotent"):
             self.problems.append(
-                "the handler takes a batch, and a failure or a crash repeats records of it that were finished. Say"
+                "the handler takes a batch, and a failure or a crash repeats records of it that were finished. Set"
                 " idempotent=True in code if the handler can bear that, or take one record."
             )
         if not self._batches:
-            own = [f"batch.{name}" for name, given in told.items() if given.origin.startswith("code, consumer")]
+            own = [f"batch.{name}" for name, given in values.items() if given.origin.startswith("code, consumer")]
             own += ["atomic"] if self._value("atomic") else []
             if own:
                 self.problems.append(
                     f"{', '.join(own)} is about batches, and the handler takes one record. Annotate its value with"
                     " list[…], or leave that out."
                 )
-        return self._policy(BatchPolicy, told)
+        return self._policy(BatchPolicy, values)
 
     def _timings(self) -> TimingPolicy | None:
-        names_here = ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "revoke_timeout_s")
-        told = {name: self._told[name] for name in names_here}
-        unsafe = self._told["unsafe_timings"]
+        values: dict[str, Sourced] = {one.name: self._own[one.name] for one in fields_of(TimingPolicy)}
+        unsafe = self._own["unsafe_timings"]
         if unsafe.value:
             self.warnings.append(
                 f"the floors of the timings are switched off ({unsafe.origin}); do this in tests only."
             )
-            told = _fit_defaults(told)
+            values = _fit_defaults(values)
         if self._new_protocol:
             for name in BROKERS_OWN:
-                if self._told[name].origin != DEFAULT:
+                if self._own[name].origin != DEFAULT:
                     self.warnings.append(
-                        f"{name} ({self._told[name].origin}) has no effect: with group_protocol=consumer the"
+                        f"{name} ({self._own[name].origin}) has no effect: with group_protocol=consumer the"
                         " broker decides."
                     )
             nothing = Sourced(None, DEFAULT)
-            told |= {"session_timeout_ms": nothing, "heartbeat_interval_ms": nothing}
-        return self._policy(TimingPolicy, {**told, "unsafe": unsafe})
+            values |= {"session_timeout_ms": nothing, "heartbeat_interval_ms": nothing}
+        too_low = {} if unsafe.value else _below_floors(values)
+        self.problems.extend(too_low.values())
+        return self._policy(TimingPolicy, values, wrong=too_low)
 
     def _group(self) -> str:
-        given = self._told["group"]
+        given = self._own["group"]
         pattern = given.value or names.default_group(self._app.name, self._name)
         return self._expand("consumer.group", str(pattern), given.origin, {"env": self._app.env})
 
     def _topics(self) -> tuple[str, ...]:
-        given = self._told["topics"]
+        given = self._own["topics"]
         if not isinstance(given.value, tuple):
             if self._resolver.refused("consumer.topics"):
                 return ()  # said already
@@ -276,18 +278,31 @@ class ConsumerBuilder:
 
     def _warn_of_retry_sum(self, retry: RetryPolicy, timings: TimingPolicy) -> None:
         wait_ms = retry.longest_wait_ms
-        if wait_ms is None or timings.unsafe or timings.max_poll_interval_ms >= wait_ms + POLL_MARGIN_MS:
+        if wait_ms is None or self._value("unsafe_timings") or timings.max_poll_interval_ms >= wait_ms + POLL_MARGIN_MS:
             return
         self.warnings.append(
             f"max_poll_interval_ms ({timings.max_poll_interval_ms}) is below the standard's"
             f" {wait_ms + POLL_MARGIN_MS:.0f} (all retry delays, 10 s of processing, 200 s of buffer). keepfast polls"
-            " while records wait, so this evicts nobody; raise it if other tools check the rule."
+            " while records wait, so no member is evicted; raise it if other tools check the rule."
         )
 
 
-def _fit_defaults(told: Told) -> dict[str, Sourced]:
-    """With short sessions, as in tests, defaults that nobody chose give way."""
-    found = dict(told)
+def _below_floors(timings: Resolved) -> dict[str, str]:
+    """What is wrong, by the name of the setting."""
+    problems = {}
+    for one in fields_of(TimingPolicy):
+        value, origin = timings[one.name]
+        if one.floor is not None and isinstance(value, int) and value < one.floor.low:
+            problems[one.name] = (
+                f"{one.name} ({origin}) must be at least {one.floor.low:,} by the rule {one.floor.rule}; got {value}."
+                " Raise it; only tests may switch the floors off, with unsafe_timings."
+            )
+    return problems
+
+
+def _fit_defaults(values: Resolved) -> dict[str, Sourced]:
+    """With short sessions, as in tests, defaults give way to what was chosen."""
+    found = dict(values)
     session, poll = found["session_timeout_ms"].value, found["max_poll_interval_ms"].value
     heartbeat, revoke = found["heartbeat_interval_ms"], found["revoke_timeout_s"]
     if heartbeat.origin == DEFAULT and isinstance(session, int):

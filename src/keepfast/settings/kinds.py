@@ -1,206 +1,59 @@
-"""Kinds of values: how each is read from text, and how it is checked when it comes with a type (keepfast.toml, code).
+"""Kinds of values that only settings have: secrets, addresses, client properties, and tables by exception.
 
-Both raise Unfit; its text is the end of a sentence that begins with the setting's name.
+Tables are tables in keepfast.toml and code, `"http:409" = "retryable"`; in a variable their entries are separated by
+semicolons or lines, `http:409=retryable; mylib.errors.Busy=retryable outage`. What several sources say about one is
+joined: the nearer source is asked first.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
+from keepfast.classify.rules import Rule, normal_key, parse_rule
+from keepfast.classify.rules.rule import name_of
 from keepfast.core import checks
-from keepfast.core.retry_topics import EXPECTED, delay_s, delay_text
-from keepfast.settings.secret import Secret
+from keepfast.core.errors import ConfigError
+from keepfast.core.fields import InvalidValue
+from keepfast.core.policies import RetryPolicy
+from keepfast.settings.client_properties import CALLABLES, property_problem
+
+_RETRY_SETTINGS: Final = {"profile", *(part.name for part in fields(RetryPolicy))}
+Entry = tuple[object, object]
+RetryEntry = tuple[str, "RetryPolicy | str | Mapping[str, object]"]
+"""A key, and a policy, the name of a profile, or some settings of a policy."""
 
 
-class InvalidValue(ValueError):
-    """The value does not fit; the message says what would, and never repeats a secret."""
+class Secret:
+    """A password. Only `reveal()` gives it out; repr, str and format show three stars, and it cannot be pickled."""
 
+    __slots__ = ("_value",)
 
-class Kind(Protocol):
-    """What a setting takes."""
+    def __init__(self, value: str) -> None:
+        self._value = value
 
-    @property
-    def expects(self) -> str:
-        """For messages and for the docs: `a whole number from 1 to 65,535`."""
+    def reveal(self) -> str:
+        return self._value
 
-    def parse(self, text: str) -> object:
-        """From an environment variable; never called with blank text. Raises Unfit."""
+    def __repr__(self) -> str:
+        return "***"
 
-    def check(self, value: object) -> object:
-        """From keepfast.toml or code. Raises Unfit."""
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other.reveal()
 
+    def __hash__(self) -> int:
+        return hash(("secret", self._value))
 
-def takes_none(kind: Kind) -> bool:
-    """None is a value of its own here (`for ever`), not `left out`."""
-    return isinstance(kind, Whole | Number) and kind.none_word is not None
+    def __copy__(self) -> Secret:
+        return self
 
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A whole number. `none_word`, where there is one, is written for None."""
-
-    low: int
-    high: int | None = None
-    none_word: str | None = None
-
-    @property
-    def expects(self) -> str:
-        return _or_word(checks.range_of("a whole number", self.low, self.high), self.none_word)
-
-    def parse(self, text: str) -> object:
-        plain = text.strip().lower()
-        if self.none_word is not None and plain == self.none_word:
-            return None
-        if not re.fullmatch(r"[+-]?[0-9]{1,30}", plain):
-            raise InvalidValue(f"must be {self.expects}; got {checks.shown(text)}")
-        return self.check(int(plain))
-
-    def check(self, value: object) -> object:
-        if self.none_word is not None and (value is None or value == self.none_word):
-            return None
-        if checks.whole(value, self.low, self.high):
-            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A finite number; `above` leaves the lower bound itself out."""
-
-    low: float
-    high: float | None = None
-    above: bool = False
-    none_word: str | None = None
-
-    @property
-    def expects(self) -> str:
-        return _or_word(checks.range_of("a number", self.low, self.high, above=self.above), self.none_word)
-
-    def parse(self, text: str) -> object:
-        plain = text.strip().lower()
-        if self.none_word is not None and plain == self.none_word:
-            return None
-        if not re.fullmatch(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})(e[+-]?[0-9]{1,3})?", plain):
-            raise InvalidValue(f"must be {self.expects}; got {checks.shown(text)}")
-        return self.check(float(plain))
-
-    def check(self, value: object) -> object:
-        if self.none_word is not None and (value is None or value == self.none_word):
-            return None
-        if checks.number(value, self.low, self.high, above=self.above):
-            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
-        return value
-
-
-def _or_word(expects: str, word: str | None) -> str:
-    return expects if word is None else f'{expects}, or "{word}"'
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """True or false, with the words people write in the environment."""
-
-    expects: str = "true or false"
-
-    def parse(self, text: str) -> object:
-        match text.strip().lower():
-            case "true" | "1" | "yes" | "on":
-                return True
-            case "false" | "0" | "no" | "off":
-                return False
-            case _:
-                raise InvalidValue(f"must be {self.expects}; got {checks.shown(text)}")
-
-    def check(self, value: object) -> object:
-        if not isinstance(value, bool):
-            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One of a few words; upper and lower case are the same."""
-
-    options: tuple[str, ...]
-
-    @property
-    def expects(self) -> str:
-        return f"one of {', '.join(self.options)}"
-
-    def parse(self, text: str) -> object:
-        return self.check(text.strip())
-
-    def check(self, value: object) -> object:
-        if isinstance(value, str):
-            for option in self.options:
-                if option.lower() == value.lower():
-                    return option
-        raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Any text that is not empty and has no control characters; `rule` may say more about it."""
-
-    expects: str = "a text"
-    rule: Callable[[str], str | None] | None = None
-
-    def parse(self, text: str) -> object:
-        return self.check(text.strip())
-
-    def check(self, value: object) -> object:
-        if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
-        problem = self.rule(value) if self.rule else None
-        if problem:
-            raise InvalidValue(problem)
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class NameList:
-    """One or several names: separated by commas in text, a list in keepfast.toml and code."""
-
-    expects: str = "a name, or several"
-    or_none: bool = False
-
-    def parse(self, text: str) -> object:
-        return self.check([part.strip() for part in text.split(",") if part.strip()])
-
-    def check(self, value: object) -> object:
-        several = (value,) if isinstance(value, str) else value
-        if not isinstance(several, list | tuple) or not (several or self.or_none):
-            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
-        for name in several:
-            if not isinstance(name, str) or not name.strip() or not name.isprintable():
-                raise InvalidValue(f"must be {self.expects}; got {checks.shown(name)} among them")
-        return tuple(dict.fromkeys(several))
-
-
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """Delays like `5s, 1m, 10m`, in text or as a list; `off` for none at all."""
-
-    expects: str = f'{EXPECTED}, or "off"'
-
-    def parse(self, text: str) -> object:
-        return self.check(text)
-
-    def check(self, value: object) -> object:
-        if isinstance(value, str):
-            value = [] if value.strip().lower() == "off" else [part.strip() for part in value.split(",")]
-        if not isinstance(value, list | tuple):
-            raise InvalidValue(f"must be {self.expects}; got {checks.shown(value)}")
-        found = []
-        for part in value:
-            seconds = delay_s(part)
-            if seconds is None:
-                raise InvalidValue(f"must be {self.expects}; got {checks.shown(part)}")
-            found.append(delay_text(seconds))
-        return tuple(found)
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("a secret is not serialised; read the settings again in the other process")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +74,7 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
-class SettingPlace:
+class HiddenUrl:
     """A URL that may hold a password: kept secret, so a wrong one is described and not repeated."""
 
     expects: str = "a URL like file:///var/spool/app, postgresql://host/db or s3://bucket/folder (kept secret)"
@@ -235,7 +88,7 @@ class SettingPlace:
             raise InvalidValue(f"must be {self.expects}; got something of type {type(value).__name__}")
         scheme, found, rest = text.partition("://")
         if not found or not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-            raise InvalidValue(f"must be {self.expects}; it does not begin with a scheme such as file://")
+            raise InvalidValue(f"must be {self.expects}; it does not start with a scheme such as file://")
         if scheme == "file" and not rest.startswith("/"):
             raise InvalidValue("must name an absolute folder after file://, such as file:///var/spool/app")
         if not rest and scheme != "memory":
@@ -248,7 +101,7 @@ _HOST = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?\.?|\[[0-9a-fA-F:.]
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Addresses, `host:port`. A wrong one is named by its place, not shown: people paste URLs with passwords here."""
+    """Addresses, `host:port`. A wrong one is named by its number, not shown: people paste URLs with passwords here."""
 
     expects: str = "addresses like kafka-1:9092,kafka-2:9092"
 
@@ -262,11 +115,11 @@ class Brokers:
         addresses = [address.strip() for address in several if address.strip()]
         if not addresses:
             raise InvalidValue(f"must be {self.expects}; got none")
-        for place, address in enumerate(addresses, start=1):
+        for number, address in enumerate(addresses, start=1):
             if "://" in address:
-                raise InvalidValue(f"must be {self.expects}; number {place} is a URL: leave out what stands before ://")
+                raise InvalidValue(f"must be {self.expects}; number {number} is a URL: leave out what is before ://")
             if not _is_address(address):
-                raise InvalidValue(f"must be {self.expects}; number {place} is not host:port")
+                raise InvalidValue(f"must be {self.expects}; number {number} is not host:port")
         return tuple(dict.fromkeys(addresses))
 
 
@@ -278,11 +131,9 @@ def _is_address(address: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Client properties, name → value; `rule` refuses names. Messages never repeat a value: some are secrets."""
+class ClientProperties:
+    """Properties of librdkafka by their own names. Messages never repeat a value: some are secrets."""
 
-    rule: Callable[[str], str | None]
-    callables: frozenset[str] = frozenset()
     expects: str = "a table of client properties"
 
     def parse(self, text: str) -> object:  # noqa: ARG002 - as every kind
@@ -294,11 +145,11 @@ class Table:
         return {name: self.one(name, item) for name, item in flat(value)}
 
     def one(self, name: str, value: object) -> object:
-        """Check one property; what the client takes is text, so booleans and numbers become that."""
-        problem = self.rule(name)
+        """Check one property; the client takes text, so booleans and numbers become text. Raises InvalidValue."""
+        problem = property_problem(name)
         if problem:
             raise InvalidValue(problem)
-        if name in self.callables:
+        if name in CALLABLES:
             if callable(value):
                 return value
             raise InvalidValue("must be a function, so only code can give it")
@@ -319,3 +170,139 @@ def flat(tree: Mapping[Any, object], prefix: str = "") -> list[tuple[str, object
         else:
             found.append((path, value))
     return found
+
+
+class InvalidTable(InvalidValue):
+    """Some entries are not accepted; each problem is a sentence of its own."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__(" ".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Rules: a table of texts, and in code also a list of `Rule`."""
+
+    expects: str = 'a table such as {"http:409" = "retryable"}'
+
+    def parse(self, text: str) -> object:
+        return _each(_entries(text), self._rule)
+
+    def check(self, value: object) -> object:
+        if isinstance(value, Rule):
+            return (value,)
+        if isinstance(value, list | tuple):
+            return _each([(one, one) for one in value], self._rule)
+        if not isinstance(value, Mapping):
+            raise InvalidValue(f"must be {self.expects}; got something of type {type(value).__name__}")
+        return _each(_leaves(value, lambda inner: not isinstance(inner, Mapping) or not inner), self._rule)
+
+    def _rule(self, key: object, value: object) -> Rule:
+        if isinstance(value, Rule):
+            return value
+        if key is value:
+            raise ConfigError(f"a list of rules is made of Rule(…); got {checks.shown(value)}.")
+        return parse_rule(_name(key), value)
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Retry policies by exception: a profile's name, a table of retry settings, in code also a RetryPolicy."""
+
+    expects: str = 'a table such as {"http:429" = "financial"}'
+
+    def parse(self, text: str) -> object:
+        return _each(_entries(text), self._entry)
+
+    def check(self, value: object) -> object:
+        if isinstance(value, list | tuple) and all(isinstance(one, tuple) and len(one) == 2 for one in value):
+            return _each(list(value), self._entry)
+        if not isinstance(value, Mapping):
+            raise InvalidValue(f"must be {self.expects}; got something of type {type(value).__name__}")
+        return _each(_leaves(value, _is_policy), self._entry)
+
+    def _entry(self, key: object, value: object) -> RetryEntry:
+        own = normal_key(_name(key))
+        if isinstance(value, RetryPolicy | str):
+            return own, value
+        if isinstance(value, Mapping):
+            return own, dict(value)
+        raise ConfigError(
+            f"the retry policy for {checks.shown(_name(key))} must be the name of a profile, or a table of retry"
+            f" settings; got {checks.shown(value)}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Regular expressions: a list, in a variable one a line. They may show what is secret, so none is repeated."""
+
+    expects: str = "a list of regular expressions"
+
+    def parse(self, text: str) -> object:
+        return self.check([line.strip() for line in text.splitlines() if line.strip()])
+
+    def check(self, value: object) -> object:
+        several = (value,) if isinstance(value, str) else value
+        if not isinstance(several, list | tuple) or not all(isinstance(one, str) and one for one in several):
+            raise InvalidValue(f"must be {self.expects}; got something else")
+        problems = []
+        for number, one in enumerate(several, start=1):
+            try:
+                if re.compile(one).match(""):
+                    problems.append(f"pattern number {number} matches the empty text; let it match something.")
+            except re.error as error:
+                problems.append(f"pattern number {number} is no regular expression: {error}.")
+        if problems:
+            raise InvalidTable(problems)
+        return tuple(several)
+
+
+def _is_policy(value: object) -> bool:
+    """Not one more step of a dotted name, which TOML makes a table of."""
+    return not isinstance(value, Mapping) or not value or not _RETRY_SETTINGS.isdisjoint(value)
+
+
+def _entries(text: str) -> list[Entry]:
+    found: list[Entry] = []
+    problems = []
+    for part in re.split(r"[;\n]", text):
+        key, equals, value = part.partition("=")
+        if not part.strip():
+            continue
+        if not equals:
+            problems.append(f"{checks.shown(part.strip())} is no entry; write them as http:409=retryable; …")
+        found.append((key.strip(), value.strip()))
+    if problems:
+        raise InvalidTable(problems)
+    return found
+
+
+def _leaves(tree: Mapping[Any, object], is_leaf: Callable[[object], bool], prefix: str = "") -> list[Entry]:
+    """`mylib.errors.Busy = …` without quotes is a table in a table in TOML."""
+    found: list[Entry] = []
+    for name, value in tree.items():
+        path: object = f"{prefix}{name}" if isinstance(name, str) else name
+        if is_leaf(value) or not isinstance(value, Mapping):
+            found.append((path, value))
+        else:
+            found.extend(_leaves(value, is_leaf, f"{path}."))
+    return found
+
+
+def _each(entries: list[Entry], make: Callable[[object, object], Any]) -> tuple[Any, ...]:
+    made: list[Any] = []
+    problems: list[str] = []
+    for key, value in entries:
+        try:
+            made.append(make(key, value))
+        except ConfigError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise InvalidTable(problems)
+    return tuple(made)
+
+
+def _name(key: object) -> str:
+    return name_of(key) if isinstance(key, type) else str(key)

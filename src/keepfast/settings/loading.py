@@ -1,7 +1,4 @@
-"""Loads the settings of an app: reads every source once, checks everything, and says all that is wrong in one error.
-
-Whether login and encryption fit together, so that nobody believes in a protection that is not there.
-"""
+"""Loads the settings of an app: reads every source once, checks everything, and reports all problems in one error."""
 
 from __future__ import annotations
 
@@ -16,25 +13,16 @@ from keepfast.core import names
 from keepfast.core.errors import ConfigError
 from keepfast.settings import catalogue
 from keepfast.settings.consumers import ConsumerBuilder
-from keepfast.settings.model import (
-    AppSettings,
-    ConsumerSettings,
-    ControlSettings,
-    HealthSettings,
-    KafkaSettings,
-    LogSettings,
-    MaskingSettings,
-    MetricsSettings,
-    Settings,
-    ShutdownSettings,
-    SpoolSettings,
-    StateSettings,
-    TracingSettings,
-)
-from keepfast.settings.raw import RawSettings, SettingSource, Sourced
+from keepfast.settings.model import AppSettings, ConsumerSettings, KafkaSettings, Settings
 from keepfast.settings.resolver import DEFAULT, Resolver
-from keepfast.settings.trees import TreeReader
-from keepfast.settings.variables import parse_dotenv, read_variables
+from keepfast.settings.sources import (
+    RawSettings,
+    SettingSource,
+    Sourced,
+    TreeReader,
+    parse_dotenv,
+    read_variables,
+)
 
 _FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
 _SASL = ("sasl_mechanism", "sasl_username", "sasl_password")
@@ -56,7 +44,7 @@ def security_problems(kafka: Mapping[str, Sourced], cwd: Path, *, refused: Calla
         if kafka[name].value is not None:
             problems.append(
                 f"{kafka[name].origin}: {name} has no effect, because kafka.security_protocol is {protocol.value}"
-                f" ({protocol.origin}) and nobody logs in. Set it to SASL_SSL, or remove {name}."
+                f" ({protocol.origin}) and there is no login. Set it to SASL_SSL, or remove {name}."
             )
     if login:
         problems.extend(_login_problems(kafka, refused))
@@ -102,7 +90,7 @@ def _missing_files(kafka: Mapping[str, Sourced], cwd: Path) -> list[str]:
             and not (name == "ssl_ca_location" and value == "probe")
             and not (cwd / value).exists()
         ):
-            problems.append(f"{origin}: there is no file {value!r}. Put the path right, or mount the file.")
+            problems.append(f"{origin}: there is no file {value!r}. Fix the path, or mount the file.")
     return problems
 
 
@@ -127,55 +115,46 @@ def load(spec: AppSpec, *, environ: Mapping[str, str], cwd: Path) -> Settings:
 
     Raises ConfigError with every problem: where the value came from, what is wrong, what to do.
     """
-    gathered = RawSettings()
+    raw = RawSettings()
     consumers = tuple(spec.consumers)
     read_variables(
-        gathered,
+        raw,
         SettingSource.ENVIRONMENT,
         environ,
         consumers=consumers,
         origin=lambda name: f"environment variable {name}",
     )
-    _read_dotenv(gathered, cwd / ".env", consumers)
-    _read_toml(gathered, cwd / "keepfast.toml", consumers)
-    TreeReader(gathered, SettingSource.CODE, consumers).read({**spec.settings, "consumers": spec.consumers})
-    TreeReader(gathered, SettingSource.HANDED_OVER, consumers).read(spec.handed_over)
-    return _resolve(spec, gathered, cwd)
+    _read_dotenv(raw, cwd / ".env", consumers)
+    _read_toml(raw, cwd / "keepfast.toml", consumers)
+    TreeReader(raw, SettingSource.CODE, consumers).read({**spec.settings, "consumers": spec.consumers})
+    TreeReader(raw, SettingSource.HANDED_OVER, consumers).read(spec.handed_over)
+    return _resolve(spec, raw, cwd)
 
 
-def _resolve(spec: AppSpec, gathered: RawSettings, cwd: Path) -> Settings:
+def _resolve(spec: AppSpec, raw: RawSettings, cwd: Path) -> Settings:
     consumers = tuple(spec.consumers)
     problem = names.segment_problem(str(spec.name))
     if problem:
-        gathered.problems.append(f"code: the name of the app {problem}.")
-    resolver = Resolver(gathered, consumers)
+        raw.problems.append(f"code: the name of the app {problem}.")
+    resolver = Resolver(raw, consumers)
     sections = {section.name: resolver.section(section) for section in catalogue.SECTIONS if not section.per_consumer}
-    app = AppSettings(
-        name=str(spec.name), env=str(sections["app"]["env"].value), version=str(sections["app"]["version"].value or "")
-    )
-    kafka = sections["kafka"]
-    gathered.problems.extend(resolver.misplaced())
-    gathered.problems.extend(security_problems(kafka, cwd, refused=resolver.refused))
-    gathered.warnings.extend(security_warnings(kafka))
-    built = _build_consumers(spec, app, resolver, gathered)
+    app = AppSettings(name=str(spec.name), **_values(sections.pop("app")))
+    kafka = sections.pop("kafka")
+    raw.problems.extend(resolver.misplaced())
+    raw.problems.extend(security_problems(kafka, cwd, refused=resolver.refused))
+    raw.warnings.extend(security_warnings(kafka))
+    built = _build_consumers(spec, app, resolver, raw)
     properties = resolver.properties()
-    if gathered.problems:
-        raise ConfigError(*gathered.problems)
+    if raw.problems:
+        raise ConfigError(*raw.problems)
     values = _values(kafka) | {"client_id": kafka["client_id"].value or app.name}
+    others: dict[str, Any] = {name: catalogue.BY_NAME[name].classes[0](**_values(sections[name])) for name in sections}
     return Settings(
         app=app,
         kafka=KafkaSettings(**values | {"librdkafka": MappingProxyType(properties)}),
-        spool=SpoolSettings(**_values(sections["spool"])),
-        state=StateSettings(**_values(sections["state"])),
-        shutdown=ShutdownSettings(**_values(sections["shutdown"])),
-        health=HealthSettings(**_values(sections["health"])),
-        metrics=MetricsSettings(**_values(sections["metrics"])),
-        tracing=TracingSettings(**_values(sections["tracing"])),
-        control=ControlSettings(**_values(sections["control"])),
-        log=LogSettings(**_values(sections["log"])),
-        masking=MaskingSettings(**_values(sections["masking"])),
+        **others,
         consumers=MappingProxyType(built),
-        warnings=tuple(gathered.warnings),
+        warnings=tuple(raw.warnings),
         origins=MappingProxyType(resolver.origins),
     )
 
@@ -185,7 +164,7 @@ def _values(section: Mapping[str, Sourced]) -> dict[str, Any]:
 
 
 def _build_consumers(
-    spec: AppSpec, app: AppSettings, resolver: Resolver, gathered: RawSettings
+    spec: AppSpec, app: AppSettings, resolver: Resolver, raw: RawSettings
 ) -> dict[str, ConsumerSettings]:
     built: dict[str, ConsumerSettings] = {}
     problems: dict[str, list[str]] = {}
@@ -193,21 +172,22 @@ def _build_consumers(
     for name in spec.consumers:
         builder = ConsumerBuilder(name, app, resolver, batches=name in spec.batches)
         settings = builder.build()
-        for said, where in ((builder.problems, problems), (builder.warnings, warnings)):
-            for one in said:
-                where.setdefault(one, []).append(name)
+        for texts, by_text in ((builder.problems, problems), (builder.warnings, warnings)):
+            for text in texts:
+                by_text.setdefault(text, []).append(name)
         if settings is not None:
             built[name] = settings
-    gathered.problems.extend(_of_consumers(problems))
-    gathered.warnings.extend(_of_consumers(warnings))
-    gathered.problems.extend(_shared_groups(built))
-    gathered.problems.extend(_shared_retry_topics(built))
+    raw.problems.extend(_of_consumers(problems))
+    raw.warnings.extend(_of_consumers(warnings))
+    raw.problems.extend(_shared_groups(built))
+    raw.problems.extend(_shared_retry_topics(built))
     return built
 
 
-def _of_consumers(said: Mapping[str, list[str]]) -> list[str]:
-    """What holds for several consumers, for example by one wrong variable, is said once."""
-    return [f"consumer{'s' if len(who) > 1 else ''} {', '.join(who)}: {what}" for what, who in said.items()]
+def _of_consumers(consumers_by_text: Mapping[str, list[str]]) -> list[str]:
+    """What holds for several consumers, for example by one wrong variable, is reported once."""
+    found = consumers_by_text.items()
+    return [f"consumer{'s' if len(names) > 1 else ''} {', '.join(names)}: {text}" for text, names in found]
 
 
 def _shared_groups(built: Mapping[str, ConsumerSettings]) -> list[str]:
@@ -237,37 +217,37 @@ def _shared_retry_topics(built: Mapping[str, ConsumerSettings]) -> list[str]:
     ]
 
 
-def _read_dotenv(gathered: RawSettings, path: Path, consumers: tuple[str, ...]) -> None:
-    text = _text_of(gathered, path)
+def _read_dotenv(raw: RawSettings, path: Path, consumers: tuple[str, ...]) -> None:
+    text = _text_of(raw, path)
     if text is None:
         return
     lines, problems = parse_dotenv(text)
-    gathered.problems.extend(f".env {problem}." for problem in problems)
+    raw.problems.extend(f".env {problem}." for problem in problems)
     origin: Callable[[str], str] = lambda name: f"{name} in .env line {lines[name].number}"  # noqa: E731
     values = {name: line.value for name, line in lines.items()}
-    read_variables(gathered, SettingSource.DOTENV, values, consumers=consumers, origin=origin)
+    read_variables(raw, SettingSource.DOTENV, values, consumers=consumers, origin=origin)
 
 
-def _read_toml(gathered: RawSettings, path: Path, consumers: tuple[str, ...]) -> None:
-    text = _text_of(gathered, path)
+def _read_toml(raw: RawSettings, path: Path, consumers: tuple[str, ...]) -> None:
+    text = _text_of(raw, path)
     if text is None:
         return
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        gathered.problems.append(f"keepfast.toml: is not TOML: {error}. Put that place right.")
+        raw.problems.append(f"keepfast.toml: is not TOML: {error}. Fix it there.")
         return
-    TreeReader(gathered, SettingSource.FILE, consumers).read(tree)
+    TreeReader(raw, SettingSource.FILE, consumers).read(tree)
 
 
-def _text_of(gathered: RawSettings, path: Path) -> str | None:
+def _text_of(raw: RawSettings, path: Path) -> str | None:
     """The file's text; None if there is no such file, or, with a problem noted, if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
-        gathered.problems.append(f"{path.name}: is not UTF-8 text. Save it as UTF-8.")
+        raw.problems.append(f"{path.name}: is not UTF-8 text. Save it as UTF-8.")
     except OSError as error:
-        gathered.problems.append(f"{path.name}: cannot be read ({error.strerror}). Make it readable, or remove it.")
+        raw.problems.append(f"{path.name}: cannot be read ({error.strerror}). Make it readable, or remove it.")
     return None

@@ -1,13 +1,19 @@
-"""The settings as the rest of keepfast sees them: frozen, complete, checked."""
+"""The settings as the rest of keepfast sees them: frozen, complete, checked.
+
+A field with a `Doc` is a setting; its annotation is all there is to declare (`keepfast.core.fields`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from keepfast.classify.rules import Rule
+from keepfast.core import names
 from keepfast.core.alerts import AlertPolicy
+from keepfast.core.crash_guard import MAX_STARTS
+from keepfast.core.fields import Derived, Doc, Env, NameList, NoneWord, Policy, Range, Text
 from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import (
     BatchPolicy,
@@ -21,25 +27,59 @@ from keepfast.core.policies import (
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.redact.masking import SECRET_FIELDS, MaskingRules
-from keepfast.settings.secret import Secret
+from keepfast.settings.kinds import (
+    Brokers,
+    ClientProperties,
+    Hidden,
+    HiddenUrl,
+    Patterns,
+    Retries,
+    Rules,
+    Secret,
+)
+
+SEGMENT: Final = Text("letters, digits, dots, underscores and hyphens", names.segment_problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSettings:
+class KafkaSettings(Policy):
     """How to reach the brokers. `librdkafka` holds client properties by their own names; its values may be secret."""
 
-    brokers: tuple[str, ...]
-    client_id: str
-    security_protocol: str
-    sasl_mechanism: str | None
-    sasl_username: str | None
-    sasl_password: Secret | None
-    ssl_ca_location: str | None
-    ssl_certificate_location: str | None
-    ssl_key_location: str | None
-    ssl_key_password: Secret | None
-    ssl_endpoint_identification_algorithm: str
-    librdkafka: Mapping[str, object] = field(repr=False)
+    section: ClassVar[str] = "kafka"
+
+    brokers: Annotated[
+        tuple[str, ...],
+        Brokers(),
+        Env("KAFKA_BROKERS"),
+        Doc("Addresses to connect to first."),
+    ] = ("localhost:9092",)
+    client_id: Annotated[str, Doc("The name of this app in the brokers' logs and quotas."), Derived("the app's name")]
+    security_protocol: Annotated[
+        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], Doc("Encryption and login, or neither.")
+    ] = "PLAINTEXT"
+    sasl_mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None,
+        Doc("How to log in, with SASL_PLAINTEXT or SASL_SSL."),
+    ] = None
+    sasl_username: Annotated[str | None, Doc("The name to log in with.")] = None
+    sasl_password: Annotated[
+        Secret | None, Hidden(), Doc("The password to log in with. Keep it out of keepfast.toml.")
+    ] = None
+    ssl_ca_location: Annotated[
+        str | None, Doc("File or directory of trusted certificates."), Derived("the system's certificates")
+    ] = None
+    ssl_certificate_location: Annotated[str | None, Doc("The client's certificate (PEM), for mutual TLS.")] = None
+    ssl_key_location: Annotated[str | None, Doc("The client's private key (PEM), for mutual TLS.")] = None
+    ssl_key_password: Annotated[Secret | None, Hidden(), Doc("The password of the private key.")] = None
+    ssl_endpoint_identification_algorithm: Annotated[
+        Literal["https", "none"],
+        Doc("`https` checks that the certificate names the broker's host; `none` does not."),
+    ] = "https"
+    librdkafka: Annotated[
+        Mapping[str, object],
+        ClientProperties(),
+        Doc("Any other property of the client by its own name; those that would break a promise are refused."),
+    ] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,38 +93,101 @@ class TopicNames:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
+class ConsumerSettings(Policy):
     """Everything about one consumer. `concurrency` None: by order and handler. `assignor` None: the broker's.
     `group_protocol` `auto`: KIP-848 if the broker has it, else classic with these timings and this assignor.
 
     `max_deliveries` None or 0: no crash guard. `breaker`, `storm_guard` and `rate` are None where nothing guards it,
-    `batch` where its handler takes one record.
+    `batch` where its handler takes one record. `rules` are the user's, and `retries` policies for single errors by the
+    keys that rules have; the nearest source comes first in both.
     """
 
+    section: ClassVar[str] = "consumer"
+
     name: str
-    topics: tuple[str, ...]
+    topics: Annotated[tuple[str, ...], NameList(), Env("KAFKA_INPUT_TOPIC"), Doc("The topics; `{env}` is filled in.")]
     names: Mapping[str, TopicNames]
-    group: str
-    order: Order
-    concurrency: int | None
-    idempotent: bool
-    atomic: bool
-    tombstones: Literal["dead-letter", "discard"]
-    unknown_errors: Literal["retry", "dead-letter"]
-    not_found: Literal["final", "retry"]
-    rules: tuple[Rule, ...]
-    """The user's, the nearest source first."""
-    retries: tuple[tuple[str, RetryPolicy], ...]
-    """Policies for single errors, by the keys that rules have; the nearest source first."""
-    auto_offset_reset: Literal["earliest", "latest", "error"]
-    isolation_level: Literal["read_committed", "read_uncommitted"]
-    max_deliveries: int | None
-    max_poll_records: int
-    fetch_min_bytes: int
-    fetch_max_wait_ms: int
-    group_instance_id: str | None
-    assignor: Literal["cooperative-sticky", "range", "roundrobin"] | None
-    group_protocol: Literal["auto", "classic", "consumer"]
+    group: Annotated[
+        str,
+        Env("KAFKA_CONSUMER_GROUP"),
+        Doc("The consumer group; `{env}` is filled in."),
+        Derived("`<app>.<consumer>`"),
+    ]
+    domain: Annotated[
+        str | None, SEGMENT, Doc("Used in names."), Derived("the topic's first segment; else the app's name")
+    ] = None
+    entity: Annotated[
+        str | None, SEGMENT, Doc("Used in names."), Derived("the topic's other segments, without version")
+    ] = None
+    order: Annotated[Order, Doc("What must run one after another: a partition, a key, none.")] = "partition"
+    concurrency: Annotated[
+        int | None,
+        Range(1, 100_000),
+        Doc("Records that run at once."),
+        Derived("32 threads or 256 coroutines; by partition, one for each at most"),
+    ] = None
+    idempotent: Annotated[bool, Doc("The handler may see a record twice without harm.")] = False
+    atomic: Annotated[bool, Doc("A call of a batch handler that fails has changed nothing.")] = False
+    tombstones: Annotated[
+        Literal["dead-letter", "discard"], Doc("What happens to null values that the handler does not take.")
+    ] = "dead-letter"
+    unknown_errors: Annotated[
+        Literal["retry", "dead-letter"], Doc("What happens to a record whose error no rule knows.")
+    ] = "retry"
+    not_found: Annotated[
+        Literal["final", "retry"], Doc("Whether HTTP 404 and the like are final, or what is missing may still come.")
+    ] = "final"
+    rules: Annotated[
+        tuple[Rule, ...],
+        Rules(),
+        Doc("What errors mean, before the built-in rules: an exception, or a key such as http:409, and its kind."),
+    ] = ()
+    retries: Annotated[
+        tuple[tuple[str, RetryPolicy], ...],
+        Retries(),
+        Doc("Retry policies of single errors: an exception, or a key such as http:429, and a profile or settings."),
+    ] = ()
+    auto_offset_reset: Annotated[
+        Literal["earliest", "latest", "error"],
+        Doc(
+            "Where a group starts that has no committed offset. `latest` is for its first start: added partitions,"
+            " recreated topics and offsets outside the log go on at the beginning, loudly; with `error` the app halts."
+        ),
+    ] = "earliest"
+    isolation_level: Annotated[
+        Literal["read_committed", "read_uncommitted"],
+        Doc("Whether records of open and aborted transactions are skipped."),
+    ] = "read_committed"
+    max_deliveries: Annotated[
+        int | None,
+        Range(0, MAX_STARTS),
+        NoneWord("off"),
+        Doc(
+            "The crash guard: a record that killed the process this often, started alone, is buried. 0 or `off`: none."
+        ),
+    ] = 3
+    max_poll_records: Annotated[int, Range(1, 100_000), Doc("Records taken from the client in one go.")] = 500
+    fetch_min_bytes: Annotated[
+        int, Range(1, 100_000_000), Doc("The broker answers a fetch when it has this many bytes.")
+    ] = 1
+    fetch_max_wait_ms: Annotated[
+        int, Range(0, 300_000), Doc("The broker answers a fetch after this time at the latest.")
+    ] = 500
+    group_instance_id: Annotated[
+        str | None, Doc("Static membership: a name of this member that survives restarts.")
+    ] = None
+    assignor: Annotated[
+        Literal["cooperative-sticky", "range", "roundrobin"] | None,
+        Doc("How partitions are assigned; not with group_protocol=consumer."),
+    ] = "cooperative-sticky"
+    group_protocol: Annotated[
+        Literal["auto", "classic", "consumer"],
+        Doc(
+            "`consumer` is the protocol of KIP-848. `auto`: classic for static members, with a session, heartbeat or"
+            " assignor of your own, and on brokers without KIP-848."
+        ),
+    ] = "auto"
+    unsafe_timings: Annotated[bool, Doc("Switches the floors of the timings off. For tests.")] = False
     timings: TimingPolicy
     timeout: TimeoutPolicy
     commit: CommitPolicy
@@ -107,20 +210,28 @@ class ConsumerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppSettings:
-    """What is deployed. `version` is empty when nobody told it."""
+class AppSettings(Policy):
+    """What is deployed."""
+
+    section: ClassVar[str] = "app"
 
     name: str
-    env: str
-    version: str
+    env: Annotated[str, SEGMENT, Env("KEEPFAST_ENV", "APP_ENV"), Doc("Fills `{env}` in names.")] = "local"
+    version: Annotated[str, Text(may_be_empty=True), Doc("The app's version, written into dead letters.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskingSettings:
+class MaskingSettings(Policy):
     """What is masked besides card numbers and the usual names of secrets."""
 
-    fields: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
+    section: ClassVar[str] = "masking"
+
+    fields: Annotated[
+        tuple[str, ...],
+        NameList(may_be_empty=True),
+        Doc("More names of fields and headers whose values are masked."),
+    ] = ()
+    patterns: Annotated[tuple[str, ...], Patterns(), Doc("Regular expressions; what they match is masked.")] = ()
 
     @property
     def rules(self) -> MaskingRules:
@@ -128,67 +239,120 @@ class MaskingSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpoolSettings:
-    """Where letters wait that Kafka does not take; `url` None: nowhere. It may hold a password."""
+class SpoolSettings(Policy):
+    """Where letters wait that Kafka does not accept; `url` None: nowhere. It may hold a password."""
 
-    url: Secret | None
-    max_bytes: int
+    section: ClassVar[str] = "spool"
+
+    url: Annotated[
+        Secret | None,
+        HiddenUrl(),
+        Env("KEEPFAST_SPOOL"),
+        Doc("`file:///…` (a folder that outlives the container), `postgresql://…`, `s3://…` or another fsspec URL."),
+    ] = None
+    max_bytes: Annotated[int, Range(1), Doc("How much a process may write there; then it accepts no more.")] = 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateSettings:
+class StateSettings(Policy):
     """What a process leaves behind on its host; `dir` None: in the temporary folder."""
 
-    dir: str | None = None
+    section: ClassVar[str] = "state"
+
+    dir: Annotated[
+        str | None,
+        Text("a directory"),
+        Doc(
+            "Where it notes which records are in flight, so that after a crash only those are suspected. It must"
+            " outlive a restart of the process."
+        ),
+        Derived("`keepfast-<user id>` in the temporary folder"),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShutdownSettings:
+class ShutdownSettings(Policy):
     """What happens at SIGTERM."""
 
-    timeout_s: float
+    section: ClassVar[str] = "shutdown"
+
+    timeout_s: Annotated[
+        float,
+        Range(0, 86_400),
+        Doc("How long running handlers may take; then the process ends."),
+    ] = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthSettings:
-    """Health and metrics over HTTP. Port 0: any free one. `required` None: if the port was told."""
+class HealthSettings(Policy):
+    """Health and metrics over HTTP. `required` None: if the port was set."""
 
-    enabled: bool
-    host: str
-    port: int
-    required: bool | None = None
+    section: ClassVar[str] = "health"
+
+    enabled: Annotated[bool, Env("HEALTH_CHECK_ENABLED"), Doc("Whether they are served.")] = True
+    host: Annotated[str, Doc("The address to listen on, or `unix:/…`, a socket in the file system.")] = "0.0.0.0"
+    port: Annotated[int, Range(0, 65_535), Env("HEALTH_CHECK_PORT"), Doc("The port; 0 takes any free one.")] = 8080
+    required: Annotated[
+        bool | None,
+        Doc("Whether the app does not start when that port is taken."),
+        Derived("only if the port was set"),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsSettings:
+class MetricsSettings(Policy):
     """How metrics leave the process besides /metrics."""
 
-    otel: bool
-    interval_s: float
+    section: ClassVar[str] = "metrics"
+
+    otel: Annotated[
+        bool, Doc("Whether they are exported through OpenTelemetry (extra `tracing`, and an exporter), as OTEL_* say.")
+    ] = False
+    interval_s: Annotated[float, Range(0, 3600, above=True), Doc("How often they are exported.")] = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TracingSettings:
+class TracingSettings(Policy):
     """Spans of what handlers do."""
 
-    enabled: bool = False
-    relation: Literal["parent", "link"] = "parent"
+    section: ClassVar[str] = "tracing"
+
+    enabled: Annotated[bool, Doc("Whether there are any.")] = False
+    relation: Annotated[
+        Literal["parent", "link"],
+        Doc("Whether a span is a child of the one that the record's `traceparent` names, or only linked to it."),
+    ] = "parent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControlSettings:
+class ControlSettings(Policy):
     """The control API. `token` None: nothing may be changed by it."""
 
-    token: Secret | None = None
+    section: ClassVar[str] = "control"
+
+    token: Annotated[
+        Secret | None,
+        Hidden(),
+        Doc("What a request must bring to change something (pause, resume, release). Without it none may."),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings:
+class LogSettings(Policy):
     """What is logged, and how."""
 
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
-    format: Literal["auto", "console", "json"]
-    most_lines: int | None = 100
+    section: ClassVar[str] = "log"
+
+    level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], Doc("The lowest level that is written.")
+    ] = "INFO"
+    format: Annotated[Literal["auto", "console", "json"], Doc("`auto`: console on a terminal, else json.")] = "auto"
+    most_lines: Annotated[
+        int | None,
+        Range(1),
+        NoneWord("all"),
+        Doc("In a storm: lines in 10 s of one event, topic and type of error; `suppressed` counts those left out."),
+    ] = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ OWN_SETTING: Final = {
     "fetch.wait.max.ms": "consumer.fetch_max_wait_ms",
 }
 
-# Properties that nobody may set, and why.
+# Properties that may not be set, and why.
 FORBIDDEN: Final = {
     "enable.auto.commit": _FINISHED_ONLY,
     "auto.commit.enable": _FINISHED_ONLY,
