@@ -23,7 +23,7 @@ def by(code: str, *tests: str) -> Evidence:
 
 _RULE_BY_RULE: Final = "scenarios/test_every_rule_of_the_standard_about_dead_letters_and_commits.py"
 _EXACT: Final = (
-    "scenarios/test_metrics_tell_the_exact_counts_of_a_run_with_known_failures.py"
+    "scenarios/test_metrics_have_the_exact_counts_of_a_run_with_known_failures.py"
     "::test_the_counts_names_and_labels_are_exact"
 )
 _CLASSIFIED: Final = "classify/test_rules_language.py"
@@ -32,9 +32,7 @@ _DEFAULTS: Final = "settings/test_sources_and_their_order.py::test_one_topic_is_
 _NAMES: Final = "settings/test_the_names_of_the_texts.py::test_a_name_of_the_texts_sets_its_setting"
 _SHOWS: Final = "engine/test_status.py"
 _ENDS: Final = "engine/test_shutdown.py"
-_LETTERS: Final = (
-    "scenarios/test_a_buried_record_keeps_its_bytes_in_the_letter.py::test_key_value_and_headers_are_exact"
-)
+_LETTERS: Final = "scenarios/test_a_dead_letter_keeps_the_bytes_of_its_record.py::test_key_value_and_headers_are_exact"
 _SIGTERM: Final = "scenarios/test_sigterm_mid_handler_finishes_it_and_commits.py"
 _HEALTH: Final = "http/test_health.py"
 _RULES: Final = "monitoring/test_rules_and_dashboard.py"
@@ -209,7 +207,7 @@ CONFIRMED: Final = by(
 COMMITTED_EACH: Final = by("engine/commits.py", f"{_RULE_BY_RULE}::test_4_2_commits_are_not_batched_across_records")
 COMMITS_RETRIED: Final = by(
     "engine/commits.py",
-    "scenarios/test_commits_that_fail_for_a_while_are_made_up_for.py::test_nothing_starts_while_they_fail_and_everything_is_committed_after",
+    "scenarios/test_commits_that_fail_for_a_while_are_retried.py::test_nothing_starts_while_they_fail_and_everything_is_committed_after",
 )
 FENCED: Final = by(
     "engine/ownership.py",
@@ -375,7 +373,7 @@ RUNBOOK: Final = by("monitoring/alerts.py", f"{_RULES}::test_every_alert_links_t
 
 RUNNER: Final = by(
     "runner/assembly.py",
-    "scenarios/test_a_runner_processes_retries_and_buries_with_every_kind_of_consumer.py::test_a_runner_processes_retries_and_buries",
+    "scenarios/test_a_runner_processes_retries_and_dead_letters_with_every_kind_of_consumer.py::test_a_runner_processes_retries_and_buries",
 )
 HOOKS: Final = by(
     "runner/checking.py",
@@ -394,7 +392,7 @@ BACKOFF: Final = by(
 )
 ENDS_IN_ORDER: Final = by(
     "runner/runner.py",
-    "scenarios/test_a_runner_ends_as_it_is_told.py"
+    "scenarios/test_a_runner_stops_on_signals_and_on_stop.py"
     "::test_sigterm_finishes_the_record_in_hand_commits_it_and_calls_the_hooks_of_the_end_in_order",
 )
 SHIM: Final = by(

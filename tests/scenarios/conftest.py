@@ -20,7 +20,7 @@ from tests.scenarios.scene import Scene
 UNDER_BOTH_PROTOCOLS = frozenset(
     {
         "test_a_handler_slower_than_max_poll_interval_is_not_evicted",
-        "test_a_handler_that_hangs_is_timed_out_and_its_record_buried",
+        "test_a_handler_that_hangs_is_timed_out_and_its_record_dead_lettered",
         "test_a_letter_that_cannot_be_sent_in_time_is_no_clean_end",
         "test_a_member_killed_with_kill_9_mid_work_loses_nothing",
         "test_a_member_stopped_past_its_session_is_fenced_off",

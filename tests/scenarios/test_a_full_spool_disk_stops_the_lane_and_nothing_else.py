@@ -12,7 +12,7 @@ import pytest
 from keepfast import App, Context, Reject
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.graveyard import NOTHING, PLENTY, copies, letters, limit, small_disk
+from tests.scenarios.dead_letter_topic import NOTHING, PLENTY, copies, letters, limit, small_disk
 from tests.support.broker_client import Client, NewRecord
 from tests.support.running_app import RunningApp
 from tests.support.waiting import wait_until
@@ -25,8 +25,8 @@ SIZE = 20_000
 @pytest.mark.parametrize("relief", ["room on the disk", "kafka takes letters"])
 def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, relief: str) -> None:
     name, client = topic(partitions=2), Client(kafka)
-    graveyard = kafka.create_topic(f"{name}.dlq", partitions=2)
-    limit(kafka, graveyard, NOTHING)
+    dead_letter_topic = kafka.create_topic(f"{name}.dlq", partitions=2)
+    limit(kafka, dead_letter_topic, NOTHING)
     with small_disk(tmp_path / "disk", 1_024) as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(600_000))
@@ -52,26 +52,26 @@ def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, rel
             if relief == "room on the disk":
                 ballast.unlink()
             else:
-                limit(kafka, graveyard, PLENTY)
+                limit(kafka, dead_letter_topic, PLENTY)
                 running.spool.try_again()
             wait_until(lambda: not running.loop.failures.forwarder.status("dead-letter").red, "it is over")
             wait_until(
                 lambda: running.spool.status.refusing == "", "and the spool does not call itself full any longer"
             )
-            limit(kafka, graveyard, PLENTY)
+            limit(kafka, dead_letter_topic, PLENTY)
             ballast.unlink(missing_ok=True)
             wait_until(lambda: client.committed(GROUP, name)[0] == BAD, "everything is finished")
             running.spool.try_again()
             wait_until(lambda: running.spool.status.fill.letters == 0, "the spool is empty")
-    found = letters(kafka, graveyard, partitions=2)
+    found = letters(kafka, dead_letter_topic, partitions=2)
     assert {letter.offset for letter in found} == set(range(BAD))
     assert copies(found) == 0
 
 
 def test_health_is_well_again_without_another_letter(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path) -> None:
     name, client = topic(), Client(kafka)
-    graveyard = kafka.create_topic(f"{name}.dlq")
-    limit(kafka, graveyard, NOTHING)
+    dead_letter_topic = kafka.create_topic(f"{name}.dlq")
+    limit(kafka, dead_letter_topic, NOTHING)
     with small_disk(tmp_path / "disk", 1_024) as disk:
         app = App("scenario", kafka={"brokers": kafka.bootstrap}, spool=f"file://{disk}/spool")
 
@@ -88,11 +88,11 @@ def test_health_is_well_again_without_another_letter(kafka: TopicAdmin, topic: T
                 ballast.write_bytes(bytes(2_000_000))
             client.produce(name, [NewRecord(bytes(SIZE), partition=0)])
             wait_until(lambda: running.spool.status.refusing, "the disk is full")
-            limit(kafka, graveyard, PLENTY)
+            limit(kafka, dead_letter_topic, PLENTY)
             wait_until(lambda: client.committed(GROUP, name)[0] == 2, "Kafka takes the letter that waits")
             assert "No space left" in running.spool.status.refusing
             ballast.unlink()
             wait_until(lambda: running.spool.status.refusing == "", "the spool sees by itself that there is room")
             wait_until(lambda: running.spool.status.fill.letters == 0, "and its letter is tried without a restart")
-    found = letters(kafka, graveyard)
+    found = letters(kafka, dead_letter_topic)
     assert {letter.offset for letter in found} == {0, 1}

@@ -12,7 +12,7 @@ from keepfast import Context, Reject
 from keepfast.core.policies import DeadLetterPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.graveyard import NOTHING, PLENTY, limit
+from tests.scenarios.dead_letter_topic import NOTHING, PLENTY, limit
 from tests.support.broker_client import Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until

@@ -15,7 +15,7 @@ from keepfast.http.health import Seen, health_of
 from keepfast.testing.plan import MAX_MESSAGE_BYTES
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.graveyard import letters, limit
+from tests.scenarios.dead_letter_topic import letters, limit
 from tests.support.broker_client import Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
@@ -64,9 +64,9 @@ def test_a_dead_letter_topic_of_ours_takes_it(kafka: TopicAdmin, topic: TopicFac
 
 def test_a_smaller_one_is_warned_of_and_the_record_waits_by_name(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(), Client(kafka)
-    graveyard = kafka.create_topic(f"{name}.dlq")
+    dead_letter_topic = kafka.create_topic(f"{name}.dlq")
     limit(kafka, name, SMALL)
-    limit(kafka, graveyard, SMALL - 1_000)
+    limit(kafka, dead_letter_topic, SMALL - 1_000)
     app = app_for(kafka)
 
     @app.consumer(name, dead_letter="{topic}.dlq")
@@ -78,14 +78,14 @@ def test_a_smaller_one_is_warned_of_and_the_record_waits_by_name(kafka: TopicAdm
     with RunningApp(app) as running:
         running.wait_assigned()
         (warned,) = running.log.of("dead_letter_topic_too_small")
-        assert (warned.fields["topic"], warned.fields["of_source"]) == (graveyard, SMALL)
+        assert (warned.fields["topic"], warned.fields["of_source"]) == (dead_letter_topic, SMALL)
         client.produce(name, [NewRecord(b"before"), sent, NewRecord(b"after")])
         wait_until(lambda: running.log.of("letter_not_published"), "the letter is refused")
         wait_until(lambda: "dead_letters_refused" in reasons(running), "health says so")
         assert f"first {name}[0] offset 1" in reasons(running)["dead_letters_refused"]
         assert client.committed(GROUP, name)[0] == 1
-        limit(kafka, graveyard, SMALL + 300)
+        limit(kafka, dead_letter_topic, SMALL + 300)
         wait_until(lambda: client.is_committed(GROUP, name, 3), "it goes on", timeout_s=90)
-    (found,) = letters(kafka, graveyard)
+    (found,) = letters(kafka, dead_letter_topic)
     assert (found.key, found.value, found.headers) == (sent.key, sent.value, sent.headers)
     assert (found.id, found.format) == (f"{GROUP}/{name}/0/1", "headers")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.graveyard import letters
+from tests.scenarios.dead_letter_topic import letters
 from tests.scenarios.member import Member
 from tests.scenarios.scene import Scene, Sent, Work
 from tests.support.waiting import wait_until

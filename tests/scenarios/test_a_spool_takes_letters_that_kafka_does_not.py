@@ -14,7 +14,7 @@ from keepfast.core.policies import DeadLetterPolicy
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.graveyard import NOTHING, PLENTY, letters, limit
+from tests.scenarios.dead_letter_topic import NOTHING, PLENTY, letters, limit
 from tests.support.broker_client import Client, NewRecord
 from tests.support.running_app import RunningApp
 from tests.support.s3 import S3
@@ -52,7 +52,7 @@ def test_the_lane_goes_on_and_the_letters_arrive_later(
 ) -> None:
     obstruct, clear = WAYS[way]
     name, client = topic(), Client(kafka)
-    graveyard, seen = kafka.create_topic(f"{name}.dlq"), list[int]()
+    dead_letter_topic, seen = kafka.create_topic(f"{name}.dlq"), list[int]()
     kafka_settings = {"brokers": kafka.bootstrap, "librdkafka": {"topic.metadata.propagation.max.ms": 200}}
     app = App("scenario", kafka=kafka_settings, shutdown={"timeout_s": 10}, spool=place)
 
@@ -64,7 +64,7 @@ def test_the_lane_goes_on_and_the_letters_arrive_later(
 
     with RunningApp(app) as running:
         running.wait_assigned()
-        obstruct(kafka, graveyard)
+        obstruct(kafka, dead_letter_topic)
         client.produce(name, [NewRecord(b"%d" % number, b"k", [("h", None)]) for number in range(40)])
         wait_until(lambda: client.committed(GROUP, name)[0] == 40, "everything is finished")
         spool = running.spool
@@ -73,10 +73,10 @@ def test_the_lane_goes_on_and_the_letters_arrive_later(
         assert {said.fields["where"] for said in running.log.of("buried")} == {"spool"}
         if way == "too large":
             wait_until(lambda: len(spool.status.stuck) == len(BAD), "each was tried and is known to be too large")
-        clear(kafka, graveyard)
+        clear(kafka, dead_letter_topic)
         wait_until(lambda: empty_after_a_nudge(spool), "the spool is empty")
     assert seen == list(range(40)), "no handler ran twice"
-    found = letters(kafka, graveyard)
+    found = letters(kafka, dead_letter_topic)
     if way == "too large":  # one that is refused for itself steps aside; its refusal may overlap with the new limit
         found.sort(key=lambda letter: letter.offset or 0)
     assert [letter.offset for letter in found] == list(BAD), "each letter once, oldest first"

@@ -1,6 +1,6 @@
 """The consumer standard, §2.1 (what goes to the dead-letter topic, and what must not) and §4 (when offsets are
 committed), rule by rule. §4.2's last rule, commits that fail, has a scenario of its own:
-`test_commits_that_fail_for_a_while_are_made_up_for`.
+`test_commits_that_fail_for_a_while_are_retried`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from keepfast import Context, Reject, RetryPolicy
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.graveyard import limit
+from tests.scenarios.dead_letter_topic import limit
 from tests.scenarios.history import read_history
 from tests.support.broker_client import Client, numbered
 from tests.support.running_app import RunningApp, app_for

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.graveyard import NOTHING, PLENTY, copies, letters, limit
+from tests.scenarios.dead_letter_topic import NOTHING, PLENTY, copies, letters, limit
 from tests.scenarios.scene import Work
 from tests.support.waiting import wait_until
 
@@ -25,8 +25,8 @@ def segments(folder: Path) -> list[Path]:
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_nothing_is_lost(make_scene: MakeScene, processes: int) -> None:
     scene = make_scene(partitions=2)
-    graveyard = scene.broker.create_topic(f"{scene.topic}.dlq", partitions=2)
-    limit(scene.broker, graveyard, NOTHING)
+    dead_letter_topic = scene.broker.create_topic(f"{scene.topic}.dlq", partitions=2)
+    limit(scene.broker, dead_letter_topic, NOTHING)
     spool = scene.folder / "spool"
     settings = {"dead_letter.topic": "{topic}.dlq", "spool.url": f"file://{spool}", "consumer.order": "key"}
     members = [scene.member(settings) for _ in range(processes)]
@@ -44,12 +44,12 @@ def test_nothing_is_lost(make_scene: MakeScene, processes: int) -> None:
     assert sum(committed.values()) < RECORDS, "killed in the middle"
     _tear(segments(spool)[-1])
 
-    limit(scene.broker, graveyard, PLENTY)
+    limit(scene.broker, dead_letter_topic, PLENTY)
     again = scene.member(settings)
     scene.wait_committed()
     wait_until(lambda: segments(spool) == [], "the spool is empty, also what the other process left")
     assert again.stop() == 0
-    found = letters(scene.broker, graveyard, partitions=2)
+    found = letters(scene.broker, dead_letter_topic, partitions=2)
     assert {(letter.partition, letter.offset) for letter in found} == {
         (one.id.partition, one.id.offset) for one in scene.sent
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keepfast.core import crash_guard, ledger
 from tests.scenarios.conftest import MakeScene
-from tests.scenarios.graveyard import letters
+from tests.scenarios.dead_letter_topic import letters
 from tests.scenarios.member import Member
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Work

@@ -10,7 +10,7 @@ from keepfast import App, Context, RetryPolicy, RetryTopics, StartError
 from keepfast.app.assembly import assemble
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.test_a_buried_record_keeps_its_bytes_in_the_letter import config_of
+from tests.scenarios.test_a_dead_letter_keeps_the_bytes_of_its_record import config_of
 from tests.support.broker_client import Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until

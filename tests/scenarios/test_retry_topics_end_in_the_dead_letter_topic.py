@@ -10,8 +10,8 @@ import pytest
 from keepfast import Context, RetryLater, RetryPolicy, RetryTopics
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.graveyard import limit
-from tests.scenarios.test_a_buried_record_keeps_its_bytes_in_the_letter import HEADERS, config_of, original
+from tests.scenarios.dead_letter_topic import limit
+from tests.scenarios.test_a_dead_letter_keeps_the_bytes_of_its_record import HEADERS, config_of, original
 from tests.support.broker_client import Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from keepfast.testing import KafkaBroker
-from tests.scenarios.graveyard import copies, letters
+from tests.scenarios.dead_letter_topic import copies, letters
 from tests.scenarios.member import Member
 from tests.scenarios.scene import Scene, Work
 from tests.support.waiting import wait_until
