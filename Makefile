@@ -24,7 +24,7 @@ BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo picture examples test test-full test-breaks test-prometheus lint-deploy check docs docs-serve format bench kafka needs lock clean always
+.PHONY: help setup demo picture examples test test-full test-breaks test-prometheus lint-deploy check reference docs docs-serve format bench kafka needs lock clean always
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -73,6 +73,9 @@ check: setup ## format, lint, types, layers, documentation; changes nothing
 	$(BIN)/ruff format --check && $(BIN)/ruff check && $(BIN)/lint-imports --no-logo && \
 	$(BIN)/mkdocs build --strict --quiet; rest=$$?; \
 	$(BIN)/pytest --collect-only -q >/dev/null; wait $$types && exit $$rest
+
+reference: setup ## write what is derived from the declared settings: the options of consumers
+	$(BIN)/python -m tools.reference
 
 docs: setup ## build the documentation into build/site
 	$(BIN)/mkdocs build --strict

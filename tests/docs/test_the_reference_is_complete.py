@@ -19,7 +19,7 @@ from keepfast.telemetry.catalogue import CATALOGUE
 from tests.audit.rules import KEPT_BY
 from tests.docs.blocks import ROOT
 from tools.reference import api, commands, errors, events, health, letters, metrics, rules, settings
-from tools.reference.pages import PAGES
+from tools.reference.pages import COMMITTED, PAGES
 
 
 def test_every_setting_and_every_variable_is_there() -> None:
@@ -112,3 +112,8 @@ def test_nothing_of_it_is_committed_and_all_of_it_is_in_the_navigation() -> None
     for name in PAGES:
         assert not (ROOT / "docs" / name).exists()
         assert name in navigation
+
+
+@pytest.mark.parametrize("path", COMMITTED)
+def test_what_is_derived_and_committed_is_fresh(path: str) -> None:
+    assert (ROOT / path).read_text() == COMMITTED[path](), f"{path} is not what the code says now: run `make reference`"

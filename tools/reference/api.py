@@ -137,10 +137,17 @@ def _made(thing: Any) -> object:
 def _plain(annotation: object) -> str:
     """A type as it is written in code, without the modules of its names."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    if text.startswith("Annotated["):  # what is declared besides the type is in the settings' reference
-        [statement] = ast.parse(text).body
-        text = ast.unparse(statement.value.slice.elts[0])  # type: ignore[attr-defined] # of this shape
+    text = first_of_annotated(text)  # what else is declared is in the settings' reference
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=\w)", "", text.strip("'"))
+
+
+def first_of_annotated(text: str) -> str:
+    """The type in the text of an annotation, without what `Annotated` adds to it."""
+    match ast.parse(text, mode="eval").body if text.startswith("Annotated[") else None:
+        case ast.Subscript(slice=ast.Tuple(elts=[first, *_])):
+            return ast.unparse(first).replace("'", '"')
+        case _:
+            return text
 
 
 def consumer_options() -> str:

@@ -30,6 +30,7 @@ ErrorKey = type[BaseException] | str
 class ConsumerOptions(TypedDict, total=False):
     """Options of `@app.consumer`; the settings reference describes each of them."""
 
+    # Made from the settings by `make reference`; change those instead.
     group: str
     domain: str
     entity: str
@@ -42,24 +43,24 @@ class ConsumerOptions(TypedDict, total=False):
     not_found: Literal["final", "retry"]
     rules: Sequence[Rule] | Mapping[ErrorKey, str]
     retries: Mapping[ErrorKey, RetryPolicy | str]
-    timeout_s: float | None
-    on_timeout: OnTimeout
-    max_abandoned: int
-    stuck_after_s: float | None
     auto_offset_reset: Literal["earliest", "latest", "error"]
     isolation_level: Literal["read_committed", "read_uncommitted"]
     max_deliveries: int | None
     max_poll_records: int
     fetch_min_bytes: int
     fetch_max_wait_ms: int
+    group_instance_id: str
+    assignor: Literal["cooperative-sticky", "range", "roundrobin"]
+    group_protocol: Literal["auto", "classic", "consumer"]
+    unsafe_timings: bool
+    timeout_s: float | None
+    on_timeout: OnTimeout
+    max_abandoned: int
+    stuck_after_s: float | None
     session_timeout_ms: int
     heartbeat_interval_ms: int
     max_poll_interval_ms: int
     revoke_timeout_s: float
-    unsafe_timings: bool
-    group_instance_id: str
-    assignor: Literal["cooperative-sticky", "range", "roundrobin"]
-    group_protocol: Literal["auto", "classic", "consumer"]
     commit: CommitPolicy | CommitMode
     retry: RetryPolicy | str
     retry_topics: RetryTopics | str
@@ -70,6 +71,7 @@ class ConsumerOptions(TypedDict, total=False):
     storm_guard: StormPolicy | bool
     rate: RatePolicy
     alerts: AlertPolicy | TopicKind
+    # Up to here.
 
 
 @dataclass(frozen=True, slots=True)

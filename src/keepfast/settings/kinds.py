@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from keepfast.classify.rules import Rule, normal_key, parse_rule
 from keepfast.classify.rules.rule import name_of
@@ -184,6 +184,8 @@ class InvalidTable(InvalidValue):
 class Rules:
     """Rules: a table of texts, and in code also a list of `Rule`."""
 
+    in_code: ClassVar[str] = "Sequence[Rule] | Mapping[ErrorKey, str]"
+    """The type of the option in code, which is not that of the field."""
     expects: str = 'a table such as {"http:409" = "retryable"}'
 
     def parse(self, text: str) -> object:
@@ -210,6 +212,8 @@ class Rules:
 class Retries:
     """Retry policies by exception: a profile's name, a table of retry settings, in code also a RetryPolicy."""
 
+    in_code: ClassVar[str] = "Mapping[ErrorKey, RetryPolicy | str]"
+    """The type of the option in code, which is not that of the field."""
     expects: str = 'a table such as {"http:429" = "financial"}'
 
     def parse(self, text: str) -> object:
