@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from asyncio import CancelledError
-from collections.abc import Awaitable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,13 +14,20 @@ from typing import Any
 
 from keepfast.core.ports import Mailbox
 from keepfast.core.records import Message
-from keepfast.core.runs import Batch, Run, lane_of
+from keepfast.core.runs import Batch, Run, Selection, lane_of
 from keepfast.decode.signature import inspect_handler
-from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
+from keepfast.engine.calls import (
+    AsyncBatchCall,
+    AsyncCall,
+    AsyncRecordCall,
+    BatchCall,
+    Call,
+    Handle,
+    Handler,
+    RecordCall,
+)
 from keepfast.engine.context import Context
 from keepfast.engine.flight_recorder import NO_SLOT, FlightRecorder, Slot
-from keepfast.engine.handler import Handler
-from keepfast.engine.walk import AsyncCall, walk, walk_async
 from keepfast.engine.workers import CANCEL_GRACE_S, CoroutineExecutor
 from keepfast.telemetry.tally import Tally
 from keepfast.testing.fakes.acts import Blocked, StaleGivenUp, TimedOut
@@ -65,7 +72,7 @@ class SimExecutor:
     """Implements `core.ports.Executor`.
 
     As threads, `walk` goes through a run of several records at one instant, and the result is posted when its time has
-    passed; else, for single records, and wherever handlers may time out, `walk_async` is driven record by record, the
+    passed; else, for single records, and wherever handlers may time out, the async call is driven record by record, the
     loop running in between. `few` is how many runs may be out at least, however fast the handler is.
 
     Where workers are cancelled (`Setup.cancels`), the engine's own `CoroutineExecutor` does all that, on a simulated
@@ -91,12 +98,12 @@ class SimExecutor:
         self._threads = setup.threads
         self._at_once = setup.threads and setup.timeout.timeout_s is None and not setup.stuck
         self._times_out = setup.timeout.timeout_s is not None
-        self._batch: BatchCall | None = None
-        self._async_batch: AsyncBatchCall | None = None
+        self._sync: Call = RecordCall(self._call)
+        self._async: AsyncCall = AsyncRecordCall(self._call_async)
         if setup.batch is not None:
             decode, lanes = partial(workload.decode, process.name), lane_of(setup.order)
-            self._batch = BatchCall(decode, self._call_batch, lanes)
-            self._async_batch = AsyncBatchCall(decode, self._call_batch_async, lanes)
+            self._sync = BatchCall(self._call_batch, decode, lanes)
+            self._async = AsyncBatchCall(self._call_batch_async, decode, lanes)
         self._few = few
         self._recorder = recorder
         self._free: list[Slot] = []  # of workers that are at no run
@@ -108,19 +115,19 @@ class SimExecutor:
         self._events = SimEventLoop(  # type: ignore[abstract] # sockets, processes and signals are not simulated
             process, rng, lambda: self.blocked_until
         )
-        self._sending: AsyncCall | None = None
+        self._sending: Handle | None = None
         self._handler_sink: HandlerSink | None = None
         self._timed_out: list[int] = []  # calls that were given up
         if sink is not None and setup.sends:
             shape = inspect_handler(self._send_and_handle, context_type=Context)
-            handler = Handler(self._send_and_handle, shape, tombstones="dead-letter", group=GROUP)
+            handler = Handler(self._send_and_handle, shape, order=setup.order, tombstones="dead-letter", group=GROUP)
             self._handler_sink = HandlerSink(sink, self._note_full)
-            self._sending = handler.call_async(self._handler_sink)
+            self._sending = handler.call_async(self._handler_sink).handle
         self._workers: CoroutineExecutor | None = None
         self._cancel_next: float | None = None  # together with the next hand-over: the share of the workers
         if setup.cancels:
             self._workers = CoroutineExecutor(
-                self._call_async,
+                self._async,
                 Results(self._post),
                 capacity=setup.capacity,
                 events=SimEvents(self._events, process),
@@ -235,10 +242,7 @@ class SimExecutor:
     def _walk(self, run: Run) -> None:
         begun = self._time = self._process.clock.monotonic()
         slot = self._slot()
-        if self._batch is not None:
-            walk_batch(run, self._batch, self._tally, lambda: self._time, slot)
-        else:
-            walk(run, self._call, self._tally, lambda: self._time, slot)
+        self._sync.walk(run, self._tally, lambda: self._time, slot)
         self._free.append(slot)
         self._process.later(self._time - begun, lambda: self._post(run))
 
@@ -251,11 +255,11 @@ class SimExecutor:
         if error is not None:
             raise error
 
-    def _call_batch(self, values: list[Any], messages: Sequence[Message], run: Run) -> None:
+    def _call_batch(self, selection: Selection, run: Run) -> None:
         if not isinstance(run, Batch):
-            self._call(messages[0], run)
+            self._call(selection.messages[0], run)
             return
-        attempt = self._workload.begin_batch(self._process.name, values, run)
+        attempt = self._workload.begin_batch(self._process.name, selection.value(), run)
         self._time += attempt.takes_s
         self._perhaps_die(*attempt.entries)
         self._workload.end_batch(attempt)
@@ -286,10 +290,7 @@ class SimExecutor:
 
     async def _walking(self, run: Run) -> None:
         clock, slot = self._process.clock.monotonic, self._slot()
-        if self._async_batch is not None:
-            await walk_batch_async(run, self._async_batch, self._tally, clock, slot)
-        else:
-            await walk_async(run, self._call_async, self._tally, clock, slot)
+        await self._async.walk(run, self._tally, clock, slot)
         self._free.append(slot)
 
     def _slot(self) -> Slot:
@@ -361,11 +362,11 @@ class SimExecutor:
             with suppress(CancelledError):
                 await self._pause(left_s)
 
-    async def _call_batch_async(self, values: list[Any], messages: Sequence[Message], run: Run) -> None:
+    async def _call_batch_async(self, selection: Selection, run: Run) -> None:
         if not isinstance(run, Batch):
-            await self._call_async(messages[0], run)
+            await self._call_async(selection.messages[0], run)
             return
-        attempt = self._workload.begin_batch(self._process.name, values, run)
+        attempt = self._workload.begin_batch(self._process.name, selection.value(), run)
         await _Pause(attempt.takes_s)
         self._perhaps_die(*attempt.entries)
         self._workload.end_batch(attempt)

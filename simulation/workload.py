@@ -11,7 +11,7 @@ from keepfast.core.errors import BatchError, DecodeError, Discard, Halt, Reject,
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned
 from keepfast.core.runs import Batch, Run
-from keepfast.engine.returning import attempt_of
+from keepfast.engine.calls import attempt_of
 from keepfast.testing.fakes.acts import BatchBegan, BatchEnded, HandlerBegan, HandlerEnded, LoopRefused
 from keepfast.testing.fakes.broker import FakeBroker
 from keepfast.testing.fakes.setup import Setup

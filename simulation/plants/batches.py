@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from keepfast.core.runs import Batch
-from keepfast.engine import batch_walk
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.batches import Batches
 from simulation.plants.plant import Patch, plant
@@ -34,10 +33,10 @@ def retries_a_batch_in_whatever_company_it_finds(patch: Patch) -> None:
 
 @plant
 def hands_over_what_is_behind_a_record_that_it_left_out(patch: Patch) -> None:
-    def without_bad(batch: Batch, decode: Any, lane_of: Any) -> Any:
-        return before(batch, decode, lambda _: None)
+    def without_bad(self: Batch, decode: Any, lane_of: Any) -> Any:
+        return before(self, decode, lambda _: None)
 
-    before = patch.set(batch_walk, "_without_bad", without_bad)
+    before = patch.set(Batch, "_without_bad", without_bad)
 
 
 @plant

@@ -6,7 +6,7 @@ from typing import Any
 
 from keepfast.core.errors import Discard, Reject
 from keepfast.core.runs import Run
-from keepfast.engine import handler
+from keepfast.engine import calls
 from keepfast.engine.context import HandlerSends
 from keepfast.engine.failures import Failures
 from keepfast.engine.loop import Starter
@@ -32,18 +32,18 @@ def wakes_a_worker_that_was_cancelled(patch: Patch) -> None:
 
 @plant
 def waits_for_sends_only_if_the_handler_has_the_last_word(patch: Patch) -> None:
-    async def wait_async(run: Run, error: BaseException | None = None) -> None:
+    async def wait_for_sends_async(run: Run, error: BaseException | None = None) -> None:
         if error is None or isinstance(error, Discard | Reject):
             await before(run, error)
 
-    before = patch.set(handler, "wait_async", wait_async)
+    before = patch.set(calls, "wait_for_sends_async", wait_for_sends_async)
 
 
 @plant
 def waits_for_no_sends(patch: Patch) -> None:
-    async def wait_async(run: Run, error: BaseException | None = None) -> None: ...
+    async def wait_for_sends_async(run: Run, error: BaseException | None = None) -> None: ...
 
-    patch.set(handler, "wait_async", wait_async)
+    patch.set(calls, "wait_for_sends_async", wait_for_sends_async)
 
 
 @plant

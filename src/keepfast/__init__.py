@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from keepfast.core.policies import RetryPolicy as RetryPolicy
     from keepfast.core.records import Record as Record
     from keepfast.core.retry_topics import RetryTopics as RetryTopics
-    from keepfast.engine.batch_handler import BatchContext as BatchContext
+    from keepfast.engine.context import BatchContext as BatchContext
     from keepfast.engine.context import Context as Context
     from keepfast.redact.sensitive import CardNumbers as CardNumbers
     from keepfast.redact.sensitive import SensitiveData as SensitiveData
@@ -43,7 +43,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AlertPolicy": "keepfast.core.alerts",
     "App": "keepfast.app",
-    "BatchContext": "keepfast.engine.batch_handler",
+    "BatchContext": "keepfast.engine.context",
     "BatchError": "keepfast.core.errors",
     "BatchPolicy": "keepfast.core.policies",
     "BreakerPolicy": "keepfast.core.guards",

@@ -68,7 +68,7 @@ UNKNOWN: Final = by("classify/classification.py", f"{_CLASSIFIED}::test_unknown_
 OWN_RULES: Final = by(
     "classify/rules/book.py", "classify/test_rules_of_users.py::test_a_users_rule_goes_before_every_built_in_one"
 )
-NEVER_RAISES: Final = by("engine/walk.py", "engine/test_workers.py::test_a_worker_survives_whatever_a_handler_raises")
+NEVER_RAISES: Final = by("engine/calls.py", "engine/test_workers.py::test_a_worker_survives_whatever_a_handler_raises")
 GARBAGE: Final = by(
     "classify/rules/language.py",
     f"{_CLASSIFIED}::test_what_an_exception_means",
@@ -236,7 +236,7 @@ FAN_OUT: Final = by(
     "app/assembly.py",
     "scenarios/test_two_consumers_of_one_app_run_side_by_side.py::test_two_consumers_of_one_app_run_side_by_side",
 )
-DECLARED: Final = by("settings/consumers.py", "engine/test_batch_handlers.py::test_batches_need_idempotency")
+DECLARED: Final = by("settings/consumers.py", "engine/test_calls_batches.py::test_batches_need_idempotency")
 DECODED: Final = by("decode/annotation.py", "decode/test_annotation.py::test_an_annotation_chooses_its_decoder")
 BATCHED: Final = by(
     "core/runs.py",

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from keepfast.core.crash_guard import NOT_DEAD, UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.lanes import KeyLanes
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, Partition, Run
+from keepfast.core.runs import Batch, Partition, Run, Selection
 from keepfast.engine import flight_recorder
-from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
+from keepfast.engine.calls import AsyncBatchCall, BatchCall
 from keepfast.engine.flight_recorder import (
     KEPT_S,
     MAX_KEPT,
@@ -163,20 +163,20 @@ def test_what_a_batch_handler_does_not_get_is_in_hand_only_while_it_is_decoded(t
             raise ValueError("not for this handler")
         return int(one.offset())
 
-    def handle(values: list[int], *_: object) -> None:
+    def handle(selection: Selection, _: Run) -> None:
         seen.append(noted.fate().in_hand)
-        assert values == [1, 3, 8]
+        assert selection.value() == [1, 3, 8]
         assert noted.fate(OTHER).in_hand == ((8, 9),)
 
-    async def handle_async(values: list[int], *_: object) -> None:
-        handle(values)
+    async def handle_async(selection: Selection, run: Run) -> None:
+        handle(selection, run)
 
     slot = noted.recorder.slot()
     if threads:
-        walk_batch(batch, BatchCall(decode, handle, lambda _: None), Tally(), lambda: 0.0, slot)
+        BatchCall(handle, decode, lambda _: None).walk(batch, Tally(), lambda: 0.0, slot)
     else:
-        call = AsyncBatchCall(decode, handle_async, lambda _: None)
-        asyncio.run(walk_batch_async(batch, call, Tally(), lambda: 0.0, slot))
+        call = AsyncBatchCall(handle_async, decode, lambda _: None)
+        asyncio.run(call.walk(batch, Tally(), lambda: 0.0, slot))
     assert batch.failure is None
     assert set(seen[:-1]) == {((1, 4),)}
     assert seen[-1] == ((1, 2), (3, 4))

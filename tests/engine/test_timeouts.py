@@ -21,11 +21,10 @@ from keepfast.core.runs import Batch, InFlight, Partition, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.decode.signature import inspect_handler
-from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall
+from keepfast.engine.calls import AsyncCall, AsyncRecordCall, Call, Handle, Handler, RecordCall
 from keepfast.engine.commits import Committer
 from keepfast.engine.context import Context
 from keepfast.engine.events import Events
-from keepfast.engine.handler import Handler
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
 from keepfast.engine.timeouts import Overdue
@@ -107,14 +106,20 @@ class Bench:
             self.turn()
 
 
+def handler_of(function: Any) -> Handler:
+    shape = inspect_handler(function, context_type=Context)
+    return Handler(function, shape, order="partition", tombstones="dead-letter", group="g")
+
+
 def threads(
-    call: Callable[[Message, Run], object] | BatchCall,
+    handle: Handle | Call,
     *,
     capacity: int = 4,
     timeout_s: float | None = 0.1,
     **policy: Any,
 ) -> Bench:
     mailbox = QueueMailbox()
+    call = RecordCall(handle) if callable(handle) else handle
     executor = ThreadExecutor(call, mailbox, capacity=capacity, name="test")
     return Bench(executor, mailbox, TimeoutPolicy(timeout_s=timeout_s, **policy))
 
@@ -128,13 +133,14 @@ def events() -> Iterator[EventLoopThread]:
 
 def coroutines(
     events: EventLoopThread,
-    call: Callable[[Message, Run], Any] | AsyncBatchCall,
+    handle: Handle | AsyncCall,
     *,
     capacity: int = 4,
     timeout_s: float | None = 0.1,
     **more: Any,
 ) -> Bench:
     mailbox = QueueMailbox()
+    call = AsyncRecordCall(handle) if callable(handle) else handle
     executor = CoroutineExecutor(call, mailbox, capacity=capacity, events=events)
     return Bench(executor, mailbox, TimeoutPolicy(timeout_s=timeout_s, **more))
 
@@ -285,7 +291,7 @@ def test_waiting_for_what_was_sent_is_not_the_handlers_time() -> None:
     def handle(value: bytes, ctx: Context) -> None:
         ctx.send("out", b"1")
 
-    handler = Handler(handle, inspect_handler(handle, context_type=Context), tombstones="dead-letter", group="g")
+    handler = handler_of(handle)
     bench = threads(handler.call(sink), timeout_s=0.05)
     [run] = bench.start()
     wait_until(lambda: sink.sent, "it is sent")
@@ -340,7 +346,7 @@ def test_the_context_of_a_record_that_timed_out_refuses_and_nothing_is_sent() ->
             raised.append(str(error))
             raise
 
-    handler = Handler(handle, inspect_handler(handle, context_type=Context), tombstones="dead-letter", group="g")
+    handler = handler_of(handle)
     bench = threads(handler.call(sink), timeout_s=0.05)
     [run] = bench.start()
     bench.turn_until(lambda: bench.back, "the record times out")
@@ -368,7 +374,7 @@ def test_a_record_that_timed_out_is_not_over_before_what_it_sent_is_answered(
         await asyncio.sleep(WAIT_S)
 
     function = handle_async if is_async else handle
-    handler = Handler(function, inspect_handler(function, context_type=Context), tombstones="dead-letter", group="g")
+    handler = handler_of(function)
     if is_async:
         bench = coroutines(events, handler.call_async(sink), timeout_s=0.05)
     else:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Any
 
 import pytest
 
 from keepfast.core.records import Message
 from keepfast.core.runs import Run, lane_of
-from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch
+from keepfast.engine.calls import WALKS, AsyncBatchCall, BatchCall
 from keepfast.engine.stacks import locations
 from keepfast.engine.workers import EventLoopThread
 from tests.engine.test_timeouts import WAIT_S, coroutines, threads
@@ -55,10 +54,10 @@ def test_a_thread_that_hangs_is_reported_with_its_stack_at_doubling_intervals(lo
 def test_a_batch_that_hangs_is_reported_as_one(log: LogCapture) -> None:
     go = threading.Event()
 
-    def call(values: list[Any], *_: object) -> None:
+    def call(*_: object) -> None:
         go.wait(WAIT_S)
 
-    bench = threads(BatchCall(lambda one: one, call, lane_of("none")), timeout_s=None, stuck_after_s=STUCK_S)
+    bench = threads(BatchCall(call, lambda one: one, lane_of("none")), timeout_s=None, stuck_after_s=STUCK_S)
     run = bench.start_batch(3)
     bench.turn_until(lambda: log.fields("handler_stuck"), "it is reported")
     [report] = log.fields("handler_stuck")
@@ -188,11 +187,11 @@ def test_a_task_of_the_handlers_own_that_blocks_the_event_loop_points_to_nobody(
 def test_the_records_of_a_batch_that_blocks_the_event_loop_are_found(events: EventLoopThread) -> None:
     begun, go = threading.Event(), threading.Event()
 
-    async def call(values: list[Any], *_: object) -> None:
+    async def call(*_: object) -> None:
         begun.set()
         go.wait(WAIT_S)
 
-    batch = AsyncBatchCall(lambda one: one, call, lane_of("none"))
+    batch = AsyncBatchCall(call, lambda one: one, lane_of("none"))
     bench = coroutines(events, batch, timeout_s=None, stuck_after_s=STUCK_S)
     run = bench.start_batch(3)
     assert begun.wait(WAIT_S)
@@ -226,4 +225,4 @@ def test_locations_are_places_in_the_code_and_nothing_else() -> None:
     ]
     assert "secret" not in str(found)
     assert locations(caught.value.__traceback__, below=(inner.__code__,)) == []
-    assert locations(None, below=(walk_batch.__code__,)) == []
+    assert locations(None, below=WALKS) == []

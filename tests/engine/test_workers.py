@@ -12,6 +12,7 @@ import uvloop
 
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Partition, Run
+from keepfast.engine.calls import AsyncRecordCall, RecordCall
 from keepfast.engine.mailbox import HaltApp, QueueMailbox
 from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from tests.support.messages import message
@@ -35,7 +36,7 @@ def collect(mailbox: QueueMailbox, count: int) -> list[Any]:
 
 def thread_executor(call: Callable[[Message, Run], object], capacity: int = 4) -> tuple[ThreadExecutor, QueueMailbox]:
     mailbox = QueueMailbox()
-    return ThreadExecutor(call, mailbox, capacity=capacity, name="test"), mailbox
+    return ThreadExecutor(RecordCall(call), mailbox, capacity=capacity, name="test"), mailbox
 
 
 def test_a_thread_walks_its_run_in_order_and_counts_every_success() -> None:
@@ -108,7 +109,7 @@ def test_coroutines_run_side_by_side_and_come_back_in_bundles() -> None:
         inside -= 1
 
     events, mailbox = EventLoopThread(asyncio.new_event_loop), QueueMailbox()
-    executor = CoroutineExecutor(call, mailbox, capacity=50, events=events)
+    executor = CoroutineExecutor(AsyncRecordCall(call), mailbox, capacity=50, events=events)
     executor.submit([run_of(1, first=number) for number in range(200)], 200)
     runs = collect(mailbox, 200)
     events.stop(1.0)
@@ -123,7 +124,7 @@ def test_a_cancellation_that_nobody_asked_for_is_a_failure_and_the_worker_lives_
             raise asyncio.CancelledError
 
     events, mailbox = EventLoopThread(asyncio.new_event_loop), QueueMailbox()
-    executor = CoroutineExecutor(call, mailbox, capacity=1, events=events)
+    executor = CoroutineExecutor(AsyncRecordCall(call), mailbox, capacity=1, events=events)
     executor.submit([run_of(1), run_of(1, first=1)], 2)
     first, second = collect(mailbox, 2)
     events.stop(1.0)
@@ -142,7 +143,7 @@ def test_stopping_the_event_loop_lets_handlers_clean_up() -> None:
             cleaned.set()
 
     events, mailbox = EventLoopThread(asyncio.new_event_loop), QueueMailbox()
-    executor = CoroutineExecutor(call, mailbox, capacity=2, events=events)
+    executor = CoroutineExecutor(AsyncRecordCall(call), mailbox, capacity=2, events=events)
     executor.submit([run_of(1)], 1)
     assert begun.wait(5)
     events.stop(2.0)
@@ -163,7 +164,7 @@ def coroutine_executor(
     events: EventLoopThread, call: Callable[[Message, Run], Coroutine[Any, Any, None]], capacity: int = 1
 ) -> tuple[CoroutineExecutor, QueueMailbox]:
     mailbox = QueueMailbox()
-    return CoroutineExecutor(call, mailbox, capacity=capacity, events=events), mailbox
+    return CoroutineExecutor(AsyncRecordCall(call), mailbox, capacity=capacity, events=events), mailbox
 
 
 async def leave(error: BaseException) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
+from keepfast.engine.calls import RecordCall
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.workers import HANG_S, Inline, Superseded
 from tests.engine.test_workers import collect, run_of
@@ -23,7 +24,7 @@ class Driven:
         self.let_go = threading.Event()
         self.taken = threading.Event()
         self.seen: list[int] = []
-        self.inline = Inline(self._call, self.mailbox, name="test")
+        self.inline = Inline(RecordCall(self._call), self.mailbox, name="test")
         self.inline.start(self.taken.set)
 
     def _call(self, message: Message, run: Run) -> None:
@@ -109,7 +110,7 @@ def test_a_thread_that_comes_back_late_does_not_hide_that_the_next_one_hangs() -
     def call(message: Message, run: Run) -> None:
         (first if message.offset() == 0 else second).wait(10)
 
-    inline = Inline(call, mailbox, name="test")
+    inline = Inline(RecordCall(call), mailbox, name="test")
     inline.start(lambda: taken.put(None))
     threading.Thread(target=pytest.raises, args=(Superseded, inline.walk, run_of(1)), daemon=True).start()
     taken.get(timeout=5)

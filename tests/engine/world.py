@@ -12,10 +12,10 @@ from keepfast.core.ledger import METADATA_LIMIT
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, Record, TopicPartition
-from keepfast.core.runs import Batch, Run, lane_of
+from keepfast.core.runs import Batch, Run, Selection, lane_of
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
-from keepfast.engine.batch_walk import BatchCall, walk_batch
+from keepfast.engine.calls import BatchCall, RecordCall
 from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import QueueMailbox, Stop
@@ -206,6 +206,9 @@ class World:
         publisher = Publisher(
             self.sink, topics=plan.dead_letter_topics, partitions={"dlq": 1}, group="g", handler="h", app_version="0"
         )
+        self._worker = (
+            RecordCall(self._call_one) if plan.batch is None else BatchCall(self._call, self._decode, lane_of(order))
+        )
         ports: dict[str, Any] = {"source": self.source, "executor": self.workers, "mailbox": self.mailbox}
         self.loop = Loop(plan, **ports, publisher=publisher, clock=self.clock, random=Random(1), gate=gate)
         self.loop.start()
@@ -241,7 +244,7 @@ class World:
     def work(self, which: int = 0) -> Run:
         """A worker does what it was handed, and hands it back."""
         run = self.workers.out.pop(which)
-        walk_batch(run, BatchCall(self._decode, self._call, lane_of(self._order)), self.tally, self.clock.monotonic)
+        self._worker.walk(run, self.tally, self.clock.monotonic)
         self.mailbox.post(run)
         return run
 
@@ -259,8 +262,12 @@ class World:
             raise DecodeError(name)
         return name
 
-    def _call(self, values: list[str], records: Sequence[Message], run: Run) -> None:
-        assert [(record.value() or b"").decode() for record in records] == values
+    def _call_one(self, record: Message, run: Run) -> None:
+        self._call(Selection((record,), [self._decode(record)]), run)
+
+    def _call(self, selection: Selection, run: Run) -> None:
+        values = selection.value()
+        assert [(record.value() or b"").decode() for record in selection.messages] == values
         self.calls.append(values)
         self._handle(values)
         self.done += values

@@ -15,7 +15,7 @@ from keepfast.classify.classification import classify
 from keepfast.core.errors import ConfigError, DecodeError, Halt, Reject
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Partition, Run
-from keepfast.engine.walk import walk
+from keepfast.engine.calls import RecordCall
 from keepfast.runner import KafkaConsumerRunner, ProcessingFailed
 from keepfast.runner.hooks import Hooks, MessageRefused
 from keepfast.telemetry.tally import Tally
@@ -276,7 +276,9 @@ def test_a_record_that_waits_for_its_turn_is_not_begun_once_its_run_is_to_stop()
     made, message = hooks(begun.append), record()
     run = run_of(message)
     with made.turn.of(None):  # as the thread does that calls dlq_publisher
-        walker = threading.Thread(target=walk, args=(run, made.call, Tally(), time.perf_counter), daemon=True)
+        walker = threading.Thread(
+            target=RecordCall(made.call).walk, args=(run, Tally(), time.perf_counter), daemon=True
+        )
         walker.start()
         wait_until(lambda: run.waits, "it waits for its turn")
         run.stop = True

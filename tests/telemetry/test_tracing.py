@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import FailedRecord, Partition, Run
+from keepfast.core.runs import FailedRecord, Partition, Run, Selection
 from keepfast.settings import AppSpec, Settings, load
 from keepfast.telemetry import tracing
 from keepfast.telemetry.tracing import Tracing, tracing_from
@@ -44,16 +44,11 @@ def run_of(found: list[Any]) -> Run:
     return Run(Partition(PLACE, epoch=1, start=0), found, range(len(found)), {})
 
 
-def fail(*_: object) -> None:
-    raise ValueError("4111")
-
-
 def test_a_batch_is_one_span_linked_to_all_of_its_records() -> None:
     own, exporter = traced()
     found = messages(3, ("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode()))
-    own.traced_batch(lambda *_: None, "g")([1, 2, 3], found, run_of(found))
-    with pytest.raises(ValueError, match="4111"):
-        own.traced_batch(fail, "g")([1, 2, 3], found, run_of(found))
+    for error in (None, ValueError("4111")):
+        own.end(own.begin_batch(Selection(found, [1, 2, 3]), run_of(found), "g"), error)
     good, bad = exporter.get_finished_spans()
     assert [f"{link.context.trace_id:032x}" for link in good.links] == [TRACE] * 3
     assert (good.attributes or {})["messaging.batch.message_count"] == 3
@@ -65,7 +60,7 @@ def test_a_batch_is_one_span_linked_to_all_of_its_records() -> None:
 def test_a_header_that_names_no_trace_begins_one(header: bytes | None) -> None:
     own, exporter = traced()
     found = messages(1, ("traceparent", header))
-    own.traced(lambda *_: None, "g")(found[0], run_of(found))
+    own.end(own.begin(found[0], run_of(found), "g"), None)
     [span] = exporter.get_finished_spans()
     assert span.parent is None
 
@@ -77,8 +72,7 @@ def test_a_failed_attempt_ends_with_what_was_decided_and_open_ones_are_bounded(
     own, exporter = traced()
     found = messages(5)
     for message in found:
-        with pytest.raises(ValueError, match="4111"):
-            own.traced(fail, "g")(message, run_of([message]))
+        own.end(own.begin(message, run_of([message]), "g"), ValueError("4111"))
     assert len(exporter.get_finished_spans()) == 2, "the oldest are let go"
     case = FailedRecord(Partition(PLACE, epoch=1, start=0), 0, found[4], (), 0.0)
     own.decided(case, verdicts.RetryAfter(0.25))

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from keepfast.app.options import Consumer, ConsumerOptions
 from keepfast.core.errors import ConfigError
 from keepfast.decode.signature import inspect_handler
-from keepfast.engine.batch_handler import BatchContext
-from keepfast.engine.context import Context
+from keepfast.engine.context import BatchContext, Context
 from keepfast.redact.sensitive import CardNumbers
 
 if TYPE_CHECKING:

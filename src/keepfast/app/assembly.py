@@ -9,20 +9,16 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from keepfast.app.options import Consumer
 from keepfast.core.errors import ConfigError
 from keepfast.deadletters.spool.service import SpoolService
-from keepfast.engine.batch_handler import BatchHandler
+from keepfast.engine.calls import Handler
 from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import RecorderFile, open_recorder
-from keepfast.engine.handler import Handler
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.plan import Plan
-from keepfast.engine.returning import returning, returning_async
-from keepfast.engine.spans import handler_call, handler_call_async
 from keepfast.engine.workers import EventLoopThread
 from keepfast.http.running import Parts
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
@@ -129,17 +125,17 @@ def _recorder(consumers: list[Consumer], settings: Settings) -> RecorderFile | N
     return open_recorder(settings.state.dir, slots=sum(workers.values()), lists=lists) if guarded else None
 
 
-def handlers_of(consumers: list[Consumer], settings: Settings) -> dict[str, Handler | BatchHandler]:
+def handlers_of(consumers: list[Consumer], settings: Settings) -> dict[str, Handler]:
     """Each consumer's function, ready to be called. Raises ConfigError with every problem."""
-    handlers: dict[str, Handler | BatchHandler] = {}
+    handlers: dict[str, Handler] = {}
     problems: list[str] = []
     for consumer in consumers:
         own = settings.consumers[consumer.name]
-        make = partial(BatchHandler, order=own.order) if consumer.shape.batch else Handler
         try:
-            handlers[consumer.name] = make(
+            handlers[consumer.name] = Handler(
                 consumer.function,
                 consumer.shape,
+                order=own.order,
                 tombstones=own.tombstones,
                 group=own.group,
                 sensitive=consumer.sensitive,
@@ -158,18 +154,17 @@ def _place(consumer: Consumer) -> str:
 
 
 def _loop_thread(
-    consumer: Consumer, handler: Handler | BatchHandler, settings: Settings, cluster: ClusterFacts, shared: Shared
+    consumer: Consumer, handler: Handler, settings: Settings, cluster: ClusterFacts, shared: Shared
 ) -> LoopThread:
     sink = shared.sink
     own = settings.consumers[consumer.name]
     plan = plan_of(consumer, own, settings, cluster)
     if consumer.shape.is_async:
-        plain_async = handler_call_async(handler, sink, shared.tracing, plan.group)
-        call_async = returning_async(plain_async) if plan.tiers else plain_async
+        call_async = handler.call_async(sink, tracing=shared.tracing, retry_topics=plan.tiers is not None)
         workers = coroutine_workers(call_async, plan, shared.events, shared.recorder)
     else:
-        plain = handler_call(handler, sink, shared.tracing, plan.group)
-        workers = thread_workers(returning(plain) if plan.tiers else plain, plan, shared.recorder)
+        call = handler.call(sink, tracing=shared.tracing, retry_topics=plan.tiers is not None)
+        workers = thread_workers(call, plan, shared.recorder)
     ports = Ports(
         source=source_of(own, settings.kafka, cluster),
         sink=sink,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from keepfast.core.crash_guard import CrashWatch
 from keepfast.core.errors import BatchError, Signal, SinkError
@@ -277,6 +278,23 @@ class FailedRecord:
             del self.attempts[1]
 
 
+LaneOf = Callable[[Message], Hashable]
+"""What the record must be in order with; None where it is free."""
+
+
+class Selection:
+    """Records that are handed over in one call. It reads like one message whose value is the list of their values."""
+
+    __slots__ = ("_values", "messages")
+
+    def __init__(self, messages: Sequence[Message], values: list[Any]) -> None:
+        self.messages = messages
+        self._values = values
+
+    def value(self) -> list[Any]:
+        return self._values
+
+
 class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
@@ -335,6 +353,16 @@ class Run:
         self.abandoned = False
         self.taken = 0  # so many of its first records are finished although it is still out
 
+    @property
+    def parts(self) -> Sequence[Run]:
+        """The runs that its records belong to, one after another."""
+        return (self,)
+
+    @property
+    def given(self) -> Sequence[int] | None:
+        """Positions in `messages` of what the handler of a batch got; None: of all."""
+        return None
+
     @classmethod
     def again(cls, case: FailedRecord) -> Run:
         """The next attempt of a case: on its own, in the lane that the case holds."""
@@ -352,6 +380,23 @@ class Run:
     def leave(self) -> None:
         """It is back from its worker."""
         self.partition.running.discard(self)
+
+    def select(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> Selection | None:  # noqa: ARG002 - see Batch
+        """The worker: what is handed over in one call of a batch handler; None if nothing is. Raises what `decode`
+        raises, unless the run can go on without that record.
+        """
+        self.current = 0
+        if self.stop or not self.messages:
+            return None
+        return Selection(self.messages, [decode(message) for message in self.messages])
+
+    def succeeded(self) -> None:
+        """The worker: what was selected is done."""
+        self.done = len(self.messages)
+
+    def judged_by(self, error: BaseException) -> BaseException:
+        """What to judge the run by, if its call raised this: what the handler says of the only record of a call."""
+        return named_in(error, 1).get(0, error)
 
     def stand_in(self, done: int, failure: BaseException, now: float) -> Run:
         """The same run as if it came back now, with this failure at record `done`, whatever its worker writes."""
@@ -416,10 +461,6 @@ class InFlight(dict[Run, None]):
         """This one is out in place of a run that was given up, since that was started."""
         run.enter()
         self[run] = None
-
-
-LaneOf = Callable[[Message], Hashable]
-"""What the record must be in order with; None where it is free."""
 
 
 def lane_of(order: Order) -> LaneOf:
@@ -493,6 +534,9 @@ class Batch(Run):
 
     __slots__ = ("bad", "failures", "found", "given", "heads", "named", "parts", "search", "trial")
 
+    parts: list[Run]
+    given: list[int] | None
+
     def __init__(self, parts: list[Run]) -> None:
         super().__init__(parts[0].partition, [], (), {})
         self.parts = parts
@@ -508,8 +552,7 @@ class Batch(Run):
         """Records (by part and sequence number) that the handler named as failed: left out of the next call."""
         self.bad: dict[int, BaseException] = {}
         """Positions in `messages` of records that cannot be handed over, with what to judge them by."""
-        self.given: list[int] | None = None
-        """Positions in `messages` of what the handler got; None: of all."""
+        self.given = None
 
     @property
     def may_grow(self) -> bool:
@@ -545,6 +588,38 @@ class Batch(Run):
         """Whether it must not begin any more: it was told so, or one of its partitions is about to go."""
         return self.stop or any(part.stop for part in self.parts)
 
+    def select(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> Selection | None:
+        self.current = 0
+        if self.stopped:
+            return None
+        if not self.bad:
+            with suppress(BaseException):  # one by one it shows which record it was
+                return Selection(self.messages, [decode(message) for message in self.messages])
+        return self._without_bad(decode, lane_of)
+
+    def _without_bad(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> Selection | None:
+        """Leave out what cannot be decoded or was named before, and in each lane what is behind that: it must wait."""
+        values: list[Any] = []
+        given: list[int] = []
+        blocked: set[Hashable] = set()
+        for index, message in enumerate(self.messages):
+            lane = lane_of(message)
+            if lane is not None and lane in blocked:
+                continue
+            if index not in self.bad:
+                try:
+                    values.append(decode(message))
+                    given.append(index)
+                    continue
+                except BaseException as error:  # noqa: BLE001 - the error becomes an outcome of this record
+                    self.bad[index] = error
+            blocked.add(lane)
+        self.given = given
+        return Selection([self.messages[index] for index in given], values) if given else None
+
+    def judged_by(self, error: BaseException) -> BaseException:
+        return error
+
     @property
     def left(self) -> int:
         """Records that are not finished."""
@@ -578,7 +653,7 @@ class Batch(Run):
                 return
 
     def succeeded(self) -> None:
-        """The worker: what was given to the handler is done. The parts know it, too, should one of them have to go."""
+        """The worker: what was selected is done. The parts know it, too, should one of them have to go."""
         self.done = len(self.messages) if self.given is None else len(self.given)
         done = None if self.given is None else frozenset(self.given)
         at = 0

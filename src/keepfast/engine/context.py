@@ -1,4 +1,4 @@
-"""What a handler may ask for beside the value: where the record comes from, which attempt it is, and a way to send."""
+"""What a handler may take beside the value: where the record comes from, which attempt it is, and a way to send."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 
@@ -174,6 +174,58 @@ class Context:
                 " sent for it; end the handler, or raise its timeout_s."
             )
         self._sink.send(outgoing, sends.delivered)
+
+
+ContextOf = Callable[[Message, Run], Context]
+
+
+class BatchContext(Sequence[Context]):
+    """One attempt at one batch: a `Context` for each record, in the order of the list. Valid while the handler runs."""
+
+    __slots__ = ("_context_of", "_made", "_messages", "_run", "attempt", "group", "logger")
+
+    def __init__(
+        self, messages: Sequence[Message], run: Run, context_of: ContextOf, *, group: str, logger: logging.Logger
+    ) -> None:
+        self._messages = messages
+        self._run = run
+        self._context_of = context_of
+        self._made: dict[int, Context] = {}
+        self.attempt = run.attempt
+        self.group = group
+        self.logger = logger
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Context: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Context]: ...
+    def __getitem__(self, index: int | slice) -> Context | list[Context]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        at = index + len(self) if index < 0 else index
+        if at not in self._made:
+            self._made[at] = self._context_of(self._messages[at], self._run)
+        return self._made[at]
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: bytes | str | None = None,
+        headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
+        """Produce a record, as `Context.send` does; no record of the batch counts as finished before it is
+        acknowledged. The same holds for what is sent by the context of one record.
+        """
+        self[0].send(topic, value, key, headers)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the call has timed out, as `Context.abandoned`."""
+        return self._run.abandoned
 
 
 def to_bytes(value: Any) -> bytes | None:

@@ -34,7 +34,7 @@ from typing import Any, Final, Literal, Protocol
 
 from keepfast.core.crash_guard import NOT_DEAD, TOKEN, UNKNOWN, Fate, Spans, spans_of
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, Run
+from keepfast.core.runs import Run
 from keepfast.engine.mailbox import Ending
 from keepfast.telemetry.logs import get_logger
 
@@ -128,9 +128,9 @@ class Slot:
         self._words[_FIRST] = message.offset()
         return self._call(message, run)
 
-    def begin_batch(self, batch: Batch) -> None:
-        """The worker is about to handle the batch: all of it, or what of it is given to the handler."""
-        words, spans = self._words, _spans_of_batch(batch)
+    def begin_batch(self, run: Run) -> None:
+        """The worker is about to handle the run in one call: all of it, or what of it is given to the handler."""
+        words, spans = self._words, _spans_of_batch(run)
         if len(spans) == 1:
             words[_PLACE], words[_FIRST], words[_LAST] = spans[0]
             words[_KIND] = SPAN
@@ -161,7 +161,7 @@ class NoSlot(Slot):
     def begin(self, run: Run, call: Callable[..., Any]) -> Callable[..., Any]:  # noqa: ARG002 - as of a slot
         return call
 
-    def begin_batch(self, batch: Batch) -> None:
+    def begin_batch(self, run: Run) -> None:
         """Nothing to do."""
 
     def end(self) -> None:
@@ -171,12 +171,12 @@ class NoSlot(Slot):
 NO_SLOT: Final = NoSlot()
 
 
-def _spans_of_batch(batch: Batch) -> list[tuple[int, int, int]]:
+def _spans_of_batch(run: Run) -> list[tuple[int, int, int]]:
     """Place, first and last offset of what goes out, part by part; of each record where a death has left a mark."""
     spans: list[tuple[int, int, int]] = []
-    left, at = len(batch.messages), 0
-    given = None if batch.given is None else frozenset(batch.given)
-    for part in batch.parts:
+    left, at = len(run.messages), 0
+    given = None if run.given is None else frozenset(run.given)
+    for part in run.parts:
         messages = part.messages[:left]
         offsets = [one.offset() for index, one in enumerate(messages, at) if given is None or index in given]
         left, at = left - len(messages), at + len(messages)

@@ -28,11 +28,11 @@ from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Batch, InFlight, OrderedSet, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import OverdueWatch, TimeoutPolicy
+from keepfast.engine.calls import WALKS
 from keepfast.engine.commits import Committer
 from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
 from keepfast.engine.stacks import locations
-from keepfast.engine.workers import WALKS
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.shapes import StuckHandler
 

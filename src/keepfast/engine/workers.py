@@ -18,22 +18,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 from types import FrameType, TracebackType
-from typing import Any
 
 from keepfast.core.ports import Mailbox
 from keepfast.core.runs import Run
-from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
+from keepfast.engine.calls import WALKS, AsyncCall, Call
 from keepfast.engine.flight_recorder import NO_SLOT, FlightRecorder, Slot
 from keepfast.engine.mailbox import HaltApp
 from keepfast.engine.stacks import awaits_of, stack_of, threads_now, trace_of
-from keepfast.engine.walk import AsyncCall, Call, walk, walk_async
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.tally import Tallies
 
 log = get_logger("keepfast.workers")
-
-WALKS = (walk.__code__, walk_batch.__code__, walk_async.__code__, walk_batch_async.__code__)
-"""Frames of these have the run that a worker has in hand as their local variable `run`."""
 
 CANCEL_GRACE_S = 1.0
 """A coroutine that is cancelled and is not over by then is lost, like a thread that nobody can end."""
@@ -50,15 +45,14 @@ class ThreadExecutor:
 
     def __init__(
         self,
-        call: Call | BatchCall,
+        call: Call,
         mailbox: Mailbox,
         *,
         capacity: int,
         name: str,
         recorder: FlightRecorder | None = None,
     ) -> None:
-        self._call: Any = call
-        self._walk: Any = walk_batch if isinstance(call, BatchCall) else walk
+        self._walk = call.walk
         self._mailbox = mailbox
         self._capacity = capacity
         self._name = name
@@ -89,11 +83,10 @@ class ThreadExecutor:
         thread.start()
 
     def _work(self, tally: Tallies, number: int, slot: Slot) -> None:
-        take, post, call, clock, at = self._queue.get, self._mailbox.post, self._call, time.perf_counter, self._at
-        walk = self._walk
+        take, post, walk, clock, at = self._queue.get, self._mailbox.post, self._walk, time.perf_counter, self._at
         while True:
             at[number] = run = take()
-            walk(run, call, tally[run.partition.place.topic], clock, slot)
+            walk(run, tally[run.partition.place.topic], clock, slot)
             post(run)
 
     def lively(self) -> bool:
@@ -225,7 +218,7 @@ class CoroutineExecutor:
 
     def __init__(
         self,
-        call: AsyncCall | AsyncBatchCall,
+        call: AsyncCall,
         mailbox: Mailbox,
         *,
         capacity: int,
@@ -233,8 +226,7 @@ class CoroutineExecutor:
         recorder: FlightRecorder | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._call: Any = call
-        self._walk: Any = walk_batch_async if isinstance(call, AsyncBatchCall) else walk_async
+        self._walk = call.walk
         self._mailbox = mailbox
         self._capacity = capacity
         self._events = events
@@ -297,7 +289,7 @@ class CoroutineExecutor:
                 self._idle.append(waiter)
                 await waiter
             at[number] = run = runs.popleft()
-            await self._walk(run, self._call, tally[run.partition.place.topic], clock, slot)
+            await self._walk(run, tally[run.partition.place.topic], clock, slot)
             at[number] = None
             self._cancelled.discard(run)
             self._hand_back(run, loop)
@@ -385,7 +377,7 @@ class Inline:
         name: str,
         recorder: FlightRecorder | None = None,
     ) -> None:
-        self._call = call
+        self._walk = call.walk
         self._mailbox = mailbox
         self.tallies: list[Tallies] = []
         self._name = name
@@ -412,7 +404,7 @@ class Inline:
         self._since = time.monotonic()
         if not self._watched:
             self._awake.set()
-        walk(run, self._call, tally[run.partition.place.topic], time.perf_counter, slot)
+        self._walk(run, tally[run.partition.place.topic], time.perf_counter, slot)
         with self._lock:
             if self._turn == turn:
                 self._since = None

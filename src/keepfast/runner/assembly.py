@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from keepfast.core.errors import ConfigError, SourceError, StartError
 from keepfast.core.ports import Sink
 from keepfast.deadletters.letter import Letter
+from keepfast.engine.calls import record_call
 from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import RecorderFile, open_recorder
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.plan import Plan
-from keepfast.engine.returning import returning
 from keepfast.http.one_app import Serving
 from keepfast.http.running import Parts, Running
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
@@ -273,8 +273,8 @@ def hook_publisher(kind: type[P], blueprint: Blueprint, settings: Settings, sink
 
 def _loop_thread(blueprint: Blueprint, settings: Settings, cluster: ClusterFacts, ports: Ports) -> LoopThread:
     plan, hooks, tracing = plan_of(blueprint, settings, cluster), blueprint.hooks, ports.tracing
-    plain = hooks.call if tracing is None else tracing.traced(hooks.call, plan.group)
-    workers = thread_workers(returning(plain) if plan.tiers else plain, plan, ports.recorder)
+    call = record_call(hooks.call, group=plan.group, tracing=tracing, retry_topics=plan.tiers is not None)
+    workers = thread_workers(call, plan, ports.recorder)
     publisher = None
     if blueprint.dlq_publisher is not None:
         publisher = hook_publisher(HookPublisher, blueprint, settings, ports.sink)

@@ -9,32 +9,25 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
 
 from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError
 from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Headers, Message, Outgoing, read_headers
 from keepfast.core.retry_topics import original
-from keepfast.core.runs import FailedRecord, NotBegun, Run
+from keepfast.core.runs import FailedRecord, NotBegun, Run, Selection
 from keepfast.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, Tracer
 
-Call = Callable[[Message, Run], object]
-AsyncCall = Callable[[Message, Run], Awaitable[object]]
-BatchOf = Callable[[list[Any], Sequence[Message], Run], object]
-AsyncBatchOf = Callable[[list[Any], Sequence[Message], Run], Awaitable[object]]
 Relation = Literal["parent", "link"]
 
 GROUP: Final = "opentelemetry_traces_exporter"
@@ -43,6 +36,15 @@ MAX_LINKS: Final = 128
 MAX_OPEN: Final = 10_000
 """Failed attempts whose decision has not come; it never does for a partition that was lost meanwhile."""
 LAST_WORD_S: Final = 1.0
+
+
+class OpenSpan(NamedTuple):
+    """The span of an attempt. `message` is None for a batch."""
+
+    span: Span
+    token: Any
+    run: Run
+    message: Message | None = None
 
 
 class Tracing:
@@ -57,54 +59,35 @@ class Tracing:
         self._otel = _otel()
         self._open: dict[tuple[str, int, int], Span] = {}
 
-    def traced(self, call: Call, group: str) -> Call:
-        """The same lines as in `traced_async`, but for one word; a layer in between would cost as much as they do."""
-        otel = self._otel
+    def begin(self, message: Message, run: Run, group: str) -> OpenSpan:
+        """An attempt at a record begins: its span is the current one until `end`, on the same thread or task."""
+        headers = read_headers(message)
+        context = _context_in(headers) if headers else None
+        place: dict[str, str | int] = {
+            "messaging.destination.partition.id": str(message.partition()),
+            "messaging.kafka.offset": message.offset(),
+        }
+        span = self._started([context] if context else [], message.topic(), run, group, place, parent=self._parent)
+        return OpenSpan(span, self._attached(span), run, message)
 
-        def call_traced(message: Message, run: Run) -> None:
-            span = self._attempt(message, run, group)
-            token = otel.attach(otel.set_span_in_context(span))
-            try:
-                call(message, run)
-            except BaseException as error:
-                self._attempt_failed(span, message, run, error)
-                raise
-            finally:
-                otel.detach(token)
-            span.end()
+    def begin_batch(self, selection: Selection, run: Run, group: str) -> OpenSpan:
+        """An attempt at a batch begins; its span is linked to those of its records."""
+        messages = selection.messages
+        found = [context for one in messages[:MAX_LINKS] if (context := _context_in(read_headers(one))) is not None]
+        size: dict[str, str | int] = {"messaging.batch.message_count": len(messages)}
+        span = self._started(found, original(messages[0]).topic(), run, group, size, parent=False)
+        return OpenSpan(span, self._attached(span), run)
 
-        return call_traced
-
-    def traced_async(self, call: AsyncCall, group: str) -> AsyncCall:
-        otel = self._otel
-
-        async def call_traced(message: Message, run: Run) -> None:
-            span = self._attempt(message, run, group)
-            token = otel.attach(otel.set_span_in_context(span))
-            try:
-                await call(message, run)
-            except BaseException as error:
-                self._attempt_failed(span, message, run, error)
-                raise
-            finally:
-                otel.detach(token)
-            span.end()
-
-        return call_traced
-
-    def traced_batch(self, call: BatchOf, group: str) -> BatchOf:
-        def call_traced(values: list[Any], messages: Sequence[Message], run: Run) -> None:
-            with self._batch(messages, run, group):
-                call(values, messages, run)
-
-        return call_traced
-
-    def traced_batch_async(self, call: AsyncBatchOf, group: str) -> AsyncBatchOf:
-        async def call_traced(values: list[Any], messages: Sequence[Message], run: Run) -> None:
-            with self._batch(messages, run, group):
-                await call(values, messages, run)
-
-        return call_traced
+    def end(self, opened: OpenSpan, error: BaseException | None) -> None:
+        """The attempt is over. The span of a failed attempt at a record stays open until it is decided about."""
+        span, token, run, message = opened
+        self._otel.detach(token)
+        if error is not None and not isinstance(error, NotBegun):  # else nothing was tried
+            _failed(span, error)
+            if message is not None and not run.abandoned:  # else it was decided about long ago
+                self._leave_open(message, span)
+                return
+        span.end()
 
     def sink(self, sink: Sink) -> Sink:
         """What handlers send carries the context of the span that they run in, unless they give one themselves."""
@@ -129,40 +112,9 @@ class Tracing:
             last_word.start()
             last_word.join(LAST_WORD_S)
 
-    def _attempt(self, message: Message, run: Run, group: str) -> Span:
-        headers = read_headers(message)
-        context = _context_in(headers) if headers else None
-        place: dict[str, str | int] = {
-            "messaging.destination.partition.id": str(message.partition()),
-            "messaging.kafka.offset": message.offset(),
-        }
-        topic = message.topic()
-        return self._started([context] if context else [], topic, run, group, place, parent=self._parent)
-
-    def _attempt_failed(self, span: Span, message: Message, run: Run, error: BaseException) -> None:
-        if isinstance(error, NotBegun):  # nothing was tried, and nothing will be decided
-            span.end()
-            return
-        _failed(span, error)
-        if run.abandoned:  # it was decided about long ago
-            span.end()
-        else:
-            self._leave_open(message, span)
-
-    @contextmanager
-    def _batch(self, messages: Sequence[Message], run: Run, group: str) -> Iterator[None]:
-        found = [context for one in messages[:MAX_LINKS] if (context := _context_in(read_headers(one))) is not None]
-        size: dict[str, str | int] = {"messaging.batch.message_count": len(messages)}
-        span = self._started(found, messages[0].topic(), run, group, size, parent=False)
-        token = self._otel.attach(self._otel.set_span_in_context(span))
-        try:
-            yield
-        except BaseException as error:
-            _failed(span, error)
-            raise
-        finally:
-            self._otel.detach(token)
-            span.end()
+    def _attached(self, span: Span) -> Any:
+        """The token to detach it with."""
+        return self._otel.attach(self._otel.set_span_in_context(span))
 
     def _started(
         self,

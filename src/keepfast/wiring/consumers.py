@@ -10,7 +10,7 @@ from keepfast.classify.classification import BUILT_IN, RuleBook
 from keepfast.core.names import TopicParts
 from keepfast.core.ports import Clock, Executor, Mailbox, Sink, Source, Spool, TopicIds
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall
+from keepfast.engine.calls import AsyncCall, Call
 from keepfast.engine.clock import RealClock
 from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import FlightRecorder
@@ -18,7 +18,6 @@ from keepfast.engine.loop import IDLE_S, Loop
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
 from keepfast.engine.status import AskDepths, AskEnds, LetterDepths
-from keepfast.engine.walk import AsyncCall, Call
 from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, Inline, ThreadExecutor
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.tally import Tallies
@@ -86,19 +85,17 @@ class Workers:
     tallies: Callable[[], Sequence[Tallies]] = tuple
 
 
-def thread_workers(call: Call | BatchCall, plan: Plan, recorder: FlightRecorder | None) -> Workers:
+def thread_workers(call: Call, plan: Plan, recorder: FlightRecorder | None) -> Workers:
     """Workers for a handler that is no coroutine. They note in `recorder` what they have in hand."""
     mailbox = QueueMailbox()
     executor = ThreadExecutor(call, mailbox, capacity=plan.capacity, name=plan.name, recorder=recorder)
-    if isinstance(call, BatchCall):
+    if plan.batch is not None:
         return Workers(executor, mailbox, tallies=lambda: executor.tallies)
     inline = Inline(call, mailbox, name=plan.name, recorder=recorder)
     return Workers(executor, mailbox, inline, lambda: [*executor.tallies, *inline.tallies])
 
 
-def coroutine_workers(
-    call: AsyncCall | AsyncBatchCall, plan: Plan, events: EventLoopThread, recorder: FlightRecorder | None
-) -> Workers:
+def coroutine_workers(call: AsyncCall, plan: Plan, events: EventLoopThread, recorder: FlightRecorder | None) -> Workers:
     """Workers for a coroutine function, on this event loop."""
     mailbox = QueueMailbox()
     executor = CoroutineExecutor(call, mailbox, capacity=plan.capacity, events=events, recorder=recorder)

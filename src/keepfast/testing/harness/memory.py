@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any
@@ -20,9 +20,7 @@ from keepfast.core.errors import Halt
 from keepfast.core.ports import Delivery, Mailbox
 from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.core.runs import Run
-from keepfast.engine.batch_walk import AsyncBatchCall, BatchCall, walk_batch, walk_batch_async
 from keepfast.engine.loop import IDLE_S, Loop
-from keepfast.engine.walk import walk, walk_async
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts
 from keepfast.telemetry.tally import Tally
 from keepfast.testing.fakes.process import Process
@@ -162,14 +160,12 @@ class TestExecutor:
         """Nobody is counted here."""
 
     def _walk(self, run: Run) -> None:
-        (walk_batch if isinstance(self._call, BatchCall) else walk)(run, self._call, self._tally, time.perf_counter)
+        self._call.walk(run, self._tally, time.perf_counter)
         self._mailbox.post(run)
 
     async def _await(self, run: Run) -> None:
-        through: Callable[..., Coroutine[Any, Any, None]]
-        through = walk_batch_async if isinstance(self._call, AsyncBatchCall) else walk_async
         try:
-            await through(run, self._call, self._tally, time.perf_counter)
+            await self._call.walk(run, self._tally, time.perf_counter)
         finally:
             del self.tasks[run]
             self._mailbox.post(run)

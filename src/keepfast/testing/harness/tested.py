@@ -12,9 +12,9 @@ from keepfast.app.application import App
 from keepfast.core.ports import Delivery, Sink
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.calls import record_call
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.plan import Plan
-from keepfast.engine.returning import returning, returning_async
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.runner import assembly as of_runner
 from keepfast.runner.publishing import HookLetter, HookPublisher
@@ -77,11 +77,9 @@ class TestedApp:
         plan = of_app.plan_of(consumer, self.settings.consumers[consumer.name], self.settings, cluster)
         call: Any
         if consumer.shape.is_async:
-            call = handler.call_async(sink)
-            call = returning_async(call) if plan.tiers else call
+            call = handler.call_async(sink, retry_topics=plan.tiers is not None)
         else:
-            call = handler.call(sink)
-            call = returning(call) if plan.tiers else call
+            call = handler.call(sink, retry_topics=plan.tiers is not None)
         return Member(plan=plan, call=call, is_async=consumer.shape.is_async)
 
     def assembled(self, settings: Settings) -> RunningHarness:
@@ -106,11 +104,11 @@ class TestedRunner:
 
     def members(self, cluster: ClusterFacts, sink: Sink) -> list[Member]:
         plan = of_runner.plan_of(self._blueprint, self.settings, cluster)
-        call = self._blueprint.hooks.call
+        call = record_call(self._blueprint.hooks.call, group=plan.group, retry_topics=plan.tiers is not None)
         publisher = None
         if self._blueprint.dlq_publisher is not None:
             publisher = of_runner.hook_publisher(PublisherAtOnce, self._blueprint, self.settings, sink)
-        return [Member(plan=plan, publisher=publisher, call=returning(call) if plan.tiers else call)]
+        return [Member(plan=plan, publisher=publisher, call=call)]
 
     def assembled(self, settings: Settings) -> RunningHarness:
         return of_runner.build(self._blueprint, self._made, settings, _stay)

@@ -1,4 +1,4 @@
-"""From a user's function to what a worker calls."""
+"""What a worker does with a record: decode it, call the user's function, and wait for what it sent."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from keepfast.core.policies import RetryPolicy
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.core.runs import Partition, Run
 from keepfast.decode.signature import inspect_handler
+from keepfast.engine.calls import Handler
 from keepfast.engine.context import Context, to_bytes
-from keepfast.engine.handler import Handler
-from keepfast.engine.walk import walk, walk_async
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.telemetry.tally import Tally
 from tests.support.fakes import FakeSink, hold, refuse
@@ -30,7 +29,8 @@ RECEIPT = Receipt("out", 0, 0)
 
 
 def handler_of(function: Any) -> Handler:
-    return Handler(function, inspect_handler(function, context_type=Context), tombstones="dead-letter", group="g")
+    shape = inspect_handler(function, context_type=Context)
+    return Handler(function, shape, order="partition", tombstones="dead-letter", group="g")
 
 
 def run_for(one: Any) -> Run:
@@ -48,7 +48,7 @@ def test_the_annotation_decides_what_the_handler_gets() -> None:
 
     one = message(offset=0, value=b'{"a":1}')
     for function in (as_dict, as_bytes):
-        handler_of(function).call(FakeSink(hold))(one, run_for(one))
+        handler_of(function).call(FakeSink(hold)).handle(one, run_for(one))
     assert seen == [{"a": 1}, b'{"a":1}']
 
 
@@ -59,7 +59,7 @@ def test_a_tombstone_is_refused_unless_the_annotation_takes_it(annotation: type)
     handle.__annotations__["value"] = annotation
     one = message(offset=0, value=None)
     with pytest.raises(DecodeError) as caught:
-        handler_of(handle).call(FakeSink(hold))(one, run_for(one))
+        handler_of(handle).call(FakeSink(hold)).handle(one, run_for(one))
     assert caught.value.code == "TOMBSTONE"
 
 
@@ -71,7 +71,7 @@ def test_a_plain_function_that_returns_a_coroutine_does_not_count_as_done() -> N
 
     one = message(offset=0, value=b"x")
     with pytest.raises(Halt, match="async def"):
-        handler_of(wrapped).call(FakeSink(hold))(one, run_for(one))
+        handler_of(wrapped).call(FakeSink(hold)).handle(one, run_for(one))
 
 
 def test_a_record_is_not_finished_before_what_it_sent_is_acknowledged() -> None:
@@ -82,10 +82,10 @@ def test_a_record_is_not_finished_before_what_it_sent_is_acknowledged() -> None:
         ctx.send("out", None, key=b"k")
 
     one = message(offset=0, value=b"x")
-    call = handler_of(handle).call(sink)
+    handle_one = handler_of(handle).call(sink).handle
 
     def work() -> None:
-        call(one, run_for(one))
+        handle_one(one, run_for(one))
         done.set()
 
     threading.Thread(target=work, daemon=True).start()
@@ -105,7 +105,7 @@ def test_a_send_that_is_not_acknowledged_fails_the_attempt() -> None:
 
     one = message(offset=0, value=b"x")
     with pytest.raises(SinkError):
-        handler_of(handle).call(FakeSink(refuse(Fault.RETRY)))(one, run_for(one))
+        handler_of(handle).call(FakeSink(refuse(Fault.RETRY))).handle(one, run_for(one))
     with pytest.raises(SinkError):
         asyncio.run(_await(handler_of(handle_async), FakeSink(refuse(Fault.RETRY)), one))
 
@@ -140,11 +140,10 @@ def test_whatever_a_handler_raises_what_it_sent_is_answered_first(
     def work() -> None:
         if is_async:
             loop = asyncio.new_event_loop()
-            walking = walk_async(run, handler.call_async(sink), Tally(), time.perf_counter)
-            loop.run_until_complete(walking)
+            loop.run_until_complete(handler.call_async(sink).walk(run, Tally(), time.perf_counter))
             loop.close()
         else:
-            walk(run, handler.call(sink), Tally(), time.perf_counter)
+            handler.call(sink).walk(run, Tally(), time.perf_counter)
         assert run.failure is not None
         ended.append(run.failure)
 
@@ -200,10 +199,10 @@ def test_what_a_handler_sends_from_threads_of_its_own_is_awaited_too() -> None:
             delivered(RECEIPT)
 
     one, done = message(offset=0, value=b"x"), threading.Event()
-    call = handler_of(handle).call(sink)
+    handle_one = handler_of(handle).call(sink).handle
 
     def work() -> None:
-        call(one, run_for(one))
+        handle_one(one, run_for(one))
         done.set()
 
     threading.Thread(target=work, daemon=True).start()
@@ -214,7 +213,7 @@ def test_what_a_handler_sends_from_threads_of_its_own_is_awaited_too() -> None:
 
 
 async def _await(handler: Handler, sink: FakeSink, one: Any) -> None:
-    await handler.call_async(sink)(one, run_for(one))
+    await handler.call_async(sink).handle(one, run_for(one))
 
 
 def test_an_async_record_waits_for_its_sends_without_blocking_the_event_loop() -> None:
@@ -243,7 +242,7 @@ def test_the_context_tells_where_the_record_comes_from() -> None:
     one = message(offset=7, key=b"k", value=b"x", headers=[("a", b"1"), ("a", b"2"), ("b", None)])
     run = run_for(one)
     run.attempt = 3
-    handler_of(handle).call(FakeSink(hold))(one, run)
+    handler_of(handle).call(FakeSink(hold)).handle(one, run)
     [ctx] = found
     assert (ctx.offset, ctx.key, ctx.raw, ctx.attempt) == (7, b"k", b"x", 3)
     assert ctx.header("a") == b"2"
@@ -277,15 +276,16 @@ def test_a_record_with_a_card_number_is_discarded_before_the_handler_sees_it() -
     handler = Handler(
         handle,
         inspect_handler(handle, context_type=Context),
+        order="partition",
         tombstones="dead-letter",
         group="g",
         sensitive=CardNumbers(),
     )
-    call = handler.call(FakeSink(hold))
+    handle_one = handler.call(FakeSink(hold)).handle
     card, plain = message(offset=0, value=b'{"pan":"4111 1111 1111 1111"}'), message(offset=1, value=b'{"id":7}')
     with pytest.raises(SensitiveData) as caught:
-        call(card, run_for(card))
-    call(plain, run_for(plain))
+        handle_one(card, run_for(card))
+    handle_one(plain, run_for(plain))
     assert seen == [b'{"id":7}']
     assert "1111" not in str(caught.value)
     assert judge(

@@ -1,4 +1,4 @@
-"""From a function that takes a list to what a worker calls for a batch."""
+"""What a worker does with a batch: select its records, and call the user's function once with all of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from keepfast.core.errors import BatchError, ConfigError, DecodeError, Fault, Ha
 from keepfast.core.records import Message, Outgoing, Receipt, TopicPartition
 from keepfast.core.runs import Batch, FailedRecord, Partition, Run
 from keepfast.decode.signature import inspect_handler
-from keepfast.engine.batch_handler import BatchHandler
-from keepfast.engine.batch_walk import walk_batch, walk_batch_async
+from keepfast.engine.calls import Handler
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.telemetry.tally import Tally
 from tests.support.fakes import FakeSink, hold, refuse
@@ -55,18 +54,18 @@ def batch_of(*values: bytes | None, keys: str = "") -> Batch:
     return batch
 
 
-def handler_of(function: Any, **options: Any) -> BatchHandler:
+def handler_of(function: Any, **options: Any) -> Handler:
     shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
-    return BatchHandler(function, shape, **{"order": "none", "tombstones": "dead-letter", "group": "g"} | options)
+    return Handler(function, shape, **{"order": "none", "tombstones": "dead-letter", "group": "g"} | options)
 
 
 def done(function: Any, batch: Batch, sink: Any = None, **options: Any) -> Batch:
     handler = handler_of(function, **options)
     sink = sink or FakeSink()
     if handler.shape.is_async:
-        asyncio.run(walk_batch_async(batch, handler.call_async(sink), Tally(), lambda: 0.0))
+        asyncio.run(handler.call_async(sink).walk(batch, Tally(), lambda: 0.0))
     else:
-        walk_batch(batch, handler.call(sink), Tally(), lambda: 0.0)
+        handler.call(sink).walk(batch, Tally(), lambda: 0.0)
     return batch
 
 
@@ -149,7 +148,7 @@ def test_a_record_on_its_own_is_a_list_of_one() -> None:
     seen: list[Any] = []
     partition = Partition(TopicPartition("t", 0), epoch=1, start=0)
     run = Run.again(FailedRecord(partition, 0, message(0, value=b"x"), (), 0.0))
-    walk_batch(run, handler_of(handle).call(FakeSink(hold)), Tally(), lambda: 0.0)
+    handler_of(handle).call(FakeSink(hold)).walk(run, Tally(), lambda: 0.0)
     assert (seen, run.done) == ([[b"x"]], 1)
 
 
@@ -238,7 +237,7 @@ def test_the_time_of_a_call_is_shared_by_its_records() -> None:
 
     tally, times = Tally(), iter([0.0, 4.0])
     batch = batch_of(b"x", b"y")
-    walk_batch(batch, handler_of(handle).call(FakeSink(hold)), tally, lambda: next(times))
+    handler_of(handle).call(FakeSink(hold)).walk(batch, tally, lambda: next(times))
     assert (sum(tally.counts), tally.total_s, batch.elapsed_s) == (2, 4.0, 4.0)
     assert tally.counts[15] == 2, "2 s each"
 

@@ -1,0 +1,529 @@
+"""What a worker does with a run: from its records to the user's function.
+
+A call is composed once, when the consumer is built, of the stages that it needs; a stage that it does not need is not
+there. For a record, from the outside in:
+
+1. a record from a retry topic is replaced by the original (consumers with retry topics)
+2. a span (with tracing)
+3. the scan for sensitive data (consumers that ask for it)
+4. the context, decoding, the user's function, and the wait until what it sent is acknowledged
+
+A batch is one call: `Run.select` restores, scans and decodes its records one by one, because an error there is about
+one record; the other stages are around the call with all that are left. So a selection reads like a message, and the
+stages are the same. Sync and async differ in the few bodies that call or await (`_SYNC`, `_ASYNC`).
+
+What the user's function gets may be any function of the decoded value and the context: what has to see a record before
+it is decoded gets `_as_is` in place of a decoder, and decodes by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from keepfast.core.errors import Discard, Halt, SinkError
+from keepfast.core.policies import Order
+from keepfast.core.ports import Sink
+from keepfast.core.records import Message, read_headers
+from keepfast.core.retry_topics import Returned, original
+from keepfast.core.runs import LaneOf, NotBegun, Run, Selection, lane_of
+from keepfast.decode.annotation import decoder_for, element_of, takes_bytes
+from keepfast.decode.signature import HandlerShape, positional
+from keepfast.engine.context import BatchContext, Context, HandlerSends
+from keepfast.engine.flight_recorder import NO_SLOT, Slot
+from keepfast.redact.sensitive import CardNumbers, SensitiveData
+from keepfast.telemetry.tally import BOUNDS_S, Tally
+from keepfast.telemetry.tracing import Tracing
+
+Handle = Callable[[Any, Run], Any]
+"""Handle one message, or the selection of a batch: returns when it is done, or an awaitable of that; raises what the
+user's function raises.
+"""
+Decode = Callable[[Any], Any]
+Clock = Callable[[], float]
+S = TypeVar("S")
+
+SHORTEST_S = BOUNDS_S[0]
+"""Most calls take longer, but those that do not are the ones that cannot afford a search in the bounds."""
+
+
+# -- walking a run
+
+
+class Call(Protocol):
+    """What a thread does with a run."""
+
+    def walk(self, run: Run, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
+        """Call the handler for the records of the run until one fails or the loop sets `run.stop`.
+
+        Never raises: whatever the handler raises, SystemExit included, becomes the failure of the run.
+        """
+
+
+class AsyncCall(Protocol):
+    """What a worker coroutine does with a run."""
+
+    async def walk(self, run: Run, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
+        """As `Call.walk`. A CancelledError is a failure like any other: the loop knows what it has cancelled."""
+
+
+class RecordCall:
+    """Implements `Call`: one record after another. `handle` may raise NotBegun."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+
+    def walk(self, run: Run, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
+        # The same lines as in `AsyncRecordCall.walk`, but for one `await`: both are too hot for a layer in between.
+        counts, shortest, done, slow = tally.counts, SHORTEST_S, 0, 0
+        handle = slot.begin(run, self.handle)
+        begun = last = clock()
+        try:
+            for message in run.messages:
+                run.current = done
+                if run.stop:
+                    break
+                handle(message, run)
+                done += 1
+                run.done = done
+                now = clock()
+                if now - last > shortest:
+                    counts[bisect_left(BOUNDS_S, now - last)] += 1
+                    slow += 1
+                last = now
+        except NotBegun:
+            pass  # as if `stop` had been seen before the record
+        except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
+            run.failure = error
+            tally.add(clock() - last, BOUNDS_S)
+        slot.end()
+        counts[0] += done - slow
+        run.elapsed_s = last - begun
+        tally.total_s += last - begun
+
+
+class AsyncRecordCall:
+    """Implements `AsyncCall`: one record after another."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: Handle) -> None:
+        self.handle = handle
+
+    async def walk(self, run: Run, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
+        counts, shortest, done, slow = tally.counts, SHORTEST_S, 0, 0
+        handle = slot.begin(run, self.handle)
+        begun = last = clock()
+        try:
+            for message in run.messages:
+                run.current = done
+                if run.stop:
+                    break
+                await handle(message, run)
+                done += 1
+                run.done = done
+                now = clock()
+                if now - last > shortest:
+                    counts[bisect_left(BOUNDS_S, now - last)] += 1
+                    slow += 1
+                last = now
+        except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
+            run.failure = error
+            tally.add(clock() - last, BOUNDS_S)
+        slot.end()
+        counts[0] += done - slow
+        run.elapsed_s = last - begun
+        tally.total_s += last - begun
+
+
+@dataclass(frozen=True, slots=True)
+class _WholeRun:
+    """One call for all records of a run that can be handed over: of a batch, or of a record that is retried alone.
+
+    `decode` returns what the handler gets for a record, and raises what keeps the record from being handed over.
+    """
+
+    handle: Handle
+    decode: Callable[[Message], Any]
+    lane_of: LaneOf
+
+    def _select(self, run: Run, slot: Slot) -> Selection | None:
+        selection = run.select(self.decode, self.lane_of)
+        if selection is not None and run.given is not None:  # what was left out is not in hand, should the rest kill
+            slot.end()  # in between nothing is: a list that is half overwritten would name others
+            slot.begin_batch(run)
+        return selection
+
+    def _note(self, run: Run, tally: Tally, elapsed_s: float) -> None:
+        """Each record of a call took its share of it; a call that failed counts once."""
+        run.elapsed_s = elapsed_s
+        if run.done:
+            tally.total_s += elapsed_s
+            tally.counts[bisect_left(BOUNDS_S, elapsed_s / run.done)] += run.done
+        elif run.failure is not None:
+            tally.add(elapsed_s, BOUNDS_S)
+
+
+class BatchCall(_WholeRun):
+    """Implements `Call`."""
+
+    __slots__ = ()
+
+    def walk(self, run: Run, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
+        begun = clock()
+        slot.begin_batch(run)
+        try:
+            selection = self._select(run, slot)
+            if selection is not None:
+                self.handle(selection, run)
+                run.succeeded()
+        except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
+            run.failure = run.judged_by(error)
+        slot.end()
+        self._note(run, tally, clock() - begun)
+
+
+class AsyncBatchCall(_WholeRun):
+    """Implements `AsyncCall`."""
+
+    __slots__ = ()
+
+    async def walk(self, run: Run, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
+        begun = clock()
+        slot.begin_batch(run)
+        try:
+            selection = self._select(run, slot)
+            if selection is not None:
+                await self.handle(selection, run)
+                run.succeeded()
+        except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
+            run.failure = run.judged_by(error)
+        slot.end()
+        self._note(run, tally, clock() - begun)
+
+
+WALKS = tuple(kind.walk.__code__ for kind in (RecordCall, AsyncRecordCall, BatchCall, AsyncBatchCall))
+"""Frames of these have the run that a worker has in hand as their local variable `run`."""
+
+
+# -- composing a call
+
+
+class Handler:
+    """A user's function, of single records or of lists, with everything known about it. Made before the consumer
+    starts; raises ConfigError.
+
+    `order` decides which records of a batch must wait behind one that cannot be handed over. With `sensitive`, every
+    record is scanned before anything of it is decoded or handed on.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        shape: HandlerShape,
+        *,
+        order: Order,
+        tombstones: Any,
+        group: str,
+        sensitive: CardNumbers | None = None,
+    ) -> None:
+        self.shape = shape
+        self._function = positional(function, shape)
+        self._annotation = element_of(shape.annotation, where=shape.where) if shape.batch else shape.annotation
+        self._decode: Decode = decoder_for(self._annotation, tombstones=tombstones, where=shape.where)
+        self._lane_of = lane_of(order)
+        self._group = group
+        self._sensitive = sensitive
+        self._logger = logging.getLogger(f"keepfast.handler.{shape.name}")
+
+    def call(self, sink: Sink, *, tracing: Tracing | None = None, retry_topics: bool = False) -> RecordCall | BatchCall:
+        """What threads do for a `def` handler. `sink` is where its context sends to."""
+        handle = self._handle(_SYNC, sink, tracing, retry_topics=retry_topics)
+        if self.shape.batch:
+            return BatchCall(handle, self._opened(retry_topics=retry_topics), self._lane_of)
+        return RecordCall(handle)
+
+    def call_async(
+        self, sink: Sink, *, tracing: Tracing | None = None, retry_topics: bool = False
+    ) -> AsyncRecordCall | AsyncBatchCall:
+        """What worker coroutines do for an `async def` handler."""
+        handle = self._handle(_ASYNC, sink, tracing, retry_topics=retry_topics)
+        if self.shape.batch:
+            return AsyncBatchCall(handle, self._opened(retry_topics=retry_topics), self._lane_of)
+        return AsyncRecordCall(handle)
+
+    def _handle(self, bodies: _Bodies, sink: Sink, tracing: Tracing | None, *, retry_topics: bool) -> Handle:
+        is_batch = self.shape.batch
+        inner = self._inner(bodies, sink if tracing is None else tracing.sink(sink))
+        if self._sensitive is not None and not is_batch:
+            inner = _prepared(inner, partial(_scanned, self._sensitive))
+        return _staged(bodies, inner, self._group, tracing, is_batch=is_batch, retry_topics=retry_topics)
+
+    def _inner(self, bodies: _Bodies, sink: Sink) -> Handle:
+        function, decode = self._function, _as_is if self.shape.batch else self._decode
+        if self.shape.context is not None:
+            return bodies.with_context(function, decode, self._context_for(sink))
+        if bodies is _SYNC and not self.shape.batch and takes_bytes(self._annotation):
+            return _direct_bytes(function, decode)
+        return bodies.direct(function, decode)
+
+    def _opened(self, *, retry_topics: bool) -> Callable[[Message], Any]:
+        """What a batch does with each record before it hands the list over."""
+        decode, sensitive = self._decode, self._sensitive
+
+        def opened(message: Message) -> Any:
+            if retry_topics:
+                message = _own(message)
+            if sensitive is not None:
+                message = _scanned(sensitive, message)
+            return decode(message.value())
+
+        return opened if retry_topics or sensitive is not None else lambda message: decode(message.value())
+
+    def _context_for(self, sink: Sink) -> Callable[[Any, Run], Any]:
+        group, logger = self._group, self._logger
+
+        def context_of(message: Message, run: Run) -> Context:
+            return Context(original(message), run, group=group, logger=logger, sink=sink)
+
+        def context_for(message: Message, run: Run) -> Context:
+            run.sends = None
+            return Context(message, run, group=group, logger=logger, sink=sink)
+
+        def batch_context_for(selection: Selection, run: Run) -> BatchContext:
+            run.sends = None
+            return BatchContext(selection.messages, run, context_of, group=group, logger=logger)
+
+        return batch_context_for if self.shape.batch else context_for
+
+
+def record_call(
+    handle: Handle, *, group: str, tracing: Tracing | None = None, retry_topics: bool = False
+) -> RecordCall:
+    """The call of a sync function that takes the message and its run as they are."""
+    return RecordCall(_staged(_SYNC, handle, group, tracing, is_batch=False, retry_topics=retry_topics))
+
+
+def _staged(
+    bodies: _Bodies, handle: Handle, group: str, tracing: Tracing | None, *, is_batch: bool, retry_topics: bool
+) -> Handle:
+    """With the stages around it that a record and a batch have in common."""
+    if tracing is not None:
+        begin = tracing.begin_batch if is_batch else tracing.begin
+        handle = bodies.around(handle, partial(begin, group=group), tracing.end)
+    if retry_topics:
+        handle = _prepared(handle, _counted_on if is_batch else _restored)
+    return handle
+
+
+# -- stages
+
+
+def _prepared(handle: Handle, prepare: Callable[[Any, Run], Any]) -> Handle:
+    """What `prepare` returns is handled in place of what it gets. Sync and async alike: nothing is awaited here."""
+
+    def handle_prepared(subject: Any, run: Run) -> Any:
+        return handle(prepare(subject, run), run)
+
+    return handle_prepared
+
+
+def attempt_of(message: Returned, run: Run) -> int:
+    """Which attempt this is, counted from the first one in its own topic; a case knows, a new run does not."""
+    return run.attempt if run.case is not None else message.past.failures + 1
+
+
+def _restored(message: Message, run: Run) -> Message:
+    """The original of a record from a retry topic, as if it had never been away."""
+    if not isinstance(message, Returned):
+        return message
+    own = _own(message)
+    run.attempt = attempt_of(message, run)  # the run is the worker's while it is out, and for one record at a time
+    return own
+
+
+def _counted_on(selection: Selection, run: Run) -> Selection:
+    """Records of a batch share its attempt; a single one has its own."""
+    first = selection.messages[0]
+    if len(selection.messages) == 1 and isinstance(first, Returned):
+        run.attempt = attempt_of(first, run)
+    return selection
+
+
+def _own(message: Message) -> Message:
+    """Raises Discard for a record that another group has moved."""
+    if isinstance(message, Returned) and message.past.foreign:
+        raise Discard("it was moved here by another group, whose retry topics have the same name")
+    return original(message)
+
+
+def _scanned(policy: CardNumbers, message: Message, run: Run | None = None) -> Message:  # noqa: ARG001 - as a stage
+    found = policy.scan(message.key(), message.value(), read_headers(message))
+    if found is not None:
+        raise SensitiveData(found)
+    return message
+
+
+def _as_is(value: Any) -> Any:
+    """In place of a decoder: the values of a batch are decoded when its records are selected."""
+    return value
+
+
+def _direct_bytes(function: Callable[..., Any], decode: Decode) -> Handle:
+    def handle_bytes(message: Message, run: Run) -> None:  # noqa: ARG001 - one shape for all
+        value = message.value()
+        result = function(decode(value) if value is None else value)
+        if result is not None:
+            _refuse_awaitable(result)
+
+    return handle_bytes
+
+
+def _direct(function: Callable[..., Any], decode: Decode) -> Handle:
+    def handle_direct(subject: Any, run: Run) -> None:  # noqa: ARG001 - one shape for all
+        result = function(decode(subject.value()))
+        if result is not None:
+            _refuse_awaitable(result)
+
+    return handle_direct
+
+
+def _direct_async(function: Callable[..., Any], decode: Decode) -> Handle:
+    return lambda subject, run: function(decode(subject.value()))  # noqa: ARG005 - one shape for all
+
+
+def _with_context(function: Callable[..., Any], decode: Decode, context_for: Callable[[Any, Run], Any]) -> Handle:
+    def handle_with_context(subject: Any, run: Run) -> None:
+        context = context_for(subject, run)
+        try:
+            result = function(decode(subject.value()), context)
+            if result is not None:
+                _refuse_awaitable(result)
+        except BaseException as error:
+            if run.sends is not None:
+                wait_for_sends(run, error)
+            raise
+        if run.sends is not None:
+            wait_for_sends(run)
+
+    return handle_with_context
+
+
+def _with_context_async(function: Callable[..., Any], decode: Decode, context_for: Callable[[Any, Run], Any]) -> Handle:
+    async def handle_with_context(subject: Any, run: Run) -> None:
+        context = context_for(subject, run)
+        try:
+            await function(decode(subject.value()), context)
+        except BaseException as error:
+            if run.sends is not None:
+                await wait_for_sends_async(run, error)
+            raise
+        if run.sends is not None:
+            await wait_for_sends_async(run)
+
+    return handle_with_context
+
+
+def _around(handle: Handle, begin: Callable[[Any, Run], S], end: Callable[[S, BaseException | None], None]) -> Handle:
+    """`begin` before and `end` after each call; `end` gets what `begin` returned, and what the call raised."""
+
+    def handle_within(subject: Any, run: Run) -> None:
+        state = begin(subject, run)
+        try:
+            handle(subject, run)
+        except BaseException as error:
+            end(state, error)
+            raise
+        end(state, None)
+
+    return handle_within
+
+
+def _around_async(
+    handle: Handle, begin: Callable[[Any, Run], S], end: Callable[[S, BaseException | None], None]
+) -> Handle:
+    async def handle_within(subject: Any, run: Run) -> None:
+        state = begin(subject, run)
+        try:
+            await handle(subject, run)
+        except BaseException as error:
+            end(state, error)
+            raise
+        end(state, None)
+
+    return handle_within
+
+
+@dataclass(frozen=True, slots=True)
+class _Bodies:
+    """Of each stage that waits for the user's function, the body that calls it or the one that awaits it."""
+
+    direct: Callable[[Callable[..., Any], Decode], Handle]
+    with_context: Callable[[Callable[..., Any], Decode, Callable[[Any, Run], Any]], Handle]
+    around: Callable[[Handle, Callable[[Any, Run], Any], Callable[[Any, BaseException | None], None]], Handle]
+
+
+_SYNC = _Bodies(_direct, _with_context, _around)
+_ASYNC = _Bodies(_direct_async, _with_context_async, _around_async)
+
+
+def _refuse_awaitable(result: object) -> None:
+    """A `def` that returns a coroutine has done nothing yet: that must not count as success."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise Halt("the handler is a plain function that returned an awaitable, so nothing ran; make it async def")
+
+
+# -- what the handler sent
+
+
+def wait_for_sends(run: Run, error: BaseException | None = None) -> None:
+    """Block until everything that the attempt sent is answered, since a rule may finish its record whatever the handler
+    raised (`error`).
+
+    Raises the error of a failed send instead of `error`. The handler is over: its timeout does not run meanwhile.
+    """
+    run.sending = True
+    try:
+        failure = HandlerSends.of(run).wait()
+    finally:
+        run.sending = False
+    if failure is not None:
+        _replace(error, failure)
+
+
+async def wait_for_sends_async(run: Run, error: BaseException | None = None) -> None:
+    """As `wait_for_sends`. A cancellation by others than the loop does not end the wait; it is a failure afterwards."""
+    if isinstance(error, GeneratorExit):
+        return  # the event loop is gone, and a coroutine that is being closed must not await
+    sends, cancelled = HandlerSends.of(run), None
+    run.sending = True
+    try:
+        while True:
+            try:
+                failure = await sends.wait_async()
+                break
+            except asyncio.CancelledError as other:
+                if run.abandoned:
+                    raise
+                cancelled = other
+    finally:
+        run.sending = False
+    if failure is not None:
+        _replace(error, failure)
+    if cancelled is not None and error is None:
+        raise cancelled
+
+
+def _replace(error: BaseException | None, failure: SinkError) -> NoReturn:
+    failure.raised = error
+    raise failure
