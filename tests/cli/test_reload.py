@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from keepfast.cli.reload import changes, snapshot
+from keepfast.cli import main, reload
+from keepfast.cli.reload import file_changes, is_watched
 from tests.support.command import running
 from tests.support.waiting import wait_until
 
@@ -103,24 +104,61 @@ def test_the_child_ends_with_the_reloader(tmp_path: Path) -> None:
 def test_code_and_settings_are_watched(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    before = snapshot(tmp_path)
-    path.write_text("1")
-    created = snapshot(tmp_path)
-    assert changes(before, created) == [path]
-    path.write_text("2")
-    os.utime(path, ns=(1, 1))
-    assert changes(created, snapshot(tmp_path)) == [path]
+    seen = file_changes(tmp_path)
+    next(seen)  # it watches from now on
+
+    def is_seen(what: str) -> None:
+        wait_until(lambda: next(seen) == [path], what)
+        wait_until(lambda: next(seen) == [], "nothing more of it")
+
+    def write(text: str) -> None:
+        (tmp_path / "other.log").write_text(text)
+        path.write_text(text)
+
+    write("1")
+    is_seen("it was added")
+    write("2")
+    is_seen("it was changed")
     path.unlink()
-    assert changes(created, snapshot(tmp_path)) == [path]
+    is_seen("it was removed")
 
 
 @pytest.mark.parametrize(
-    "name", ["notes.txt", ".git/a.py", ".venv/a.py", "__pycache__/a.py", "node_modules/x/a.py", "env/lib/a.py", "a.pyc"]
+    "name",
+    [
+        "notes.txt",
+        ".git/a.py",
+        ".venv/a.py",
+        "__pycache__/a.py",
+        "node_modules/x/a.py",
+        "env/lib/a.py",
+        "a.pyc",
+        "x/.env",
+    ],
 )
 def test_the_rest_is_not(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     if name.startswith("env/"):
         (tmp_path / "env" / "pyvenv.cfg").touch()
-    path.write_text("1")
-    assert snapshot(tmp_path) == {}
+    assert not is_watched(path, tmp_path)
+
+
+def test_a_signal_ends_it_also_while_other_files_change_all_the_time(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP.replace("time.sleep(0.02)", "open('busy.log', 'a').write('x')"))
+    with running("run", "app:app", "--reload", cwd=tmp_path, said=tmp_path / "said") as parent:
+        wait_until(lambda: "up one" in notes(tmp_path), "the start")
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(60) == 0
+    assert notes(tmp_path) == ["up one", "down one SIGTERM"]
+
+
+@pytest.mark.parametrize("command", [("dev", "app:app"), ("run", "app:app", "--reload")])
+def test_without_watchfiles_it_is_said_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reload, "find_spec", lambda name: None)
+    done = CliRunner().invoke(main, command)
+    assert (done.exit_code, "pip install watchfiles" in done.output) == (2, True), done.output

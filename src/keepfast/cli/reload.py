@@ -6,52 +6,58 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from keepfast.core.errors import StartError
+from keepfast.core.errors import ConfigError, StartError
 from keepfast.supervisor import ChildProcess, ShutdownPolicy, Signals
 from keepfast.supervisor.process import Command, describe_exit
 
-POLL_S = 0.4
+TICK_MS = 200
+"""How long signals and the end of the child wait at most. Files that are saved within this time are one change."""
 DRAIN_NOTICE_AFTER_S = 3.0
 """If a child takes longer to end, a line explains the wait."""
 SETTINGS_FILES = (".env", "keepfast.toml")
 IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 _MAX_NAMES = 3
 
-Snapshot = dict[Path, tuple[int, int]]
+
+def require_watchfiles() -> None:
+    """Raises ConfigError if it is not installed."""
+    if find_spec("watchfiles") is None:
+        raise ConfigError("Restarting on changes needs watchfiles: pip install watchfiles.")
 
 
-def snapshot(root: Path) -> Snapshot:
-    """Every .py file below `root`, and the settings files in it, with modification time and size.
+def is_watched(path: Path, root: Path) -> bool:
+    """Whether it is a .py file below `root`, or a settings file in it.
 
-    Skips hidden folders, virtual environments and build output.
+    Hidden folders, virtual environments and build output do not count.
     """
-    found: Snapshot = {}
-    for path in _watched(root):
-        try:
-            status = path.stat()
-        except OSError:
-            continue  # deleted since the listing; the next snapshot shows it
-        found[path] = (status.st_mtime_ns, status.st_size)
-    return found
+    if path.parent == root and path.name in SETTINGS_FILES:
+        return True
+    folders = path.relative_to(root).parts[:-1]
+    if path.suffix != ".py" or any(name.startswith(".") or name in IGNORED for name in folders):
+        return False
+    return not any((folder / "pyvenv.cfg").exists() for folder in (root, *path.parents) if folder.is_relative_to(root))
 
 
-def _watched(root: Path) -> Iterator[Path]:
-    yield from (root / name for name in SETTINGS_FILES)
-    for folder, folders, files in os.walk(root):
-        if "pyvenv.cfg" in files:
-            folders.clear()
-            continue
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in IGNORED]
-        yield from (Path(folder, name) for name in files if name.endswith(".py"))
+def file_changes(root: Path) -> Iterator[list[Path]]:
+    """Without end: the files that were changed, added or removed since the last time; often none. Raises StartError."""
+    from watchfiles import watch
 
-
-def changes(before: Snapshot, after: Snapshot) -> list[Path]:
-    """The files that were changed, added or removed."""
-    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    # Filtered here and not by the library, which would not come back while other files change all the time.
+    ticks = watch(
+        root, watch_filter=None, debounce=TICK_MS, rust_timeout=TICK_MS, yield_on_timeout=True, raise_interrupt=False
+    )
+    try:
+        for events in ticks:
+            yield sorted(path for path in {Path(name) for _, name in events} if is_watched(path, root))
+    except (OSError, RuntimeError) as error:
+        raise StartError(
+            f"Changes below {root} cannot be watched: {error}. WATCHFILES_FORCE_POLLING=true polls instead."
+        ) from error
 
 
 class Reloader:
@@ -68,17 +74,14 @@ class Reloader:
         command: Command,
         *,
         root: Path,
-        poll_s: float = POLL_S,
         shutdown: ShutdownPolicy | None = None,
         died: Callable[[], str] = str,
     ) -> None:
         self._command = command
         self._root = root
-        self._poll_s = poll_s
         self._shutdown = shutdown or ShutdownPolicy()
         self._died = died
         self._child: ChildProcess | None = None
-        self._seen: Snapshot = {}
         self._changed: list[Path] = []
         self._kill_at: float | None = None
         self._notice_at: float | None = None
@@ -89,17 +92,18 @@ class Reloader:
         """Run until a signal; blocks. Returns the exit code. Raises StartError, see `died`."""
         with Signals() as signals:
             try:
-                self._seen = snapshot(self._root)
                 click.echo(f"Watching {self._root} for changes; Ctrl-C stops.", err=True)
                 self._start()
-                while self._child is not None or not self._signals:
-                    for number in signals.wait(self._poll_s):
+                for changed in file_changes(self._root):
+                    for number in signals.wait(0.0):
                         self._on_signal(number)
                     self._check_child()
                     if not self._signals:
                         if why := self._died():
                             raise StartError(why)
-                        self._check_files()
+                        self._on_changes(changed)
+                    elif self._child is None:
+                        break
                 return 128 + self._signals[1] if len(self._signals) > 1 else self._code
             finally:
                 if self._child is not None:
@@ -158,13 +162,9 @@ class Reloader:
         left_s = max(1, round(self._kill_at - self._shutdown.margin_s - now))
         click.echo(f"Finishing records in flight, for at most {left_s} s; Ctrl-C {how} stops at once.", err=True)
 
-    def _check_files(self) -> None:
-        now = snapshot(self._root)
-        fresh = changes(self._seen, now)
-        self._seen = now
-        self._changed += [path for path in fresh if path not in self._changed]
-        # Files saved in quick succession are one change: act once a check finds nothing new.
-        if not self._changed or fresh:
+    def _on_changes(self, changed: list[Path]) -> None:
+        self._changed += [path for path in changed if path not in self._changed]
+        if not self._changed:
             return
         if self._child is not None:
             if self._kill_at is None:

@@ -275,7 +275,9 @@ def _supervise(options: RunOptions, processes: int) -> int:
 
 
 def _reload(options: RunOptions) -> int:
-    from keepfast.cli.reload import Reloader
+    from keepfast.cli.reload import Reloader, require_watchfiles
+
+    require_watchfiles()
 
     def command(spec: ChildSpec) -> Sequence[str]:
         return options.command("--parent-fd", str(spec.parent_fd))
