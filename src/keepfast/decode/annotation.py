@@ -94,7 +94,7 @@ def _decoder(parse: Callable[[bytes], Any], on_null: Callable[[], Any], wanted: 
         except (Signal, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001  any error that the bytes cause becomes an outcome
-            failure = describe(error, wanted=wanted, names=names)
+            failure = describe(error, value, wanted=wanted, names=names)
         # Raised outside the except block: the library's error quotes the payload and must not become the __context__.
         raise failure
 

@@ -26,6 +26,8 @@ ENUM_INVALID = "ENUM_INVALID"
 TOMBSTONE = "TOMBSTONE"
 """A null value where the annotation has no `| None`."""
 
+NEWLINE = b"\n"
+
 MAX_PROBLEMS = 5
 """How many problems of one record a message names, so that a record with many of them does not flood the log."""
 
@@ -49,13 +51,36 @@ _MSGSPEC_KINDS: tuple[tuple[str, str, str], ...] = (
 )
 _MSGSPEC_EXPECTED = re.compile(r"Expected `(?P<want>[^`]*)`(?:, got `(?P<got>[a-z]+)`)?")
 _BYTE = re.compile(r"\(byte (\d+)\)\Z")
+_LINE = re.compile(r"line (\d+) column (\d+)\Z")
+_DECLARED_CONTEXT = frozenset(
+    [
+        "gt",
+        "ge",
+        "lt",
+        "le",
+        "multiple_of",
+        "min_length",
+        "max_length",
+        "field_type",
+        "pattern",
+        "expected",
+        "expected_tags",
+        "expected_schemes",
+        "class",
+        "class_name",
+        "max_digits",
+        "decimal_places",
+        "whole_digits",
+    ]
+)
+"""What pydantic adds to an error from the declaration; everything else in its context may be payload."""
 _PATH_PART = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\.\.\.|\d+)\]")
 
 
-def describe(error: Exception, *, wanted: str, names: Names) -> DecodeError:
+def describe(error: Exception, value: bytes, *, wanted: str, names: Names) -> DecodeError:
     """The error for a value that cannot be decoded, without any part of the value. Never raises."""
     try:
-        code, problems = _problems(error, names)
+        code, problems = _problems(error, value, names)
     except Exception:  # noqa: BLE001  also for an error that cannot be formatted
         code, problems = DECODE_FAILED, [f"cannot be decoded ({_type_name(error)})"]
     shown = "; ".join(problems[:MAX_PROBLEMS])
@@ -72,11 +97,11 @@ def tombstone(wanted: str) -> DecodeError:
     )
 
 
-def _problems(error: Exception, names: Names) -> tuple[str, list[str]]:
+def _problems(error: Exception, value: bytes, names: Names) -> tuple[str, list[str]]:
     if isinstance(error, msgspec.ValidationError):
         return _from_msgspec(error, names)
     if isinstance(error, msgspec.DecodeError):
-        return DECODE_FAILED, [_malformed(str(error))]
+        return DECODE_FAILED, [_malformed(str(error), value)]
     if isinstance(error, UnicodeDecodeError):
         return DECODE_FAILED, [f"is not UTF-8 (byte {error.start})"]
     if isinstance(error, RecursionError):
@@ -87,11 +112,15 @@ def _problems(error: Exception, names: Names) -> tuple[str, list[str]]:
     return DECODE_FAILED, [f"cannot be decoded ({_type_name(error)})"]
 
 
-def _malformed(message: str) -> str:
+def _malformed(message: str, value: bytes) -> str:
+    """Where in the value it is not JSON. Columns count bytes from 1, as pydantic does."""
     if message.startswith("Input data was truncated"):
-        return "is truncated JSON"
+        return "truncated JSON" if value else "empty, not JSON"
     at = _BYTE.search(message)
-    return f"is not JSON (byte {at[1]})" if at else "is not JSON"
+    if at is None:
+        return "not JSON"
+    before = value[: int(at[1])]
+    return f"line {before.count(NEWLINE) + 1} column {len(before) - before.rfind(NEWLINE)}: not JSON"
 
 
 def _from_msgspec(error: msgspec.ValidationError, names: Names) -> tuple[str, list[str]]:
@@ -103,7 +132,8 @@ def _from_msgspec(error: msgspec.ValidationError, names: Names) -> tuple[str, li
     missing = _MSGSPEC_MISSING.match(message)
     if missing:
         name = missing["name"]
-        return MISSING_REQUIRED_FIELD, [f"{_at(path)}lacks field `{name if name in declared else '?'}`"]
+        field = f"{path}.{name}".lstrip(".")
+        return MISSING_REQUIRED_FIELD, [f"`{field}` is missing" if name in declared else f"{_at(path)}lacks a field"]
     expected = _MSGSPEC_EXPECTED.match(message)
     if expected:
         got = f", not {expected['got']}" if expected["got"] else " within its limits"
@@ -133,14 +163,42 @@ def _msgspec_path(path: str, declared: frozenset[str]) -> str:
 
 
 def _from_pydantic(error: Any, names: Names) -> tuple[str, list[str]]:
-    mistakes = error.errors(include_url=False, include_context=False, include_input=False)
+    mistakes = error.errors(include_url=False, include_input=False)
     known, declared = _pydantic_types(), names()
     problems = []
     for mistake in mistakes[:MAX_PROBLEMS]:
-        kind = mistake["type"] if mistake["type"] in known else "custom_error"
-        problems.append(f"{_at(_pydantic_path(mistake['loc'], declared))}{kind}")
+        reason = _pydantic_reason(mistake) if mistake["type"] in known else REJECTED
+        problems.append(f"{_at(_pydantic_path(mistake['loc'], declared))}{reason}")
     problems.extend("" for _ in range(len(mistakes) - MAX_PROBLEMS))  # counted, not shown
     return _pydantic_code(mistake["type"] for mistake in mistakes), problems
+
+
+REJECTED = "is rejected by its own validation"
+
+
+def _pydantic_reason(mistake: Any) -> str:
+    """The reason in words: pydantic's own, with what the declaration says and without what the payload says."""
+    from pydantic_core import PydanticKnownError
+
+    kind, context = mistake["type"], mistake.get("ctx", {})
+    if kind in _NOT_JSON_TYPES:
+        at = _LINE.search(str(context.get("error", "")))
+        return f"line {at[1]} column {at[2]}: not JSON" if at else "not JSON"
+    if kind in _MISSING_TYPES:
+        return "is missing"
+    if kind in ("value_error", "assertion_error"):
+        return REJECTED
+    if kind == "union_tag_invalid":
+        return f"has none of the expected tags {context['expected_tags']}"
+    payload = context.keys() - _DECLARED_CONTEXT
+    if payload:
+        return f"is not valid ({kind.replace('_', ' ')})"
+    text = PydanticKnownError(kind, context or None).message()
+    return f"must{text.removeprefix('Input should')}" if text.startswith("Input should") else _clause(text)
+
+
+def _clause(text: str) -> str:
+    return f"is not valid: {text[:1].lower()}{text[1:]}"
 
 
 def _pydantic_code(kinds: Iterable[str]) -> str:
@@ -177,7 +235,7 @@ def _pydantic_types() -> frozenset[str]:
 
 
 def _at(path: str) -> str:
-    return f"`{path}` " if path else "it "
+    return f"`{path}` " if path else ""
 
 
 def _type_name(error: BaseException) -> str:
