@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
 from keepfast.classify.classification import Classification, classify
+from tests.support.waiting import DEADLINE_S
 
 NOW_WALL = 1_700_000_000.0
 
@@ -71,7 +72,7 @@ def listener(talk: Callable[[socket.socket], None]) -> Iterator[int]:
         thread.start()
         yield server.getsockname()[1]
         server.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(DEADLINE_S)
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -88,7 +89,7 @@ class _Answers(BaseHTTPRequestHandler):
         server = self.server
         assert isinstance(server, HttpServer)
         if word == "silent":
-            server.over.wait(10)
+            server.over.wait(DEADLINE_S)
             return
         if word == "cut":
             self.connection.shutdown(socket.SHUT_RDWR)
@@ -135,4 +136,4 @@ def http_server() -> Iterator[HttpServer]:
         yield server
         server.over.set()
         server.shutdown()
-        thread.join(5)
+        thread.join(DEADLINE_S)

@@ -19,6 +19,7 @@ from sqlalchemy.pool import QueuePool
 
 from tests.classify.errors import caught, caught_async, refused_port, verdict
 from tests.support import postgres
+from tests.support.waiting import DEADLINE_S
 
 CONFLICT = ("retryable", "DB_TRANSIENT_ERROR", False)
 DB_DOWN = ("retryable", "DB_TRANSIENT_ERROR", True)
@@ -194,7 +195,7 @@ def test_a_deadlock(address: str) -> None:
             other("UPDATE account SET cents = 2 WHERE id = 1")
         except psycopg2.Error as error:
             errors.append(error)
-        thread.join(10)
+        thread.join(DEADLINE_S)
     assert [error.pgcode for error in errors if isinstance(error, psycopg2.Error)] == ["40P01"]
     assert verdict(errors[0]) == CONFLICT
 

@@ -26,6 +26,7 @@ from tests.classify.errors import (
     refused_port,
     verdict,
 )
+from tests.support.waiting import DEADLINE_S
 
 TIMEOUT_S = 0.2
 Get = Callable[[str], BaseException]
@@ -157,7 +158,7 @@ def test_an_answer_that_is_not_json_is_final(server: HttpServer) -> None:
             await response.json()
 
     expected = ("non-retryable", "RESPONSE_INVALID", False)
-    assert verdict(caught(lambda: requests.get(server.url("200"), timeout=5).json())) == expected
+    assert verdict(caught(lambda: requests.get(server.url("200"), timeout=DEADLINE_S).json())) == expected
     assert verdict(caught_async(ask)) == expected
 
 
@@ -173,7 +174,11 @@ def test_a_page_instead_of_json_still_tells_the_status(server: HttpServer) -> No
 
 def test_redirects_without_end_are_final(server: HttpServer) -> None:
     url = server.url("loop")
-    assert verdict(caught(lambda: requests.get(url, timeout=5))) == ("non-retryable", "RESPONSE_INVALID", False)
+    assert verdict(caught(lambda: requests.get(url, timeout=DEADLINE_S))) == (
+        "non-retryable",
+        "RESPONSE_INVALID",
+        False,
+    )
     assert verdict(caught(lambda: httpx.get(url, follow_redirects=True))) == (
         "non-retryable",
         "RESPONSE_INVALID",
@@ -200,7 +205,7 @@ def test_the_order_of_bases_does_not_hide_what_a_timeout_is(server: HttpServer) 
 def test_tls_trouble_is_an_outage_and_no_fault_of_the_record(server: HttpServer) -> None:
     url = server.url("200").replace("http:", "https:")
     expected = ("retryable", "TLS_ERROR", True)
-    assert verdict(caught(lambda: requests.get(url, timeout=5))) == expected
+    assert verdict(caught(lambda: requests.get(url, timeout=DEADLINE_S))) == expected
     assert verdict(with_aiohttp(url)) == expected
     assert verdict(with_urllib(url)) == expected
 

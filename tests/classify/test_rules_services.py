@@ -72,7 +72,7 @@ def grpc_address() -> Iterator[str]:
         server.stop(0).wait(5)
 
 
-def grpc_error(address: str, method: str, *, timeout_s: float = 5.0) -> BaseException:
+def grpc_error(address: str, method: str, *, timeout_s: float = 30.0) -> BaseException:
     with grpc.insecure_channel(address) as channel:
         return caught(lambda: channel.unary_unary(f"/test/{method}")(b"", timeout=timeout_s))
 
@@ -109,7 +109,7 @@ def test_grpc_tells_how_long_to_wait(grpc_address: str) -> None:
 def test_grpc_over_asyncio_and_to_nobody(grpc_address: str) -> None:
     async def call(address: str, method: str) -> None:
         async with grpc.aio.insecure_channel(address) as channel:
-            await channel.unary_unary(f"/test/{method}")(b"", timeout=5)
+            await channel.unary_unary(f"/test/{method}")(b"", timeout=30)
 
     error = caught_async(lambda: call(grpc_address, "NOT_FOUND"))
     assert isinstance(error, grpc.aio.AioRpcError)
@@ -122,7 +122,7 @@ def test_grpc_over_asyncio_and_to_nobody(grpc_address: str) -> None:
 
 def aws_error(url: str, act: Callable[[Any], object]) -> BaseException:
     config = botocore.config.Config(
-        signature_version=UNSIGNED, retries={"total_max_attempts": 1}, read_timeout=0.2, connect_timeout=2
+        signature_version=UNSIGNED, retries={"total_max_attempts": 1}, read_timeout=0.2, connect_timeout=30
     )
     client = AWS.create_client("s3", region_name="eu-central-1", endpoint_url=url, config=config)
     return caught(lambda: act(client))
@@ -173,7 +173,7 @@ def redis_that_says(answer: bytes | None) -> Iterator[redis.Redis]:
         if answer is None:
             connection.recv(4096)
 
-    with listener(talk) as port, redis.Redis(port=port, protocol=2, retry=NEVER, socket_timeout=2) as client:
+    with listener(talk) as port, redis.Redis(port=port, protocol=2, retry=NEVER, socket_timeout=30) as client:
         yield client
 
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from keepfast.cli.broker import broker
 from keepfast.testing import ExistingBroker
+from tests.support.waiting import DEADLINE_S
 
 COMMAND = [sys.executable, "-c", "from keepfast.cli.broker import broker; broker()"]
 
@@ -21,9 +22,9 @@ def run_until_signal(number: signal.Signals, *options: str) -> tuple[str, set[st
     with subprocess.Popen([*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
-        topics = set(ExistingBroker(address).admin.list_topics(timeout=10).topics)
+        topics = set(ExistingBroker(address).admin.list_topics(timeout=DEADLINE_S).topics)
         process.send_signal(number)
-        rest, hints = process.communicate(timeout=30)
+        rest, hints = process.communicate(timeout=DEADLINE_S)
     assert rest == ""
     return address, topics, hints, process.returncode
 

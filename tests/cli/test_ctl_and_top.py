@@ -29,7 +29,7 @@ from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.support.broker_client import Client
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.support.web import web_of
 
 
@@ -44,7 +44,7 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
 
     @app.consumer(name, storm_guard=True, breaker=True)
     def charge(value: bytes) -> None:
-        gate.wait(30)
+        gate.wait(DEADLINE_S)
 
     with RunningApp(app) as running, web_of(running, token="t") as web:
         running.wait_assigned(2)

@@ -90,7 +90,7 @@ def test_an_engine_that_loses_a_record_is_found_out_and_it_stays_up_to_be_looked
         )
         assert "shop.order.dlq: " in listed.stdout
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 1, "the account decides: Ctrl-C is the end that was asked for"
+        assert process.wait(DEADLINE_S) == 1, "the account decides: Ctrl-C is the end that was asked for"
 
 
 def test_ctrl_c_ends_it_and_everything_it_started(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_ctrl_c_ends_it_and_everything_it_started(tmp_path: Path) -> None:
         wait_until(lambda: "is at work" in said.read_text(), "the consumer is at work", timeout_s=DEADLINE_S)
         assert len(marked(mark)) >= 3, "the demo, the keeper, the consumer"
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(DEADLINE_S) == 130
     wait_until(lambda: not marked(mark), "all of its processes are gone")
     assert said.read_text().endswith("Stopped.\n")
     assert "Traceback" not in said.read_text()

@@ -17,7 +17,7 @@ from keepfast.core.errors import ConfigError
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.command import keepfast, running
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 APP = """
 from keepfast import App, Reject, RetryPolicy, RetryTopics
@@ -43,7 +43,6 @@ def test_a_drain_that_was_not_over_in_time_is_said_at_the_end() -> None:
     assert closing_message(0) == "Stopped; the broker and its records are deleted."
 
 
-@pytest.mark.timeout(180)
 def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
     """A record is sent, the code is broken and mended, the broker and its records stay, and Ctrl-C ends all of it."""
     (tmp_path / "app.py").write_text(APP)
@@ -77,7 +76,7 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
         behind = keepfast("lag", "payments.charge", "--for", "0", cwd=tmp_path, **here)
         assert (behind.returncode, "orders.payment.v1" in behind.stdout) == (0, True), "its broker lists no groups"
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(DEADLINE_S) == 0
     assert "charged 1 in version two" not in said.read_text(), "what was committed is not repeated"
     assert list((tmp_path / "keepfast").iterdir()) == []
     assert "Traceback" not in said.read_text()
@@ -99,8 +98,8 @@ def test_topics_are_made_on_a_real_broker(kafka: TopicAdmin, topic: TopicFactory
     with running(*arguments, cwd=tmp_path, said=said, **elsewhere) as process:
         wait_until(lambda: '"partitions_assigned"' in said.read_text(), "the start")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-    there = {name: len(one.partitions) for name, one in kafka.admin.list_topics(timeout=10).topics.items()}
+        assert process.wait(DEADLINE_S) == 0
+    there = {name: len(one.partitions) for name, one in kafka.admin.list_topics(timeout=DEADLINE_S).topics.items()}
     made = {name: count for name, count in there.items() if name.startswith(f"{stem}.payment")}
     letters = next(name for name in there if name.endswith("payment.dlq") and stem.partition(".")[0] in name)
     retries = f"{stem}.payment.v1.payments.charge.retry.1s"

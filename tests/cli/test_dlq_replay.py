@@ -21,7 +21,7 @@ from tests.support.broker_client import Client
 from tests.support.command import KEEPFAST, environment, keepfast, running
 from tests.support.letters import letter
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 COUNT = 10
 
@@ -196,7 +196,7 @@ def test_ctrl_c_ends_it_in_order_and_the_printed_command_does_the_rest(place: Pl
     with running(*arguments, cwd=place.folder, said=said, **place.environ) as process:
         wait_until(lambda: place.sent() >= 5, "some are sent")
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(DEADLINE_S) == 130
     text = said.read_text()
     sent = place.sent()
     assert 5 <= sent < 200

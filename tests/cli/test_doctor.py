@@ -29,6 +29,7 @@ from keepfast.settings import Settings
 from keepfast.testing import EmbeddedBroker, KafkaBroker
 from keepfast.testing.loopback import free_ports
 from tests.support.command import keepfast
+from tests.support.waiting import DEADLINE_S
 
 APP = """
 from keepfast import App, RetryTopics
@@ -83,7 +84,7 @@ def guarded() -> Iterator[KafkaBroker]:
 def allow(broker: KafkaBroker, kind: ResourceType, name: str, operation: AclOperation) -> None:
     rule = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:app", "*", operation, AclPermissionType.ALLOW)
     for future in broker.admin.create_acls([rule]).values():
-        future.result(10)
+        future.result(DEADLINE_S)
 
 
 def login(broker: KafkaBroker, password: str = "secret") -> dict[str, str]:

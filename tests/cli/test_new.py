@@ -22,7 +22,7 @@ from keepfast.scaffold import ProjectNames, render
 from keepfast.testing.jars import KAFKA_VERSION
 from tests.support.command import environment, keepfast, running
 from tests.support.postgres import running as running_postgres
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "orders.payment.v1"
@@ -82,7 +82,7 @@ def test_dev_runs_it_as_it_is(project: Path, tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr
         wait_until(lambda: '"buried"' in said.read_text() and "processed a1" in said.read_text(), "both records")
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(DEADLINE_S) == 0
     assert "NEGATIVE_AMOUNT" in said.read_text()
 
 

@@ -14,7 +14,7 @@ from keepfast.deadletters.checked import iso
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.command import keepfast
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 WRITTEN_MS = int(time.time() * 1000) - 3_600_000
 
@@ -54,7 +54,7 @@ def commit(kafka: TopicAdmin, group: str, *places: TopicPartition) -> None:
 
 def committed(kafka: TopicAdmin, group: str) -> list[tuple[int, str]]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
-    found = consumer.committed([TopicPartition(group, 0), TopicPartition(group, 1)], timeout=30)
+    found = consumer.committed([TopicPartition(group, 0), TopicPartition(group, 1)], timeout=DEADLINE_S)
     consumer.close()
     return [(one.offset, one.metadata or "") for one in found]
 

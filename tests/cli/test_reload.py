@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from keepfast.cli import main, reload
 from keepfast.cli.reload import file_changes, is_watched
 from tests.support.command import running
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 APP = """
 import os, pathlib, signal, time
@@ -53,7 +53,7 @@ def test_a_change_ends_the_child_cleanly_and_starts_the_new_code(tmp_path: Path)
         (tmp_path / "app.py").write_text(APP.replace('"one"', '"two"'))
         wait_until(lambda: "up two" in notes(tmp_path), "the second start")
         parent.send_signal(signal.SIGINT)
-        assert parent.wait(30) == 0
+        assert parent.wait(DEADLINE_S) == 0
     assert notes(tmp_path) == ["up one", "down one SIGTERM", "up two", "down two SIGINT"]
     assert "Changed: app.py; stopping the app to restart it." in said.read_text()
 
@@ -68,7 +68,7 @@ def test_a_syntax_error_is_said_and_the_next_change_goes_on(tmp_path: Path) -> N
         (tmp_path / "app.py").write_text(APP)
         wait_until(lambda: "up one" in notes(tmp_path), "the start after the correction")
         parent.send_signal(signal.SIGTERM)
-        assert parent.wait(30) == 0
+        assert parent.wait(DEADLINE_S) == 0
     assert "Traceback" not in said.read_text()
 
 
@@ -80,7 +80,7 @@ def test_one_who_waits_for_a_handler_is_told_so_and_how_to_end_it(tmp_path: Path
         parent.send_signal(signal.SIGINT)
         wait_until(lambda: "s; Ctrl-C once more stops at once." in said.read_text(), "the word")
         parent.send_signal(signal.SIGINT)
-        assert parent.wait(30) == 130
+        assert parent.wait(DEADLINE_S) == 130
 
 
 def test_a_signal_while_nothing_runs_ends_it(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_signal_while_nothing_runs_ends_it(tmp_path: Path) -> None:
     with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
         wait_until(lambda: "waiting for a change" in said.read_text(), "the error")
         parent.send_signal(signal.SIGTERM)
-        assert parent.wait(30) == 0
+        assert parent.wait(DEADLINE_S) == 0
 
 
 def test_the_child_ends_with_the_reloader(tmp_path: Path) -> None:

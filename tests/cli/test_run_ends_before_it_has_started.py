@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from keepfast.cli import main
 from tests.support.command import APP, running
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 SLOW_IMPORT = "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(60)\n" + APP
 
@@ -22,7 +22,7 @@ def test_by_a_signal_during_the_import_of_the_app(tmp_path: Path, number: signal
     with running("run", "slow:app", cwd=tmp_path, said=said) as process:
         wait_until((tmp_path / "importing").exists, "the import")
         process.send_signal(number)
-        assert process.wait(20) == 0
+        assert process.wait(DEADLINE_S) == 0
     assert said.read_text() == "Stopped before startup finished.\n"
 
 
@@ -42,7 +42,7 @@ while True:
         process.send_signal(signal.SIGTERM)
         wait_until((tmp_path / "held").exists, "the first one is caught")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 143
+        assert process.wait(DEADLINE_S) == 143
 
 
 def test_with_130_if_ctrl_c_comes_before_the_command_listens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from keepfast.testing import ExistingBroker, KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.support.command import running
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 PARTITIONS = 4
 GROUP = "till.charge"
@@ -112,7 +112,7 @@ def members(bootstrap: str, group: str = GROUP) -> list[str]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     [asked] = admin.describe_consumer_groups([group]).values()
     try:
-        return sorted(str(member.group_instance_id) for member in asked.result(30).members)
+        return sorted(str(member.group_instance_id) for member in asked.result(DEADLINE_S).members)
     except KafkaException:  # there is no such group yet
         return []
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.command import running
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 APP = """
 import json, os, pathlib, signal, sys, time
@@ -60,7 +60,7 @@ def test_each_child_has_its_own_lasting_identity_and_the_parent_loads_no_client(
         wait_until(lambda: len(started(tmp_path)) == 3, "the child that takes the place of the dead one")
         (fresh,) = [told for told in started(tmp_path) if told["pid"] not in first]
         parent.send_signal(signal.SIGTERM)
-        assert parent.wait(30) == 0
+        assert parent.wait(DEADLINE_S) == 0
 
     host = socket.gethostname()
     assert {told["ids"]["charge"] for told in first.values()} == {f"payments-{host}-0", f"payments-{host}-1"}
@@ -76,7 +76,7 @@ def test_each_child_has_its_own_lasting_identity_and_the_parent_loads_no_client(
 def test_a_wrong_module_is_said_once_and_is_the_exit_code(tmp_path: Path) -> None:
     said = tmp_path / "said"
     with running("run", "nope:app", "--processes", "4", cwd=tmp_path, said=said) as parent:
-        assert parent.wait(30) == 2
+        assert parent.wait(DEADLINE_S) == 2
     errors = [line for line in said.read_text().splitlines() if line.startswith("Error:")]
     assert len(errors) == 1
     assert "There is no module 'nope'" in errors[0]

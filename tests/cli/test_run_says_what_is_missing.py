@@ -15,7 +15,7 @@ from keepfast.testing import ExistingBroker, KafkaBroker
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.support.command import APP, keepfast, running
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 ALICE = {
     "KEEPFAST_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
@@ -131,6 +131,6 @@ def test_a_broker_that_is_waited_for_does_not_keep_a_signal_waiting(project: Pat
         wait_until(lambda: "waiting_for_broker" in said.read_text(), "it says that it waits")
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(DEADLINE_S) == 0
         assert time.monotonic() - begun < 10
     assert "Stopped before startup finished." in said.read_text()

@@ -18,7 +18,7 @@ def lines() -> Iterator[tuple[int, Outgoing]]:
         yield number, Outgoing("orders", b"%d" % number, None, (), None)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_what_was_not_sent_is_neither_counted_nor_waited_for() -> None:
     def stop_at_the_fourth(outgoing: Outgoing) -> Receipt:
         if len(sink.sent) == 3:

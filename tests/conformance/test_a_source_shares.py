@@ -174,7 +174,6 @@ def test_a_commit_of_which_some_is_refused_is_answered_inside_on_revoked(backend
     ]
 
 
-@pytest.mark.timeout(180)
 def test_a_member_that_does_not_poll_loses_its_partitions_and_hears_it_at_its_next_poll(backend: Backend) -> None:
     topic = backend.topic(partitions=2)
     first, second = pair(backend, topic, [])
@@ -188,7 +187,6 @@ def test_a_member_that_does_not_poll_loses_its_partitions_and_hears_it_at_its_ne
     drive([first, second], lambda: len(first.owned) == 1 and len(second.owned) == 1, timeout_s=120)
 
 
-@pytest.mark.timeout(180)
 def test_a_commit_of_a_member_that_was_evicted_is_refused(backend: Backend) -> None:
     topic = backend.topic(partitions=2)
     first, second = pair(backend, topic, [])

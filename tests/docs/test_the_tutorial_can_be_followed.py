@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.commands import Command, commands
 from tests.support.waiting import wait_until
@@ -75,7 +73,6 @@ class Terminal:
         return self._dev.wait(CONNECT_TIMEOUT_S)
 
 
-@pytest.mark.timeout(240)
 def test_every_step_does_what_it_says(tmp_path: Path) -> None:
     page = blocks_of(ROOT / "docs" / "tutorial.md")
     first, repaired = [block.text for block in page if block.title == "app.py"]

@@ -154,7 +154,7 @@ def test_whatever_a_handler_raises_what_it_sent_is_answered_first(
     assert ended == []
     failure = SinkError("no", fault=Fault.RETRY)
     sink.answer(lambda _: failure if fails else RECEIPT)
-    thread.join(30)
+    thread.join(DEADLINE_S)
     assert ended == ([failure] if fails else [error])
     assert failure.raised is (error if fails else None)
     assert not run.sending
@@ -187,7 +187,7 @@ def test_what_a_handler_sends_from_threads_of_its_own_is_awaited_too() -> None:
 
     def handle(value: bytes, ctx: Context) -> None:
         def send() -> None:
-            together.wait(30)
+            together.wait(DEADLINE_S)
             ctx.send("out", b"1")
 
         senders = [threading.Thread(target=send) for _ in range(threads)]

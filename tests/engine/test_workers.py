@@ -16,7 +16,7 @@ from keepfast.engine.calls import AsyncRecordCall, RecordCall
 from keepfast.engine.mailbox import HaltApp, QueueMailbox
 from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
 from tests.support.messages import message
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 PARTITION = Partition(TopicPartition("t", 0), epoch=1, start=0)
 
@@ -78,12 +78,12 @@ def test_a_run_that_is_told_to_stop_ends_after_its_current_record() -> None:
 
     def call(one: Message, _: Run) -> None:
         begun.set()
-        go.wait(5)
+        go.wait(DEADLINE_S)
 
     executor, mailbox = thread_executor(call)
     run = run_of(5)
     executor.submit([run], 1)
-    assert begun.wait(5)
+    assert begun.wait(DEADLINE_S)
     run.stop = True
     go.set()
     assert collect(mailbox, 1) == [run]
@@ -145,7 +145,7 @@ def test_stopping_the_event_loop_lets_handlers_clean_up() -> None:
     events, mailbox = EventLoopThread(asyncio.new_event_loop), QueueMailbox()
     executor = CoroutineExecutor(AsyncRecordCall(call), mailbox, capacity=2, events=events)
     executor.submit([run_of(1)], 1)
-    assert begun.wait(5)
+    assert begun.wait(DEADLINE_S)
     events.stop(2.0)
     assert cleaned.is_set()
 

@@ -13,7 +13,7 @@ from keepfast.engine.calls import RecordCall
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.workers import HANG_S, Inline, Superseded
 from tests.engine.test_workers import collect, run_of
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 class Driven:
@@ -30,7 +30,7 @@ class Driven:
     def _call(self, message: Message, run: Run) -> None:
         self.seen.append(message.offset())
         if message.offset() == 1:
-            self.let_go.wait(10)
+            self.let_go.wait(DEADLINE_S)
 
 
 def test_a_run_that_is_quick_is_walked_here_and_nobody_takes_over() -> None:
@@ -55,10 +55,10 @@ def test_a_run_that_hangs_loses_the_loop_and_comes_back_through_the_mailbox() ->
             superseded.set()
 
     threading.Thread(target=drive, daemon=True).start()
-    assert driven.taken.wait(5), "somebody drives on while the handler hangs"
+    assert driven.taken.wait(DEADLINE_S), "somebody drives on while the handler hangs"
     assert run.current == 1
     driven.let_go.set()
-    assert superseded.wait(5)
+    assert superseded.wait(DEADLINE_S)
     assert collect(driven.mailbox, 1) == [run]
     assert (run.done, driven.seen) == (3, [0, 1, 2])
 
@@ -69,7 +69,7 @@ def test_who_has_taken_over_can_lose_the_loop_as_well() -> None:
         hung = run_of(2)
         thread = threading.Thread(target=pytest.raises, args=(Superseded, driven.inline.walk, hung), daemon=True)
         thread.start()
-        assert driven.taken.wait(5)
+        assert driven.taken.wait(DEADLINE_S)
         driven.taken.clear()
     driven.let_go.set()
     assert len(collect(driven.mailbox, 3)) == 3
@@ -82,7 +82,7 @@ def test_a_handler_that_hangs_a_little_now_and_then_does_not_fill_the_memory_wit
     for _ in range(3):
         thread = threading.Thread(target=pytest.raises, args=(Superseded, driven.inline.walk, run_of(2)), daemon=True)
         thread.start()
-        assert driven.taken.wait(5)
+        assert driven.taken.wait(DEADLINE_S)
         driven.taken.clear()
         driven.let_go.set()
         assert len(collect(driven.mailbox, 1)) == 1
@@ -97,7 +97,7 @@ def test_a_watcher_that_has_gone_to_sleep_wakes_up_for_the_next_run() -> None:
     driven.inline.walk(run_of(1))
     wait_until(lambda: not driven.inline._awake.is_set(), "it goes to sleep")
     threading.Thread(target=pytest.raises, args=(Superseded, driven.inline.walk, run_of(2)), daemon=True).start()
-    assert driven.taken.wait(5)
+    assert driven.taken.wait(DEADLINE_S)
     driven.let_go.set()
     assert len(collect(driven.mailbox, 1)) == 1
 
@@ -108,15 +108,15 @@ def test_a_thread_that_comes_back_late_does_not_hide_that_the_next_one_hangs() -
     mailbox = QueueMailbox()
 
     def call(message: Message, run: Run) -> None:
-        (first if message.offset() == 0 else second).wait(10)
+        (first if message.offset() == 0 else second).wait(DEADLINE_S)
 
     inline = Inline(RecordCall(call), mailbox, name="test")
     inline.start(lambda: taken.put(None))
     threading.Thread(target=pytest.raises, args=(Superseded, inline.walk, run_of(1)), daemon=True).start()
-    taken.get(timeout=5)
+    taken.get(timeout=DEADLINE_S)
     threading.Thread(target=pytest.raises, args=(Superseded, inline.walk, run_of(1, first=1)), daemon=True).start()
     first.set()
     assert len(collect(mailbox, 1)) == 1
-    taken.get(timeout=5)
+    taken.get(timeout=DEADLINE_S)
     second.set()
     assert len(collect(mailbox, 1)) == 1

@@ -24,6 +24,7 @@ from keepfast.http.running import Running
 from keepfast.http.serving import served
 from keepfast.redact.masking import mask
 from keepfast.settings import Settings
+from tests.support.waiting import DEADLINE_S
 from tests.support.web import Web
 
 HERE = {"host": "localhost:8080"}
@@ -106,7 +107,9 @@ def test_a_body_that_does_not_fit_is_refused_with_a_sentence(pages: Pages, body:
 def test_a_client_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
     monkeypatch.setattr(web_http._Handler, "timeout", 0.2)
     place = urlsplit(server.url)
-    silent = [socket.create_connection((place.hostname, place.port), timeout=5) for _ in range(web_http.AT_ONCE)]
+    silent = [
+        socket.create_connection((place.hostname, place.port), timeout=DEADLINE_S) for _ in range(web_http.AT_ONCE)
+    ]
     try:
         for one in silent:
             assert one.recv(1) == b"", "it is dropped"
@@ -119,7 +122,7 @@ def test_a_client_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPa
 def trickling(server: Server, count: int) -> list[socket.socket]:
     """Clients that have begun a request and do not end it."""
     place = urlsplit(server.url)
-    found = [socket.create_connection((place.hostname, place.port), timeout=20) for _ in range(count)]
+    found = [socket.create_connection((place.hostname, place.port), timeout=DEADLINE_S) for _ in range(count)]
     for one in found:
         one.sendall(b"GET /health/live HTTP/1.1\r\nX-Slow: ")
     return found
@@ -180,7 +183,7 @@ def test_probes_are_answered_while_everything_else_is_busy() -> None:
 
 def exchanged(server: Server, request: bytes, *, end: bool = False) -> bytes:
     place = urlsplit(server.url)
-    with socket.create_connection((place.hostname, place.port), timeout=20) as one:
+    with socket.create_connection((place.hostname, place.port), timeout=DEADLINE_S) as one:
         one.sendall(request)
         if end:
             one.shutdown(socket.SHUT_WR)

@@ -18,7 +18,7 @@ from keepfast.testing.broker import KafkaBroker
 from keepfast.testing.embedded import PARTITIONS, EmbeddedBroker
 from tests.support.broker_client import Client, NewRecord
 from tests.support.members import connection, drive, kafka_member, new_group
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 Topic = Callable[..., str]
 
@@ -207,9 +207,9 @@ def test_the_records_of_topics_are_counted_and_a_topic_that_is_not_there_is_told
 ) -> None:
     name = topic(partitions=2)
     Client(kafka).produce(name, [NewRecord(b"v", partition=number % 2) for number in range(3)])
-    kafka.admin.delete_records([ClientPlace(name, 0, 1)])[ClientPlace(name, 0)].result(10)
+    kafka.admin.delete_records([ClientPlace(name, 0, 1)])[ClientPlace(name, 0)].result(DEADLINE_S)
     answers: SimpleQueue[Mapping[str, int | None]] = SimpleQueue()
     admin.ask_depths({name: 2, f"{name}.none": 1}, answers.put)
-    assert answers.get(timeout=15) == {name: 2, f"{name}.none": None}
+    assert answers.get(timeout=DEADLINE_S) == {name: 2, f"{name}.none": None}
     nobody = KafkaAdmin(admin_properties(connection("127.0.0.1:1")))
     nobody.ask_depths({name: 2}, answers.put)  # neither raises nor waits

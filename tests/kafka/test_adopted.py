@@ -21,7 +21,7 @@ from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.kafka.conftest import Join
 from tests.support.members import GroupMember, drive, new_group
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 BEHAVED = {"enable.auto.commit": False, "enable.auto.offset.store": False}
@@ -151,7 +151,7 @@ def test_an_error_that_ends_the_client_is_told_and_the_users_client_is_left_alon
         assert error.fault is Fault.FATAL
         assert "instance" in str(error), "the reason"
         assert member.source._renew_at is None, "no other client takes its place"
-        assert client.list_topics(name, timeout=10).topics[name].error is None, "it is not closed"
+        assert client.list_topics(name, timeout=DEADLINE_S).topics[name].error is None, "it is not closed"
 
 
 def poll_until(ready: Callable[[], object], source: AdoptedSource) -> float:

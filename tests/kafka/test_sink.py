@@ -16,7 +16,7 @@ from keepfast.core.records import Outgoing, Receipt
 from keepfast.kafka import KafkaSink, Producing, sink_properties
 from keepfast.testing.broker import KafkaBroker
 from tests.support.members import connection
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 Answer = Receipt | SinkError
 Topic = Callable[..., str]
@@ -187,7 +187,7 @@ def test_a_single_record_is_acknowledged_within_milliseconds(topic: Topic, sink:
         acknowledged = threading.Event()
         began = time.perf_counter()
         sink.send(Outgoing(name, b"v" * 500), partial(_wake, acknowledged))
-        assert acknowledged.wait(10)
+        assert acknowledged.wait(DEADLINE_S)
         took_s.append(time.perf_counter() - began)
     assert median(took_s) < 0.05
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from keepfast.testing.loopback import free_ports
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 MISSING = "is not on the PATH: apt install prometheus, or run `make test`, which leaves these tests out"
 
@@ -74,4 +74,4 @@ def prometheus(folder: Path, *, target: str, rules: Path) -> Iterator[Prometheus
         yield found
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(DEADLINE_S)

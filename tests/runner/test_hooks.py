@@ -21,7 +21,7 @@ from keepfast.runner.hooks import Hooks, MessageRefused
 from keepfast.telemetry.tally import Tally
 from keepfast.testing.fakes.log import FakeMessage
 from tests.support.log_capture import LogCapture
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 PLACE = TopicPartition("orders.payment.v1", 3)
 
@@ -243,7 +243,7 @@ def test_one_that_was_given_up_holds_up_nobody_and_the_others_still_take_turns()
     def process(message: dict[str, Any]) -> None:
         if message.get("hangs"):
             began.set()
-            ends.wait(30)
+            ends.wait(DEADLINE_S)
             return
         at_work[0] += 1
         most[0] = max(most[0], at_work[0])
@@ -255,7 +255,7 @@ def test_one_that_was_given_up_holds_up_nobody_and_the_others_still_take_turns()
     run = run_of(hanging)
     threads = [threading.Thread(target=made.call, args=(hanging, run))]
     threads[0].start()
-    assert began.wait(10)
+    assert began.wait(DEADLINE_S)
     waiting = [threading.Thread(target=call, args=(made,)) for _ in range(5)]
     for one in waiting:
         one.start()
@@ -263,10 +263,10 @@ def test_one_that_was_given_up_holds_up_nobody_and_the_others_still_take_turns()
     assert (waiting[0].is_alive(), most) == (True, [0]), "it is the first one's turn"
     run.abandoned = True
     for one in waiting:
-        one.join(10)
+        one.join(DEADLINE_S)
     assert (most, at_work, threads[0].is_alive()) == ([1], [0], True)
     ends.set()
-    threads[0].join(10)
+    threads[0].join(DEADLINE_S)
     call(made)
     assert most == [1]
 
@@ -282,6 +282,6 @@ def test_a_record_that_waits_for_its_turn_is_not_begun_once_its_run_is_to_stop()
         walker.start()
         wait_until(lambda: run.waits, "it waits for its turn")
         run.stop = True
-        walker.join(30)
+        walker.join(DEADLINE_S)
         assert not walker.is_alive(), "it does not wait for its turn any longer"
     assert (begun, run.done, run.failure, run.waits) == ([], 0, None, False)

@@ -15,6 +15,7 @@ from keepfast.core.verdicts import DeadLetter
 from keepfast.runner.hooks import Hooks, MessageRefused
 from keepfast.runner.publishing import HookPublisher, NoSink
 from tests.runner.test_hooks import PLACE, hooks, record, run_of
+from tests.support.waiting import DEADLINE_S
 
 Outcome = Receipt | SinkError
 BURY = DeadLetter("because", "X")
@@ -35,7 +36,7 @@ def outcome_of(publish: Any, one: FailedRecord | None = None, error: BaseExcepti
     told: SimpleQueue[Outcome] = SimpleQueue()
     letters = publisher(publish)
     letters.send(letters.letter(one or case(), error or ValueError("x"), BURY), told.put)
-    return told.get(timeout=10)
+    return told.get(timeout=DEADLINE_S)
 
 
 @pytest.mark.parametrize("word", [None, True])
@@ -80,7 +81,7 @@ def test_it_runs_on_a_worker_and_never_beside_process_message() -> None:
 
     def process(message: object) -> None:
         began.set()
-        may_end.wait(10)
+        may_end.wait(DEADLINE_S)
         order.put("processed")
 
     def publish(message: object, error: object, retry_count: int) -> None:
@@ -91,15 +92,15 @@ def test_it_runs_on_a_worker_and_never_beside_process_message() -> None:
     told: SimpleQueue[Outcome] = SimpleQueue()
     worker = threading.Thread(target=made.call, args=(message, run_of(message)))
     worker.start()
-    assert began.wait(10)
+    assert began.wait(DEADLINE_S)
     letters = publisher(publish, made)
     letters.send(letters.letter(case(), ValueError(), BURY), told.put)
     with pytest.raises(Empty):
         told.get(timeout=0.2)
     may_end.set()
-    told.get(timeout=10)
-    worker.join(10)
-    assert [order.get(timeout=1), order.get(timeout=1)] == ["processed", "published on runner-dlq"]
+    told.get(timeout=DEADLINE_S)
+    worker.join(DEADLINE_S)
+    assert [order.get(timeout=DEADLINE_S), order.get(timeout=DEADLINE_S)] == ["processed", "published on runner-dlq"]
 
 
 def test_records_that_are_no_letters_go_the_usual_way() -> None:

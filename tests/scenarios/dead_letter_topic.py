@@ -19,6 +19,7 @@ from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client
+from tests.support.waiting import DEADLINE_S
 
 NOTHING, PLENTY = 10, 10**6
 
@@ -28,7 +29,7 @@ def limit(broker: TopicAdmin, topic: str, size: int) -> None:
     entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
     change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in broker.admin.incremental_alter_configs([change]).values():
-        future.result(10)
+        future.result(DEADLINE_S)
 
 
 def letters(broker: TopicAdmin, topic: str, partitions: int = 1) -> list[Letter]:

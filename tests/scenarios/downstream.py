@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
+from tests.support.waiting import DEADLINE_S
+
 
 class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
@@ -54,7 +56,7 @@ class Downstream:
             self._server = None
 
     def call(self) -> None:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         try:
             connection.request("GET", "/")
             connection.getresponse().read()

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from keepfast.core.ledger import CompletionMap, decode
 from tests.scenarios.journal import Id
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 OFFSETS_TOPIC = "__consumer_offsets"
 READ_TIMEOUT_S = 20.0
@@ -83,10 +83,10 @@ def read_history(bootstrap: str, group: str) -> History:
 
 
 def _read_all(reader: Consumer) -> list[Message]:
-    topics = reader.list_topics(OFFSETS_TOPIC, timeout=10).topics
+    topics = reader.list_topics(OFFSETS_TOPIC, timeout=DEADLINE_S).topics
     ends: dict[int, int] = {}
     for partition in topics[OFFSETS_TOPIC].partitions:
-        low, high = reader.get_watermark_offsets(TopicPartition(OFFSETS_TOPIC, partition), timeout=10)
+        low, high = reader.get_watermark_offsets(TopicPartition(OFFSETS_TOPIC, partition), timeout=DEADLINE_S)
         if high > low:
             ends[partition] = high
     reader.assign([TopicPartition(OFFSETS_TOPIC, partition, OFFSET_BEGINNING) for partition in ends])

@@ -189,9 +189,9 @@ class Scene:
     def committed_with_metadata(self, topic: str | None = None) -> dict[int, tuple[int, str]]:
         name = topic or self.topic
         reader = self._client()
-        partitions = reader.list_topics(name, timeout=10).topics[name].partitions
+        partitions = reader.list_topics(name, timeout=DEADLINE_S).topics[name].partitions
         found = coordinated(
-            lambda: reader.committed([TopicPartition(name, number) for number in partitions], timeout=10)
+            lambda: reader.committed([TopicPartition(name, number) for number in partitions], timeout=DEADLINE_S)
         )
         return {one.partition: (one.offset, one.metadata or "") for one in found if one.offset >= 0}
 

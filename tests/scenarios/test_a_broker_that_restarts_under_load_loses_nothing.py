@@ -10,7 +10,7 @@ import pytest
 from keepfast.testing import KafkaBroker
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Work
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 RECORDS = 450
 
@@ -39,7 +39,7 @@ def test_nothing_is_lost_and_the_order_is_kept(broker: KafkaBroker, tmp_path: Pa
         assert member.running
         assert member.events("partitions_lost") == []
         member.terminate()
-        assert member.wait(10) == 0
+        assert member.wait(DEADLINE_S) == 0
         found = reconcile(scene, order=order)
         found.assert_nothing_lost()
         assert found.repeated == {}, "the member kept its partitions: nothing had to be repeated"

@@ -20,7 +20,7 @@ from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 PARTITIONS = 3
 VALUES = [
@@ -56,7 +56,7 @@ def original(fields: dict[str, Any]) -> bytes | None:
 
 def config_of(broker: TopicAdmin, topic: str) -> dict[str, str]:
     (future,) = broker.admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-    return {name: entry.value for name, entry in future.result(10).items()}
+    return {name: entry.value for name, entry in future.result(DEADLINE_S).items()}
 
 
 def test_key_value_and_headers_are_exact(kafka: TopicAdmin, topic: TopicFactory) -> None:
@@ -74,7 +74,7 @@ def test_key_value_and_headers_are_exact(kafka: TopicAdmin, topic: TopicFactory)
         raise Reject("not today", code="NOT_TODAY")
 
     with RunningApp(app):
-        facts = kafka.admin.list_topics(timeout=10).topics[f"{name}.dlq"]
+        facts = kafka.admin.list_topics(timeout=DEADLINE_S).topics[f"{name}.dlq"]
         assert len(facts.partitions) == PARTITIONS, "made at the start, like its source"
         config = config_of(kafka, f"{name}.dlq")
         assert (config["retention.ms"], config["cleanup.policy"]) == ("-1", "delete")

@@ -14,7 +14,7 @@ from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord, order_violations
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 RECORDS = 3_000
 STUCK = 2_000
@@ -39,7 +39,7 @@ def test_other_lanes_go_on_and_the_stuck_one_is_finished_once(
     @app.consumer(name, order=order, commit=CommitPolicy(mode=commit, every_s=0.2), idempotent=True)
     def work(value: bytes, ctx: Context) -> None:
         if (ctx.partition, ctx.offset) == (0, stuck):
-            free.wait(30)
+            free.wait(DEADLINE_S)
         seen.append((ctx.partition, ctx.key, ctx.offset))
 
     records = [NewRecord(b"v", b"%d" % (number % 14), partition=number % 2) for number in range(2 * count)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 def test_a_fenced_static_member_ends_with_code_6(make_scene: MakeScene) -> None:
@@ -17,7 +17,7 @@ def test_a_fenced_static_member_ends_with_code_6(make_scene: MakeScene) -> None:
     wait_until(scene.journal.started, "the first has a record in hand")
 
     second = scene.member(static).wait_assigned(2)
-    assert first.wait(15) == 6
+    assert first.wait(DEADLINE_S) == 6
     scene.open_gate(gate)
     scene.send(Work(partition=number % 2) for number in range(20))
     scene.wait_all_ended()

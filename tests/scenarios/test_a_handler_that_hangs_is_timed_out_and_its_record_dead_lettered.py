@@ -21,7 +21,7 @@ from tests.scenarios.conftest import MakeScene
 from tests.scenarios.scene import Work
 from tests.support.broker_client import Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 LONG_S = 30.0
 
@@ -232,7 +232,7 @@ def test_after_a_drain_a_coroutine_that_returns_because_it_is_cancelled_is_not_f
         returned.set()
 
     with RunningApp(app, code=5):
-        assert begun.wait(20)
+        assert begun.wait(DEADLINE_S)
     assert returned.is_set()
     assert client.committed("scenario.work", name)[0] in (None, 0), "its record is not done"
 
@@ -250,7 +250,7 @@ def test_sigterm_with_an_abandoned_handler_ends_clean(make_scene: MakeScene, man
     scene.wait_committed()
     assert member.wait_event("handler_timed_out")["offset"] == stuck.id.offset
     asked_at = member.terminate()
-    assert member.wait(10) == 0
+    assert member.wait(DEADLINE_S) == 0
     assert time.monotonic() - asked_at < 3.0, "nobody waits for it"
     wait_until(lambda: scene.committed() == {0: 6}, "everything stays committed")
     assert stuck.id not in scene.journal.ended()

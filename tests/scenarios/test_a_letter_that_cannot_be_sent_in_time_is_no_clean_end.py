@@ -9,6 +9,7 @@ import pytest
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.scene import Work
+from tests.support.waiting import DEADLINE_S
 
 TIMEOUT_S = 2.0
 
@@ -23,6 +24,6 @@ def test_a_letter_that_cannot_be_sent_in_time_is_no_clean_end(make_scene: MakeSc
     scene.wait_all_ended(scene.sent[1:])
 
     asked_at = member.terminate()
-    assert member.wait(10) == 5
+    assert member.wait(DEADLINE_S) == 5
     assert time.monotonic() - asked_at < TIMEOUT_S + 0.5
     assert scene.committed() == {1: 1}

@@ -14,14 +14,14 @@ from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, numbered
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 def order(running: RunningApp, verb: Verb, **which: Any) -> Answer:
     assert running._assembled is not None
     answers: SimpleQueue[Answer] = SimpleQueue()
     running._assembled.threads[0].mailbox.post(ControlOrder(verb=verb, answer=answers.put, **which))
-    return answers.get(timeout=20)
+    return answers.get(timeout=DEADLINE_S)
 
 
 def test_a_paused_partition_stays_paused_when_its_topic_is_created_again(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 def test_a_member_that_halts_ends_the_app_with_code_4(make_scene: MakeScene) -> None:
@@ -19,12 +19,12 @@ def test_a_member_that_halts_ends_the_app_with_code_4(make_scene: MakeScene) -> 
     member.wait_event("drain_started")
     scene.open_gate(gate)
 
-    assert member.wait(10) == 4
+    assert member.wait(DEADLINE_S) == 4
     assert scene.journal.ended() == {in_hand.id}, "what was in hand was finished, nothing new was started"
     assert scene.committed() == {1: 1}, "and committed; the record that halted is not"
 
     after = scene.member({"consumer.order": "partition"})
-    assert after.wait(20) == 4, "it comes again, and halts again"
+    assert after.wait(DEADLINE_S) == 4, "it comes again, and halts again"
     assert [entry.id for entry in scene.journal.of("fail")] == [halting.id] * 2
     findings = reconcile(scene, order="partition")
     assert findings.ahead == findings.backwards == findings.order == findings.needless == []
@@ -50,7 +50,7 @@ def test_a_halt_of_one_consumer_drains_the_others(make_scene: MakeScene) -> None
     member.wait_event("drain_started", consumer="left", in_flight=1)
     left.open_gate(gate)
 
-    assert member.wait(10) == 4
+    assert member.wait(DEADLINE_S) == 4
     assert left.journal.ended() == {in_hand.id}
     assert left.committed() == {0: 1}
     assert right.committed() == {}

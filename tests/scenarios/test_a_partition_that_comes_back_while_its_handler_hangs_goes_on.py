@@ -16,7 +16,7 @@ from keepfast.testing import KafkaBroker
 from keepfast.testing.pytest_plugin import TopicFactory
 from tests.support.broker_client import QUIET, Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.support.web import web_of
 
 STUCK_S = 2.0
@@ -88,7 +88,7 @@ def test_what_is_in_its_lane_goes_on_after_stuck_after_s(
 
     client.produce(name, [NewRecord(b"hangs", b"k", partition=0), NewRecord(b"next", b"k", partition=0)])
     with RunningApp(app) as running, web_of(running) as web:
-        assert handler.begun.wait(30)
+        assert handler.begun.wait(DEADLINE_S)
         take_away_and_give_back(kafka, name, running)
         wait_until(lambda: client.is_committed(GROUP, name, 2), "the partition goes on")
         assert handler.of(0) == [0, 1], "in order"
@@ -112,7 +112,7 @@ def test_while_it_waits_that_is_visible_and_nothing_else_waits(kafka: KafkaBroke
 
     client.produce(name, [NewRecord(b"hangs", b"k", partition=0), NewRecord(b"next", b"k", partition=0)])
     with RunningApp(app) as running, web_of(running) as web:
-        assert handler.begun.wait(30)
+        assert handler.begun.wait(DEADLINE_S)
         take_away_and_give_back(kafka, name, running)
         wait_until(lambda: web.get("/health").codes() == {"stale_run"}, "it is visible")
         assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 200)

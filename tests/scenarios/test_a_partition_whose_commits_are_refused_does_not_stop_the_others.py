@@ -21,7 +21,7 @@ from keepfast import CommitPolicy, Context
 from keepfast.testing import KafkaBroker
 from tests.support.broker_client import Client
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 MORE = 400
 
@@ -133,4 +133,4 @@ def allow_again(broker: KafkaBroker, topic: str) -> None:
         AclPermissionType.DENY,
     )
     for future in broker.admin.delete_acls([denied]).values():
-        future.result(10)
+        future.result(DEADLINE_S)

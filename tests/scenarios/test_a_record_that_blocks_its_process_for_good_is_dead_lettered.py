@@ -13,7 +13,7 @@ from tests.scenarios.conftest import MakeScene
 from tests.scenarios.dead_letter_topic import letters
 from tests.scenarios.member import Member
 from tests.scenarios.scene import Scene, Sent, Work
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 BEFORE_ANYBODY_COUNTS, MOST = 2, 1
 STUCK_S = 1.0
@@ -34,7 +34,7 @@ def start(scene: Scene, folder: Path, *, threads: bool = False) -> Member:
 def dead_lettered(broker: TopicAdmin, scene: Scene) -> list[tuple[str, int | None, int | None]]:
     """Code, partition and offset of each letter."""
     name = f"{scene.topic}.dlq"
-    partitions = len(broker.admin.list_topics(name, timeout=10).topics[name].partitions)
+    partitions = len(broker.admin.list_topics(name, timeout=DEADLINE_S).topics[name].partitions)
     return [(letter.error_code, letter.partition, letter.offset) for letter in letters(broker, name, partitions)]
 
 
@@ -76,7 +76,7 @@ def test_a_slow_record_is_never_counted_however_often_a_deploy_interrupts_it(
         for member in members.values():
             member.terminate()
         for member in members.values():
-            assert member.wait(40) == 5
+            assert member.wait(DEADLINE_S) == 5
     for threads, scene in scenes.items():
         scene.open_gate(gates[threads])
         last = start(scene, tmp_path, threads=threads)

@@ -23,7 +23,7 @@ from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Sent, Work
 from tests.support.broker_client import Client
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 BEFORE_ANYBODY_COUNTS = 2
 """Deaths of a killer that leave only marks behind."""
@@ -56,7 +56,7 @@ def buried(scene: Scene) -> dict[Id, dict[str, object]]:
     client = Client(scene.broker)
     name = f"{scene.topic}.dlq"
     found = {}
-    for partition in range(len(scene.broker.admin.list_topics(name, timeout=10).topics[name].partitions)):
+    for partition in range(len(scene.broker.admin.list_topics(name, timeout=DEADLINE_S).topics[name].partitions)):
         for number in range(client.edges(name, partition)[1]):
             letter = client.read(name, number + 1, partitions=partition + 1)[-1]
             fields = json.loads(letter.value())

@@ -12,7 +12,7 @@ import pytest
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 PARTITIONS = 4
 
@@ -61,7 +61,7 @@ def test_a_signal_during_a_revoke_is_heard(make_scene: MakeScene) -> None:
     first.wait_event("partitions_revoking")
 
     asked_at = first.terminate()
-    assert first.wait(10) == 5
+    assert first.wait(DEADLINE_S) == 5
     assert time.monotonic() - asked_at < 4.5
     second.wait_assigned(2, timeout_s=4)  # a member that dies without a word is missed only after its session, 6 s
     scene.open_gate(gate)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.scene import Work
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 EXIT_WITHIN_S = 0.5
 
@@ -27,7 +27,7 @@ def test_a_second_signal_ends_it_now(make_scene: MakeScene, second: signal.Signa
     assert member.running
     asked_at = member.signal(second)
 
-    assert member.wait(5) == code
+    assert member.wait(DEADLINE_S) == code
     assert time.monotonic() - asked_at < EXIT_WITHIN_S
     assert scene.committed() == {}, "what was not finished is not committed"
 
@@ -40,5 +40,5 @@ def test_two_signals_at_once_are_two_signals(make_scene: MakeScene) -> None:
 
     member.terminate()
     member.signal(signal.SIGINT)
-    assert member.wait(5) in {130, 143}, "whichever was heard last"
+    assert member.wait(DEADLINE_S) in {130, 143}, "whichever was heard last"
     assert scene.committed() == {}

@@ -24,7 +24,7 @@ from keepfast import CommitPolicy, Context
 from keepfast.testing import KafkaBroker
 from tests.support.broker_client import Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 PARTITIONS = 3
 
@@ -52,7 +52,7 @@ def allow_again(broker: KafkaBroker, topic: str) -> None:
         AclPermissionType.DENY,
     )
     for future in broker.admin.delete_acls([denied]).values():
-        future.result(10)
+        future.result(DEADLINE_S)
 
 
 @pytest.mark.parametrize(("mode", "records"), [("each", 1_500), ("interval", 6_000)])
@@ -102,7 +102,7 @@ def test_a_topic_that_was_deleted_while_its_commits_failed_does_not_hold_the_oth
     @app.consumer(doomed, kept, dead_letter="letters", revoke_timeout_s=1.0)
     def work(value: bytes, ctx: Context) -> None:
         if ctx.topic == doomed:
-            denied.wait(30)
+            denied.wait(DEADLINE_S)
         seen.append((ctx.topic, ctx.offset))
 
     with RunningApp(app) as running:

@@ -21,7 +21,7 @@ from tests.scenarios.dead_letter_topic import limit
 from tests.scenarios.history import read_history
 from tests.support.broker_client import Client, numbered
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 RETRIES = 2
 RULES: dict[str, tuple[bytes, int, str]] = {
@@ -59,7 +59,7 @@ def routed(kafka: TopicAdmin) -> Routed:
             case b"refused twice" if ctx.attempt <= RETRIES:
                 raise ConnectionRefusedError
             case b"hangs":
-                over.wait(30)
+                over.wait(DEADLINE_S)
             case _:
                 pass
 

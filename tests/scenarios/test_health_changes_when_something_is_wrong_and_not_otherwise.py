@@ -18,7 +18,7 @@ from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import QUIET, Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.support.web import Web, web_of
 from tests.support.wire import evict
 
@@ -76,7 +76,7 @@ def test_pauses_and_an_open_breaker_are_healthy_a_missing_dead_letter_topic_is_r
         if value == b"bad":
             raise Reject("no")
         if value == b"waits":
-            gate.wait(30)
+            gate.wait(DEADLINE_S)
         seen.append(ctx.partition)
 
     with RunningApp(app) as running, web_of(running, token="t") as web:
@@ -197,7 +197,7 @@ def test_a_member_that_is_put_out_of_its_group_is_not_ready_until_it_is_back(
         wait_until(lambda: other.poll(0.05) is None and len(other.assignment()) == 1, "each of the two has a partition")
         wait_until(lambda: web.get("/health").json["consumers"][CONSUMER]["partitions"] == 1, "and says so")
         [asked] = kafka.admin.describe_consumer_groups([group]).values()
-        [own] = [one.member_id for one in asked.result(10).members if one.member_id != other.memberid()]
+        [own] = [one.member_id for one in asked.result(DEADLINE_S).members if one.member_id != other.memberid()]
 
         # The other one does not poll, so it does not join anew, and nobody gets in before it has.
         evict(kafka.bootstrap, group, own)

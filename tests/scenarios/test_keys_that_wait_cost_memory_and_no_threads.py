@@ -30,7 +30,6 @@ def status(member: Member, name: str) -> int:
     raise AssertionError("the process is gone")
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("keys", "wait_s"), [(5_000, 2), pytest.param(100_000, 14, marks=pytest.mark.long)])
 def test_all_wait_at_one_moment_and_all_are_processed(make_scene: MakeScene, keys: int, wait_s: int) -> None:
     scene = make_scene(partitions=PARTITIONS)

@@ -11,7 +11,7 @@ from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord, numbered
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 AT_ONCE = 24
 
@@ -22,7 +22,7 @@ def test_null_keys_of_one_partition_run_at_the_same_time(kafka: TopicAdmin, topi
 
     @app.consumer(name, order="key", concurrency=AT_ONCE)
     def work(value: bytes) -> None:
-        together.wait(20)  # breaks, and fails the record, unless so many are here at once
+        together.wait(DEADLINE_S)  # breaks, and fails the record, unless so many are here at once
         met.append(value)
 
     client.produce(name, numbered(AT_ONCE * 3))
@@ -41,7 +41,7 @@ def test_a_null_key_that_is_stuck_holds_up_nobody_and_is_not_passed_by_the_commi
     @app.consumer(name, order="key", concurrency=8)
     def work(value: bytes, ctx: Context) -> None:
         if ctx.offset == 0:
-            free.wait(30)
+            free.wait(DEADLINE_S)
         seen.append((ctx.key, ctx.offset))
 
     # The stuck one first, then null keys and a key in turn.

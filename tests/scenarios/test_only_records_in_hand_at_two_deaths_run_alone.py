@@ -11,7 +11,7 @@ from tests.scenarios.dead_letter_topic import letters
 from tests.scenarios.member import Member
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Scene, Work
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 WORKERS = 8
 KILLS = 4
@@ -30,7 +30,7 @@ def settings(scene: Scene, folder: Path, **more: object) -> dict[str, object]:
 def letters_of(scene: Scene) -> list[object]:
     """What was dead-lettered; the topic has the source's partitions."""
     name = f"{scene.topic}.dlq"
-    partitions = len(scene.broker.admin.list_topics(name, timeout=10).topics[name].partitions)
+    partitions = len(scene.broker.admin.list_topics(name, timeout=DEADLINE_S).topics[name].partitions)
     return list(letters(scene.broker, name, partitions))
 
 
@@ -128,7 +128,7 @@ def test_a_second_signal_is_not_the_crash_of_the_record_in_hand(make_scene: Make
         wait_until(lambda: guard_of(elsewhere).draining, "the commit says that it drains")
         for member in members.values():
             member.signal(signal.SIGINT)
-            assert member.wait(10) == 130
+            assert member.wait(DEADLINE_S) == 130
     for scene in (here, elsewhere):
         scene.open_gate(gates[scene.topic])
         last = scene.member(settings(scene, tmp_path / "last"))

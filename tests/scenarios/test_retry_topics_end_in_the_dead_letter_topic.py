@@ -14,7 +14,7 @@ from tests.scenarios.dead_letter_topic import limit
 from tests.scenarios.test_a_dead_letter_keeps_the_bytes_of_its_record import HEADERS, config_of, original
 from tests.support.broker_client import Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 GROUP = "scenario.work"
 WAY = RetryTopics(delays=("1s", "2s"), allow_reorder=True)
@@ -47,7 +47,9 @@ def test_the_letter_is_about_the_original_record(kafka: TopicAdmin, topic: Topic
     with RunningApp(app) as running:
         retry_topics = [f"{name}.{GROUP}.retry.{delay}" for delay in WAY.delays]
         for retry_topic, delay_s in zip(retry_topics, (1, 2), strict=True):
-            assert len(kafka.admin.list_topics(timeout=10).topics[retry_topic].partitions) == 3, "made like its source"
+            assert len(kafka.admin.list_topics(timeout=DEADLINE_S).topics[retry_topic].partitions) == 3, (
+                "made like its source"
+            )
             config = config_of(kafka, retry_topic)
             assert config["cleanup.policy"] == "delete"
             assert config["retention.ms"] == str((7 * 86_400 + delay_s) * 1000)

@@ -7,7 +7,7 @@ import pytest
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 @pytest.mark.parametrize("handler", ["thread", "coroutine"])
@@ -24,7 +24,7 @@ def test_sigterm_mid_handler_finishes_it_and_commits(make_scene: MakeScene, hand
     member.wait_event("drain_started")
     scene.open_gate(gate)
 
-    assert member.wait(5) == 0
+    assert member.wait(DEADLINE_S) == 0
     assert scene.journal.ended() == {one.id for one in in_hand}
     assert scene.journal.started() == scene.journal.ended(), "nothing new was started"
     assert scene.committed() == {0: 1, 1: 1}

@@ -9,6 +9,7 @@ import pytest
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.reconcile import reconcile
 from tests.scenarios.scene import Work
+from tests.support.waiting import DEADLINE_S
 
 EXIT_WITHIN_S = 1.0
 
@@ -23,7 +24,7 @@ def test_sigterm_mid_wait_cuts_the_wait_short(make_scene: MakeScene) -> None:
     scene.wait_all_ended([done])
 
     asked_at = first.terminate()
-    assert first.wait(10) == 0
+    assert first.wait(DEADLINE_S) == 0
     assert time.monotonic() - asked_at < EXIT_WITHIN_S, "out, the leaving of the group included"
     assert scene.committed() == {1: 1}, "the record that waited is not committed, the finished one is"
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.scene import Work
+from tests.support.waiting import DEADLINE_S
 
 
 @pytest.mark.timing
@@ -20,7 +21,7 @@ def test_sigterm_while_the_breaker_is_open_ends_within_a_second(make_scene: Make
     )
     member.wait_event("breaker_opened")
     asked_at = member.terminate()
-    assert member.wait(10) == 0
+    assert member.wait(DEADLINE_S) == 0
     assert time.monotonic() - asked_at < 1.0, "out, the leaving of the group included"
     assert scene.committed() == {}
     assert not member.events("bury")

@@ -17,7 +17,7 @@ from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import QUIET, Client, NewRecord
 from tests.support.running_app import RunningApp, app_for
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 def transaction(broker: TopicAdmin, topic: str, values: Sequence[bytes], *, commit: bool) -> None:
@@ -41,7 +41,7 @@ def edge(broker: TopicAdmin, topic: str, isolation: str) -> int:
         {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "isolation.level": isolation, **QUIET}
     )
     try:
-        _, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        _, high = reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=DEADLINE_S)
         return int(high)
     finally:
         reader.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.scene import Work
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 def test_two_consumers_of_one_app_run_side_by_side(make_scene: MakeScene) -> None:
@@ -34,7 +34,7 @@ def test_two_consumers_of_one_app_run_side_by_side(make_scene: MakeScene) -> Non
     member.wait_event("drain_started", consumer="left", in_flight=1)
     member.wait_event("drain_started", consumer="right")
     left.open_gate(gate)
-    assert member.wait(10) == 0
+    assert member.wait(DEADLINE_S) == 0
     assert stuck.id in journal.ended()
     assert left.committed() == {0: 1}
     ended = journal.ended() - {stuck.id}

@@ -88,7 +88,7 @@ class Client:
         """The group's offset and metadata; (None, "") where there is none."""
         place = confluent_kafka.TopicPartition(topic, partition)
         reader = self._reader_of(group)
-        (found,) = coordinated(lambda: reader.committed([place], timeout=10))
+        (found,) = coordinated(lambda: reader.committed([place], timeout=DEADLINE_S))
         return (found.offset, found.metadata or "") if found.offset >= 0 else (None, "")
 
     def is_committed(self, group: str, topic: str, offset: int, partition: int = 0) -> bool:
@@ -116,7 +116,7 @@ class Client:
 
         def alter() -> Any:
             (answer,) = self.broker.admin.alter_consumer_group_offsets([asked]).values()
-            return answer.result(10).topic_partitions
+            return answer.result(DEADLINE_S).topic_partitions
 
         coordinated(alter)
 

@@ -15,6 +15,7 @@ from prometheus_client.openmetrics import parser
 
 from keepfast.http.one_app import Serving
 from tests.support.running_app import RunningApp
+from tests.support.waiting import DEADLINE_S
 
 OPEN_METRICS = {"Accept": "application/openmetrics-text;version=1.0.0"}
 read_open_metrics: Any = parser.text_string_to_metric_families
@@ -54,7 +55,7 @@ class Web:
         return self._ask("POST", path, json.dumps(body or {}).encode(), {**given, **(headers or {})})
 
     def _ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Got:
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=10)
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=DEADLINE_S)
         try:
             connection.request(method, path, body=body, headers=dict(headers))
             answer = connection.getresponse()

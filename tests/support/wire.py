@@ -9,6 +9,8 @@ import struct
 import time
 from collections.abc import Sequence
 
+from tests.support.waiting import DEADLINE_S
+
 RawHeaders = Sequence[tuple[bytes, bytes | None]]
 
 
@@ -39,7 +41,7 @@ def _asked(bootstrap: str, what: int, version: int, body: bytes) -> bytes:
     """The answer to one request, without its correlation id."""
     host, _, port = bootstrap.partition(",")[0].rpartition(":")
     request = struct.pack(">hhi", what, version, 1) + _text("by-hand") + body
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as stream:
             (length,) = struct.unpack(">i", stream.read(4))

@@ -13,6 +13,7 @@ from keepfast.core.errors import ConfigError
 from keepfast.telemetry import catalogue, otel
 from keepfast.telemetry.families import Buckets, MetricFamily, Sample
 from keepfast.telemetry.otel import Exporting, exporter_from
+from tests.support.waiting import DEADLINE_S
 
 
 class Collecting:
@@ -55,7 +56,7 @@ def test_an_exporter_gets_all_of_it_again_and_again_and_once_more_at_the_end() -
     exporter = Collecting()
     exporting = Exporting(families, app="shop", version="1.2", interval_s=0.05, exporter=exporter)
     exporting.start()
-    assert exporter.enough.wait(10)
+    assert exporter.enough.wait(DEADLINE_S)
     exporting.stop()
     assert exporter.closed
     [of_resource] = exporter.got[-1].resource_metrics

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from keepfast.core.errors import ConfigError, StartError
 from keepfast.testing import ExistingBroker, KafkaBroker
 from keepfast.testing.java import find_java
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def alive(pid: int) -> bool:
 def test_what_was_produced_is_consumed(broker: KafkaBroker) -> None:
     broker.create_topic("first", partitions=3)
     produce(broker.bootstrap, "first", b"alone", partitioner="consistent")
-    assert len(broker.admin.list_topics(timeout=5).topics["first"].partitions) == 3
+    assert len(broker.admin.list_topics(timeout=DEADLINE_S).topics["first"].partitions) == 3
     broker.create_topic("second")
     produce(broker.bootstrap, "second", b"a", b"b")
     assert values(consume(broker.bootstrap, "second", 2)) == [b"a", b"b"]
@@ -96,11 +96,11 @@ def test_records_can_be_deleted_topics_grown_and_deleted(broker: KafkaBroker) ->
     produce(broker.bootstrap, "short-lived", b"a", b"b", b"c")
     broker.delete_records("short-lived", partition=0, before=2)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "edges"})
-    assert consumer.get_watermark_offsets(TopicPartition("short-lived", 0), timeout=5) == (2, 3)
+    assert consumer.get_watermark_offsets(TopicPartition("short-lived", 0), timeout=DEADLINE_S) == (2, 3)
     consumer.close()
     broker.grow_topic("short-lived", partitions=2)
     broker.delete_topic("short-lived")
-    assert "short-lived" not in broker.admin.list_topics(timeout=5).topics
+    assert "short-lived" not in broker.admin.list_topics(timeout=DEADLINE_S).topics
 
 
 def test_making_a_topic_twice_says_that_it_exists(broker: KafkaBroker) -> None:
@@ -177,12 +177,12 @@ def test_three_nodes_survive_the_death_of_any_one() -> None:
     with KafkaBroker(nodes=3) as cluster:
         cluster.create_topic("replicated")
         produce(cluster.bootstrap, "replicated", b"before")
-        leader = cluster.admin.list_topics(timeout=5).topics["replicated"].partitions[0].leader
+        leader = cluster.admin.list_topics(timeout=DEADLINE_S).topics["replicated"].partitions[0].leader
         cluster.kill(leader)
         produce(cluster.bootstrap, "replicated", b"after")
         assert values(consume(cluster.bootstrap, "replicated", 2)) == [b"before", b"after"]
         cluster.start()
-        wait_until(lambda: set(cluster.admin.list_topics(timeout=5).brokers) == {1, 2, 3})
+        wait_until(lambda: set(cluster.admin.list_topics(timeout=DEADLINE_S).brokers) == {1, 2, 3})
 
 
 def test_the_broker_and_its_folder_go_when_its_owner_is_killed() -> None:

@@ -14,7 +14,7 @@ from keepfast.testing import KafkaBroker
 THEIR_TESTS = """
 def test_a_topic_is_there(kafka, topic):
     one, two = topic(partitions=4), topic(suffix=".dlq")
-    topics = kafka.admin.list_topics(timeout=10).topics
+    topics = kafka.admin.list_topics(timeout=60).topics
     assert len(topics[one].partitions) == 4
     assert one.startswith("test_a_topic_is_there") and two.endswith(".dlq") and two in topics
 """
@@ -43,7 +43,7 @@ def test_the_fixtures_take_an_existing_broker_and_leave_it_clean(tmp_path: Path)
     with KafkaBroker() as broker:
         done = run_pytest(tmp_path, KEEPFAST_TEST_BOOTSTRAP=broker.bootstrap)
         assert "1 passed" in done.stdout, done.stdout + done.stderr
-        assert broker.admin.list_topics(timeout=10).topics == {}
+        assert broker.admin.list_topics(timeout=60).topics == {}
 
 
 def test_importing_the_plugin_loads_no_client() -> None:

@@ -19,6 +19,7 @@ from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.frames import HEAD_BYTES
 from keepfast.deadletters.spool.store import Head
 from tests.deadletters.spool.letters import letter
+from tests.support.waiting import DEADLINE_S
 
 
 def everything(head: Head) -> bool:
@@ -312,7 +313,7 @@ def test_everything_acknowledged_is_there_after_kill_9(tmp_path: Path) -> None:
                 child.send_signal(signal.SIGKILL)
                 break
         acknowledged = max(60 + turn * 7, *(int(line) for line in child.stdout.read().split()), 0)
-        child.wait(10)
+        child.wait(DEADLINE_S)
         child.stdout.close()
         found = kept(opened(tmp_path / str(turn)))
         missing = set(range(1, acknowledged + 1)) - set(found)

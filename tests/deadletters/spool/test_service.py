@@ -19,7 +19,7 @@ from keepfast.deadletters.spool.store import Head
 from keepfast.engine.clock import RealClock
 from tests.deadletters.spool.letters import letter, numbers, outgoing
 from tests.support.fakes import FakeSink, acknowledge, refuse
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 AWAY = refuse(Fault.RETRY)
 
@@ -34,7 +34,7 @@ class Slow(MemoryStore):
         self.strange = False
 
     def add(self, letters: Sequence[SpooledLetter]) -> list[Head]:
-        self.gate.wait(10)
+        self.gate.wait(DEADLINE_S)
         if self.strange:
             raise ZeroDivisionError
         return super().add(letters)
