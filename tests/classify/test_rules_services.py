@@ -120,9 +120,9 @@ def test_grpc_over_asyncio_and_to_nobody(grpc_address: str) -> None:
         assert verdict(grpc_error(f"127.0.0.1:{port}", "X")) == ("retryable", "GRPC_UNAVAILABLE", True)
 
 
-def aws_error(url: str, act: Callable[[Any], object]) -> BaseException:
+def aws_error(url: str, act: Callable[[Any], object], *, read_timeout_s: float = 30.0) -> BaseException:
     config = botocore.config.Config(
-        signature_version=UNSIGNED, retries={"total_max_attempts": 1}, read_timeout=0.2, connect_timeout=30
+        signature_version=UNSIGNED, retries={"total_max_attempts": 1}, read_timeout=read_timeout_s, connect_timeout=30
     )
     client = AWS.create_client("s3", region_name="eu-central-1", endpoint_url=url, config=config)
     return caught(lambda: act(client))
@@ -157,7 +157,7 @@ def test_aws_over_the_wire(server: HttpServer) -> None:
     assert isinstance(throttled, botocore.exceptions.ClientError)
     assert verdict(throttled) == ("retryable", "HTTP_503", True)
     assert found(throttled).retry_after_s == 7
-    assert verdict(aws_error(server.url("silent"), get)) == TIMED_OUT
+    assert verdict(aws_error(server.url("silent"), get, read_timeout_s=0.2)) == TIMED_OUT
     assert verdict(aws_error(server.url("cut"), get)) == DOWN
     with refused_port() as port:
         assert verdict(aws_error(f"http://127.0.0.1:{port}", get)) == DOWN
@@ -276,7 +276,7 @@ print(*verdict(caught(lambda: kafka.KafkaProducer(bootstrap_servers=address, boo
 """
     with refused_port() as port:
         command = [sys.executable, "-W", "ignore", "-c", script, f"127.0.0.1:{port}"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == [str(part) for part in KAFKA_DOWN]
 
 
