@@ -13,7 +13,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "CATEGORIES": (
         Break(", *SERVICE_RULES", ""),
         Break(
-            "rules.classify(error, case) or unknown_error(case)",
+            "rules.classify(error, lookup) or unknown_error(lookup)",
             "rules.classify(error, case)",
             "classify/classification.py",
         ),
@@ -47,8 +47,10 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
         judged("sqlstate-down", AGAIN, FINAL),
     ),
     "KAFKA_ERRORS": (judged("kafka-down", AGAIN, FINAL), judged("kafka-passing", AGAIN, FINAL)),
-    "UNKNOWN": (Break("case = Lookup(unknown, not_found, now_wall)", 'case = Lookup("retry", not_found, now_wall)'),),
-    "OWN_RULES": (Break("(_shelf(own), _shelf(RULES)) if own", "(_shelf(RULES), _shelf(own)) if own"),),
+    "UNKNOWN": (
+        Break("lookup = Lookup(unknown, not_found, now_wall)", 'lookup = Lookup("retry", not_found, now_wall)'),
+    ),
+    "OWN_RULES": (Break("(_index(own), _index(RULES)) if own", "(_index(RULES), _index(own)) if own"),),
     "NEVER_RAISES": (Break("except BaseException as error:", "except ZeroDivisionError as error:"),),
     "GARBAGE": (judged("decode", FINAL, AGAIN),),
     "FRAUD_TABLE": (

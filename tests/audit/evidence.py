@@ -66,7 +66,7 @@ KAFKA_ERRORS: Final = by(
 )
 UNKNOWN: Final = by("classify/classification.py", f"{_CLASSIFIED}::test_unknown_errors_go_where_the_setting_says")
 OWN_RULES: Final = by(
-    "classify/rules/book.py", "classify/test_rules_of_users.py::test_a_users_rule_goes_before_every_built_in_one"
+    "classify/rules/rule_book.py", "classify/test_rules_of_users.py::test_a_users_rule_goes_before_every_built_in_one"
 )
 NEVER_RAISES: Final = by("engine/calls.py", "engine/test_workers.py::test_a_worker_survives_whatever_a_handler_raises")
 GARBAGE: Final = by(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from keepfast.classify.classification import Rule, RuleBook, classify, is_retryable_error
 from keepfast.classify.rules import RULES
-from keepfast.classify.rules.book import Lookup
-from keepfast.classify.rules.reading import MAX_WAIT_S, READERS, parse_retry_after
+from keepfast.classify.rules.readers import MAX_WAIT_S, READERS, parse_retry_after
+from keepfast.classify.rules.rule_book import Lookup
 from tests.classify.errors import NOW_WALL
 
 KINDS = {"retryable", "non-retryable", "discard", "halt"}
@@ -237,7 +237,7 @@ def test_classes_made_at_run_time_do_not_fill_the_memory() -> None:
     book = RuleBook()
     for number in range(5000):
         classify(type(f"Made{number}", (Exception,), {})(), book)
-    assert len(book._seeker._plans) <= 2048
+    assert len(book._key_finder._plans) <= 2048
 
 
 @given(st.one_of(st.text(max_size=40), st.from_regex(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT")))

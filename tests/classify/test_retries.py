@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import requests
 
-from keepfast.classify.retries import RetryPolicies
+from keepfast.classify.retry_policies import RetryPolicies
 from keepfast.core.policies import RetryPolicy
 from tests.classify.test_rules_language import http_error
 

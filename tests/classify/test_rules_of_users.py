@@ -147,14 +147,14 @@ def test_a_rule_as_text(*, key: str, value: str, keys: tuple[str, ...], kind: st
         ("Busy", "retryable", "write the exception with its module, as in mylib.errors.Busy"),
         ("http:999", "retryable", "write it like http:409 or http:4xx"),
         ("sqlstate:2", "retryable", "write it like sqlstate:23505"),
-        ("ftp:550", "retryable", "what stands before the colon must be one of http:, sqlstate:"),
+        ("ftp:550", "retryable", "the part before the colon must be one of http:, sqlstate:"),
         ("", "retryable", "write an exception as module.Class"),
-        ("a b.C", "retryable", "is no key"),
-        ("http:409", "retry", "does not understand 'retry'. Write one of retryable, non-retryable, discard, halt"),
-        ("http:409", "", "does not say what the error means"),
-        ("http:409", "retryable halt", "does not understand 'halt'"),
-        ("http:409", "retryable code=low", "in capitals, like CARD_EXPIRED"),
-        ("http:409", True, "must be a text such as 'retryable'"),
+        ("a b.C", "retryable", "neither a key nor a built-in exception"),
+        ("http:409", "retry", "has an unknown word 'retry'. Write one of retryable, non-retryable, discard, halt"),
+        ("http:409", "", "has no kind"),
+        ("http:409", "retryable halt", "has an unknown word 'halt'"),
+        ("http:409", "retryable code=low", "upper-case, like CARD_EXPIRED"),
+        ("http:409", True, "must be a string such as 'retryable'"),
     ],
 )
 def test_a_wrong_rule_is_refused_with_what_to_write(key: str, value: object, problem: str) -> None:
@@ -167,5 +167,5 @@ def test_a_wrong_rule_in_code_says_everything_at_once() -> None:
     with pytest.raises(ConfigError) as caught_error:
         Rule(("Busy", "http:1"), "retry", code="x")  # type: ignore[arg-type]
     assert len(caught_error.value.problems) == 4
-    with pytest.raises(ConfigError, match="must match something"):
+    with pytest.raises(ConfigError, match="must match an exception class"):
         Rule((), "retryable")

@@ -14,8 +14,8 @@ import pytest
 
 from keepfast.classify.classification import classify_key
 from keepfast.classify.rules import CODES, RULES, Rule
-from keepfast.classify.rules.reading import READERS
-from keepfast.classify.rules.seeking import _names
+from keepfast.classify.rules.error_keys import _names
+from keepfast.classify.rules.readers import READERS
 
 CLASSES = sorted({key for rule in RULES for key in rule.keys if ":" not in key} | set(READERS))
 MADE_CODES = re.compile(r"(HTTP_\d{3}|GRPC_[A-Z_]+)")

@@ -55,9 +55,9 @@ CASES = [
     ("send orders x --brokers nowhere.invalid:1", 3, "Failed to resolve 'nowhere.invalid:1'", "Check the address"),
     ("dlq list", 2, "Name the dead-letter topic", "--app MODULE:APP"),
     ("doctor --brokers 127.0.0.1:1", 3, "cannot be connected to (Connection refused)", "keepfast broker --port 1"),
-    ("new 1st", 2, "'1st' cannot be the name of a project", "begin with a letter"),
+    ("new 1st", 2, "'1st' cannot be the name of a project", "start with a letter"),
     ("dlq show orders.dlq 10", 2, "'10' says no offset of a partition", "write PARTITION:OFFSET"),
-    ("explain Busy", 2, "nor an exception of Python itself", "as in mylib.errors.Busy"),
+    ("explain Busy", 2, "nor a built-in exception", "as in mylib.errors.Busy"),
     ("explain", 2, "Name an exception", "--list"),
 ]
 
@@ -94,7 +94,7 @@ def test_a_topic_that_is_spelled_in_another_way(
         text
     )
     assert "kafka-topics.sh --create" in text
-    assert "`keepfast dev` makes the topics" in text
+    assert "`keepfast dev` creates the topics" in text
 
 
 @pytest.fixture

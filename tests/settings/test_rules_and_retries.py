@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keepfast.classify.classification import Rule, RuleBook, classify_key
-from keepfast.classify.retries import RetryPolicies
+from keepfast.classify.retry_policies import RetryPolicies
 from keepfast.core.policies import RetryPolicy
 from keepfast.settings import ConsumerSettings
 from tests.settings.loader import Loader
@@ -92,10 +92,10 @@ def test_every_problem_of_every_source_is_said_at_once(loader: Loader) -> None:
     problems = loader.problems(environ, toml=toml, rules=["http:409"])
     wanted = [
         ("environment variable KEEPFAST_CONSUMER_RULES", "'http:409' is no entry"),
-        ("environment variable KEEPFAST_CONSUMER_RETRIES", "'http' is no key"),
+        ("environment variable KEEPFAST_CONSUMER_RETRIES", "'http' is neither a key"),
         ("keepfast.toml [consumer] rules", "write it like http:409"),
-        ("keepfast.toml [consumer] rules", "does not understand 'retry'"),
-        ("keepfast.toml [consumer] rules", "must be a text such as 'retryable'; got 3"),
+        ("keepfast.toml [consumer] rules", "has an unknown word 'retry'"),
+        ("keepfast.toml [consumer] rules", "must be a string such as 'retryable'; got 3"),
         ("keepfast.toml [consumer] retries", "the retry policy for 'http:505' must be the name of a profile"),
         ("keepfast.toml [consumer] retries", "write the exception with its module"),
         ("code, consumer charge: rules", "a list of rules is made of Rule(…); got 'http:409'"),

@@ -1,20 +1,22 @@
-"""What an exception means for its record: tried again, buried, dropped, or a stop. Decided by rules, never by raising.
+"""Classifies an exception by rules: its record is retried, dead-lettered or discarded, or the app halts.
 
-How a rule is found. The classes of the exception are walked from the most derived to `BaseException`. Before the first
-class of a library whose errors are known, the error is *read* (its HTTP status, SQLSTATE, …, and the error that it
-wraps), and what was read is looked up before the library's classes are. A user's own subclass therefore goes before
-what is read, and what is read before the general class. Rules of the user are all asked before any built-in one.
+How a rule is found: the classes of the exception are walked from the most derived to `BaseException`. Before the first
+class of a known library, the error is *read* (its HTTP status, SQLSTATE, …, and the error that it wraps), and the keys
+that were read are looked up before the library's classes. A user's own subclass therefore takes precedence over what is
+read, and what is read over the general class. All rules of the user take precedence over the built-in ones.
 
-If nothing is found: a group is what its worst member is; else the cause (`raise … from …`) decides, and so on along the
-chain; else the error is unknown and the setting decides. The context of an error (raised *during* another) is not
-asked: it may have nothing to do with it.
+If no rule matches: a group is classified like its worst member; otherwise the cause (`raise … from …`) decides, and so
+on along the chain; otherwise the error is unknown and the setting decides. The context of an error (raised *during*
+another) is ignored: it may be unrelated.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from keepfast.classify.rules.book import (
+from keepfast.classify.rules.error_keys import is_error
+from keepfast.classify.rules.rule import Rule, normal_key, parse_rule
+from keepfast.classify.rules.rule_book import (
     UNKNOWN_RULE,
     Lookup,
     NotFound,
@@ -22,8 +24,6 @@ from keepfast.classify.rules.book import (
     Unknown,
     unknown_error,
 )
-from keepfast.classify.rules.rule import Rule, normal_key, parse_rule
-from keepfast.classify.rules.seeking import is_error
 from keepfast.classify.rules.table import RULES
 from keepfast.core.errors import HandlerTimeout
 from keepfast.core.verdicts import Classification, Kind
@@ -56,39 +56,39 @@ def classify(
     not_found: NotFound = "final",
     now_wall: float | None = None,
 ) -> Classification:
-    """Say what the error means. Never raises, whatever the error is or does.
+    """Classify the error. Never raises, whatever the error is or does.
 
-    `unknown` decides about errors that no rule knows, `not_found` about HTTP 404 and its like. `now_wall`
-    (seconds of the wall clock) is for Retry-After headers that name a date; without it they are not obeyed.
+    `unknown` decides about errors without a rule, `not_found` about HTTP 404 and the like. `now_wall` (seconds of the
+    wall clock) is needed for Retry-After headers with a date; without it they are ignored.
     """
-    case = Lookup(unknown, not_found, now_wall)
+    lookup = Lookup(unknown, not_found, now_wall)
     if type(error) is HandlerTimeout:
-        rules = BUILT_IN  # final by the standard, whatever a rule of the user says about its bases
+        rules = BUILT_IN  # final by the standard, even if a user's rule matches its bases
     try:
-        return rules.classify(error, case) or unknown_error(case)
-    except BaseException:  # noqa: BLE001 - an error that cannot be looked at is unknown; signals arrive in another thread
-        return unknown_error(case)
+        return rules.classify(error, lookup) or unknown_error(lookup)
+    except BaseException:  # noqa: BLE001 - an unreadable error is unknown; signals arrive in another thread
+        return unknown_error(lookup)
 
 
 def classify_key(
     key: str, rules: RuleBook = BUILT_IN, *, unknown: Unknown = "retry", not_found: NotFound = "final"
 ) -> Classification:
-    """What becomes of an error that says `http:503`, `sqlstate:40P01` or is a `module.Class`, known by that name alone.
+    """Classify an error by its key only: `http:503`, `sqlstate:40P01` or `module.Class`.
 
-    Raises ConfigError if it is no key.
+    Raises ConfigError if the text is not a key.
     """
-    case = Lookup(unknown, not_found, None)
-    return rules.of_key(normal_key(key), case) or unknown_error(case)
+    lookup = Lookup(unknown, not_found, None)
+    return rules.of_key(normal_key(key), lookup) or unknown_error(lookup)
 
 
 def classify_class(
     cls: type[BaseException], rules: RuleBook = BUILT_IN, *, unknown: Unknown = "retry", not_found: NotFound = "final"
 ) -> Classification:
-    """What becomes of an error of this class that says nothing more about itself (see `RuleBook.asked`)."""
-    case = Lookup(unknown, not_found, None)
-    return rules.of_class(cls, case) or unknown_error(case)
+    """Classify an error by its class only, without reading an instance (see `RuleBook.schemes`)."""
+    lookup = Lookup(unknown, not_found, None)
+    return rules.of_class(cls, lookup) or unknown_error(lookup)
 
 
 def is_retryable_error(error: object) -> bool:
-    """Whether it makes sense to try again, by the built-in rules. What is no exception, or unknown, does."""
+    """Whether the built-in rules retry this error. True for unknown errors and for what is not an exception."""
     return not is_error(error) or classify(error).kind == "retryable"

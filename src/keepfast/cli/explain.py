@@ -23,7 +23,7 @@ from keepfast.classify.classification import (
     classify_class,
     classify_key,
 )
-from keepfast.classify.retries import RetryPolicies
+from keepfast.classify.retry_policies import RetryPolicies
 from keepfast.classify.rules import Rule, normal_key
 from keepfast.cli.errors import report_errors
 from keepfast.core.errors import ConfigError
@@ -160,7 +160,7 @@ def answer(text: str, view: ExplainView) -> Explanation:
     cls, note = (None, "") if ":" in key else _load(key)
     notes = [note] if note else []
     if ":" not in key:
-        notes += [_decided_by(scheme) for scheme in view.rules.asked(key if cls is None else cls)]
+        notes += [_decided_by(scheme) for scheme in view.rules.schemes(key if cls is None else cls)]
     by_key = cls is None
     found = (
         classify_key(key, view.rules, unknown=view.unknown, not_found=view.not_found)

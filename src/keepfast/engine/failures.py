@@ -8,7 +8,7 @@ from random import Random
 from typing import assert_never
 
 from keepfast.classify.classification import Classification, classify
-from keepfast.classify.retries import RetryPolicies
+from keepfast.classify.retry_policies import RetryPolicies
 from keepfast.classify.rules.codes import CRASHED
 from keepfast.core import verdicts
 from keepfast.core.errors import BatchError, Crashed, SinkError

@@ -182,7 +182,7 @@ def without_effect(consumer: Resolved, policies: tuple[tuple[str, RetryPolicy], 
             unknown=consumer["unknown_errors"].value,  # type: ignore[arg-type]  # both were checked when taken
             not_found=consumer["not_found"].value,  # type: ignore[arg-type]
         )
-        if classified.kind != "retryable" and not book.asked(key):
+        if classified.kind != "retryable" and not book.schemes(key):
             found.append(
                 f"the retry policy for {key} has no effect: the rule {classified.rule} calls it {classified.kind}."
                 f' Remove it, or add a rule: "{key}" = "retryable".'

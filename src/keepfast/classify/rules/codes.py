@@ -1,6 +1,6 @@
-"""Every error code that a built-in rule or the crash guard can give, with what it means.
+"""All error codes of the built-in rules and the crash guard, with their meaning.
 
-For letters, logs, metrics and the reference.
+They appear in letters, logs, metrics and the reference.
 """
 
 from __future__ import annotations
@@ -13,49 +13,49 @@ CRASHED: Final = "CRASHED"
 
 CODES: Final[Mapping[str, str]] = {
     # The record itself
-    "DECODE_FAILED": "The bytes are not what they should be at all: no JSON, no UTF-8.",
-    "SCHEMA_INVALID": "The record has another shape than its schema.",
+    "DECODE_FAILED": "The bytes cannot be decoded: not JSON, or not UTF-8.",
+    "SCHEMA_INVALID": "The record does not match its schema.",
     "MISSING_REQUIRED_FIELD": "A field that the schema requires is missing.",
-    "ENUM_INVALID": "A value is none of those that the schema allows.",
-    "TOMBSTONE": "A null value that the handler did not ask for.",
-    "VALUE_INVALID": "The handler met a value that it cannot use.",
-    "TYPE_INVALID": "The handler met a value of another type than it expected.",
-    "LOOKUP_FAILED": "The handler looked for a key or a position that is not there.",
-    "PAN_DETECTED": "A card number was found; the record is dropped and leaves no copy anywhere.",
-    # What the handler itself said
+    "ENUM_INVALID": "A value is not one that the schema allows.",
+    "TOMBSTONE": "A null value that the handler does not accept.",
+    "VALUE_INVALID": "The handler found a value that it cannot use.",
+    "TYPE_INVALID": "The handler found a value of an unexpected type.",
+    "LOOKUP_FAILED": "The handler looked up a key or an index that does not exist.",
+    "PAN_DETECTED": "A card number was found; the record is discarded without a copy.",
+    # Raised by the handler itself
     "REJECTED": "The handler raised Reject without a code of its own.",
     "DISCARDED": "The handler raised Discard.",
     "HALTED": "The handler raised Halt, SystemExit or KeyboardInterrupt.",
     "RETRY_LATER": "The handler raised RetryLater.",
     # Downstreams
-    "NETWORK_ERROR": "A connection was refused, cut or never made; a name was not resolved.",
-    "TLS_ERROR": "The encrypted connection was not made: a certificate or the protocol.",
-    "TIMEOUT": "An answer did not come in time, or the handler did not end within its timeout_s.",
-    "AUTH_REFUSED": "The downstream refused the identity or the right.",
-    "NOT_FOUND": "What was asked for does not exist (not yet, or no longer).",
-    "RATE_LIMITED": "The downstream asks to go slower.",
-    "SERVICE_UNAVAILABLE": "The downstream says that it cannot answer at the moment.",
-    "RESPONSE_INVALID": "The downstream's answer cannot be understood.",
-    "HTTP_<status>": "The HTTP status of the answer, as in HTTP_503.",
-    "GRPC_<code>": "The gRPC status of the answer, as in GRPC_UNAVAILABLE.",
-    "CONFLICT": "Somebody else changed or holds the same thing at this moment.",
-    "DB_TRANSIENT_ERROR": "The database is away, overloaded, or chose this transaction as a victim.",
-    "DB_TIMEOUT": "The database gave the statement or the transaction up after its time limit.",
-    "DB_CONSTRAINT_VIOLATION": "The data breaks a constraint of the database.",
-    "DB_DATA_INVALID": "The database cannot take a value: too long, out of range, not of the type.",
-    "DB_STATEMENT_INVALID": "The statement is wrong, or names what does not exist.",
-    "KAFKA_TRANSIENT": "Kafka is away, moving leaders, or slow.",
+    "NETWORK_ERROR": "A connection was refused, broken or not established, or a name was not resolved.",
+    "TLS_ERROR": "The TLS connection failed: a certificate or the protocol.",
+    "TIMEOUT": "A response timed out, or the handler exceeded its timeout_s.",
+    "AUTH_REFUSED": "The downstream refused the credentials or the permission.",
+    "NOT_FOUND": "The requested resource does not exist (yet, or any more).",
+    "RATE_LIMITED": "The downstream limits the request rate.",
+    "SERVICE_UNAVAILABLE": "The downstream is temporarily unavailable.",
+    "RESPONSE_INVALID": "The downstream's response is invalid.",
+    "HTTP_<status>": "The HTTP status of the response, as in HTTP_503.",
+    "GRPC_<code>": "The gRPC status of the response, as in GRPC_UNAVAILABLE.",
+    "CONFLICT": "A concurrent change or lock on the same resource.",
+    "DB_TRANSIENT_ERROR": "The database is unavailable or overloaded, or aborted this transaction in favor of another.",
+    "DB_TIMEOUT": "The database cancelled the statement or transaction at its time limit.",
+    "DB_CONSTRAINT_VIOLATION": "The data violates a constraint of the database.",
+    "DB_DATA_INVALID": "The database rejected a value: too long, out of range, or of the wrong type.",
+    "DB_STATEMENT_INVALID": "The statement is invalid, or names an object that does not exist.",
+    "KAFKA_TRANSIENT": "Kafka is unavailable, electing leaders, or slow.",
     "KAFKA_UNKNOWN_TOPIC": "Kafka does not know the topic or partition (yet).",
-    "KAFKA_TOO_LARGE": "A record is larger than the broker takes.",
-    "KAFKA_REFUSED": "Kafka does not take the record or the request as it is.",
-    "KAFKA_FATAL": "A Kafka client cannot go on; only a new one can.",
+    "KAFKA_TOO_LARGE": "A record is larger than the broker accepts.",
+    "KAFKA_REFUSED": "Kafka rejected the record or the request.",
+    "KAFKA_FATAL": "A fatal error of a Kafka client; it must be replaced.",
     # This process
-    "CONFIGURATION": "Configuration is missing or wrong.",
-    "CODE_ERROR": "The handler's code is wrong: a name that does not exist, something not implemented.",
-    "RESOURCE_EXHAUSTED": "This process or machine ran out of something: memory, files, disk, pooled connections.",
+    "CONFIGURATION": "Configuration is missing or invalid.",
+    "CODE_ERROR": "An error in the handler's code: an undefined name, or something not implemented.",
+    "RESOURCE_EXHAUSTED": "This process or machine ran out of memory, files, disk space or pooled connections.",
     "PERMISSION_DENIED": "The operating system refused access.",
-    "CANCELLED": "The work was cancelled, though nobody here asked for it.",
-    CRASHED: "The process died whenever it had started this record: a segfault, no memory left, an exit.",
-    UNHANDLED_EXCEPTION: "No rule knows this exception.",
+    "CANCELLED": "The work was cancelled, but not by keepfast.",
+    CRASHED: "The process died each time it had started this record: a segfault, out of memory, an exit.",
+    UNHANDLED_EXCEPTION: "No rule matches this exception.",
 }
-"""Code → what it means. Rules of users may give others."""
+"""Code → meaning. Rules of users may use others."""

@@ -18,7 +18,7 @@ def _states(*states: str) -> tuple[str, ...]:
 
 
 def _each(name: str) -> tuple[str, ...]:
-    """The class of that name in every driver for a server that follows Python's database interface."""
+    """The class of that name in every driver that implements Python's database API."""
     return tuple(f"{driver}.{name}" for driver in _DRIVERS)
 
 
@@ -34,7 +34,7 @@ DATABASE_RULES: Final = (
         code="DB_TRANSIENT_ERROR",
         outage=True,
         standard=_TRANSIENT,
-        why="Connection lost, resources used up, server stopping or starting, or a primary that has become a standby.",
+        why="Connection lost, resources exhausted, server stopping or starting, or a primary that became a standby.",
     ),
     Rule(
         _states("40", "55P03", "55006", "25P02", "25P03", "57P05"),
@@ -42,7 +42,7 @@ DATABASE_RULES: Final = (
         name="sqlstate-conflict",
         code="DB_TRANSIENT_ERROR",
         standard=_TRANSIENT,
-        why="Deadlock, serialization failure, lock not available, transaction failed: a new transaction may pass.",
+        why="Deadlock, serialization failure, lock not available, transaction failed: a new transaction may succeed.",
     ),
     Rule(
         _states("57014", "25P04"),
@@ -50,7 +50,7 @@ DATABASE_RULES: Final = (
         name="sqlstate-timeout",
         code="DB_TIMEOUT",
         standard=_TRANSIENT,
-        why="Cancelled by a statement or transaction time limit. One slow statement is no outage.",
+        why="Cancelled by a statement or transaction time limit. One slow statement is not an outage.",
     ),
     Rule(
         _states("54", "55", "57", "72"),
@@ -58,7 +58,7 @@ DATABASE_RULES: Final = (
         name="sqlstate-operational",
         code="DB_TRANSIENT_ERROR",
         standard=_TRANSIENT,
-        why="What else the drivers call operational: limits, objects in the wrong state, operators at work.",
+        why="Other errors that drivers call operational: limits, objects in the wrong state, administrator actions.",
     ),
     Rule(
         _states("23", "40002", "44", "P0001"),
@@ -66,7 +66,7 @@ DATABASE_RULES: Final = (
         name="sqlstate-constraint",
         code="DB_CONSTRAINT_VIOLATION",
         standard=_BUSINESS,
-        why="Unique, foreign key, not null, check, or raised by a trigger: the same row breaks it again.",
+        why="Unique, foreign key, not null, check, or raised by a trigger: the same row violates it again.",
     ),
     Rule(
         _states("22"),
@@ -74,7 +74,7 @@ DATABASE_RULES: Final = (
         name="sqlstate-data",
         code="DB_DATA_INVALID",
         standard="§1.1.2 Validation Errors",
-        why="A value does not fit its column.",
+        why="A value does not match its column.",
     ),
     Rule(
         _states("42", "21", "3D", "3F"),
@@ -90,7 +90,7 @@ DATABASE_RULES: Final = (
         name="sqlstate-auth",
         code="AUTH_REFUSED",
         standard=_AUTH,
-        why="The login or the right is refused.",
+        why="The login or the permission is refused.",
     ),
     # Drivers, where there is no SQLSTATE
     Rule(
@@ -100,7 +100,7 @@ DATABASE_RULES: Final = (
         code="DB_TRANSIENT_ERROR",
         outage=True,
         standard=_TRANSIENT,
-        why="Without a SQLSTATE the server said nothing: it was not reached, or the connection broke.",
+        why="Without a SQLSTATE the server did not respond: it is unreachable, or the connection broke.",
     ),
     Rule(
         "sqlite3.OperationalError",
@@ -108,7 +108,7 @@ DATABASE_RULES: Final = (
         name="db-sqlite",
         code="DB_TRANSIENT_ERROR",
         standard=_TRANSIENT,
-        why="Mostly `database is locked`. A file in this process is no downstream that could be away.",
+        why="Mostly `database is locked`. A local file is not a downstream that can have an outage.",
     ),
     Rule(
         (
@@ -129,7 +129,7 @@ DATABASE_RULES: Final = (
         name="db-constraint",
         code="DB_CONSTRAINT_VIOLATION",
         standard=_BUSINESS,
-        why="The same row breaks the constraint again.",
+        why="The same row violates the constraint again.",
     ),
     Rule(
         (*_each("DataError"), "sqlite3.DataError", "asyncpg.exceptions._base.DataError"),
@@ -137,7 +137,7 @@ DATABASE_RULES: Final = (
         name="db-data",
         code="DB_DATA_INVALID",
         standard="§1.1.2 Validation Errors",
-        why="A value does not fit its column.",
+        why="A value does not match its column.",
     ),
     Rule(
         (
@@ -149,7 +149,7 @@ DATABASE_RULES: Final = (
         name="db-statement",
         code="DB_STATEMENT_INVALID",
         standard="§1.1.2",
-        why="The statement itself is wrong.",
+        why="The statement is invalid.",
     ),
     Rule(
         "sqlalchemy.exc.NoResultFound",
@@ -157,7 +157,7 @@ DATABASE_RULES: Final = (
         name="db-not-found",
         code="NOT_FOUND",
         standard="§1.1.2 Not Found",
-        why="A row that may come later, or never: the setting decides.",
+        why="The row may be inserted later, or never: the setting decides.",
     ),
     Rule(
         "asyncpg.exceptions._base.ClientConfigurationError",
@@ -175,7 +175,7 @@ DATABASE_RULES: Final = (
         code="DB_TRANSIENT_ERROR",
         outage=True,
         standard=_TRANSIENT,
-        why="Not reached, loading, failing over, or full.",
+        why="Unreachable, loading, failing over, or full.",
     ),
     Rule(
         _redis("TimeoutError"),
@@ -184,7 +184,7 @@ DATABASE_RULES: Final = (
         code="DB_TIMEOUT",
         outage=True,
         standard="§1.1.1 Timeout Errors",
-        why="Redis answers in milliseconds when it is well.",
+        why="A healthy Redis responds in milliseconds.",
     ),
     Rule(
         _redis("WatchError", "LockError", "TryAgainError", "AskError", "MaxConnectionsError", "ExecAbortError"),
@@ -192,7 +192,7 @@ DATABASE_RULES: Final = (
         name="redis-conflict",
         code="DB_TRANSIENT_ERROR",
         standard=_TRANSIENT,
-        why="A lock or a watched key is somebody else's, a slot is moving, or the pool is empty.",
+        why="A lock or a watched key is in use, a slot is moving, or the pool is empty.",
     ),
     Rule(
         _redis(
@@ -202,7 +202,7 @@ DATABASE_RULES: Final = (
         name="redis-auth",
         code="AUTH_REFUSED",
         standard=_AUTH,
-        why="The login or the right is refused.",
+        why="The login or the permission is refused.",
     ),
     Rule(
         _redis("DataError"),
@@ -210,6 +210,6 @@ DATABASE_RULES: Final = (
         name="redis-data",
         code="DB_DATA_INVALID",
         standard="§1.1.2 Validation Errors",
-        why="A value that Redis cannot take.",
+        why="A value that Redis rejects.",
     ),
 )

@@ -20,37 +20,37 @@ def _http(*statuses: int | str) -> tuple[str, ...]:
 
 
 HTTP_RULES: Final = (
-    # Statuses, whichever client brings them
+    # Statuses, from any client
     Rule(
         _http(502, 503, 504, 521, 522, 523),
         "retryable",
         name="http-unavailable",
         outage=True,
         standard="§1.1.1 Service Unavailable",
-        why="The service is down, or what stands before it does not reach it (521 to 523: as one large proxy says it).",
+        why="The service is down, or its proxy cannot reach it (521 to 523 are used by one large proxy).",
     ),
     Rule(
         "http:429",
         "retryable",
         name="http-rate-limit",
         standard="§1.1.1 Rate Limiting",
-        why="The service lives and asks to go slower; Retry-After is obeyed.",
+        why="The service limits the request rate; Retry-After is respected.",
     ),
     Rule(
         _http(408, 425),
         "retryable",
         name="http-too-slow-or-early",
         standard=_TIMEOUT,
-        why="Request Timeout and Too Early: the status itself invites to try again.",
+        why="Request Timeout and Too Early: these statuses allow a retry by definition.",
     ),
-    Rule("http:423", "retryable", name="http-locked", standard="§1.1.1", why="Locked: somebody else works on it."),
+    Rule("http:423", "retryable", name="http-locked", standard="§1.1.1", why="Locked: the resource is in use."),
     Rule(
         _http(401, 403, 407),
         "non-retryable",
         name="http-auth",
         code="AUTH_REFUSED",
         standard="§1.1.2 Authentication/Authorization",
-        why="An identity or a right is missing, and is so for the next attempt.",
+        why="Credentials or a permission are missing, and a retry does not change that.",
     ),
     Rule(
         "http:404",
@@ -58,7 +58,7 @@ HTTP_RULES: Final = (
         name="http-not-found",
         code="NOT_FOUND",
         standard="§1.1.2 Not Found",
-        why="Context-dependent, says the standard: the setting decides.",
+        why="Context-dependent by the standard: the setting decides.",
     ),
     Rule(
         "http:410",
@@ -66,35 +66,35 @@ HTTP_RULES: Final = (
         name="http-gone",
         code="NOT_FOUND",
         standard="§1.1.2 Not Found",
-        why="Gone: it was there and will not come back.",
+        why="Gone: the resource was removed permanently.",
     ),
     Rule(
         "http:4xx",
         "non-retryable",
         name="http-client-error",
         standard="§1.1.2 Validation Errors",
-        why="The service read the request and refused it; the same request is refused again. 409 included.",
+        why="The service rejected the request and would reject it again. 409 included.",
     ),
     Rule(
         _http(501, 505),
         "non-retryable",
         name="http-unsupported",
         standard="§1.1.2",
-        why="The service does not know the method or the protocol.",
+        why="The service does not support the method or the protocol.",
     ),
     Rule(
         "http:5xx",
         "unknown",
         name="http-server-error",
-        why="500 and the rest: perhaps a passing fault, perhaps a bug that this record meets. The standard does not"
-        " name them, so they are treated as any unknown error.",
+        why="500 and the others: a temporary fault, or a bug that this record triggers. The standard does not"
+        " name them, so they are treated like unknown errors.",
     ),
     Rule(
         "http:3xx",
         "non-retryable",
         name="http-redirect",
         standard="§1.1.2 Configuration Errors",
-        why="A redirect taken for an error: the address is wrong, or following was switched off.",
+        why="A redirect reported as an error: the address is wrong, or redirects are disabled.",
     ),
     # The clients' own errors
     Rule(
@@ -112,7 +112,7 @@ HTTP_RULES: Final = (
         code="NETWORK_ERROR",
         outage=True,
         standard=_NETWORK,
-        why="The connection was refused, cut, or never made.",
+        why="The connection was refused, broken, or not established.",
     ),
     Rule(
         (
@@ -127,7 +127,7 @@ HTTP_RULES: Final = (
         code="TIMEOUT",
         outage=True,
         standard=_TIMEOUT,
-        why="The service did not answer in time. A hanging service is the outage that costs most.",
+        why="The service did not respond in time. A hanging service is the most expensive outage.",
     ),
     Rule(
         (
@@ -140,7 +140,7 @@ HTTP_RULES: Final = (
         code="TLS_ERROR",
         outage=True,
         standard=_NETWORK,
-        why="As for every TLS error: the record has no part in it.",
+        why="A TLS error is not caused by the record.",
     ),
     Rule(
         (*_of("httpx", "PoolTimeout"), *_of("httpcore", "PoolTimeout"), *_of(_URLLIB3, "EmptyPoolError")),
@@ -148,7 +148,7 @@ HTTP_RULES: Final = (
         name="http-pool",
         code="RESOURCE_EXHAUSTED",
         standard="§1.1.1",
-        why="All connections of this process are in use; the service may be well.",
+        why="All connections of this process are in use; the service may be healthy.",
     ),
     Rule(
         (f"{_REQUESTS}.RetryError", *_of(_URLLIB3, "MaxRetryError", "ResponseError")),
@@ -156,7 +156,7 @@ HTTP_RULES: Final = (
         name="http-client-gave-up",
         code="NETWORK_ERROR",
         standard="§1.1.1",
-        why="The client's own retries are used up, for a reason that it does not tell.",
+        why="The client's own retries are exhausted, for an unknown reason.",
     ),
     Rule(
         (
@@ -170,7 +170,7 @@ HTTP_RULES: Final = (
         name="http-request-invalid",
         code="VALUE_INVALID",
         standard="§1.1.2 Validation Errors",
-        why="The request could not even be made from these values.",
+        why="No valid request can be built from these values.",
     ),
     Rule(
         (
@@ -182,6 +182,6 @@ HTTP_RULES: Final = (
         name="http-response-invalid",
         code="RESPONSE_INVALID",
         standard="§1.1.2 Schema Errors",
-        why="An answer came, with no error status, and is not what was agreed on.",
+        why="The response has no error status, but its content is invalid.",
     ),
 )

@@ -1,10 +1,10 @@
-"""Rules for what a handler says itself, for Python's own exceptions, and for validation."""
+"""Rules for exceptions that handlers raise on purpose, for Python's built-in exceptions, and for validation."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from keepfast.classify.rules.reading import attribute, called, first_argument, whole
+from keepfast.classify.rules.readers import attribute, call, first_argument, integer
 from keepfast.classify.rules.rule import Rule
 
 _NETWORK = "§1.1.1 Network Errors"
@@ -12,7 +12,7 @@ _TIMEOUT = "§1.1.1 Timeout Errors"
 _VALIDATION = "§1.1.2 Validation Errors"
 _SCHEMA = "§1.1.2 Schema Errors"
 
-_MAX_MISTAKES = 50
+_MAX_ERRORS_READ = 50
 _MISSING = frozenset({"missing", "missing_argument", "missing_keyword_only_argument", "union_tag_not_found"})
 _ENUM = frozenset({"enum", "literal_error", "union_tag_invalid"})
 _NOT_JSON = frozenset({"json_invalid", "json_type"})
@@ -23,8 +23,8 @@ def _own_code(error: BaseException) -> object:
 
 
 def _pydantic_code(error: Any) -> str | None:
-    """The narrow code when all mistakes are of one kind."""
-    if (whole(called(error, "error_count")) or _MAX_MISTAKES + 1) > _MAX_MISTAKES:
+    """The specific code if all errors are of one kind, otherwise None."""
+    if (integer(call(error, "error_count")) or _MAX_ERRORS_READ + 1) > _MAX_ERRORS_READ:
         return None
     mistakes = error.errors(include_url=False, include_context=False, include_input=False)
     kinds = {mistake["type"] for mistake in mistakes}
@@ -45,14 +45,14 @@ def _msgspec_code(error: BaseException) -> str | None:
 
 
 LANGUAGE_RULES: Final = (
-    # What the handler says itself
+    # Raised by the handler on purpose
     Rule(
         "keepfast.core.errors.RetryLater",
         "retryable",
         name="retry-later",
         code="RETRY_LATER",
         code_of=_own_code,
-        why="The handler asked for it, and named the delay.",
+        why="The handler requested the retry and its delay.",
     ),
     Rule(
         "keepfast.core.errors.Reject",
@@ -61,7 +61,7 @@ LANGUAGE_RULES: Final = (
         code="REJECTED",
         code_of=_own_code,
         standard="§1.1.2 Business Logic Errors",
-        why="The handler refused the record.",
+        why="The handler rejected the record.",
     ),
     Rule(
         "keepfast.core.errors.Discard",
@@ -69,14 +69,14 @@ LANGUAGE_RULES: Final = (
         name="discard",
         code="DISCARDED",
         code_of=_own_code,
-        why="The handler dropped the record on purpose.",
+        why="The handler discarded the record on purpose.",
     ),
     Rule(
         "keepfast.core.errors.BatchError",
         "non-retryable",
         name="batch-error",
         code="REJECTED",
-        why="The handler named records that it was not given, so nobody knows which ones it means.",
+        why="The handler named records that are not in the batch, so it is unknown which ones failed.",
     ),
     Rule("keepfast.core.errors.Halt", "halt", name="halt", code="HALTED", why="The handler stops the app."),
     Rule(
@@ -84,7 +84,7 @@ LANGUAGE_RULES: Final = (
         "halt",
         name="exit",
         code="HALTED",
-        why="A handler that ends the program means it; a worker must not die silently.",
+        why="A handler that exits the program does so on purpose; a worker must not end silently.",
     ),
     Rule(
         "keepfast.core.errors.HandlerTimeout",
@@ -92,7 +92,7 @@ LANGUAGE_RULES: Final = (
         name="handler-timeout",
         code="TIMEOUT",
         standard="§2.1 Processing timeout exceeded",
-        why="The handler had its time. No rule of a user changes this: its thread may still be at work.",
+        why="The handler exceeded its time. Users' rules do not apply: its thread may still be running.",
     ),
     # The shape of the record
     Rule(
@@ -102,7 +102,7 @@ LANGUAGE_RULES: Final = (
         code="DECODE_FAILED",
         code_of=_own_code,
         standard=_SCHEMA,
-        why="The bytes will be the same next time.",
+        why="A retry would decode the same bytes.",
     ),
     Rule(
         "pydantic_core.ValidationError",
@@ -111,7 +111,7 @@ LANGUAGE_RULES: Final = (
         code="SCHEMA_INVALID",
         code_of=_pydantic_code,
         standard=_VALIDATION,
-        why="The data does not fit the model, and will not next time.",
+        why="The data does not match the model, and a retry does not change it.",
     ),
     Rule(
         "msgspec.ValidationError",
@@ -120,7 +120,7 @@ LANGUAGE_RULES: Final = (
         code="SCHEMA_INVALID",
         code_of=_msgspec_code,
         standard=_VALIDATION,
-        why="The data does not fit the type, and will not next time.",
+        why="The data does not match the type, and a retry does not change it.",
     ),
     Rule(
         ("msgspec.DecodeError", "json.decoder.JSONDecodeError", "builtins.UnicodeDecodeError"),
@@ -128,7 +128,7 @@ LANGUAGE_RULES: Final = (
         name="malformed",
         code="DECODE_FAILED",
         standard=_SCHEMA,
-        why="Bytes that cannot be decoded stay so.",
+        why="A retry would decode the same bytes.",
     ),
     Rule(
         ("builtins.ValueError", "builtins.ArithmeticError"),
@@ -144,7 +144,7 @@ LANGUAGE_RULES: Final = (
         name="type",
         code="TYPE_INVALID",
         standard=_VALIDATION,
-        why="A type mismatch; through a dot Python calls it AttributeError, through brackets TypeError.",
+        why="A type mismatch: Python raises AttributeError for attribute access, TypeError for subscripts.",
     ),
     Rule(
         "builtins.LookupError",
@@ -152,7 +152,7 @@ LANGUAGE_RULES: Final = (
         name="lookup",
         code="LOOKUP_FAILED",
         standard=_VALIDATION,
-        why="KeyError and IndexError: what was looked for is not in the data.",
+        why="KeyError and IndexError: the data does not contain the key or index.",
     ),
     Rule(
         "builtins.RecursionError",
@@ -160,7 +160,7 @@ LANGUAGE_RULES: Final = (
         name="recursion",
         code="VALUE_INVALID",
         standard=_VALIDATION,
-        why="Data nested too deeply, or code that never ends: the same next time.",
+        why="Data nested too deeply, or endless recursion: the same on a retry.",
     ),
     # This process
     Rule(
@@ -169,7 +169,7 @@ LANGUAGE_RULES: Final = (
         name="code",
         code="CODE_ERROR",
         standard="§1.1.2",
-        why="Nothing but a change of the code helps.",
+        why="Only a code change helps.",
     ),
     Rule(
         "keepfast.core.errors.ConfigError",
@@ -177,7 +177,7 @@ LANGUAGE_RULES: Final = (
         name="configuration",
         code="CONFIGURATION",
         standard="§1.1.2 Configuration Errors",
-        why="Nothing but a change of the configuration helps.",
+        why="Only a configuration change helps.",
     ),
     Rule(
         (
@@ -188,8 +188,8 @@ LANGUAGE_RULES: Final = (
         "retryable",
         name="resources",
         code="RESOURCE_EXHAUSTED",
-        why="Memory, disk, descriptors or ports may be free again in a moment. A record that is itself too large for"
-        " the memory is buried after its retries.",
+        why="Memory, disk, descriptors or ports may soon be available again. A record that is itself too large for"
+        " the memory is dead-lettered after its retries.",
     ),
     Rule(
         ("errno:EAGAIN", "errno:EINTR", "errno:EBUSY", "errno:EDEADLK", "errno:EDEADLOCK", "errno:ESTALE"),
@@ -197,7 +197,7 @@ LANGUAGE_RULES: Final = (
         name="busy",
         code="CONFLICT",
         standard="§1.1.1",
-        why="Somebody else uses it at this moment.",
+        why="The resource is in use.",
     ),
     Rule(
         ("errno:ENOENT", "builtins.FileNotFoundError"),
@@ -205,7 +205,7 @@ LANGUAGE_RULES: Final = (
         name="file-not-found",
         code="NOT_FOUND",
         standard="§1.1.2 Not Found",
-        why="Like HTTP 404: whether it may appear later is for the setting to say.",
+        why="Like HTTP 404, it may appear later: the setting decides.",
     ),
     Rule(
         ("errno:EACCES", "errno:EPERM", "builtins.PermissionError"),
@@ -213,14 +213,14 @@ LANGUAGE_RULES: Final = (
         name="permission",
         code="PERMISSION_DENIED",
         standard="§1.1.2 Authentication/Authorization",
-        why="Rights do not change by waiting.",
+        why="Permissions do not change by waiting.",
     ),
     Rule(
         ("asyncio.exceptions.CancelledError", "concurrent.futures.CancelledError"),
         "retryable",
         name="cancelled",
         code="CANCELLED",
-        why="Nobody here cancelled it, so it was not finished and nothing is known against the record.",
+        why="keepfast did not cancel it, so the record is unfinished and not known to be bad.",
     ),
     # Network and time
     Rule(
@@ -235,7 +235,7 @@ LANGUAGE_RULES: Final = (
         code="NETWORK_ERROR",
         outage=True,
         standard=_NETWORK,
-        why="Refused, reset, unreachable, not resolved: the record has no part in it.",
+        why="Refused, reset, unreachable, not resolved: not caused by the record.",
     ),
     Rule(
         "ssl.SSLError",
@@ -244,7 +244,7 @@ LANGUAGE_RULES: Final = (
         code="TLS_ERROR",
         outage=True,
         standard=_NETWORK,
-        why="An expired certificate stops every record, and is put right by people, not by burying records.",
+        why="An expired certificate affects every record, and dead-lettering them does not fix it.",
     ),
     Rule(
         "errno:ETIMEDOUT",
@@ -253,7 +253,7 @@ LANGUAGE_RULES: Final = (
         code="TIMEOUT",
         outage=True,
         standard=_NETWORK,
-        why="The operating system gave up on a connection.",
+        why="The operating system could not connect in time.",
     ),
     Rule(
         "builtins.TimeoutError",
@@ -261,6 +261,6 @@ LANGUAGE_RULES: Final = (
         name="timeout",
         code="TIMEOUT",
         standard=_TIMEOUT,
-        why="asyncio's and socket's too. It does not name what was waited for, so it is no sign of an outage.",
+        why="Also of asyncio and sockets. It does not name what timed out, so it does not count as an outage.",
     ),
 )

@@ -1,4 +1,4 @@
-"""One rule: which exceptions it is for, and what they mean. Also how a rule is written as text."""
+"""One rule: which exceptions it matches and how they are classified. Also parses rules from text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from keepfast.core.checks import shown
 from keepfast.core.errors import ConfigError
 from keepfast.core.verdicts import Kind
 
-Says = Literal[Kind, "unknown", "not-found"]
-"""What a rule says: a kind, or that the setting for unknown errors, or the one for missing things, decides."""
+RuleKind = Literal[Kind, "unknown", "not-found"]
+"""The kind of a rule's errors; "unknown" and "not-found" leave it to the settings of these names."""
 
-SAYINGS: Final[tuple[str, ...]] = (*get_args(Kind), "unknown", "not-found")
+RULE_KINDS: Final[tuple[str, ...]] = (*get_args(Kind), "unknown", "not-found")
 
 Predicate = Callable[[BaseException], object]
 
@@ -37,12 +37,12 @@ _EXAMPLES: Final = {
     "errno": "errno:ECONNREFUSED",
     "fault": "fault:retry",
 }
-_AS_WRITTEN: Final = ("aws", "fault")  # whose names are not in capitals
+_CASE_SENSITIVE: Final = ("aws", "fault")  # names that are not upper-case
 _DOTTED: Final = re.compile(r"(?:[^\W\d]\w*|<locals>)(?:\.(?:[^\W\d]\w*|<locals>))+")
 _CODE: Final = re.compile(r"[A-Z0-9][A-Z0-9_]{0,63}")
 
-# Names under which people know a class that calls itself something else.
-_KNOWN_AS: Final = {
+# Common names of classes whose real name differs.
+_ALIASES: Final = {
     "pydantic.ValidationError": "pydantic_core.ValidationError",
     "socket.timeout": "builtins.TimeoutError",
     "socket.error": "builtins.OSError",
@@ -56,25 +56,25 @@ _KNOWN_AS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which exceptions, and what they mean. Of several that fit, the one for the most derived class decides.
+    """Classifies exceptions. Of several matching rules, the one for the most derived class decides.
 
     `match` is an exception class, a key (`http:409`, `sqlstate:23`, `mylib.errors.Busy`), or several of them; a class
-    stands for its subclasses, too. `when` narrows it: it gets the exception, and one that raises means no. Without a
-    `code` one is made from the key that fitted. `outage` says that a downstream is away, not that a record is bad.
+    includes its subclasses. `when` is a predicate on the exception; if it raises, the rule does not match. Without
+    `code`, the code is derived from the matching key. `outage`: a downstream is unavailable; the record is not bad.
     """
 
     match: str | type[BaseException] | tuple[str | type[BaseException], ...]
-    kind: Says
+    kind: RuleKind
     _: KW_ONLY
     code: str = ""
     outage: bool = False
     when: Predicate | None = None
     name: str = ""
     standard: str = ""
-    """The part of the consumer standard that asks for it."""
+    """The section of the consumer standard that requires it."""
     why: str = ""
     code_of: Callable[[BaseException], object] | None = None
-    """Finds a closer code in the exception; None, or an error of its own, leaves `code`."""
+    """Returns a more specific code for the exception; if it returns None or raises, `code` is used."""
     keys: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,11 +87,11 @@ class Rule:
             except ConfigError as error:
                 problems.extend(error.problems)
         if not matches:
-            problems.append("a rule must match something: an exception class or a key such as http:409.")
-        if self.kind not in SAYINGS:
-            problems.append(f"a rule says one of {', '.join(SAYINGS)}; got {shown(self.kind)}.")
+            problems.append("a rule must match an exception class or a key such as http:409.")
+        if self.kind not in RULE_KINDS:
+            problems.append(f"the kind of a rule is one of {', '.join(RULE_KINDS)}; got {shown(self.kind)}.")
         if self.code and not _CODE.fullmatch(self.code):
-            problems.append(f"a rule's code is in capitals, like CARD_EXPIRED; got {shown(self.code)}.")
+            problems.append(f"the code of a rule is upper-case, like CARD_EXPIRED; got {shown(self.code)}.")
         if problems:
             raise ConfigError(*problems)
         object.__setattr__(self, "keys", tuple(keys))
@@ -99,25 +99,25 @@ class Rule:
 
 
 def parse_rule(key: str, value: object) -> Rule:
-    """A rule from its text: `"http:409"` and `"retryable"`, or `"retryable outage code=BUSY"`. Raises ConfigError."""
+    """Parse a rule: `"http:409"` and `"retryable"`, or `"retryable outage code=BUSY"`. Raises ConfigError."""
     if not isinstance(value, str):
-        raise ConfigError(f"the rule for {shown(key)} must be a text such as 'retryable'; got {shown(value)}.")
+        raise ConfigError(f"the rule for {shown(key)} must be a string such as 'retryable'; got {shown(value)}.")
     kind, outage, code, problems = "", False, "", []
     for word in value.replace(",", " ").split():
-        if word.lower() in SAYINGS and not kind:
+        if word.lower() in RULE_KINDS and not kind:
             kind = word.lower()
         elif word.lower() == "outage":
             outage = True
         elif word.lower().startswith("code="):
             code = word[5:]
         else:
-            problems.append(f"does not understand {shown(word)}")
+            problems.append(f"has an unknown word {shown(word)}")
     if not kind and not problems:
-        problems.append("does not say what the error means")
+        problems.append("has no kind")
     if problems:
         raise ConfigError(
             *(
-                f"the rule for {shown(key)} {problem}. Write one of {', '.join(SAYINGS)}; after it, if you like,"
+                f"the rule for {shown(key)} {problem}. Write one of {', '.join(RULE_KINDS)}, optionally with"
                 " `outage` and `code=NAME`."
                 for problem in problems
             )
@@ -129,47 +129,47 @@ def parse_rule(key: str, value: object) -> Rule:
 
 
 def normal_key(text: object) -> str:
-    """A key as the rules have it. Raises ConfigError if it can be none."""
+    """The canonical form of a key. Raises ConfigError if the text is not a key."""
     if not isinstance(text, str) or not text.strip():
-        raise ConfigError(f"{shown(text)} is no key; write an exception as module.Class, or a key such as http:409.")
-    told = text.strip()
-    scheme, colon, value = told.partition(":")
+        raise ConfigError(f"{shown(text)} is not a key; write an exception as module.Class, or a key such as http:409.")
+    name = text.strip()
+    scheme, colon, value = name.partition(":")
     scheme = {"kafkaerror": "kafka", "status": "http", "botocore": "aws"}.get(scheme.lower(), scheme.lower())
     if colon:
-        return _normal_mark(told, scheme, value.strip())
-    told = _KNOWN_AS.get(told, told)
-    built_in = getattr(builtins, told, None)
+        return _normal_code(name, scheme, value.strip())
+    name = _ALIASES.get(name, name)
+    built_in = getattr(builtins, name, None)
     if isinstance(built_in, type) and issubclass(built_in, BaseException):
-        return f"builtins.{told}"
-    if not _DOTTED.fullmatch(told):
+        return f"builtins.{name}"
+    if not _DOTTED.fullmatch(name):
         raise ConfigError(
-            f"{shown(told)} is no key, nor an exception of Python itself; write the exception with its module, as in"
-            f" mylib.errors.{_last(told)}."
+            f"{shown(name)} is neither a key nor a built-in exception; write the exception with its module, as in"
+            f" mylib.errors.{_last(name)}."
         )
-    return told
+    return name
 
 
-def _normal_mark(told: str, scheme: str, value: str) -> str:
+def _normal_code(text: str, scheme: str, value: str) -> str:
     pattern = _SCHEMES.get(scheme)
     if pattern is None:
         known = ", ".join(f"{name}:" for name in _SCHEMES if name != "fault")
-        raise ConfigError(f"{shown(told)} is no key; what stands before the colon must be one of {known}.")
-    if scheme not in _AS_WRITTEN and value != "retriable":
+        raise ConfigError(f"{shown(text)} is not a key; the part before the colon must be one of {known}.")
+    if scheme not in _CASE_SENSITIVE and value != "retriable":
         value = value.upper()
     if not pattern.fullmatch(value):
-        raise ConfigError(f"{shown(told)} is no key; write it like {_EXAMPLES[scheme]}.")
+        raise ConfigError(f"{shown(text)} is not a key; write it like {_EXAMPLES[scheme]}.")
     return f"{scheme}:{value.replace('XX', 'xx')}" if scheme == "http" else f"{scheme}:{value}"
 
 
 def name_of(cls: type) -> str:
-    """`module.Class` of a class, read past whatever its metaclass does."""
+    """`module.Class` of a class, bypassing its metaclass."""
     try:
         module, qualname = _MODULE(cls), _QUALNAME(cls)
-    except AttributeError:  # somebody deleted it
+    except AttributeError:  # deleted
         return "?.?"
     if type(module) is not str or type(qualname) is not str:
         return "?.?"
-    # confluent-kafka's C module names itself as if it stood alone.
+    # confluent-kafka's C module reports its name without the package.
     return f"confluent_kafka.{module}.{qualname}" if module == "cimpl" else f"{module}.{qualname}"
 
 
@@ -177,14 +177,14 @@ _MODULE: Final[Callable[[type], object]] = type.__dict__["__module__"].__get__
 _QUALNAME: Final[Callable[[type], object]] = type.__dict__["__qualname__"].__get__
 
 
-def made_code(key: str, error: BaseException | None = None) -> str:
-    """The code for a rule that brings none: HTTP_409, SQLSTATE_23505, GRPC_ABORTED, or the class's name in capitals."""
+def default_code(key: str, error: BaseException | None = None) -> str:
+    """The code for a rule without one: HTTP_409, SQLSTATE_23505, GRPC_ABORTED, or the class name in upper case."""
     scheme, colon, value = key.partition(":")
     if not colon:
         last = _last(name_of(type(error)) if error is not None else key)
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\W+", "_", last).upper()[:64]
-    made = value if scheme == "errno" else f"{scheme}_{value.strip('_')}"
-    return re.sub(r"\W+", "_", made).upper()[:64]
+    code = value if scheme == "errno" else f"{scheme}_{value.strip('_')}"
+    return re.sub(r"\W+", "_", code).upper()[:64]
 
 
 def _last(dotted: str) -> str:

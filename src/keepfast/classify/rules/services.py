@@ -29,7 +29,7 @@ GRPC_RULES: Final = (
         name="grpc-unavailable",
         outage=True,
         standard=_UNAVAILABLE,
-        why="The service is down or not reached.",
+        why="The service is down or unreachable.",
     ),
     Rule(
         (*_as("grpc", "DEADLINE_EXCEEDED"), "grpc.FutureTimeoutError"),
@@ -38,7 +38,7 @@ GRPC_RULES: Final = (
         code="TIMEOUT",
         outage=True,
         standard="§1.1.1 Timeout Errors",
-        why="The service did not answer in time.",
+        why="The service did not respond in time.",
     ),
     Rule(
         "grpc:RESOURCE_EXHAUSTED",
@@ -46,14 +46,14 @@ GRPC_RULES: Final = (
         name="grpc-rate-limit",
         code="RATE_LIMITED",
         standard=_RATE,
-        why="A quota is used up; the delay that the service names is obeyed.",
+        why="A quota is exhausted; the delay that the service requests is respected.",
     ),
     Rule(
         _as("grpc", "ABORTED CANCELLED"),
         "retryable",
         name="grpc-conflict",
         standard="§1.1.1",
-        why="A concurrent change won, or the call was cut: the whole may be tried again.",
+        why="A conflict with a concurrent change, or an interrupted call: a retry may succeed.",
     ),
     Rule(
         _as("grpc", "UNAUTHENTICATED PERMISSION_DENIED"),
@@ -61,23 +61,28 @@ GRPC_RULES: Final = (
         name="grpc-auth",
         code="AUTH_REFUSED",
         standard=_AUTH,
-        why="The identity or the right is refused.",
+        why="The credentials or the permission are refused.",
     ),
     Rule(
-        "grpc:NOT_FOUND", "not-found", name="grpc-not-found", code="NOT_FOUND", standard=_NOT_FOUND, why="As HTTP 404."
+        "grpc:NOT_FOUND",
+        "not-found",
+        name="grpc-not-found",
+        code="NOT_FOUND",
+        standard=_NOT_FOUND,
+        why="Like HTTP 404.",
     ),
     Rule(
         _as("grpc", "INVALID_ARGUMENT OUT_OF_RANGE ALREADY_EXISTS FAILED_PRECONDITION UNIMPLEMENTED DATA_LOSS"),
         "non-retryable",
         name="grpc-refused",
         standard=_VALIDATION,
-        why="The service understood the call and refused it; by gRPC's definitions it is not to be repeated as it is.",
+        why="The service rejected the call; by gRPC's definition it must not be repeated unchanged.",
     ),
     Rule(
         _as("grpc", "UNKNOWN INTERNAL"),
         "unknown",
         name="grpc-internal",
-        why="As HTTP 500: perhaps passing, perhaps a bug that this record meets.",
+        why="Like HTTP 500: a temporary fault, or a bug that this record triggers.",
     ),
 )
 
@@ -93,7 +98,7 @@ AWS_RULES: Final = (
         name="aws-throttling",
         code="RATE_LIMITED",
         standard=_RATE,
-        why="AWS says this with status 400 as often as with 429 or 503, so the name goes before the status.",
+        why="AWS uses status 400 for this as well as 429 and 503, so the name takes precedence over the status.",
     ),
     Rule(
         _as("aws", "InternalError InternalFailure InternalServerError ServiceUnavailable ServiceUnavailableException"),
@@ -102,7 +107,7 @@ AWS_RULES: Final = (
         code="SERVICE_UNAVAILABLE",
         outage=True,
         standard=_UNAVAILABLE,
-        why="AWS asks for a retry of these.",
+        why="AWS documents these as retryable.",
     ),
     Rule(
         _as("aws", "RequestTimeout RequestTimeoutException RequestExpired ExpiredToken ExpiredTokenException"),
@@ -110,7 +115,7 @@ AWS_RULES: Final = (
         name="aws-timeout",
         code="TIMEOUT",
         standard="§1.1.1 Timeout Errors",
-        why="Came too late, or with credentials that are renewed by now.",
+        why="The request was too late, or its credentials have been renewed since.",
     ),
     Rule(
         _as("aws", "TransactionInProgressException TransactionConflictException TransactionCanceledException")
@@ -119,7 +124,7 @@ AWS_RULES: Final = (
         name="aws-conflict",
         code="CONFLICT",
         standard="§1.1.1 Database Transient Errors",
-        why="Somebody else changes the same thing at this moment.",
+        why="A concurrent change of the same resource.",
     ),
     Rule(
         _as("aws", "AccessDenied AccessDeniedException UnauthorizedOperation UnrecognizedClientException")
@@ -128,7 +133,7 @@ AWS_RULES: Final = (
         name="aws-auth",
         code="AUTH_REFUSED",
         standard=_AUTH,
-        why="The identity or the right is refused.",
+        why="The credentials or the permission are refused.",
     ),
     Rule(
         _as("aws", "ResourceNotFoundException NoSuchKey NoSuchBucket NotFound QueueDoesNotExist")
@@ -137,7 +142,7 @@ AWS_RULES: Final = (
         name="aws-not-found",
         code="NOT_FOUND",
         standard=_NOT_FOUND,
-        why="As HTTP 404.",
+        why="Like HTTP 404.",
     ),
     Rule(
         "aws:ConditionalCheckFailedException",
@@ -145,7 +150,7 @@ AWS_RULES: Final = (
         name="aws-condition",
         code="DB_CONSTRAINT_VIOLATION",
         standard="§1.1.2 Business Logic Errors",
-        why="The condition that the write itself named does not hold.",
+        why="The condition of the write is not met.",
     ),
     Rule(
         ("botocore.exceptions.ConnectionError", "botocore.exceptions.HTTPClientError"),
@@ -154,7 +159,7 @@ AWS_RULES: Final = (
         code="NETWORK_ERROR",
         outage=True,
         standard="§1.1.1 Network Errors",
-        why="The endpoint was not reached, or the connection broke.",
+        why="The endpoint is unreachable, or the connection broke.",
     ),
     Rule(
         ("botocore.exceptions.ReadTimeoutError", "botocore.exceptions.ConnectTimeoutError"),
@@ -163,7 +168,7 @@ AWS_RULES: Final = (
         code="TIMEOUT",
         outage=True,
         standard="§1.1.1 Timeout Errors",
-        why="The service did not answer in time.",
+        why="The service did not respond in time.",
     ),
     Rule(
         "botocore.exceptions.ParamValidationError",
@@ -171,7 +176,7 @@ AWS_RULES: Final = (
         name="aws-parameters",
         code="VALUE_INVALID",
         standard=_VALIDATION,
-        why="The call could not even be made from these values.",
+        why="No valid request can be built from these values.",
     ),
 )
 
@@ -187,7 +192,7 @@ KAFKA_RULES: Final = (
         code="KAFKA_TRANSIENT",
         outage=True,
         standard=_KAFKA,
-        why="A broker is away, or too few replicas answer.",
+        why="A broker is unavailable, or too few replicas respond.",
     ),
     Rule(
         (*_as("kafka", "retriable _QUEUE_FULL THROTTLING_QUOTA_EXCEEDED"), "builtins.BufferError", "fault:rebalancing"),
@@ -195,7 +200,7 @@ KAFKA_RULES: Final = (
         name="kafka-passing",
         code="KAFKA_TRANSIENT",
         standard=_KAFKA,
-        why="Kafka itself calls it retriable, or this process sends faster than its producer's queue empties.",
+        why="Kafka calls it retriable, or this process sends faster than its producer's queue drains.",
     ),
     Rule(
         _as("kafka", "UNKNOWN_TOPIC_OR_PART UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID _UNKNOWN_TOPIC")
@@ -205,7 +210,7 @@ KAFKA_RULES: Final = (
         name="kafka-unknown-topic",
         code="KAFKA_UNKNOWN_TOPIC",
         standard=_KAFKA,
-        why="A new topic is unknown for a moment to brokers and clients.",
+        why="Brokers and clients do not know a new topic at once.",
     ),
     Rule(
         _as("kafka", "_AUTHENTICATION SASL_AUTHENTICATION_FAILED TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED")
@@ -216,7 +221,7 @@ KAFKA_RULES: Final = (
         name="kafka-auth",
         code="AUTH_REFUSED",
         standard=_AUTH,
-        why="The login or the right is refused.",
+        why="The login or the permission is refused.",
     ),
     Rule(
         _as("kafka", "MSG_SIZE_TOO_LARGE MESSAGE_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE") + _as("fault", "too_large"),
@@ -235,7 +240,7 @@ KAFKA_RULES: Final = (
         name="kafka-refused",
         code="KAFKA_REFUSED",
         standard=_VALIDATION,
-        why="Kafka does not take it as it is.",
+        why="Kafka rejects it unchanged.",
     ),
     Rule(
         _as("kafka", "_KEY_SERIALIZATION _VALUE_SERIALIZATION _KEY_DESERIALIZATION _VALUE_DESERIALIZATION")
@@ -244,7 +249,7 @@ KAFKA_RULES: Final = (
         name="kafka-serialization",
         code="SCHEMA_INVALID",
         standard="§1.1.2 Schema Errors",
-        why="The value does not fit its schema.",
+        why="The value does not match its schema.",
     ),
     Rule(
         _as("kafka", "_FATAL _FENCED PRODUCER_FENCED INVALID_PRODUCER_EPOCH")
@@ -254,7 +259,7 @@ KAFKA_RULES: Final = (
         code="KAFKA_FATAL",
         outage=True,
         standard=_KAFKA,
-        why="A client inside the handler is at its end: no record has a part in it, and burying them would not help.",
+        why="A client used by the handler has failed for good: not caused by a record; dead-lettering does not help.",
     ),
 )
 

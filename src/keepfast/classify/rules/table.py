@@ -1,4 +1,4 @@
-"""All built-in rules, in the order of the reference. No two share a key, so their order decides nothing."""
+"""All built-in rules, in the order of the reference. No two share a key, so the order has no effect."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an exception of a known library says about itself: its keys, what it wraps, and how long to wait.
+"""Reads exceptions of known libraries: their keys, the errors that they wrap, and the requested delay.
 
-Nothing is imported for it, and nothing is trusted: whatever an attribute is, does or raises, the answer is at worst
-that there is none. Responses are compared with None, never asked for their truth: a failed one is false.
+Nothing is imported for it, and nothing is trusted: whatever an attribute is, does or raises, the result is None at
+worst. Responses are compared with None, not used as booleans, because a failed response is false.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from datetime import UTC, timedelta
 from typing import Any, Final
 
 MAX_WAIT_S: Final = 86_400.0
-"""No downstream can hold a record longer than a day, whatever it asks for."""
+"""The longest delay that a downstream can request."""
 
-_MAX_WORD = 100
-_TOO_MANY = re.compile(r"too many ([45]\d\d) error responses")  # urllib3 says the status in words only
+_MAX_TEXT = 100
+_TOO_MANY = re.compile(r"too many ([45]\d\d) error responses")  # urllib3 has the status only in its message
 _MULTIPLE = re.compile(r"Multiple exceptions: .*?\[Errno (\d{1,5})\]")  # asyncio, when each address of a host failed
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}")
 _KAFKA_NAME = re.compile(r"_?[A-Z][A-Z_0-9]+")
@@ -28,25 +28,25 @@ Keys = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ErrorReader:
-    """How instances of one class are read. `asked` names the key scheme, for people: "http"."""
+    """How instances of one class are read. `scheme` is the scheme of the keys, for display: "http"."""
 
-    asked: str
+    scheme: str
     keys: Callable[[Any], Keys] | None = None
     inner: Callable[[Any], object] | None = None
     last_resort: bool = False
-    """Asked after the rules for all classes of the exception instead of before those of its library."""
+    """Its keys are looked up after all classes of the exception instead of before those of its library."""
 
 
 def attribute(owner: object, name: str) -> Any:
     """The attribute, or None if there is none or it cannot be read."""
     try:
         return getattr(owner, name, None)
-    except BaseException:  # noqa: BLE001 - a property of a stranger; signals arrive in the main thread, not here
+    except BaseException:  # noqa: BLE001 - foreign code; signals arrive in the main thread, not here
         return None
 
 
-def called(owner: object, name: str, *arguments: object) -> Any:
-    """What the method answers, or None."""
+def call(owner: object, name: str, *arguments: object) -> Any:
+    """The result of the method, or None if it is missing or raises."""
     method = attribute(owner, name)
     if method is None:
         return None
@@ -56,13 +56,13 @@ def called(owner: object, name: str, *arguments: object) -> Any:
         return None
 
 
-def whole(value: object) -> int | None:
+def integer(value: object) -> int | None:
     kind = type(value)
     return int.__index__(value) if issubclass(kind, int) and kind is not bool else None  # type: ignore[arg-type]
 
 
-def word(value: object) -> str | None:
-    if not issubclass(type(value), str) or str.__len__(value) > _MAX_WORD:  # type: ignore[arg-type]
+def short_text(value: object) -> str | None:
+    if not issubclass(type(value), str) or str.__len__(value) > _MAX_TEXT:  # type: ignore[arg-type]
         return None
     return str.__str__(value) or None
 
@@ -76,7 +76,7 @@ def first_argument(error: object) -> Any:
 
 
 def _http(*path: str) -> Callable[[Any], Keys]:
-    """Reads the status at the end of the path of attributes."""
+    """A reader of the status at the end of this path of attributes."""
 
     def keys(error: Any) -> Keys:
         value = error
@@ -88,18 +88,18 @@ def _http(*path: str) -> Callable[[Any], Keys]:
 
 
 def _http_keys(value: object) -> Keys:
-    status = whole(value)
+    status = integer(value)
     return (f"http:{status}",) if status is not None and 300 <= status <= 599 else ()
 
 
 def _urllib3_keys(error: Any) -> Keys:
-    text = word(first_argument(error))
+    text = short_text(first_argument(error))
     found = _TOO_MANY.search(text) if text else None
     return (f"http:{found[1]}",) if found else ()
 
 
 def _any_keys(error: Any) -> Keys:
-    """Anybody's exception that carries a status or a SQLSTATE under one of the usual names."""
+    """Reads the status or SQLSTATE of any exception under one of the common attribute names."""
     for name in ("status_code", "http_status", "http_status_code"):
         keys = _http_keys(attribute(error, name))
         if keys:
@@ -114,26 +114,26 @@ def _any_keys(error: Any) -> Keys:
 
 def _sqlstate_keys(error: Any) -> Keys:
     for name in ("sqlstate", "pgcode"):
-        state = word(attribute(error, name))
+        state = short_text(attribute(error, name))
         if state and _SQLSTATE.fullmatch(state):
             return (f"sqlstate:{state}",)
     return ()
 
 
 def _grpc_keys(error: Any) -> Keys:
-    name = word(attribute(called(error, "code"), "name"))
+    name = short_text(attribute(call(error, "code"), "name"))
     return (f"grpc:{name}",) if name else ()
 
 
 def _aws_keys(error: Any) -> Keys:
     response = attribute(error, "response")
-    code = word(_item(_item(response, "Error"), "Code"))
+    code = short_text(_item(_item(response, "Error"), "Code"))
     status = _http_keys(_item(_item(response, "ResponseMetadata"), "HTTPStatusCode"))
     return (f"aws:{code}", *status) if code else status
 
 
 def _item(mapping: object, name: str) -> Any:
-    return called(mapping, "get", name) if mapping is not None else None
+    return call(mapping, "get", name) if mapping is not None else None
 
 
 # Kafka
@@ -141,17 +141,17 @@ def _item(mapping: object, name: str) -> Any:
 
 def _confluent_keys(error: Any) -> Keys:
     inner = first_argument(error)
-    name = word(called(inner, "name"))
+    name = short_text(call(inner, "name"))
     keys = [f"kafka:{name}"] if name and _KAFKA_NAME.fullmatch(name) else []
-    if called(inner, "fatal") is True:
+    if call(inner, "fatal") is True:
         keys.append("kafka:_FATAL")
-    if called(inner, "retriable") is True:
+    if call(inner, "retriable") is True:
         keys.append("kafka:retriable")
     return tuple(keys)
 
 
 def _kafka_python_keys(error: Any) -> Keys:
-    name = word(attribute(type(error), "message"))
+    name = short_text(attribute(type(error), "message"))
     return (f"kafka:{name}",) if name and _KAFKA_NAME.fullmatch(name) else ()
 
 
@@ -160,7 +160,7 @@ def _kafka_python_retriable(error: Any) -> Keys:
 
 
 def _fault_keys(error: Any) -> Keys:
-    fault = word(attribute(error, "fault"))
+    fault = short_text(attribute(error, "fault"))
     return (f"fault:{fault}",) if fault else ()
 
 
@@ -168,7 +168,7 @@ def _fault_keys(error: Any) -> Keys:
 
 
 def _errno_keys(error: Any) -> Keys:
-    number = whole(attribute(error, "errno"))
+    number = integer(attribute(error, "errno"))
     if number is None:
         text = first_argument(error)
         found = _MULTIPLE.match(text[:2000]) if type(text) is str else None
@@ -202,18 +202,18 @@ READERS: Final[Mapping[str, tuple[ErrorReader, ...]]] = {
     "builtins.OSError": (ErrorReader("errno", _errno_keys),),
     "builtins.Exception": (ErrorReader("", _any_keys, last_resort=True),),
 }
-"""Class → how its instances are read, before they are looked up by any class that the same library brings."""
+"""Class → its readers. Their keys are looked up before the classes of the same library."""
 
 
-# How long to wait
+# Requested delays
 
 
-def wait_of(error: BaseException, key: str, now_wall: float | None) -> float | None:
-    """How many seconds the downstream asks to wait, if it does. `now_wall` is the wall clock, for HTTP dates."""
+def retry_after_s(error: BaseException, key: str, now_wall: float | None) -> float | None:
+    """The delay in seconds that the downstream requests, or None. `now_wall` is the wall clock, for HTTP dates."""
     if key.startswith("grpc:"):
         return _grpc_wait(error)
     if key == "keepfast.core.errors.RetryLater":
-        return _seconds(attribute(error, "after_s"), most_s=math.inf)  # a handler may wait for days
+        return _seconds(attribute(error, "after_s"), max_s=math.inf)  # a handler may request days
     response = attribute(error, "response")
     headers = attribute(response, "headers") if response is not None else None
     if headers is None:
@@ -221,16 +221,16 @@ def wait_of(error: BaseException, key: str, now_wall: float | None) -> float | N
     if headers is None:
         headers = attribute(error, "headers")
     if headers is not None:
-        told = word(called(headers, "get", "Retry-After")) or word(called(headers, "get", "retry-after"))
-        wait_s = parse_retry_after(told, now_wall)
+        header = short_text(call(headers, "get", "Retry-After")) or short_text(call(headers, "get", "retry-after"))
+        wait_s = parse_retry_after(header, now_wall)
         if wait_s is not None:
             return wait_s
     return _seconds(attribute(error, "retry_after"))
 
 
 def parse_retry_after(value: object, now_wall: float | None) -> float | None:
-    """The header's value in seconds from now: `120`, or a date; None if it is neither. At least 0, at most a day."""
-    text = word(value)
+    """The value of a Retry-After header in seconds from now, from 0 to a day; None if it is invalid."""
+    text = short_text(value)
     if text is None:
         return None
     text = text.strip()
@@ -248,28 +248,28 @@ def parse_retry_after(value: object, now_wall: float | None) -> float | None:
 
 
 def _grpc_wait(error: BaseException) -> float | None:
-    """gRPC's own way to say it, in the trailing metadata; a negative number means: not at all, which is no time."""
-    trailer = called(error, "trailing_metadata")
+    """The delay in gRPC's trailing metadata. A negative number means no retry, which is not a delay: None."""
+    trailer = call(error, "trailing_metadata")
     try:
-        told = {name: value for name, value in trailer}.get("grpc-retry-pushback-ms")  # noqa: C416 - pairs of any kind
-    except BaseException:  # noqa: BLE001 - a stranger's container
+        delay = {name: value for name, value in trailer}.get("grpc-retry-pushback-ms")  # noqa: C416 - pairs of any kind
+    except BaseException:  # noqa: BLE001 - a foreign container
         return None
-    text = word(told)
+    text = short_text(delay)
     return _bounded(int(text) / 1000) if text and re.fullmatch(r"\d{1,12}", text, re.ASCII) else None
 
 
-def _seconds(value: object, most_s: float = MAX_WAIT_S) -> float | None:
+def _seconds(value: object, max_s: float = MAX_WAIT_S) -> float | None:
     kind = type(value)
     if kind is timedelta:
-        return _bounded(value.total_seconds(), most_s)  # type: ignore[attr-defined]
+        return _bounded(value.total_seconds(), max_s)  # type: ignore[attr-defined]
     if kind is int or kind is float:
-        return _bounded(value, most_s)  # type: ignore[arg-type]
+        return _bounded(value, max_s)  # type: ignore[arg-type]
     return None
 
 
-def _bounded(seconds: float, most_s: float = MAX_WAIT_S) -> float | None:
+def _bounded(seconds: float, max_s: float = MAX_WAIT_S) -> float | None:
     try:
-        bounded = float(min(max(seconds, 0), most_s))
-    except OverflowError:  # a whole number without end
+        bounded = float(min(max(seconds, 0), max_s))
+    except OverflowError:  # an integer too large for a float
         return None
     return bounded if math.isfinite(bounded) else None
