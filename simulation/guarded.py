@@ -67,7 +67,7 @@ def _mostly_guards(setup: Setup, rng: Random) -> Setup:
         retry=RetryPolicy(max_retries=None, initial_delay_ms=800, max_delay_ms=800),
         pace=(0.0005, 0.01),
         records=900,
-        breaker=BreakerPolicy(failures=8, share=0.1, window_s=4.0, open_s=0.3, longest_open_s=0.3),
+        breaker=BreakerPolicy(failures=8, share=0.1, window_s=4.0, open_s=0.3, max_open_s=0.3),
         storm_guard=None,
         rate=None,
         spells=("partial", "partial", "outage"),
@@ -81,14 +81,14 @@ def _breaker(rng: Random) -> BreakerPolicy:
         share=rng.choice((0.3, 0.5, 0.9)),
         window_s=rng.choice((1.0, 4.0)),
         open_s=open_s,
-        longest_open_s=open_s * rng.choice((1, 3)),
+        max_open_s=open_s * rng.choice((1, 3)),
     )
 
 
 def _storm(rng: Random) -> StormPolicy:
     last = rng.choice((8, 30))
     return StormPolicy(
-        last=last, buried=rng.choice((3, 6)), share=rng.choice((0.3, 0.5)), probe_every_s=rng.choice((0.4, 1.5))
+        last=last, dead_lettered=rng.choice((3, 6)), share=rng.choice((0.3, 0.5)), probe_every_s=rng.choice((0.4, 1.5))
     )
 
 

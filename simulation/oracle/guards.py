@@ -58,7 +58,7 @@ class GuardRules:
         self._members: dict[str, _Seen] = {}
         storm = setup.storm_guard
         # So many in a row are a storm whatever came before; what went through meanwhile may be heard of in between.
-        self._most_letters = max(storm.buried, storm.share * storm.last) + storm.last if storm else 0
+        self._most_letters = max(storm.dead_lettered, storm.share * storm.last) + storm.last if storm else 0
 
     def _seen(self, member: str) -> _Seen:
         return self._members.setdefault(member, _Seen())

@@ -147,7 +147,7 @@ def test_half_of_the_last_two_hundred_must_be_buried() -> None:
 
 
 def test_a_failed_probe_is_not_buried_and_one_that_goes_through_releases_the_guard() -> None:
-    guard = StormGuard(StormPolicy(last=4, buried=2))
+    guard = StormGuard(StormPolicy(last=4, dead_lettered=2))
     guard.about_to_bury(0.0)
     guard.about_to_bury(0.0)
     assert guard.tripped
@@ -163,7 +163,7 @@ def test_a_failed_probe_is_not_buried_and_one_that_goes_through_releases_the_gua
 
 
 def test_what_began_before_the_storm_does_not_release_the_guard() -> None:
-    guard = StormGuard(StormPolicy(last=4, buried=2))
+    guard = StormGuard(StormPolicy(last=4, dead_lettered=2))
     guard.about_to_bury(0.0)
     guard.about_to_bury(0.0)
     guard.finished(100)
@@ -229,7 +229,7 @@ def test_a_rate_catches_up_with_a_loop_that_wakes_up_late() -> None:
         lambda: BreakerPolicy(failures=0),
         lambda: BreakerPolicy(share=0),
         lambda: BreakerPolicy(open_s=70),
-        lambda: StormPolicy(buried=300),
+        lambda: StormPolicy(dead_lettered=300),
         lambda: RatePolicy(per_s=0),
         lambda: RatePolicy(burst=0),
     ],

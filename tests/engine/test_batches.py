@@ -407,7 +407,7 @@ def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_
         if down[0]:
             raise away()
 
-    world = World(handle, size=4, breaker=BreakerPolicy(failures=2, window_s=60, open_s=1, longest_open_s=1))
+    world = World(handle, size=4, breaker=BreakerPolicy(failures=2, window_s=60, open_s=1, max_open_s=1))
     world.feed("aaaaaaaa")
     world.play(steps=60, pass_s=0.5)
     assert len(world.calls) > 10
@@ -423,7 +423,9 @@ def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_
 
 
 def test_the_storm_guard_counts_what_is_buried_and_not_the_batches_that_are_searched() -> None:
-    world = World(refusing("0:3", "0:9"), size=16, order="none", storm_guard=StormPolicy(buried=3, last=10, share=0.2))
+    world = World(
+        refusing("0:3", "0:9"), size=16, order="none", storm_guard=StormPolicy(dead_lettered=3, last=10, share=0.2)
+    )
     world.feed("." * 16)
     world.play(steps=20)
     assert (sorted(world.buried), world.committed()) == (["0:3", "0:9"], 16)

@@ -71,7 +71,7 @@ def test_a_batch_that_is_overdue_while_the_breaker_is_open_does_not_keep_the_ans
         if any(value.startswith("0:") for value in values):
             raise ConnectionRefusedError("down")
 
-    breaker = BreakerPolicy(failures=1, share=0.01, window_s=60.0, open_s=60.0, longest_open_s=60.0)
+    breaker = BreakerPolicy(failures=1, share=0.01, window_s=60.0, open_s=60.0, max_open_s=60.0)
     world = World(handle, wait_s=0.0, size=2, partitions=2, breaker=breaker)
     world.feed("a", partition=1)
     _turns(world, 3)

@@ -51,7 +51,7 @@ def committed(client: Client, topic: str) -> int:
 
 def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=PARTITIONS), Client(kafka)
-    deploy = Deploy(kafka, name, StormPolicy(last=20, buried=10, probe_every_s=0.4))
+    deploy = Deploy(kafka, name, StormPolicy(last=20, dead_lettered=10, probe_every_s=0.4))
     with RunningApp(deploy.app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
@@ -72,7 +72,7 @@ def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFacto
 
 def test_a_restart_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=PARTITIONS), Client(kafka)
-    guard = StormPolicy(last=20, buried=10, probe_every_s=1000)
+    guard = StormPolicy(last=20, dead_lettered=10, probe_every_s=1000)
     with RunningApp(Deploy(kafka, name, guard).app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
@@ -87,7 +87,7 @@ def test_a_restart_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None
 
 def test_a_person_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=PARTITIONS), Client(kafka)
-    deploy = Deploy(kafka, name, StormPolicy(last=20, buried=10, probe_every_s=1000))
+    deploy = Deploy(kafka, name, StormPolicy(last=20, dead_lettered=10, probe_every_s=1000))
     with RunningApp(deploy.app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")

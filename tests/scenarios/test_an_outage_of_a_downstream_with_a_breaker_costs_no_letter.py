@@ -19,7 +19,7 @@ from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import wait_until
 
 PARTITIONS = 4
-BREAKER = BreakerPolicy(failures=3, share=0.1, window_s=3, open_s=0.3, longest_open_s=0.6)
+BREAKER = BreakerPolicy(failures=3, share=0.1, window_s=3, open_s=0.3, max_open_s=0.6)
 RETRY = RetryPolicy(max_retries=2, initial_delay_ms=20)
 
 

@@ -16,12 +16,16 @@ def test_nothing_guards_a_consumer_unless_asked_for(loader: Loader) -> None:
 
 def test_true_takes_the_defaults(loader: Loader) -> None:
     charge = loader.charge(breaker=True, storm_guard=True)
-    assert charge.breaker == BreakerPolicy(failures=5, share=0.5, window_s=10, open_s=10, longest_open_s=60)
-    assert charge.storm_guard == StormPolicy(last=200, buried=50, share=0.5)
+    assert charge.breaker == BreakerPolicy(failures=5, share=0.5, window_s=10, open_s=10, max_open_s=60)
+    assert charge.storm_guard == StormPolicy(last=200, dead_lettered=50, share=0.5)
 
 
 def test_a_policy_in_code_switches_its_guard_on(loader: Loader) -> None:
-    breaker, storm, rate = BreakerPolicy(failures=2), StormPolicy(buried=9), RatePolicy(per_s=5, min_delay_ms=100)
+    breaker, storm, rate = (
+        BreakerPolicy(failures=2),
+        StormPolicy(dead_lettered=9),
+        RatePolicy(per_s=5, min_delay_ms=100),
+    )
     charge = loader.charge(breaker=breaker, storm_guard=storm, rate=rate)
     assert (charge.breaker, charge.storm_guard, charge.rate) == (breaker, storm, rate)
 
@@ -49,9 +53,9 @@ def test_numbers_of_a_guard_that_is_off_are_a_warning(loader: Loader) -> None:
 
 
 def test_all_that_is_wrong_is_said_at_once(loader: Loader) -> None:
-    environ = {"KEEPFAST_BREAKER_OPEN_S": "90", "KEEPFAST_STORM_GUARD_BURIED": "500", "KEEPFAST_RATE_PER_S": "0"}
+    environ = {"KEEPFAST_BREAKER_OPEN_S": "90", "KEEPFAST_STORM_GUARD_DEAD_LETTERED": "500", "KEEPFAST_RATE_PER_S": "0"}
     problems = " ".join(loader.problems(environ, breaker=True, storm_guard=True))
-    for said in ("breaker: longest_open_s", "storm_guard: buried", "KEEPFAST_RATE_PER_S"):
+    for said in ("breaker: max_open_s", "storm_guard: dead_lettered", "KEEPFAST_RATE_PER_S"):
         assert said in problems
 
 

@@ -16,8 +16,8 @@ from simulation import executor
 from simulation.oracle import guards as oracle_guards
 from tests.simulation.stage import Stage
 
-BREAKER = BreakerPolicy(failures=3, window_s=5, open_s=2, longest_open_s=8)
-STORM = StormPolicy(last=20, buried=5, probe_every_s=3)
+BREAKER = BreakerPolicy(failures=3, window_s=5, open_s=2, max_open_s=8)
+STORM = StormPolicy(last=20, dead_lettered=5, probe_every_s=3)
 
 
 def away(_: int) -> BaseException:
@@ -46,7 +46,7 @@ def test_an_outage_with_a_breaker_costs_few_attempts_and_no_letter(order: str, m
     probes = stage.starts()[before:]
     assert [round(after.at - one.at) for one, after in pairwise(probes)] == [4, 8, 8], "each failed probe doubles it"
     stage.error = fine
-    assert stage.until(stage.done) < BREAKER.longest_open_s + 1
+    assert stage.until(stage.done) < BREAKER.max_open_s + 1
     assert stage.letters() == 0
     assert set(stage.terminals()) == {"handled"}
     assert stage.member.loop.guards.status().breaker is BreakerState.CLOSED
@@ -83,7 +83,7 @@ def test_the_time_of_a_retry_policy_stands_still_while_the_breaker_is_open() -> 
 
 
 def test_nothing_spins_while_the_breaker_is_open_and_polling_goes_on() -> None:
-    stage = Stage(partitions=4, records=80, breaker=replace(BREAKER, open_s=1000, longest_open_s=1000))
+    stage = Stage(partitions=4, records=80, breaker=replace(BREAKER, open_s=1000, max_open_s=1000))
     stage.error = away
     stage.run(5)
     steps = stage.chaos.steps
@@ -154,7 +154,7 @@ def test_a_probe_whose_partition_goes_is_followed_by_another() -> None:
 
 def test_a_run_that_is_out_stops_after_its_record_when_the_breaker_opens() -> None:
     """The oracle notices a record that starts under the hold and is no probe that is due."""
-    quick = BreakerPolicy(failures=1, window_s=0.01, open_s=2, longest_open_s=2)
+    quick = BreakerPolicy(failures=1, window_s=0.01, open_s=2, max_open_s=2)
     stage = Stage(partitions=2, records=400, commit=CommitPolicy(mode="interval"), breaker=quick, pace=(0.002, 0.002))
     stage.until(lambda: stage.terminals().count("handled") >= 100)
     assert max(len(run.messages) for run in stage.member.executor.out) > 2
@@ -217,7 +217,7 @@ def test_nothing_spins_when_there_is_nothing_to_probe() -> None:
 
 
 def test_a_drain_does_not_wait_for_the_breaker() -> None:
-    stage = Stage(partitions=4, records=80, breaker=replace(BREAKER, open_s=1000, longest_open_s=1000))
+    stage = Stage(partitions=4, records=80, breaker=replace(BREAKER, open_s=1000, max_open_s=1000))
     stage.error = away
     stage.run(5)
     stage.member.stop()
@@ -228,13 +228,13 @@ def test_a_storm_stops_the_consumer_and_a_probe_lets_it_go_on() -> None:
     stage = Stage(partitions=4, records=80, storm_guard=STORM)
     stage.error = refused
     stage.run(20)
-    assert stage.letters() == STORM.buried, "failed probes are not buried"
+    assert stage.letters() == STORM.dead_lettered, "failed probes are not buried"
     assert stage.member.loop.guards.status().storm == "tripped"
     waited = [start for start in stage.starts() if start.at > stage.now - 15]
     assert 4 <= len(waited) <= 5, "one probe every 3 s"
     stage.error = fine
     assert stage.until(stage.done) < STORM.probe_every_s + 1
-    assert stage.letters() == STORM.buried
+    assert stage.letters() == STORM.dead_lettered
     assert stage.member.loop.guards.status().storm == "watching"
 
 
@@ -246,7 +246,7 @@ def test_a_storm_is_over_for_a_new_process() -> None:
     stage.error = fine
     first.stop()
     stage.until(lambda: stage.member is not first and stage.done(), 30)
-    assert stage.letters() == STORM.buried
+    assert stage.letters() == STORM.dead_lettered
 
 
 def test_a_person_can_release_a_storm() -> None:
@@ -261,7 +261,7 @@ def test_a_person_can_release_a_storm() -> None:
 
 
 def test_a_person_can_close_the_breaker() -> None:
-    stage = Stage(partitions=4, records=80, breaker=replace(BREAKER, open_s=1000, longest_open_s=1000))
+    stage = Stage(partitions=4, records=80, breaker=replace(BREAKER, open_s=1000, max_open_s=1000))
     stage.error = away
     stage.run(5)
     stage.error = fine
@@ -273,7 +273,7 @@ def test_records_of_a_storm_are_retried_by_the_policy_before_they_wait() -> None
     stage = Stage(partitions=4, records=40, storm_guard=STORM)
     stage.error = lambda _: RuntimeError("unknown")
     stage.run(60)
-    assert stage.letters() == STORM.buried
+    assert stage.letters() == STORM.dead_lettered
     assert max(start.attempt for start in stage.starts()) == 3
 
 

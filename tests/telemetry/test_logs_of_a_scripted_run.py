@@ -42,7 +42,7 @@ def test_a_storm_is_written_in_samples_and_nobody_is_discarded_without_a_word() 
     stream = io.StringIO()
     log = get_logger("keepfast.consumer")
     with logging_as_it_was():
-        logs.configure(format="json", stream=stream, most_lines=3)
+        logs.configure(format="json", stream=stream, max_lines=3)
         heard: list[str] = []
         listener = logging.Handler()
         listener.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
@@ -69,7 +69,7 @@ def test_how_many_lines_were_left_out_is_said_also_if_no_more_of_them_come(monke
     monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     log = get_logger("keepfast.consumer")
     with logging_as_it_was():
-        logs.configure(format="json", stream=stream, most_lines=2)
+        logs.configure(format="json", stream=stream, max_lines=2)
         for number in range(7):
             log.warning("retry", consumer_group="g", topic="orders", error_type="OSError", offset=number)
         for pass_s in (logs.STORM_S / 2, logs.STORM_S, logs.STORM_S):

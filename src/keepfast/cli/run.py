@@ -220,7 +220,7 @@ def _load_and_run(
     settings = app.settings()
     level = options.log_level or settings.log.level
     log_format = options.log_format or settings.log.format
-    _configure_logs(level, log_format, most_lines=settings.log.most_lines)
+    _configure_logs(level, log_format, max_lines=settings.log.max_lines)
     for warning in settings.warnings:
         get_logger("keepfast.settings").warning("settings_warning", text=warning)
     if index is not None:
@@ -285,11 +285,11 @@ def _reload(options: RunOptions) -> int:
     return Reloader(command, root=Path.cwd()).run()
 
 
-def _configure_logs(level: str, log_format: str, *, most_lines: int | None = None) -> None:
+def _configure_logs(level: str, log_format: str, *, max_lines: int | None = None) -> None:
     from keepfast.telemetry import logs
 
     known: dict[str, LogFormat] = {"console": "console", "json": "json"}
-    logs.configure(level=level, format=known.get(log_format, "auto"), most_lines=most_lines)
+    logs.configure(level=level, format=known.get(log_format, "auto"), max_lines=max_lines)
 
 
 def _open_parent_link(parent_fd: int | None) -> ParentLink | None:

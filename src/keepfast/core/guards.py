@@ -25,7 +25,7 @@ DAY_S: Final = 24 * 3600
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy(Policy):
     """Opens after `failures` outages within `window_s` that are at least `share` of all attempts in it, for `open_s`;
-    each failed probe doubles that, up to `longest_open_s`.
+    each failed probe doubles that, up to `max_open_s`.
     """
 
     section: ClassVar[str] = "breaker"
@@ -34,15 +34,13 @@ class BreakerPolicy(Policy):
     share: Annotated[float, Range(0, 1, above=True), Doc("If they are at least this share of all attempts.")] = 0.5
     window_s: Annotated[float, Range(0, DAY_S, above=True), Doc("How far back it looks.")] = 10.0
     open_s: Annotated[float, Range(0, DAY_S, above=True), Doc("How long it stays open before a probe.")] = 10.0
-    longest_open_s: Annotated[
+    max_open_s: Annotated[
         float, Range(0, DAY_S, above=True), Doc("Each failed probe doubles that time, up to this.")
     ] = 60.0
 
     def _check_together(self, findings: Findings) -> None:
-        if findings.fine("open_s", "longest_open_s") and self.longest_open_s < self.open_s:
-            findings.add(
-                f"longest_open_s ({self.longest_open_s:g}) must not be below open_s ({self.open_s:g}); raise it."
-            )
+        if findings.fine("open_s", "max_open_s") and self.max_open_s < self.open_s:
+            findings.add(f"max_open_s ({self.max_open_s:g}) must not be below open_s ({self.open_s:g}); raise it.")
 
 
 class BreakerState(StrEnum):
@@ -78,7 +76,7 @@ class Breaker:
     def failed(self, now: float) -> None:
         """An attempt met an outage."""
         if self.state is BreakerState.HALF_OPEN:
-            self._open_s = min(self._policy.longest_open_s, self._open_s * 2)
+            self._open_s = min(self._policy.max_open_s, self._open_s * 2)
             self._open(now)
         elif self.state is BreakerState.CLOSED:
             self._count(now, 1, 1)
@@ -146,7 +144,7 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StormPolicy(Policy):
-    """Trips when of the `last` finished records at least `buried`, and at least `share` of them, were buried.
+    """Trips when at least `dead_lettered` of the `last` finished records, and at least `share` of them, were that.
 
     Then one record is tried every `probe_every_s`; when one goes through, the consumer goes on.
     """
@@ -154,7 +152,7 @@ class StormPolicy(Policy):
     section: ClassVar[str] = "storm_guard"
 
     last: Annotated[int, Range(1, 1_000_000), Doc("How many of the last finished records it looks at.")] = 200
-    buried: Annotated[int, Range(1, 1_000_000), Doc("It trips if this many of them were buried.")] = 50
+    dead_lettered: Annotated[int, Range(1, 1_000_000), Doc("It trips if this many of them were dead-lettered.")] = 50
     share: Annotated[float, Range(0, 1, above=True), Doc("And if these are at least this share of them.")] = 0.5
     probe_every_s: Annotated[
         float,
@@ -163,8 +161,8 @@ class StormPolicy(Policy):
     ] = 60.0
 
     def _check_together(self, findings: Findings) -> None:
-        if findings.fine("last", "buried") and self.buried > self.last:
-            findings.add(f"buried ({self.buried:,}) must not be above last ({self.last:,}); lower it.")
+        if findings.fine("last", "dead_lettered") and self.dead_lettered > self.last:
+            findings.add(f"dead_lettered ({self.dead_lettered:,}) must not be above last ({self.last:,}); lower it.")
 
 
 class StormGuard:
@@ -202,7 +200,7 @@ class StormGuard:
         if self.tripped:
             return False
         self._note(buried=True)
-        if self.buried >= self._policy.buried and self.buried >= self._policy.share * len(self._last):
+        if self.buried >= self._policy.dead_lettered and self.buried >= self._policy.share * len(self._last):
             self.tripped = True
             self.trips += 1
             self._probe_at = now + self._policy.probe_every_s

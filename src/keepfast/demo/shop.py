@@ -37,7 +37,7 @@ class CarrierBusy(Exception):
     order="key",  # the orders of one customer one after another; other customers go on
     concurrency=LANES,
     retry=RetryPolicy(max_retries=5, initial_delay_ms=100, max_delay_ms=500),
-    breaker=BreakerPolicy(window_s=0.2, open_s=1.0, longest_open_s=1.0),
+    breaker=BreakerPolicy(window_s=0.2, open_s=1.0, max_open_s=1.0),
     # What follows is for a demo's patience, never for production: two deaths mark the place, the third one counts,
     # and a dead process is missed after seconds.
     max_deliveries=1,

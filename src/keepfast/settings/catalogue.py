@@ -112,11 +112,11 @@ BUFFER: Final = _of_consumers(BufferPolicy, "How much may wait in memory.")
 DEAD_LETTER: Final = _of_consumers(DeadLetterPolicy, "Where records go that cannot be processed.", shorthand="topic")
 BREAKER: Final = _of_consumers(
     BreakerPolicy,
-    "Makes records wait while what the handler depends on is down, instead of burying them.",
+    "Makes records wait while what the handler depends on is down, instead of dead-lettering them.",
     **_switch("Whether there is one."),
 )
 STORM_GUARD: Final = _of_consumers(
-    StormPolicy, "Stops the consumer when it buries records in masses.", **_switch("Whether there is one.")
+    StormPolicy, "Stops the consumer when it dead-letters records in masses.", **_switch("Whether there is one.")
 )
 RATE: Final = _of_consumers(RatePolicy, "How fast records may start, retries included.")
 ALERTS: Final = _of_consumers(

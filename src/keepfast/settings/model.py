@@ -163,7 +163,8 @@ class ConsumerSettings(Policy):
         Range(0, MAX_STARTS),
         NoneWord("off"),
         Doc(
-            "The crash guard: a record that killed the process this often, started alone, is buried. 0 or `off`: none."
+            "The crash guard: a record that killed the process this often, started alone, is dead-lettered."
+            " 0 or `off`: none."
         ),
     ] = 3
     max_poll_records: Annotated[int, Range(1, 100_000), Doc("Records taken from the client in one go.")] = 500
@@ -347,7 +348,7 @@ class LogSettings(Policy):
         Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], Doc("The lowest level that is written.")
     ] = "INFO"
     format: Annotated[Literal["auto", "console", "json"], Doc("`auto`: console on a terminal, else json.")] = "auto"
-    most_lines: Annotated[
+    max_lines: Annotated[
         int | None,
         Range(1),
         NoneWord("all"),

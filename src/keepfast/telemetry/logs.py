@@ -241,22 +241,22 @@ STORM_FIELDS = ("consumer_group", "topic", "error_type")
 class _Output(logging.StreamHandler[TextIO]):
     """Ours, so that `configure` finds and replaces it; writes what the stream's encoding cannot take as escapes.
 
-    Of an event that each record may cause, `most_lines` are written in 10 s for one group, topic and type of error; the
+    Of an event that each record may cause, `max_lines` are written in 10 s for one group, topic and type of error; the
     first one after that says how many were left out, or a line of its own does if no such one comes. Who listens to the
     loggers otherwise gets all.
     """
 
-    def __init__(self, stream: TextIO, *, most_lines: int | None) -> None:
+    def __init__(self, stream: TextIO, *, max_lines: int | None) -> None:
         super().__init__(stream)
-        self._most_lines = most_lines
+        self._max_lines = max_lines
         self._sampler = Sampler()
         self._tell_at = float("-inf")
 
     def emit(self, record: logging.LogRecord) -> None:
         entry = record.msg
-        if self._most_lines is not None and isinstance(entry, Entry) and entry.event in FLOODS:
+        if self._max_lines is not None and isinstance(entry, Entry) and entry.event in FLOODS:
             key = (entry.event, *(str(entry.fields.get(name)) for name in STORM_FIELDS))
-            left_out = self._sampler.admit(key, now=time.monotonic(), every_s=STORM_S, at_most=self._most_lines)
+            left_out = self._sampler.admit(key, now=time.monotonic(), every_s=STORM_S, at_most=self._max_lines)
             if left_out is None:
                 return
             if left_out:
@@ -286,12 +286,12 @@ def configure(
     level: str | int = "info",
     format: Literal["auto", "console", "json"] = "auto",  # noqa: A002  the name that logging itself uses
     stream: TextIO | None = None,
-    most_lines: int | None = None,
+    max_lines: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> None:
     """Write keepfast's logs to `stream` (standard error); auto is console on a terminal, else JSON.
 
-    `most_lines`: see `[log]` in the settings. For the CLI alone. It touches no logger but `keepfast`; calling it again
+    `max_lines`: see `[log]` in the settings. For the CLI alone. It touches no logger but `keepfast`; calling it again
     replaces its own output. Raises ConfigError.
     """
     number = level if isinstance(level, int) else LEVELS.get(level.lower())
@@ -306,7 +306,7 @@ def configure(
     terminal = target.isatty()
     known = os.environ if environ is None else environ
     colour = terminal and not known.get("NO_COLOR") and known.get("TERM") != "dumb"
-    output = _Output(target, most_lines=most_lines)
+    output = _Output(target, max_lines=max_lines)
     as_json = format == "json" or (format == "auto" and not terminal)
     output.setFormatter(JsonFormatter() if as_json else ConsoleFormatter(colour=colour))
     root = logging.getLogger(ROOT)
