@@ -17,11 +17,12 @@ import confluent_kafka
 
 from bench.measure import Measured, OrderCheck, Stopwatch
 from keepfast import App, Context
-from keepfast.app.assembly import AssembledApp, assemble
+from keepfast.app.assembly import assemble_app, specs_of
 from keepfast.core.policies import CommitPolicy
 from keepfast.http.asking import ask
 from keepfast.http.one_app import Serving
 from keepfast.telemetry import logs
+from keepfast.wiring.assembly import Assembly
 
 HANDLER_S = 0.005
 POLL_INTERVAL_S = 0.005
@@ -177,11 +178,11 @@ def _keepfast(
     app = App("bench", kafka={"brokers": brokers}, health={"port": 0, "enabled": scraped}, tracing={"enabled": traced})
     app.consumer(topic, name="bench", group=f"bench-{uuid.uuid4()}", **options)(handler)
     settings = app.settings(environ={})
-    assembled = assemble(app.chosen(), settings, wait=False)
+    assembled = assemble_app(specs_of(app.chosen(), settings), settings, wait=False)
     measured: list[Measured] = []
     threading.Thread(target=_watch, args=(assembled, records, check, measured), daemon=True).start()
     with Serving(settings) as serving:
-        serving.show(assembled.parts)
+        serving.show(assembled)
         if serving.url:
             threading.Thread(target=_scrape, args=(serving.url,), daemon=True).start()
         code = assembled.run()
@@ -190,7 +191,7 @@ def _keepfast(
     return measured[0]
 
 
-def _watch(assembled: AssembledApp, records: int, check: OrderCheck | None, measured: list[Measured]) -> None:
+def _watch(assembled: Assembly, records: int, check: OrderCheck | None, measured: list[Measured]) -> None:
     """Reads the loop's counters from outside, as a scrape would; seldom, so as not to disturb it."""
     loop, watch = assembled.threads[0].loop, Stopwatch()
     while not loop.processed:
@@ -198,7 +199,7 @@ def _watch(assembled: AssembledApp, records: int, check: OrderCheck | None, meas
     watch.start()
     while loop.processed < records:
         time.sleep(POLL_INTERVAL_S)
-    assembled.lifecycle.stop()
+    assembled.stop()
     while any(loop.committer.has_pending(partition) for partition in loop.ownership):
         time.sleep(0.0005)
     notes = {"commits": float(loop.committer.commits)}

@@ -132,7 +132,7 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
     "IN_HAND": (Break("in_flight=sum(map(_left, in_flight)),", "in_flight=0,"),),
     "LAG": (
         Break("max(0, end - position)", "max(0, position - end)"),
-        Break("            self.asks(paused, self._told)\n", ""),
+        Break("            self._asks(paused, self._told)\n", ""),
     ),
     "STUCK": (
         Break("still_s >= STUCK_S and (end or 0) > before.end", "False"),
@@ -191,7 +191,7 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
     ),
     # -- the runner
     "RUNNER": (
-        Break(", retry_floor_s=floor)", ")"),
+        Break("        retry_floor_s=hooks.retry_floor_s,\n", ""),
         Break("retries = max(0, case.failures - 1)", "retries = case.failures", "runner/publishing.py"),
     ),
     "HOOKS": (

@@ -224,12 +224,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
         Break("self._open.incremental_unassign([ClientPlace(*place) for place in places])", "self._open.unassign()"),
         Break('assignor: str = "cooperative-sticky"', 'assignor: str = "range"', "kafka/config.py"),
     ),
-    "FAN_OUT": (
-        Break(
-            "settings, cluster, shared) for consumer in consumers]",
-            "settings, cluster, shared) for consumer in consumers[:1]]",
-        ),
-    ),
+    "FAN_OUT": (Break("shared) for spec in specs]", "shared) for spec in specs[:1]]"),),
     "DECLARED": (Break('if self._batches and not self._value("idempotent"):', "if False:"),),
     "DECODED": (Break("return _decoder(parse, on_null, wanted, names)", "return _bytes_decoder(on_null)"),),
     "BATCHED": (
@@ -250,7 +245,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "FORGOTTEN": (Break("        self.buffer.clear()\n        self.awaiting.clear()", "        pass"),),
     "QUICK": (
         Break(
-            "max(0.0, min(self.idle_s, due_s))",
+            "max(0.0, min(self._idle_limit_s, due_s))",
             "0.0 if self._clock.monotonic() % 1 < 0.001 else __import__('time').sleep(0.05) or 0.0",
         ),
     ),

@@ -233,7 +233,7 @@ COOPERATIVE: Final = by(
     "kafka/source.py", "conformance/test_a_source_shares.py::test_partitions_that_stay_are_never_revoked"
 )
 FAN_OUT: Final = by(
-    "app/assembly.py",
+    "wiring/assembly.py",
     "scenarios/test_two_consumers_of_one_app_run_side_by_side.py::test_two_consumers_of_one_app_run_side_by_side",
 )
 DECLARED: Final = by("settings/consumers.py", "engine/test_calls_batches.py::test_batches_need_idempotency")
@@ -323,7 +323,7 @@ STRUCTURED: Final = by(
     "telemetry/logs.py", "telemetry/test_logs.py::test_a_json_line_has_time_level_logger_event_and_fields"
 )
 COUNTED: Final = by(
-    "engine/status.py", "engine/test_failures.py::test_failures_are_counted_by_type_classification_and_code", _EXACT
+    "engine/counts.py", "engine/test_failures.py::test_failures_are_counted_by_type_classification_and_code", _EXACT
 )
 EXPOSED: Final = by("engine/metrics.py", _EXACT)
 METRIC_NAMES: Final = by(

@@ -311,6 +311,7 @@ def test_waiting_for_ones_turn_behind_a_slow_publisher_is_not_the_handlers_time(
             go.wait(WAIT_S)
 
     made = Hooks(
+        lambda *_: {},
         process_message=process,
         message_factory=lambda data: data,
         message_context=None,
@@ -318,7 +319,6 @@ def test_waiting_for_ones_turn_behind_a_slow_publisher_is_not_the_handlers_time(
         logger=None,
         one_at_a_time=True,
     )
-    made.deserialise = lambda *_: {}
     bench = threads(made.call, timeout_s=0.1)
     with made.turn.of(None):  # as the thread does that calls dlq_publisher
         bench.start()

@@ -14,7 +14,7 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import Partition, Run
 from keepfast.engine.calls import AsyncRecordCall, RecordCall
 from keepfast.engine.mailbox import HaltApp, QueueMailbox
-from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
+from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, GivenEventLoop, ThreadExecutor
 from tests.support.messages import message
 from tests.support.waiting import DEADLINE_S, wait_until
 
@@ -148,6 +148,59 @@ def test_stopping_the_event_loop_lets_handlers_clean_up() -> None:
     assert begun.wait(DEADLINE_S)
     events.stop(2.0)
     assert cleaned.is_set()
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_handlers_run_on_a_given_event_loop_which_goes_on_when_they_are_stopped(
+    factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    seen: list[asyncio.AbstractEventLoop] = []
+    cleaned: list[int] = []
+
+    async def call(one: Message, _: Run) -> None:
+        seen.append(asyncio.get_running_loop())
+        if one.offset() == 1:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                cleaned.append(one.offset())
+
+    async def service() -> int:
+        events, mailbox = GivenEventLoop(), QueueMailbox()
+        executor = CoroutineExecutor(AsyncRecordCall(call), mailbox, capacity=2, events=events)
+        others = asyncio.create_task(asyncio.sleep(0.01, result="the service's own"))
+        executor.submit([run_of(1), run_of(1, first=1)], 2)
+        [done] = await asyncio.to_thread(collect, mailbox, 1)
+        assert (done.done, done.failure) == (1, None)
+        assert "service" in {frame.f_code.co_name for frame in events.stack()}
+        await asyncio.to_thread(events.stop, 5.0)
+        assert await others == "the service's own"
+        assert len(asyncio.all_tasks()) == 1, "nothing of ours is left"
+        return len(executor.tallies)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(service()) == 2
+        assert seen == [runner.get_loop()] * 2
+        assert cleaned == [1]
+
+
+def test_a_given_event_loop_that_is_closed_or_blocked_does_not_hold_up_the_end() -> None:
+    async def made() -> GivenEventLoop:
+        return GivenEventLoop()
+
+    asyncio.run(made()).stop(60.0)
+
+    async def blocked() -> bool:
+        events, go = GivenEventLoop(), threading.Event()
+
+        def end() -> None:
+            events.stop(0.01)
+            go.set()
+
+        threading.Thread(target=end).start()
+        return go.wait(30)
+
+    assert asyncio.run(blocked()), "it gave up on the event loop, whose thread was waiting for it"
 
 
 # -- what a handler, or a library that it uses, does to the event loop that everyone shares

@@ -167,6 +167,17 @@ def _module(path: Path, in_package: bool) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def test_loops_are_built_in_one_place() -> None:
+    """App, runner, harness and simulator: a part that one of them forgot would be missing there alone."""
+    found = {
+        str(path.relative_to(ROOT))
+        for path in modules(SOURCES) + modules(SIMULATION)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Loop"
+    }
+    assert found == {"src/keepfast/wiring/consumers.py"}
+
+
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [

@@ -100,10 +100,10 @@ def refused(**told: Any) -> str:
 @pytest.mark.usefixtures("elsewhere")
 def test_what_is_missing_is_said_before_anything_starts() -> None:
     named = NOWHERE | {"group.id": "g"}
-    assert "which group to join" in refused(consumer_factory=lambda: NOWHERE)
+    assert "no group is configured" in refused(consumer_factory=lambda: NOWHERE)
     assert "no topic to consume" in refused(consumer_factory=lambda: named, topics=None)
     assert "session_timeout_ms" in refused(consumer_factory=lambda: named | {"session.timeout.ms": 10})
-    assert "nothing can bury a record" in refused(consumer_factory=lambda: Consumer(named | BEHAVED))
+    assert "no dead-letter destination configured" in refused(consumer_factory=lambda: Consumer(named | BEHAVED))
     assert "the consumer was made for 'g'" in refused(consumer_factory=lambda: Consumer(named | BEHAVED), group="h")
     assert '"enable.auto.offset.store": False' in refused(consumer_factory=lambda: Consumer(named))
 

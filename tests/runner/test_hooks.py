@@ -115,8 +115,7 @@ def test_bytes_that_are_no_json_object_are_final(value: bytes | None) -> None:
 
 def test_the_consumers_own_deserialiser_is_asked_instead_and_its_failure_does_not_quote_the_payload() -> None:
     seen: list[object] = []
-    made = hooks(seen.append)
-    made.deserialise = lambda topic, headers, data: (topic, headers, json.loads(data or b""))
+    made = hooks(seen.append, deserialise=lambda topic, headers, data: (topic, headers, json.loads(data or b"")))
     call(made)
     assert seen == [(PLACE.topic, [], {"n": 1})]
     with pytest.raises(DecodeError, match="JSONDecodeError") as caught:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import threading
 
-from keepfast.runner.assembly import GATE
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
+from keepfast.wiring.assembly import GATE
 from tests.scenarios.runners import Running
 from tests.support.broker_client import Client, NewRecord
 

@@ -94,10 +94,11 @@ def test_a_member_whose_question_for_the_id_fails_waits_and_throws_no_good_commi
     second = RunningApp(app_of(kafka, name, deaf, auto_offset_reset="latest"))
     with RunningApp(app_of(kafka, name, seen, auto_offset_reset="latest")):
         wait_until(lambda: client.committed("scenario.work", name)[0] == OLD, "the old topic is done")
-        admin = second.assemble().shared.admin  # it has seen the old topic, and joins later
+        admin = second.assemble().clients.admin  # it has seen the old topic, and joins later
         make_anew(kafka, client, name)
         wait_until(lambda: new_ones(seen) == ALL_NEW, "the first one has noticed")
         wait_until(lambda: client.committed("scenario.work", name)[0] == NEW, "and committed")
+    assert admin is not None
     admin.ask = lambda topics, told: told({})  # type: ignore[method-assign]
     with second:
         wait_until(lambda: second.log.of("topic_id_unknown"), "it has found a commit that it cannot judge")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from keepfast import App, Context, RetryPolicy, RetryTopics, StartError
-from keepfast.app.assembly import assemble
+from keepfast.app.assembly import assemble_app, specs_of
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.test_a_dead_letter_keeps_the_bytes_of_its_record import config_of
@@ -30,8 +30,9 @@ def nothing(value: bytes) -> None: ...
 
 
 def refusal(app: App) -> str:
+    settings = app.settings(environ={}, cwd=Path("/nonexistent"))
     with pytest.raises(StartError) as caught:
-        assemble(app.chosen(), app.settings(environ={}, cwd=Path("/nonexistent")), wait=False)
+        assemble_app(specs_of(app.chosen(), settings), settings, wait=False)
     return str(caught.value)
 
 

@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from keepfast.app import App
-from keepfast.app.assembly import AssembledApp, assemble
+from keepfast.app.assembly import assemble_app, specs_of
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.loop import Loop
 from keepfast.http.health import health_of
 from keepfast.http.running import Running
 from keepfast.telemetry.shapes import HealthReport
 from keepfast.testing.topics import TopicAdmin
+from keepfast.wiring.assembly import Assembly
 from tests.support.log_capture import LogCapture
 from tests.support.waiting import wait_until
 
@@ -40,16 +41,16 @@ class RunningApp:
         self.log = LogCapture()
         self.code: int | None = None
         self._wanted = code
-        self._assembled: AssembledApp | None = None
+        self._assembled: Assembly | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._failure: BaseException | None = None
 
-    def assemble(self) -> AssembledApp:
+    def assemble(self) -> Assembly:
         """Look at the cluster and build everything, as a process does before it joins its group."""
         if self._assembled is None:
             settings = self.app.settings(environ={}, cwd=Path("/nonexistent"))
-            self._assembled = assemble(self.app.chosen(), settings, wait=False)
-            self._assembled.lifecycle._leave = self._would_exit
+            specs = specs_of(self.app.chosen(), settings)
+            self._assembled = assemble_app(specs, settings, wait=False, leave=self._would_exit)
         return self._assembled
 
     def __enter__(self) -> Self:
@@ -77,18 +78,18 @@ class RunningApp:
     def health(self) -> HealthReport:
         """As `/health` shows it."""
         assert self._assembled is not None
-        return health_of(Running(app="scenario", parts=self._assembled.parts).seen())
+        return health_of(Running(app="scenario", parts=self._assembled).seen())
 
     def in_event_loop(self, action: Callable[[], object]) -> None:
         """Call it where the async handlers run, and go on."""
         assert self._assembled is not None
-        self._assembled.shared.events.start().call_soon_threadsafe(action)
+        self._assembled.events.start(lambda _: None).call_soon_threadsafe(action)
 
     @property
     def spool(self) -> SpoolService:
         assert self._assembled is not None
-        assert self._assembled.shared.spool is not None
-        return self._assembled.shared.spool
+        assert self._assembled.spool is not None
+        return self._assembled.spool
 
     @property
     def ended(self) -> bool:
@@ -97,7 +98,7 @@ class RunningApp:
     def stop(self) -> None:
         """Drain, as SIGTERM would, and wait for the end."""
         assert self._assembled is not None
-        self._assembled.lifecycle.stop()
+        self._assembled.stop()
         self._thread.join(60)
         assert self.ended, "the app did not end"
 

@@ -81,5 +81,5 @@ def web_of(running: RunningApp, *, token: str = "") -> Iterator[Web]:
     )
     with Serving(settings) as serving:
         assert running._assembled is not None
-        serving.show(running._assembled.parts)
+        serving.show(running._assembled)
         yield Web(serving.url, token)

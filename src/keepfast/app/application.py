@@ -98,13 +98,12 @@ class App:
         Raises ConfigError or StartError before anything has started. `wait`: for ever, not 30 s, for a broker that is
         away. `supervisor_stops`: whether a signal came because the whole of `--processes` is stopped.
         """
-        from keepfast.app.assembly import assemble, handlers_of
+        from keepfast.app.assembly import assemble_app, specs_of
         from keepfast.http.one_app import Serving
 
         settings = settings or self.settings()
-        consumers = self.chosen(only)
-        handlers_of(consumers, settings)  # what is wrong in the code is said before anything is served
+        specs = specs_of(self.chosen(only), settings)  # what is wrong in the code is reported before anything is served
         with Serving(settings) as serving:
-            assembled = assemble(consumers, settings, wait=wait, supervisor_stops=supervisor_stops)
-            serving.show(assembled.parts)
-            return assembled.run()
+            assembly = assemble_app(specs, settings, wait=wait, supervisor_stops=supervisor_stops)
+            serving.show(assembly)
+            return assembly.run()

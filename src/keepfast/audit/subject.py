@@ -75,7 +75,7 @@ class Subject:
         """`folder` None: found by the place of the code. Raises ConfigError with every problem of the settings."""
         settings = app.settings(environ=environ, cwd=cwd)
         if isinstance(app, KafkaConsumerRunner):
-            return cls([_asked_of(app, settings)], settings, folder or project_of([app.blueprint.hooks.process], cwd))
+            return cls([_asked_of(app, settings)], settings, folder or project_of([app.blueprint.process_message], cwd))
         consumers = [
             Asked(settings.consumers[one.name], one.shape.annotation, one.sensitive, settings.app.env)
             for one in app.consumers.values()

@@ -166,10 +166,12 @@ class LoopThread:
 
 
 class Lifecycle:
-    """Runs loops until a signal, a verdict or a failure ends them all. Owner: the main thread.
+    """The loops of an app from start to end. When one of them fails or halts, all are drained.
 
-    The first SIGTERM or SIGINT drains, with `shutdown_timeout_s` to do it; a second one ends the process at once. When
-    the deadline passes the process ends whatever the client is doing: `leave` is called and does not return.
+    `start`, then `wait` on one thread; any thread may ask for the end with `stop`. `run` does both on the main thread,
+    with signals: the first SIGTERM or SIGINT drains, a second one ends the process at once. A drain has
+    `shutdown_timeout_s`. When that has passed, or at the second signal, `leave` is called with the exit code. It ends
+    the process; one that returns leaves what still runs to itself.
 
     `supervisor_stops`: whether the process is stopped because its supervisor is; then members with names that the
     supervisor gave them leave their groups.
@@ -194,28 +196,43 @@ class Lifecycle:
         # No Event: a handler that sets one hangs if the signal comes while this very thread is about to wait for it.
         self._asked: SimpleQueue[None] = SimpleQueue()
 
-    def run(self, clean_up: Callable[[float], None]) -> int:
-        """Blocks until everything has ended; returns the exit code.
+    def start(self) -> None:
+        """Begin; returns at once."""
+        for thread in self._threads:
+            thread.start()
 
-        `clean_up` is told how many seconds are left for it; a signal during it counts like any other.
+    def wait(self) -> int:
+        """Blocks until every loop has ended, or until the deadline has passed; returns the exit code."""
+        while not all(thread.over.is_set() for thread in self._threads):
+            with suppress(Empty):
+                self._asked.get(timeout=TICK_S)
+            if self._watch():
+                return self._code(late=True)
+        code = self._code()
+        if code == EXIT_DEADLINE:
+            unfinished = sum(thread.ending.unfinished for thread in self._threads if thread.ending is not None)
+            log.error("deadline_passed", timeout_s=self._timeout_s, unfinished=unfinished, consequence=COMES_AGAIN)
+        return code
+
+    def run(self, clean_up: Callable[[float], None]) -> int:
+        """Start, and block until everything has ended; returns the exit code. Signals are handled meanwhile, if this is
+        the main thread.
+
+        `clean_up` gets the number of seconds that are left for it; a signal during it counts like any other.
         """
         previous = self._listen()
         try:
             with collecting_seldom():
-                for thread in self._threads:
-                    thread.start()
-                while not all(thread.over.is_set() for thread in self._threads):
-                    with suppress(Empty):
-                        self._asked.get(timeout=TICK_S)
-                    self._watch()
-            code = self._code()
-            if code == EXIT_DEADLINE:
-                unfinished = sum(thread.ending.unfinished for thread in self._threads if thread.ending is not None)
-                log.error("deadline_passed", timeout_s=self._timeout_s, unfinished=unfinished, consequence=COMES_AGAIN)
-            clean_up(float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic()))
+                self.start()
+                code = self.wait()
+            clean_up(self.left_s())
             return code
         finally:
             restore(previous)
+
+    def left_s(self) -> float:
+        """Until the deadline; infinite while nothing is to end."""
+        return float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def stop(self) -> None:
         """Ask for a drain, from any thread. It counts as no signal: the first one after it only drains, too."""
@@ -233,7 +250,8 @@ class Lifecycle:
         self._signals.append(number)
         self._asked.put(None)
 
-    def _watch(self) -> None:
+    def _watch(self) -> bool:
+        """Begin a drain that is due. Whether the deadline has passed and `leave` returned."""
         now = time.monotonic()
         if self._deadline is None:
             if self._signals or self._stop_asked:
@@ -245,6 +263,8 @@ class Lifecycle:
         elif now >= self._deadline:
             log.error("deadline_passed", timeout_s=self._timeout_s, consequence=COMES_AGAIN)
             self._leave(self._code(late=True))
+            return True
+        return False
 
     def _drain(self, now: float) -> None:
         self._deadline = now + self._timeout_s

@@ -14,10 +14,11 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from queue import SimpleQueue
 from types import FrameType, TracebackType
+from typing import Any, Protocol
 
 from keepfast.core.ports import Mailbox
 from keepfast.core.runs import Run
@@ -124,8 +125,64 @@ def _index(at: list[Run | None], run: Run) -> int | None:
     return next((number for number, other in enumerate(at) if other is run), None)
 
 
+class HandlerLoop(Protocol):
+    """The event loop of async handlers, shared by the consumers of an app."""
+
+    stopping: bool
+
+    def start(self, raised: Callable[[BaseException], None]) -> asyncio.AbstractEventLoop:
+        """Start it, or find it running. Any thread. `raised` is called in the loop's thread, with each SystemExit and
+        KeyboardInterrupt that left a task or a callback, where that does not end the loop.
+        """
+
+    def spawn(self, worker: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task of ours. Only in the loop's thread."""
+
+    def stack(self) -> list[FrameType]:
+        """Where its thread is now, the outermost frame first. Any thread."""
+
+    def stop(self, timeout_s: float) -> None:
+        """End what is ours there; all within timeout_s. Blocks: any thread but the loop's."""
+
+
+class GivenEventLoop:
+    """Implements `HandlerLoop` with an event loop of the user's, which goes on when we stop. Made in its thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.stopping = False
+
+    def start(self, raised: Callable[[BaseException], None]) -> asyncio.AbstractEventLoop:  # noqa: ARG002 - it ends
+        return self._loop
+
+    def spawn(self, worker: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(worker)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def stack(self) -> list[FrameType]:
+        return stack_of(threads_now().get(self._thread))
+
+    def stop(self, timeout_s: float) -> None:
+        self.stopping = True
+        if self._loop.is_closed():
+            return
+        with suppress(TimeoutError):  # it is blocked
+            asyncio.run_coroutine_threadsafe(self._finish(timeout_s), self._loop).result(timeout_s)
+
+    async def _finish(self, timeout_s: float) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s)
+
+
 class EventLoopThread:
-    """One event loop in a daemon thread, shared by the async consumers of an app; started by the first of them.
+    """Implements `HandlerLoop` with one event loop in a daemon thread, started by the first consumer that needs it.
 
     SystemExit and KeyboardInterrupt of a task or a callback leave `run_forever`, and a handler may call `loop.stop()`.
     The loop runs on all the same, because records and their workers are still in it: it ends by `stop` alone.
@@ -142,9 +199,6 @@ class EventLoopThread:
         self.stopping = False
 
     def start(self, raised: Callable[[BaseException], None] | None = None) -> asyncio.AbstractEventLoop:
-        """Start it, or find it running. Any thread. `raised` is called in the loop's thread, with each SystemExit and
-        KeyboardInterrupt that left a task or a callback.
-        """
         with self._lock:
             if raised is not None:
                 self._raised.append(raised)
@@ -170,8 +224,10 @@ class EventLoopThread:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
+    def spawn(self, worker: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(worker)
+
     def stack(self) -> list[FrameType]:
-        """Where its thread is now, the outermost frame first. Any thread."""
         thread = self._thread
         return [] if thread is None or thread.ident is None else stack_of(threads_now().get(thread.ident))
 
@@ -222,7 +278,7 @@ class CoroutineExecutor:
         mailbox: Mailbox,
         *,
         capacity: int,
-        events: EventLoopThread,
+        events: HandlerLoop,
         recorder: FlightRecorder | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -269,7 +325,7 @@ class CoroutineExecutor:
         return False
 
     def _worker(self, tally: Tallies, number: int, slot: Slot) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._work(tally, number, slot))
+        task = self._events.spawn(self._work(tally, number, slot))
         task.add_done_callback(lambda _: self._replace(tally, number, slot))
         return task
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -36,18 +36,20 @@ class Unanswered(Exception):
     """The loop did not answer in time: it is stuck, or the process was stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What exists once an app is put together."""
+class Parts(Protocol):
+    """What exists once an app is assembled."""
 
-    threads: Sequence[LoopThread]
-    lifecycle: Lifecycle
-    spool: SpoolService | None = None
+    @property
+    def threads(self) -> Sequence[LoopThread]: ...
+    @property
+    def lifecycle(self) -> Lifecycle: ...
+    @property
+    def spool(self) -> SpoolService | None: ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Running:
-    """`parts` is None until the app is put together: it waits for its brokers, perhaps for long."""
+    """`parts` is None until the app is assembled: it waits for its brokers, perhaps for long."""
 
     app: str
     version: str = ""

@@ -100,12 +100,14 @@ class MessageRefused(DecodeError):
 class Hooks:
     """The user's functions on the way of one record: bytes → `message_factory` → `process_message` → its result.
 
+    `deserialise` is the consumer's own, where it has one: it is called in place of our decoder.
     Any worker may call it. With `one_at_a_time`, no two functions of the user ever run at the same time, but for one
     that was given up after its time-out.
     """
 
     def __init__(
         self,
+        deserialise: Deserialise | None = None,
         *,
         process_message: Callable[[Any], Any],
         message_factory: Callable[[Any], Any] | None,
@@ -119,7 +121,7 @@ class Hooks:
         self._context = message_context
         self._rate = rate_limit_min_delay_ms
         self._decode = decoder_for(dict[str, Any])
-        self.deserialise: Deserialise | None = None
+        self._deserialise = deserialise
         plain = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
         self.log: Logger = get_logger("keepfast.runner") if plain is None else logger_for(plain)
         self.turn = SerialGate() if one_at_a_time else Anytime()
@@ -170,12 +172,12 @@ class Hooks:
     def data(self, message: Message) -> Any:
         """What the bytes say: a JSON object, or what the consumer's own deserialiser makes of them."""
         value = message.value()
-        if self.deserialise is None:
+        if self._deserialise is None:
             return self._decode(value)
         if value is None:
             raise tombstone(OBJECT)
         try:
-            return self.deserialise(message.topic(), list(read_headers(message)), value)
+            return self._deserialise(message.topic(), list(read_headers(message)), value)
         except Exception as error:  # noqa: BLE001 - whatever the bytes provoke becomes an outcome
             kind = type(error).__name__
         # Raised outside the except block: such an error may quote the payload and must not travel as __context__.

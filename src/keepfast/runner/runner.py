@@ -6,17 +6,21 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from keepfast.core.policies import DeadLetterPolicy
-from keepfast.runner.assembly import AssembledRunner, Blueprint, assemble, looked_at
+from keepfast.http.running import Running
+from keepfast.runner.assembly import Blueprint, assemble_runner, settings_of
 from keepfast.runner.checking import LoggerAdapter, refuse
 from keepfast.runner.hooks import Hooks
 from keepfast.runner.retry import policy_of
 from keepfast.settings import Settings
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.prometheus import page
+from keepfast.wiring.assembly import Assembly
 
 log = get_logger("keepfast.runner")
 
@@ -94,7 +98,8 @@ class KafkaConsumerRunner:
         self.blueprint = Blueprint(
             consumer_factory=consumer_factory,
             producer_factory=producer_factory,
-            hooks=Hooks(
+            hooks=partial(
+                Hooks,
                 process_message=process_message,
                 message_factory=message_factory,
                 message_context=message_context,
@@ -102,6 +107,7 @@ class KafkaConsumerRunner:
                 logger=logger,
                 one_at_a_time=concurrency == 1,
             ),
+            process_message=process_message,
             dlq_publisher=dlq_publisher,
             name=name,
             handler=_named(process_message),
@@ -120,7 +126,8 @@ class KafkaConsumerRunner:
         self._cleanup_callback = cleanup_callback
         self._lock = threading.Lock()  # guards the fields below
         self._at_end: list[tuple[str, Callable[[], Any]]] = []
-        self._assembled: AssembledRunner | None = None
+        self._assembly: Assembly | None = None
+        self._running: Running | None = None
         self._stopped = False
 
     def run(self) -> int:
@@ -135,13 +142,14 @@ class KafkaConsumerRunner:
         if self._cleanup_callback is not None:
             self._at_end.append(("cleanup_callback", self._cleanup_callback))
         try:
-            assembled = assemble(self.blueprint, self._leave)
-            self._begin()
-            with self._lock:
-                self._assembled = assembled
-                if self._stopped:
-                    assembled.lifecycle.stop()
-            code = assembled.run()
+            with ExitStack() as server:
+                assembly, running = assemble_runner(self.blueprint, self._leave, server)
+                self._begin()
+                with self._lock:
+                    self._assembly, self._running = assembly, running
+                    if self._stopped:
+                        assembly.stop()
+                code = assembly.run()
         finally:
             self._finish()
         if code:
@@ -152,25 +160,25 @@ class KafkaConsumerRunner:
         """The settings that hold for this runner here and now. Calls consumer_factory; a consumer that it returns is
         closed again. Raises ConfigError with every problem.
         """
-        told = os.environ if environ is None else environ
-        settings, _ = looked_at(self.blueprint, environ=told, cwd=cwd or Path.cwd())
+        variables = os.environ if environ is None else environ
+        settings, _ = settings_of(self.blueprint, environ=variables, cwd=cwd or Path.cwd())
         return settings
 
     def metrics(self) -> str:
         """All metrics in Prometheus' text format, with those that you have registered with prometheus-client, for
-        a health server of your own: answer `/metrics` with it. Empty until `run` has put everything together. Any
+        a health server of your own: answer `/metrics` with it. Empty until `run` has assembled everything. Any
         thread.
         """
         with self._lock:
-            seen = self._assembled.seen if self._assembled is not None else None
-        return "" if seen is None else page(seen)[0].decode()
+            running = self._running
+        return "" if running is None else page(running)[0].decode()
 
     def stop(self) -> None:
         """Ask for the end, as SIGTERM does, from any thread."""
         with self._lock:
             self._stopped = True
-            if self._assembled is not None:
-                self._assembled.lifecycle.stop()
+            if self._assembly is not None:
+                self._assembly.stop()
 
     def _begin(self) -> None:
         start, stop = self._health

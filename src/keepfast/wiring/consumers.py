@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from keepfast.classify.classification import BUILT_IN, RuleBook
@@ -18,33 +18,61 @@ from keepfast.engine.loop import IDLE_S, Loop
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
 from keepfast.engine.status import AskDepths, AskEnds, LetterDepths
-from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, Inline, ThreadExecutor
+from keepfast.engine.workers import CoroutineExecutor, HandlerLoop, Inline, ThreadExecutor
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.tally import Tallies
 from keepfast.telemetry.tracing import Tracing
 from keepfast.wiring.cluster import ClusterFacts
 
+AnyCall = Call | AsyncCall
 
-def plan_from(
-    own: ConsumerSettings,
-    settings: Settings,
-    cluster: ClusterFacts,
-    *,
-    capacity: int,
-    handler: str,
-    retry_floor_s: Callable[[], float] | None = None,
-) -> Plan:
-    """From settings, and what the cluster answered, to a plan. `capacity` is for settings without `concurrency`."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSpec:
+    """One consumer as an app, a runner or a test describes it, before there is a cluster, a client or a worker.
+
+    `call` composes what workers call; it is sync or async as `is_async` says. `capacity` is for settings without
+    `concurrency`. `publisher` replaces letters of ours, `source` the client that settings describe.
+    """
+
+    settings: ConsumerSettings
+    handler: str
+    call: Callable[[Plan, Sink, Tracing | None], AnyCall]
+    capacity: int
+    is_async: bool = False
+    takes_lists: bool = False
+    retry_floor_s: Callable[[], float] | None = None
+    publisher: Callable[[Sink], Publisher] | None = None
+    source: Source | None = None
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def workers(self) -> int:
+        """How many records may be processed at the same time."""
+        return self.settings.concurrency or self.capacity
+
+    @property
+    def needs(self) -> ConsumerSettings:
+        """What must be there before it starts: no topic for letters, where only the user's publisher knows it."""
+        return self.settings if self.publisher is None else replace(self.settings, names={})
+
+
+def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Plan:
+    """From a spec, and what the cluster answered, to a plan."""
+    own = spec.settings
     return Plan(
         name=own.name,
         group=own.group,
         topics=own.topics,
         order=own.order,
-        capacity=own.concurrency or capacity,
+        capacity=spec.workers,
         commit=own.commit,
         retry=own.retry,
         retry_by_error=own.retries,
-        retry_floor_s=retry_floor_s,
+        retry_floor_s=spec.retry_floor_s,
         timeout=own.timeout,
         rules=RuleBook(own.rules) if own.rules else BUILT_IN,
         breaker=own.breaker,
@@ -68,7 +96,7 @@ def plan_from(
         names={topic: TopicParts(names.domain, names.entity) for topic, names in own.names.items()},
         tiers=cluster.tiers.get(own.name),
         named_by_supervisor=own.named_by_supervisor,
-        handler=handler,
+        handler=spec.handler,
         app_version=settings.app.version,
     )
 
@@ -95,7 +123,7 @@ def thread_workers(call: Call, plan: Plan, recorder: FlightRecorder | None) -> W
     return Workers(executor, mailbox, inline, lambda: [*executor.tallies, *inline.tallies])
 
 
-def coroutine_workers(call: AsyncCall, plan: Plan, events: EventLoopThread, recorder: FlightRecorder | None) -> Workers:
+def coroutine_workers(call: AsyncCall, plan: Plan, events: HandlerLoop, recorder: FlightRecorder | None) -> Workers:
     """Workers for a coroutine function, on this event loop."""
     mailbox = QueueMailbox()
     executor = CoroutineExecutor(call, mailbox, capacity=plan.capacity, events=events, recorder=recorder)

@@ -111,8 +111,9 @@ class Harness:
         self._backend = backend
         self._said = said
         self._settle_s = settle_s
-        self._topics = sorted({topic for own in tested.needs() for topic in own.topics})
-        self._letter_topics = sorted({topic for own in tested.needs() for topic in own.dead_letter_topics.values()})
+        needs = [spec.needs for spec in tested.specs]
+        self._topics = sorted({topic for own in needs for topic in own.topics})
+        self._letter_topics = sorted({topic for own in needs for topic in own.dead_letter_topics.values()})
         self._noted = tested.noted
         self.dead: list[Letter] = []
         """Dead letters, as `keepfast dlq show` would read them; of a runner with a `dlq_publisher` of its own, what

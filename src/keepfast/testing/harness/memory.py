@@ -21,14 +21,15 @@ from keepfast.core.ports import Delivery, Mailbox
 from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.core.runs import Run
 from keepfast.engine.loop import IDLE_S, Loop
+from keepfast.engine.plan import Plan
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts
 from keepfast.telemetry.tally import Tally
 from keepfast.testing.fakes.process import Process
 from keepfast.testing.fakes.settings import WorldSettings
 from keepfast.testing.fakes.world import FINISHED, Seat, Step, World
-from keepfast.testing.harness.tested import Member, Tested
+from keepfast.testing.harness.tested import Tested
 from keepfast.wiring.cluster import preflight
-from keepfast.wiring.consumers import Ports, Workers, build_loop
+from keepfast.wiring.consumers import ConsumerSpec, Ports, Workers, build_loop, plan_of
 
 LONG_S = 1e9
 CALM = WorldSettings(
@@ -179,18 +180,19 @@ class Memory:
         self._partitions = partitions
         self._admin = MemoryAdmin(self._world, partitions)
         self._sink = TestSink(self._world, partitions)
-        cluster = preflight(self._admin, tested.needs(), wait=False)
+        cluster = preflight(self._admin, [spec.needs for spec in tested.specs], wait=False)
         self._loops: list[Loop] = []
         self._executors: list[TestExecutor] = []
         self.groups: dict[str, tuple[str, ...]] = {}
-        for member in tested.members(cluster, self._sink):
-            plan = member.plan
+        for spec in tested.specs:
+            plan = plan_of(spec, tested.settings, cluster)
             self.groups[plan.group] = self.groups.get(plan.group, ()) + plan.subscription
-            self._world.spawn(plan.name, self._main(member), group=plan.group)
+            self._world.spawn(plan.name, self._main(spec, plan), group=plan.group)
 
-    def _main(self, member: Member) -> Callable[[Seat], Step]:
+    def _main(self, spec: ConsumerSpec, plan: Plan) -> Callable[[Seat], Step]:
         def main(seat: Seat) -> Step:
-            executor = TestExecutor(member.call, seat.mailbox, seat.process, is_async=member.is_async)
+            call = spec.call(plan, self._sink, None)
+            executor = TestExecutor(call, seat.mailbox, seat.process, is_async=spec.is_async)
             ports = Ports(
                 source=seat.source,
                 sink=self._sink,
@@ -199,7 +201,8 @@ class Memory:
                 # With several groups, a long wait of one would hold up the coroutines of another.
                 idle_s=LONG_IDLE_S if len(self.groups) == 1 else IDLE_S,
             )
-            loop = build_loop(member.plan, Workers(executor, seat.mailbox), ports, member.publisher)
+            publisher = spec.publisher(self._sink) if spec.publisher is not None else None
+            loop = build_loop(plan, Workers(executor, seat.mailbox), ports, publisher)
             self._loops.append(loop)
             self._executors.append(executor)
             loop.start()

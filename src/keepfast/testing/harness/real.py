@@ -38,7 +38,7 @@ class Real:
         self._broker = ExistingBroker(address)
         self._settings = _of_its_own(tested.settings, address)
         self._partitions = partitions
-        own = tested.needs()
+        own = [spec.needs for spec in tested.specs]
         known = {*topics, *(topic for one in own for topic in one.topics)}
         for topic in known:
             self._make(topic)
@@ -71,7 +71,7 @@ class Real:
                 raise StartError(f"The app did not get its partitions within {JOIN_S:g} s.")
             time.sleep(PAUSE_S)
 
-    def _running(self) -> list[LoopThread]:
+    def _running(self) -> Sequence[LoopThread]:
         if not self._thread.is_alive():
             raise StartError(f"The app has ended with code {self._code}; its log says why.")
         return self._assembled.threads
@@ -154,7 +154,7 @@ class Real:
         return time.monotonic() - begun
 
     async def close(self) -> None:
-        self._assembled.lifecycle.stop()
+        self._assembled.stop()
         await asyncio.to_thread(self._thread.join, JOIN_S)
         self._sink.close(1.0)
         self._reader.close()

@@ -1,0 +1,265 @@
+"""The consumers of an app in one process: assembled, started, stopped and closed, each a step of its own.
+
+The order: everything that can be wrong without a cluster is checked, then the clients are made and the cluster is
+looked at, then each consumer is built. Nothing of it starts a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from keepfast.core.errors import SpoolError, StartError
+from keepfast.core.ports import Sink
+from keepfast.deadletters.spool.places import doubts_about, shown, store_at
+from keepfast.deadletters.spool.service import SpoolService
+from keepfast.engine.clock import RealClock
+from keepfast.engine.crash_guard import ExclusiveGate
+from keepfast.engine.flight_recorder import RecorderFile, open_recorder
+from keepfast.engine.lifecycle import Lifecycle, LoopThread
+from keepfast.engine.workers import EventLoopThread, HandlerLoop
+from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
+from keepfast.settings import Settings
+from keepfast.telemetry.clean import mask_with
+from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.tracing import Tracing, tracing_from
+from keepfast.wiring.clients import connection_of, source_of
+from keepfast.wiring.cluster import ClusterFacts, LetterTopics, letter_topics, preflight
+from keepfast.wiring.consumers import (
+    ConsumerSpec,
+    Ports,
+    build_loop,
+    coroutine_workers,
+    plan_of,
+    thread_workers,
+)
+
+log = get_logger("keepfast.start")
+
+GATE = ExclusiveGate()
+"""Of this process: a record that may have killed a process runs beside nothing else, of whatever app or runner."""
+
+CANCEL_S, CLEAN_UP_S = 1.0, 2.0
+"""For what is left when all loops have ended: coroutines that are cancelled; and all of it, with the last sends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """What all consumers of an assembly share, and what the cluster answered. Without `admin` (a client that the user
+    made) less is known while they run. `flush` is called at the end, for a producer that only the user's code uses.
+    """
+
+    cluster: ClusterFacts
+    sink: Sink
+    admin: KafkaAdmin | None = None
+    flush: Callable[[float], None] | None = None
+
+    def close(self, timeout_s: float) -> None:
+        """Send what is still to be sent; what takes longer is given up."""
+        until = time.monotonic() + timeout_s
+        self.sink.close(timeout_s)
+        if self.flush is not None:
+            self.flush(max(0.1, until - time.monotonic()))
+
+
+def connect(specs: Sequence[ConsumerSpec], settings: Settings, *, wait: bool) -> Clients:
+    """Clients as the settings say. `wait`: without end for a broker that is away. Raises StartError."""
+    connection = connection_of(settings.kafka)
+    admin = KafkaAdmin(admin_properties(connection))
+    cluster = preflight(admin, [spec.needs for spec in specs], wait=wait)
+    return Clients(cluster=cluster, sink=KafkaSink(sink_properties(connection)), admin=admin)
+
+
+class Assembly:
+    """The consumers of an app, with everything that they share, from not yet started to closed.
+
+    `start`, `wait` and `close` in this order, on any one thread; `stop` asks for the end, from any thread. `run` does
+    all of it, with signals. Several assemblies may run in one process.
+    """
+
+    def __init__(
+        self,
+        threads: Sequence[LoopThread],
+        lifecycle: Lifecycle,
+        clients: Clients,
+        *,
+        events: HandlerLoop,
+        spool: SpoolService | None,
+        recorder: RecorderFile | None,
+        tracing: Tracing | None,
+    ) -> None:
+        self.threads = threads
+        self.lifecycle = lifecycle
+        self.clients = clients
+        self.events = events
+        self.spool = spool
+        self._recorder = recorder
+        self._tracing = tracing
+
+    def start(self) -> None:
+        """Every loop begins; returns at once."""
+        self.lifecycle.start()
+
+    def stop(self) -> None:
+        """Drain, and end; returns at once. Any thread."""
+        self.lifecycle.stop()
+
+    def wait(self) -> int:
+        """Blocks until every loop has ended, or until a drain has passed its deadline; returns the exit code."""
+        return self.lifecycle.wait()
+
+    def run(self) -> int:
+        """From the start to the end, with signals if this is the main thread; returns the exit code."""
+        return self.lifecycle.run(self.close)
+
+    def close(self, left_s: float) -> None:
+        """All loops have ended: cancel, send and write what is left, within this time or two seconds."""
+        until = time.monotonic() + min(CLEAN_UP_S, left_s)
+        if self.spool is not None:
+            self.spool.stop_draining()
+        self.events.stop(min(CANCEL_S, left_s))
+        self.clients.close(max(0.0, until - time.monotonic()))
+        if self._tracing is not None:
+            self._tracing.stop()
+        if self.spool is not None:  # after the sink: what that has acknowledged is removed
+            self.spool.close(max(0.1, until - time.monotonic()))
+        if self._recorder is not None:
+            self._recorder.end([thread.ending for thread in self.threads])
+
+
+def assemble(
+    specs: Sequence[ConsumerSpec],
+    settings: Settings,
+    connect: Callable[[], Clients],
+    *,
+    events: HandlerLoop | None = None,
+    leave: Callable[[int], None] = os._exit,
+    supervisor_stops: Callable[[], bool] = lambda: False,
+) -> Assembly:
+    """Check everything that can be wrong, then build. Raises ConfigError or StartError.
+
+    `connect` is called once, when nothing is wrong without a cluster. `events` is where coroutines run; without it they
+    get an event loop of their own. `leave` and `supervisor_stops`: see `Lifecycle`.
+    """
+    mask_with(settings.masking.rules)
+    tracing = tracing_from(settings)
+    with ExitStack() as undo:
+        clients = connect()
+        undo.callback(clients.close, 0.0)
+        spool = _open_spool(settings, clients.sink, used=any(spec.publisher is None for spec in specs))
+        if spool is not None:
+            undo.callback(spool.close, 0.1)
+        recorder = _recorder(specs, settings)
+        if recorder is not None:
+            undo.callback(recorder.close, remove=True)
+        shared = _Shared(
+            settings,
+            clients,
+            events=events or EventLoopThread(_event_loop_factory()),
+            spool=spool,
+            letter_topics=_letter_topics(specs, clients),
+            recorder=recorder,
+            tracing=tracing,
+        )
+        threads = [_loop_thread(spec, shared) for spec in specs]
+        undo.pop_all()
+    lifecycle = Lifecycle(
+        threads,
+        shutdown_timeout_s=settings.shutdown.timeout_s,
+        leave=recorder.leaving(leave) if recorder is not None else leave,
+        supervisor_stops=supervisor_stops,
+    )
+    return Assembly(threads, lifecycle, clients, events=shared.events, spool=spool, recorder=recorder, tracing=tracing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What each consumer of an assembly is built with."""
+
+    settings: Settings
+    clients: Clients
+    events: HandlerLoop
+    spool: SpoolService | None
+    letter_topics: LetterTopics | None
+    recorder: RecorderFile | None
+    tracing: Tracing | None
+
+
+def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
+    clients, recorder = shared.clients, shared.recorder
+    cluster, admin, settings = clients.cluster, clients.admin, shared.settings
+    plan = plan_of(spec, settings, cluster)
+    ports = Ports(
+        source=spec.source or source_of(spec.settings, settings.kafka, cluster),
+        sink=clients.sink,
+        spool=shared.spool if spec.publisher is None else None,
+        letter_topic_missing=shared.letter_topics.missing if shared.letter_topics is not None else None,
+        topic_ids=admin if cluster.tells_ids else None,
+        ask_ends=admin.ask_ends if admin is not None else None,
+        ask_depths=admin.ask_depths if admin is not None else None,
+        gate=GATE,
+        recorder=recorder,
+        tracing=shared.tracing,
+    )
+    call: Any = spec.call(plan, clients.sink, shared.tracing)
+    if spec.is_async:
+        workers = coroutine_workers(call, plan, shared.events, recorder)
+    else:
+        workers = thread_workers(call, plan, recorder)
+    loop = build_loop(plan, workers, ports, spec.publisher(clients.sink) if spec.publisher is not None else None)
+    return LoopThread(loop, workers.mailbox, workers.inline, tallies=workers.tallies)
+
+
+def _letter_topics(specs: Sequence[ConsumerSpec], clients: Clients) -> LetterTopics | None:
+    if clients.admin is None:
+        return None
+    return letter_topics(clients.admin, clients.cluster.letter_partitions, [spec.needs for spec in specs])
+
+
+def _recorder(specs: Sequence[ConsumerSpec], settings: Settings) -> RecorderFile | None:
+    """One for all consumers, with room for all their workers; None where no consumer has a crash guard."""
+    if not any(spec.settings.max_deliveries for spec in specs):
+        return None
+    lists = sum(spec.workers for spec in specs if spec.takes_lists)
+    return open_recorder(settings.state.dir, slots=sum(spec.workers for spec in specs), lists=lists)
+
+
+def _open_spool(settings: Settings, sink: Sink, *, used: bool) -> SpoolService | None:
+    """Ready to take letters and already sending on what it holds; None if no place is configured, or if no letter of
+    ours is ever published.
+
+    Raises ConfigError, and StartError when the place cannot be written to.
+    """
+    if settings.spool.url is None:
+        return None
+    if not used:
+        log.warning(
+            "spool_not_used", why="dlq_publisher publishes the records, and only letters of ours can be spooled"
+        )
+        return None
+    url, app = settings.spool.url.reveal(), settings.app.name
+    service = SpoolService(store_at(url, app=app, max_bytes=settings.spool.max_bytes), sink, RealClock())
+    doubts = doubts_about(url, app)
+    if doubts:
+        log.warning("spool_may_be_lost", spool=shown(url), why=doubts)
+    try:
+        service.open()
+    except SpoolError as error:
+        raise StartError(str(error)) from error
+    log.info("spool_ready", spool=shown(url), letters=service.status.fill.letters)
+    return service
+
+
+def _event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop where it is installed (extra `fast`)."""
+    if importlib.util.find_spec("uvloop") is None:
+        return asyncio.new_event_loop
+    import uvloop
+
+    return uvloop.new_event_loop

@@ -1,0 +1,82 @@
+"""Loops are started, watched and stopped in steps of their own; signals belong to `run` alone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from keepfast.core.exit_codes import EXIT_DEADLINE, EXIT_HALTED, EXIT_OK
+from keepfast.engine.lifecycle import Lifecycle
+from keepfast.engine.mailbox import Ending, Stop
+from tests.support.waiting import wait_until
+
+
+class StandIn:
+    """A loop's thread: it ends when it is told to stop, unless it is stuck."""
+
+    def __init__(self, *, stuck: bool = False) -> None:
+        self.loop = SimpleNamespace(ending=None, halted=None, plan=SimpleNamespace(named_by_supervisor=False))
+        self.mailbox = SimpleNamespace(post=self._post)
+        self.over = threading.Event()
+        self.ending: Ending | None = None
+        self.started = False
+        self.stops: list[Stop] = []
+        self._stuck = stuck
+
+    def start(self) -> None:
+        self.started = True
+
+    def _post(self, stop: Stop) -> None:
+        self.stops.append(stop)
+        if not self._stuck:
+            self.ending = Ending("stopped")
+            self.over.set()
+
+
+def lifecycle_of(*threads: StandIn, timeout_s: float = 30.0, left: list[int] | None = None) -> Lifecycle:
+    made: Any = threads
+    return Lifecycle(made, shutdown_timeout_s=timeout_s, leave=(left if left is not None else []).append)
+
+
+def test_start_returns_at_once_and_wait_returns_when_all_have_ended() -> None:
+    one, other = StandIn(), StandIn()
+    lifecycle = lifecycle_of(one, other)
+    before = signal.getsignal(signal.SIGTERM)
+    lifecycle.start()
+    assert one.started
+    assert other.started
+    assert lifecycle.left_s() == float("inf")
+    codes: list[int] = []
+    waiting = threading.Thread(target=lambda: codes.append(lifecycle.wait()), daemon=True)
+    waiting.start()
+    assert signal.getsignal(signal.SIGTERM) is before
+    lifecycle.stop()
+    waiting.join(60)
+    assert codes == [EXIT_OK]
+    assert [len(one.stops), len(other.stops)] == [1, 1]
+    assert 0 < lifecycle.left_s() <= 30
+
+
+def test_a_drain_that_passes_its_deadline_returns_where_the_process_goes_on() -> None:
+    stuck, fine, left = StandIn(stuck=True), StandIn(), list[int]()
+    lifecycle = lifecycle_of(stuck, fine, timeout_s=0.05, left=left)
+    lifecycle.start()
+    lifecycle.stop()
+    assert lifecycle.wait() == EXIT_DEADLINE
+    assert left == [EXIT_DEADLINE]
+    assert not stuck.over.is_set()
+    assert lifecycle.left_s() == 0
+
+
+def test_one_that_halts_ends_all_while_somebody_waits() -> None:
+    one, other = StandIn(), StandIn()
+    lifecycle = lifecycle_of(one, other)
+    lifecycle.start()
+    codes: list[int] = []
+    threading.Thread(target=lambda: codes.append(lifecycle.wait()), daemon=True).start()
+    one.loop.halted = "a verdict"
+    wait_until(lambda: codes, "all have ended")
+    assert codes == [EXIT_HALTED]
+    assert other.stops
