@@ -29,7 +29,7 @@ from keepfast.engine.calls import (
 from keepfast.engine.context import Context
 from keepfast.engine.flight_recorder import NO_SLOT, FlightRecorder, Slot
 from keepfast.engine.workers import CANCEL_GRACE_S, CoroutineExecutor
-from keepfast.telemetry.tally import Tally
+from keepfast.telemetry.metrics import Tally
 from keepfast.testing.fakes.acts import Blocked, StaleGivenUp, TimedOut
 from keepfast.testing.fakes.process import Process, ProcessDied, SimulationError
 from keepfast.testing.fakes.setup import GROUP, Setup

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 
 from keepfast.cli import main
 from keepfast.cli.live_view import detail_of, view_of
-from keepfast.telemetry.shapes import (
+from keepfast.telemetry.state import (
     AppState,
     ConsumerCounts,
     ConsumerDetail,

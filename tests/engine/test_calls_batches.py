@@ -18,7 +18,7 @@ from keepfast.core.runs import Batch, FailedRecord, Partition, Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import Handler
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
-from keepfast.telemetry.tally import Tally
+from keepfast.telemetry.metrics import Tally
 from tests.support.fakes import FakeSink, hold, refuse
 from tests.support.messages import message
 from tests.support.waiting import DEADLINE_S, wait_until

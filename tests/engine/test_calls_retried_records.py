@@ -14,7 +14,7 @@ from keepfast.core.runs import Batch, FailedRecord, Partition, Run
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import Handler
 from keepfast.engine.context import BatchContext, Context
-from keepfast.telemetry.tally import Tally
+from keepfast.telemetry.metrics import Tally
 from keepfast.testing.fakes.log import FakeMessage
 from tests.support.fakes import FakeSink
 

@@ -39,7 +39,7 @@ from keepfast.engine.flight_recorder import (
     size_of,
 )
 from keepfast.engine.mailbox import Ending
-from keepfast.telemetry.tally import Tally
+from keepfast.telemetry.metrics import Tally
 from tests.support.messages import message as keyed_message
 
 PLACE, OTHER = TopicPartition("orders", 3), TopicPartition("orders", 4)

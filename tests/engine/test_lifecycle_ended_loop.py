@@ -8,7 +8,7 @@ from typing import cast
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import Ending, QueueMailbox
-from keepfast.telemetry.shapes import ConsumerState, GuardState, Hold, PartitionState, Refused
+from keepfast.telemetry.state import ConsumerState, GuardState, Hold, PartitionState, Refused
 
 WHO = {"name": "charge", "group": "shop.charge", "topics": ("orders",), "order": "key", "commit": "confirmed"}
 

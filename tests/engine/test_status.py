@@ -17,7 +17,7 @@ from keepfast.engine.control import Answer, ControlOrder
 from keepfast.engine.intake import IN_LANES
 from keepfast.engine.status import AWAY_S, LOOK_AT_LEAST_S, POLL_INTERVAL_S, STUCK_S
 from keepfast.engine.timeouts import RECALL_S
-from keepfast.telemetry.shapes import CommandDone, ConsumerState, Problem
+from keepfast.telemetry.state import CommandDone, ConsumerState, Problem
 from tests.engine.world import TOPIC, World
 from tests.support.log_capture import LogCapture
 from tests.support.messages import message

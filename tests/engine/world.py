@@ -20,7 +20,7 @@ from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import QueueMailbox, Stop
 from keepfast.engine.plan import Plan
-from keepfast.telemetry.tally import Tally
+from keepfast.telemetry.metrics import Tally
 from tests.support.fakes import FakeSink, ManualClock
 from tests.support.messages import message
 

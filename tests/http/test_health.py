@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from keepfast.http.health import Seen, health_of
-from keepfast.telemetry.shapes import (
+from keepfast.telemetry.state import (
     ConsumerState,
     GuardState,
     Hold,

@@ -18,7 +18,7 @@ from keepfast.core.runs import Partition, Run
 from keepfast.engine.calls import RecordCall
 from keepfast.runner import KafkaConsumerRunner, ProcessingFailed
 from keepfast.runner.hooks import Hooks, MessageRefused
-from keepfast.telemetry.tally import Tally
+from keepfast.telemetry.metrics import Tally
 from keepfast.testing.fakes.log import FakeMessage
 from tests.support.log_capture import LogCapture
 from tests.support.waiting import DEADLINE_S, wait_until

@@ -9,7 +9,7 @@ from typing import Any
 
 from keepfast import Context
 from keepfast.engine.control import Answer, ControlOrder, Verb
-from keepfast.telemetry.shapes import CommandDone
+from keepfast.telemetry.state import CommandDone
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, numbered

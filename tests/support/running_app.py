@@ -17,7 +17,7 @@ from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.loop import Loop
 from keepfast.http.health import health_of
 from keepfast.http.running import Running
-from keepfast.telemetry.shapes import HealthReport
+from keepfast.telemetry.state import HealthReport
 from keepfast.testing.topics import TopicAdmin
 from keepfast.wiring.assembly import Assembly
 from tests.support.log_capture import LogCapture

@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import Histogram, MetricsData, Sum
 
 from keepfast.core.errors import ConfigError
 from keepfast.telemetry import catalogue, otel
-from keepfast.telemetry.families import Buckets, MetricFamily, Sample
+from keepfast.telemetry.metrics import Buckets, MetricFamily, Sample
 from keepfast.telemetry.otel import Exporting, exporter_from
 from tests.support.waiting import DEADLINE_S
 

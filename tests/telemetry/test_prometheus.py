@@ -20,7 +20,7 @@ from prometheus_client.openmetrics import parser as open_metrics_parser
 
 from keepfast import App
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import Buckets, Collision, Exemplar, Metric, MetricFamily, Sample, merged, namesakes
+from keepfast.telemetry.metrics import Buckets, Collision, Exemplar, Metric, MetricFamily, Sample, merged, namesakes
 from keepfast.telemetry.prometheus import (
     REGISTERED,
     all_process_families,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from keepfast.telemetry.catalogue import CATALOGUE, TOPIC_METRICS
-from keepfast.telemetry.families import Metric
+from keepfast.telemetry.metrics import Metric
 from tools.reference.markdown import MADE, code, codes, table
 
 INTRODUCTION = """# Metrics

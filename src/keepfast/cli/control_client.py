@@ -15,7 +15,7 @@ from keepfast.cli.connection import settings_for
 from keepfast.core.errors import ConfigError, KeepfastError, StartError
 from keepfast.http.asking import ask
 from keepfast.http.http import UNIX
-from keepfast.telemetry.shapes import CommandDone, Problem
+from keepfast.telemetry.state import CommandDone, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")

@@ -13,7 +13,7 @@ from keepfast.cli.control_client import ControlClient, control_options
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import console
 from keepfast.telemetry.clean import clean_text
-from keepfast.telemetry.shapes import AppState, CommandDone, ConsumerDetail, HealthReport
+from keepfast.telemetry.state import AppState, CommandDone, ConsumerDetail, HealthReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

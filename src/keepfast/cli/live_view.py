@@ -9,7 +9,7 @@ from rich.text import Text
 
 from keepfast.cli.terminal import table
 from keepfast.telemetry.clean import clean_text
-from keepfast.telemetry.shapes import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, LaneState, PartitionState
+from keepfast.telemetry.state import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, LaneState, PartitionState
 
 RATE_COLUMNS = ("CONSUMER", "PHASE", "PARTS", "LAG", "LAG S", "REC/S", "ERR/S", "RETRY/S")
 WORK_COLUMNS = ("CONSUMER", "IN FLIGHT", "WAITING", "SETTLING", "LETTERS", "BREAKER", "STORM", "HELD BY")

@@ -13,7 +13,7 @@ from keepfast.cli.control_client import ControlClient, ControlRefused, control_o
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import LIVE_EVERY_S, live
 from keepfast.core.errors import StartError
-from keepfast.telemetry.shapes import AppState, ConsumerDetail, LaneState
+from keepfast.telemetry.state import AppState, ConsumerDetail, LaneState
 
 
 @click.command(short_help="Show a live view of a running app.")

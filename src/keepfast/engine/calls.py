@@ -38,7 +38,7 @@ from keepfast.decode.signature import HandlerShape, positional
 from keepfast.engine.context import BatchContext, Context, HandlerSends
 from keepfast.engine.flight_recorder import NO_SLOT, Slot
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
-from keepfast.telemetry.tally import BOUNDS_S, Tally
+from keepfast.telemetry.metrics import BOUNDS_S, Tally
 from keepfast.telemetry.tracing import Tracing
 
 Handle = Callable[[Any, Run], Any]

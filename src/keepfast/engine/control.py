@@ -15,7 +15,7 @@ from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.counts import Labels
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.engine.parts import LoopParts
-from keepfast.telemetry.shapes import CommandDone, ConsumerState, LaneState, Problem
+from keepfast.telemetry.state import CommandDone, ConsumerState, LaneState, Problem
 
 OPERATOR: Final = "operator"
 """The hold that a person puts on a consumer, or on some of its partitions."""

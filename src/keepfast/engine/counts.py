@@ -12,8 +12,7 @@ from keepfast.core.retry_topics import Tiers
 from keepfast.core.runs import FailedRecord
 from keepfast.deadletters import ours
 from keepfast.deadletters.checked import trace_id
-from keepfast.telemetry.families import Exemplar
-from keepfast.telemetry.tally import DELAY_BOUNDS_S, Tally
+from keepfast.telemetry.metrics import DELAY_BOUNDS_S, Exemplar, Tally
 
 MAX_LABELS: Final = 200
 """So many different labels are told apart; names of exceptions may be made at run time, and metrics must not grow."""

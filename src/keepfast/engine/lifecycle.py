@@ -26,8 +26,8 @@ from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import Ending, Release, Stop
 from keepfast.engine.workers import Inline, Superseded
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.shapes import ConsumerState
-from keepfast.telemetry.tally import Tallies
+from keepfast.telemetry.metrics import Tallies
+from keepfast.telemetry.state import ConsumerState
 
 DEFAULTS = ((700, 10, 10), (2000, 10, 10), (2000, 10, 0))
 """What the interpreters start with; anything else was set by the user."""

@@ -12,9 +12,8 @@ from keepfast.engine.counts import Labelled, TopicCounts
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
 from keepfast.telemetry import catalogue as cat
-from keepfast.telemetry.families import Buckets, Exemplar, Metric, MetricFamily, Sample
-from keepfast.telemetry.shapes import ConsumerState
-from keepfast.telemetry.tally import BOUNDS_S, Tallies
+from keepfast.telemetry.metrics import BOUNDS_S, Buckets, Exemplar, Metric, MetricFamily, Sample, Tallies
+from keepfast.telemetry.state import ConsumerState
 
 MOST_RETRIES = 10
 """Retries are told apart by their number up to here; all from here on are one."""

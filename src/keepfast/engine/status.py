@@ -27,8 +27,8 @@ from keepfast.engine.parts import LoopParts
 from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.timeouts import STALE_RUN
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.shapes import ConsumerState, GuardState, Hold, PartitionState, Phase, Refused
-from keepfast.telemetry.tally import BOUNDS_S
+from keepfast.telemetry.metrics import BOUNDS_S
+from keepfast.telemetry.state import ConsumerState, GuardState, Hold, PartitionState, Phase, Refused
 
 ASK_S, AGAIN_S = 30.0, 5.0
 """How often; the latter while one is not there."""

@@ -34,7 +34,7 @@ from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
 from keepfast.engine.stacks import locations
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.shapes import StuckHandler
+from keepfast.telemetry.state import StuckHandler
 
 log = get_logger("keepfast.timeouts")
 

@@ -27,7 +27,7 @@ from keepfast.engine.flight_recorder import NO_SLOT, FlightRecorder, Slot
 from keepfast.engine.mailbox import HaltApp
 from keepfast.engine.stacks import awaits_of, stack_of, threads_now, trace_of
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.tally import Tallies
+from keepfast.telemetry.metrics import Tallies
 
 log = get_logger("keepfast.workers")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from keepfast.telemetry.clean import clean_text
-from keepfast.telemetry.shapes import ConsumerHealth, ConsumerState, HealthReport, Level, Reason, Refused, SpoolState
+from keepfast.telemetry.state import ConsumerHealth, ConsumerState, HealthReport, Level, Reason, Refused, SpoolState
 
 _WORSE: Mapping[Level, int] = {"ok": 0, "degraded": 1, "failing": 2}
 

@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.shapes import Problem
+from keepfast.telemetry.state import Problem
 
 log = get_logger("keepfast.http")
 

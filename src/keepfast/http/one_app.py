@@ -22,10 +22,10 @@ from keepfast.http.running import Parts, Running, Unanswered
 from keepfast.http.serving import is_required, served
 from keepfast.settings import Settings
 from keepfast.telemetry import logs
-from keepfast.telemetry.families import Collision
+from keepfast.telemetry.metrics import Collision
 from keepfast.telemetry.otel import Exporting, exporter_from
 from keepfast.telemetry.prometheus import REGISTERED, all_process_families
-from keepfast.telemetry.shapes import CommandDone, HealthReport, Problem
+from keepfast.telemetry.state import CommandDone, HealthReport, Problem
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from keepfast.http.http import HttpRequest, Response, as_json, problem
 from keepfast.telemetry import logs, prometheus
-from keepfast.telemetry.shapes import HealthReport
+from keepfast.telemetry.state import HealthReport
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

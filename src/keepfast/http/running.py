@@ -18,10 +18,10 @@ from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.metrics import consumer_families, spool_families
 from keepfast.http.health import Seen
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import MetricFamily, Sample, namesakes
 from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.metrics import MetricFamily, Sample, namesakes
 from keepfast.telemetry.prometheus import REGISTERED
-from keepfast.telemetry.shapes import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, Phase, SpoolState
+from keepfast.telemetry.state import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, Phase, SpoolState
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

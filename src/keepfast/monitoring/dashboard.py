@@ -9,7 +9,7 @@ from typing import Any, Final
 from keepfast.monitoring.queries import TopicSeries, series
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry import catalogue as cat
-from keepfast.telemetry.families import Metric
+from keepfast.telemetry.metrics import Metric
 
 WIDTH: Final = 24
 COLUMNS: Final = 3

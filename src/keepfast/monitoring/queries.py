@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keepfast.settings import ConsumerSettings
-from keepfast.telemetry.families import Metric
+from keepfast.telemetry.metrics import Metric
 
 
 def quoted(text: str) -> str:

@@ -23,9 +23,9 @@ from keepfast.settings import HealthSettings
 from keepfast.supervisor.parent_link import Report
 from keepfast.supervisor.process import ChildSpec
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import MetricFamily, Sample
+from keepfast.telemetry.metrics import MetricFamily, Sample
 from keepfast.telemetry.prometheus import REGISTERED, by_process, exposed, unpacked
-from keepfast.telemetry.shapes import AppState, CommandDone, HealthReport, Problem, Reason
+from keepfast.telemetry.state import AppState, CommandDone, HealthReport, Problem, Reason
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

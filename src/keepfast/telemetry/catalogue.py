@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from keepfast.telemetry.families import Metric
-from keepfast.telemetry.tally import BOUNDS_S, DELAY_BOUNDS_S
+from keepfast.telemetry.metrics import BOUNDS_S, DELAY_BOUNDS_S, Metric
 
 _TOPIC: Final = ("group", "topic")
 _PARTITION: Final = ("group", "topic", "partition")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from keepfast.core.errors import ConfigError
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import Buckets, MetricFamily, Sample
 from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.metrics import Buckets, MetricFamily, Sample
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, MetricsData

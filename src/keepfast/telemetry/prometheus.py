@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from keepfast.telemetry import catalogue
-from keepfast.telemetry.families import Buckets, Collision, Exemplar, Metric, MetricFamily, Sample, merged
+from keepfast.telemetry.metrics import Buckets, Collision, Exemplar, Metric, MetricFamily, Sample, merged
 
 if TYPE_CHECKING:
     from prometheus_client.core import Exemplar as ExposedExemplar

@@ -20,7 +20,7 @@ from keepfast.engine.plan import Plan
 from keepfast.engine.status import AskDepths, AskEnds, LetterDepths
 from keepfast.engine.workers import CoroutineExecutor, HandlerLoop, Inline, ThreadExecutor
 from keepfast.settings import ConsumerSettings, Settings
-from keepfast.telemetry.tally import Tallies
+from keepfast.telemetry.metrics import Tallies
 from keepfast.telemetry.tracing import Tracing
 from keepfast.wiring.cluster import ClusterFacts
 

@@ -23,7 +23,7 @@ from keepfast.core.runs import Run
 from keepfast.engine.loop import IDLE_S, Loop
 from keepfast.engine.plan import Plan
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts
-from keepfast.telemetry.tally import Tally
+from keepfast.telemetry.metrics import Tally
 from keepfast.testing.fakes.process import Process
 from keepfast.testing.fakes.settings import WorldSettings
 from keepfast.testing.fakes.world import FINISHED, Seat, Step, World
