@@ -5,162 +5,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from keepfast.core.errors import Abandoned, Fault, HandlerTimeout, SinkError
-from keepfast.core.lanes import Lanes, lanes_for
-from keepfast.core.ports import Executor
-from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Batch, InFlight, Partition, Run
-from keepfast.core.sizing import Sizer
-from keepfast.core.timeouts import TimeoutPolicy
-from keepfast.decode.signature import inspect_handler
-from keepfast.engine.calls import AsyncCall, AsyncRecordCall, Call, Handle, Handler, RecordCall
-from keepfast.engine.commits import Committer
+from keepfast.core.records import Message
+from keepfast.core.runs import Run
 from keepfast.engine.context import Context
-from keepfast.engine.events import Events
-from keepfast.engine.mailbox import QueueMailbox
-from keepfast.engine.plan import Plan
-from keepfast.engine.timeouts import Overdue
-from keepfast.engine.workers import CoroutineExecutor, EventLoopThread, ThreadExecutor
+from keepfast.engine.workers import EventLoopThread
 from keepfast.runner.hooks import Hooks
-from keepfast.telemetry.event_log import EventLog
+from tests.engine.bench import coroutines, handler_of, threads
 from tests.support.fakes import FakeSink, acknowledge, hold
-from tests.support.messages import message
-from tests.support.waiting import wait_until
-
-WAIT_S = 10.0
-
-
-class Bench:
-    """A loop reduced to what handlers that take too long need: lanes, workers, a mailbox and the watch."""
-
-    def __init__(self, executor: Executor, mailbox: QueueMailbox, policy: TimeoutPolicy) -> None:
-        self.lanes: Lanes = lanes_for("partition")
-        self.executor = executor
-        self.mailbox = mailbox
-        self.back: list[Run] = []
-        plan = Plan(name="c", group="g", topics=("t",), timeout=policy)
-        events = Events(plan.name, plan.group, (EventLog(),))
-        self.out = InFlight()
-        self.touched: list[Partition] = []
-        self.overdue = Overdue(
-            plan,
-            executor,
-            self.lanes,
-            cast(Committer, SimpleNamespace(mark_dirty=self.touched.append)),
-            in_flight=self.out,
-            mailbox=mailbox,
-            sizer=Sizer(capacity=100, consecutive=True, one_by_one=True, may_inline=False),
-            returned=lambda run, _: self.back.append(run),
-            events=events,
-        )
-        self.late: list[Run] = []
-        self._offset = 0
-
-    def start(self, records: int = 1, runs: int = 1) -> list[Run]:
-        made = []
-        for _ in range(runs):
-            partition = Partition(TopicPartition("t", self._offset), epoch=1, start=0)  # a lane of its own
-            partition.feed([message(offset=self._offset + one) for one in range(records)])
-            self._offset += records
-            self.lanes.ready(partition)
-            [run] = self.lanes.take(1, records)
-            made.append(run)
-        self.out.start(made, time.monotonic())
-        self.executor.submit(made, len(self.out))
-        return made
-
-    def start_batch(self, records: int) -> Batch:
-        partition = Partition(TopicPartition("t", 0), epoch=1, start=0)
-        partition.feed([message(offset=offset) for offset in range(records)])
-        self.lanes.ready(partition)
-        batch = Batch(self.lanes.take(1, records))
-        batch.muster(time.monotonic())
-        self.out.start([batch], time.monotonic())
-        self.executor.submit([batch], 1)
-        return batch
-
-    def turn(self) -> None:
-        for run in self.mailbox.collect(0.005):
-            if run.abandoned:
-                self.overdue.came_back(run, time.monotonic())
-                self.late.append(run)
-            else:
-                self.out.back(run)
-                self.back.append(run)
-        self.overdue.step(time.monotonic())
-
-    def turn_until(self, condition: Callable[[], object], what: str) -> None:
-        wait_until(condition, what, between=self.turn)
-
-    def turn_for(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            self.turn()
-
-
-def handler_of(function: Any) -> Handler:
-    shape = inspect_handler(function, context_type=Context)
-    return Handler(function, shape, order="partition", tombstones="dead-letter", group="g")
-
-
-def threads(
-    handle: Handle | Call,
-    *,
-    capacity: int = 4,
-    timeout_s: float | None = 0.1,
-    **policy: Any,
-) -> Bench:
-    mailbox = QueueMailbox()
-    call = RecordCall(handle) if callable(handle) else handle
-    executor = ThreadExecutor(call, mailbox, capacity=capacity, name="test")
-    return Bench(executor, mailbox, TimeoutPolicy(timeout_s=timeout_s, **policy))
-
-
-@pytest.fixture
-def events() -> Iterator[EventLoopThread]:
-    made = EventLoopThread(asyncio.new_event_loop)
-    yield made
-    made.stop(2.0)
-
-
-def coroutines(
-    events: EventLoopThread,
-    handle: Handle | AsyncCall,
-    *,
-    capacity: int = 4,
-    timeout_s: float | None = 0.1,
-    **more: Any,
-) -> Bench:
-    mailbox = QueueMailbox()
-    call = AsyncRecordCall(handle) if callable(handle) else handle
-    executor = CoroutineExecutor(call, mailbox, capacity=capacity, events=events)
-    return Bench(executor, mailbox, TimeoutPolicy(timeout_s=timeout_s, **more))
-
+from tests.support.waiting import DEADLINE_S, wait_until
 
 # -- threads
 
 
-@pytest.mark.timing
 def test_a_thread_that_hangs_is_given_up_and_its_record_has_timed_out() -> None:
     go = threading.Event()
 
     def call(one: Message, _: Run) -> None:
         if one.offset() == 2:
-            go.wait(WAIT_S)
+            go.wait(DEADLINE_S)
 
     bench = threads(call, timeout_s=0.1)
     [run] = bench.start(records=5)
-    begun = time.monotonic()
-    bench.turn_until(lambda: bench.back, "the record times out")
-    assert 0.1 <= time.monotonic() - begun < 2
+    begun = bench.clock.now
+    bench.turn_until(lambda: run.current == 2, "it hangs")
+    bench.pass_until(lambda: bench.back, "the record times out")
+    assert 0.1 <= bench.clock.now - begun < 0.2
     [other] = bench.back
     assert other is not run
     assert isinstance(other.failure, HandlerTimeout)
@@ -175,7 +50,7 @@ def test_a_thread_that_hangs_is_given_up_and_its_record_has_timed_out() -> None:
     assert bench.back == [other], "what it says then is dropped"
     assert run.done == 3
     assert other.done == 2
-    assert bench.overdue.abandoned(time.monotonic()) == 0
+    assert bench.overdue.abandoned(bench.clock.now) == 0
 
 
 def test_another_thread_takes_the_place_of_one_that_is_given_up_and_it_serves_again_when_it_is_back() -> None:
@@ -184,11 +59,11 @@ def test_another_thread_takes_the_place_of_one_that_is_given_up_and_it_serves_ag
     def call(one: Message, _: Run) -> None:
         seen.add(threading.get_ident())
         if one.offset() == 0:
-            go.wait(WAIT_S)
+            go.wait(DEADLINE_S)
 
     bench = threads(call, capacity=1, timeout_s=0.05)
     bench.start()
-    bench.turn_until(lambda: bench.back, "the record times out")
+    bench.pass_until(lambda: bench.back, "the record times out")
     bench.start()
     bench.turn_until(lambda: len(bench.back) == 2, "the next record is done")
     assert bench.back[1].done == 1
@@ -205,14 +80,14 @@ def test_the_letter_can_say_where_the_handler_hangs() -> None:
     go = threading.Event()
 
     def hangs_here(event: threading.Event) -> None:
-        event.wait(WAIT_S)
+        event.wait(DEADLINE_S)
 
     def call(one: Message, _: Run) -> None:
         hangs_here(go)
 
     bench = threads(call, timeout_s=0.05)
     bench.start()
-    bench.turn_until(lambda: bench.back, "the record times out")
+    bench.pass_until(lambda: bench.back, "the record times out")
     text = "".join(traceback.format_exception(bench.back[0].failure))
     go.set()
     assert "in hangs_here" in text
@@ -223,17 +98,17 @@ def test_beyond_the_most_that_may_be_abandoned_a_record_is_held_until_a_thread_c
     gates = [threading.Event() for _ in range(3)]
 
     def call(one: Message, _: Run) -> None:
-        gates[one.offset()].wait(WAIT_S)
+        gates[one.offset()].wait(DEADLINE_S)
 
     bench = threads(call, timeout_s=0.05, max_abandoned=2)
     bench.start(runs=3)
-    bench.turn_until(lambda: bench.overdue.choked, "the third is held")
+    bench.pass_until(lambda: bench.overdue.choked, "the third is held")
     assert len(bench.back) == 2
-    assert (bench.overdue.abandoned(time.monotonic()), bench.overdue.stuck) == (2, True)
+    assert (bench.overdue.abandoned(bench.clock.now), bench.overdue.stuck) == (2, True)
     bench.turn_for(0.2)
     assert len(bench.back) == 2
     gates[0].set()
-    bench.turn_until(lambda: len(bench.back) == 3, "there is room, so the third is given up")
+    bench.pass_until(lambda: len(bench.back) == 3, "there is room, so the third is given up")
     assert not bench.overdue.choked
     assert isinstance(bench.back[2].failure, HandlerTimeout)
     for gate in gates:
@@ -244,11 +119,11 @@ def test_a_held_record_that_ends_after_all_counts() -> None:
     go = threading.Event()
 
     def call(one: Message, _: Run) -> None:
-        go.wait(WAIT_S)
+        go.wait(DEADLINE_S)
 
     bench = threads(call, timeout_s=0.05, on_timeout="hold")
     [run] = bench.start(records=2)
-    bench.turn_until(lambda: bench.overdue.held, "it is overdue")
+    bench.pass_until(lambda: bench.overdue.held, "it is overdue")
     bench.turn_for(0.15)
     assert bench.back == []
     assert (bench.overdue.stuck, bench.overdue.choked, run.abandoned) == (True, False, False)
@@ -256,11 +131,16 @@ def test_a_held_record_that_ends_after_all_counts() -> None:
     bench.turn_until(lambda: bench.back, "it comes back")
     assert bench.back == [run]
     assert (run.done, run.failure) == (1, None), "nothing behind it was started"
-    bench.turn_until(lambda: not bench.overdue.stuck, "all is well again")
+    bench.pass_until(lambda: not bench.overdue.stuck, "all is well again")
 
 
 def test_many_quick_records_in_one_run_do_not_time_out_together() -> None:
-    bench = threads(lambda _, __: time.sleep(0.02), timeout_s=0.1)
+    def take_a_while(*_: object) -> None:
+        bench.clock.now += 0.02
+        seen = bench.turns
+        wait_until(lambda: bench.turns > seen + 1, "the loop looks")
+
+    bench = threads(take_a_while, timeout_s=0.1)
     [run] = bench.start(records=10)
     bench.turn_until(lambda: bench.back, "it comes back, called back or done")
     assert bench.back == [run]
@@ -271,13 +151,12 @@ def test_time_in_which_nobody_looked_does_not_count() -> None:
     go = threading.Event()
 
     def call(one: Message, _: Run) -> None:
-        go.wait(WAIT_S)
+        go.wait(DEADLINE_S)
 
     bench = threads(call, timeout_s=0.3)
     bench.start()
     bench.turn_for(0.1)
-    time.sleep(0.4)  # as if the process had been stopped
-    bench.turn()
+    bench.turn(pass_s=0.4)  # as if the process had been stopped
     bench.turn()
     assert bench.back == []
     go.set()
@@ -308,7 +187,7 @@ def test_waiting_for_ones_turn_behind_a_slow_publisher_is_not_the_handlers_time(
     def process(known: object) -> None:
         handled.append(known)
         if len(handled) > 1:
-            go.wait(WAIT_S)
+            go.wait(DEADLINE_S)
 
     made = Hooks(
         lambda *_: {},
@@ -327,7 +206,7 @@ def test_waiting_for_ones_turn_behind_a_slow_publisher_is_not_the_handlers_time(
     bench.turn_until(lambda: bench.back, "it is handled")
     assert (bench.back[0].failure, len(handled)) == (None, 1)
     bench.start()
-    bench.turn_until(lambda: len(bench.back) == 2, "one that hangs in its turn times out")
+    bench.pass_until(lambda: len(bench.back) == 2, "one that hangs in its turn times out")
     assert isinstance(bench.back[1].failure, HandlerTimeout)
     go.set()
 
@@ -338,7 +217,7 @@ def test_the_context_of_a_record_that_timed_out_refuses_and_nothing_is_sent() ->
 
     def handle(value: bytes, ctx: Context) -> None:
         assert not ctx.abandoned
-        go.wait(WAIT_S)
+        go.wait(DEADLINE_S)
         assert ctx.abandoned
         try:
             ctx.send("out", b"too late")
@@ -349,7 +228,7 @@ def test_the_context_of_a_record_that_timed_out_refuses_and_nothing_is_sent() ->
     handler = handler_of(handle)
     bench = threads(handler.call(sink), timeout_s=0.05)
     [run] = bench.start()
-    bench.turn_until(lambda: bench.back, "the record times out")
+    bench.pass_until(lambda: bench.back, "the record times out")
     go.set()
     bench.turn_until(lambda: bench.late, "the thread comes back")
     assert sink.sent == []
@@ -367,11 +246,11 @@ def test_a_record_that_timed_out_is_not_over_before_what_it_sent_is_answered(
 
     def handle(value: bytes, ctx: Context) -> None:
         ctx.send("out", b"1")
-        go.wait(WAIT_S)
+        go.wait(DEADLINE_S)
 
     async def handle_async(value: bytes, ctx: Context) -> None:
         ctx.send("out", b"1")
-        await asyncio.sleep(WAIT_S)
+        await asyncio.sleep(DEADLINE_S)
 
     function = handle_async if is_async else handle
     handler = handler_of(function)
@@ -380,7 +259,7 @@ def test_a_record_that_timed_out_is_not_over_before_what_it_sent_is_answered(
     else:
         bench = threads(handler.call(sink), timeout_s=0.05)
     [run] = bench.start()
-    bench.turn_until(lambda: run.abandoned, "the record times out")
+    bench.pass_until(lambda: run.abandoned, "the record times out")
     go.set()
     bench.turn_until(lambda: bench.late, "its worker comes back")
     bench.turn_for(0.2)
@@ -407,7 +286,7 @@ def test_a_coroutine_is_cancelled_at_its_record_alone_and_its_worker_lives_on(ev
         workers.append(asyncio.current_task())
         if one.offset() == 1:
             try:
-                await asyncio.sleep(WAIT_S)
+                await asyncio.sleep(DEADLINE_S)
             except asyncio.CancelledError:
                 cancelled.append(one.offset())
                 raise
@@ -416,7 +295,7 @@ def test_a_coroutine_is_cancelled_at_its_record_alone_and_its_worker_lives_on(ev
 
     bench = coroutines(events, call, capacity=1)
     [run] = bench.start(records=3)
-    bench.turn_until(lambda: bench.late, "the record times out and its worker is back")
+    bench.pass_until(lambda: bench.late, "the record times out and its worker is back")
     assert cancelled == [1]
     assert (bench.back[0].done, type(bench.back[0].failure)) == (1, HandlerTimeout)
     bench.start()
@@ -430,11 +309,11 @@ def test_a_coroutine_is_cancelled_at_its_record_alone_and_its_worker_lives_on(ev
 def test_a_coroutine_that_takes_its_cancellation_for_a_hint_has_timed_out_all_the_same(events: EventLoopThread) -> None:
     async def call(one: Message, _: Run) -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(WAIT_S)
+            await asyncio.sleep(DEADLINE_S)
 
     bench = coroutines(events, call)
     [run] = bench.start(records=2)
-    bench.turn_until(lambda: bench.late, "it comes back")
+    bench.pass_until(lambda: bench.late, "it comes back")
     assert [type(one.failure) for one in bench.back] == [HandlerTimeout]
     assert (run.done, run.failure) == (1, None), "it returned normally, and nothing behind it was started"
 
@@ -451,44 +330,45 @@ def test_a_coroutine_that_refuses_to_end_counts_as_abandoned_and_does_not_keep_o
 
     bench = coroutines(events, call, capacity=1, max_abandoned=1)
     bench.start()
-    bench.turn_until(lambda: bench.back, "it times out")
-    assert bench.overdue.abandoned(time.monotonic()) == 0, "it may take a moment to end"
+    bench.pass_until(lambda: bench.back, "it times out")
+    assert bench.overdue.abandoned(bench.clock.now) == 0, "it may take a moment to end"
     bench.start()
     bench.turn_until(lambda: len(bench.back) == 2, "another worker does the next record")
-    bench.turn_until(lambda: bench.overdue.abandoned(time.monotonic()) == 1, "it had its moment")
+    bench.pass_until(lambda: bench.overdue.abandoned(bench.clock.now) == 1, "it had its moment")
     events.start().call_soon_threadsafe(go.set)
     bench.turn_until(lambda: bench.late, "it ends after all")
-    assert bench.overdue.abandoned(time.monotonic()) == 0
+    assert bench.overdue.abandoned(bench.clock.now) == 0
 
 
 def test_who_blocks_the_event_loop_does_not_make_others_time_out(events: EventLoopThread) -> None:
-    begun = threading.Event()
+    begun, go = threading.Event(), threading.Event()
 
     async def call(one: Message, _: Run) -> None:
         if one.offset() == 0:
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.01)
         else:
             begun.set()
-            time.sleep(0.6)
+            go.wait(DEADLINE_S)
 
     bench = coroutines(events, call, timeout_s=0.25)
     bench.start(runs=2)
-    assert begun.wait(WAIT_S)
-    bench.turn_until(lambda: bench.overdue.stuck, "it is noticed")
+    assert begun.wait(DEADLINE_S)
+    bench.pass_until(lambda: bench.overdue.stuck, "it is noticed", blocked=True)
     assert bench.back == []
+    go.set()
     bench.turn_until(lambda: len(bench.back) == 2, "both come back")
     assert [one.failure for one in bench.back] == [None, None]
-    bench.turn_until(lambda: not bench.overdue.stuck, "and all is well again")
+    bench.pass_until(lambda: not bench.overdue.stuck, "and all is well again")
 
 
 def test_where_a_coroutine_hangs_can_be_told_too(events: EventLoopThread) -> None:
     async def hangs_here() -> None:
-        await asyncio.sleep(WAIT_S)
+        await asyncio.sleep(DEADLINE_S)
 
     async def call(one: Message, _: Run) -> None:
         await hangs_here()
 
     bench = coroutines(events, call)
     bench.start()
-    bench.turn_until(lambda: bench.back, "it times out")
+    bench.pass_until(lambda: bench.back, "it times out")
     assert "in hangs_here" in "".join(traceback.format_exception(bench.back[0].failure))
