@@ -222,7 +222,7 @@ NEVER_BROKEN = {
     *NOT_SEEN,
 }
 
-LOOKED_AT = {clause.id: clause for clause in CLAUSES if clause.look is not None}
+LOOKED_AT = {clause.id: clause for clause in CLAUSES if clause.check is not None}
 
 
 def status_of(clause: Clause, tmp_path: Path, **difference: Any) -> str:

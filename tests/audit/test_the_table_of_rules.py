@@ -71,13 +71,13 @@ def test_every_rule_is_kept_by_code_and_by_tests_that_exist() -> None:
 
 
 def test_hooks_stand_in_for_rules_that_keepfast_keeps_otherwise() -> None:
-    kept = {clause.id for clause in CLAUSES if clause.look is None}
+    kept = {clause.id for clause in CLAUSES if clause.check is None}
     assert [rule for _, rules in REPLACED.values() for rule in rules if rule not in kept] == []
 
 
 def test_what_is_written_into_a_project_or_tested_here_is_not_called_kept() -> None:
     """Code that an app does not run: templates, the shim, our own tests."""
-    kept = {clause.id for clause in CLAUSES if clause.look is None}
+    kept = {clause.id for clause in CLAUSES if clause.check is None}
     assert [rule for rule in kept if KEPT_BY[rule].code.startswith("scaffold/")] == []
     assert [clause.id for clause in CLAUSES if clause.id in kept and clause.text.endswith("tested.")] == []
 

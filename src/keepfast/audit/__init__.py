@@ -1,16 +1,16 @@
-"""`keepfast check`: the rules of the documents that keepfast began from, as an audit of an app.
+"""`keepfast check`: audits an app against the rules of the documents that keepfast is based on.
 
-Rules are data (`clauses_*.py`): each has its place in its document, a level, words of our own, the code and the tests
-that keep it in keepfast, and, where an app can keep or break it, a function that looks.
+Rules are data (`clauses_*.py`): each has its section in its document, a level, a text in our own words, and, if an app
+can violate it, a check function.
 """
 
 from __future__ import annotations
 
 from keepfast.audit.clause import Clause as Clause
 from keepfast.audit.clause import Finding as Finding
+from keepfast.audit.clauses import CLAUSES as CLAUSES
 from keepfast.audit.report import Result as Result
 from keepfast.audit.report import examine as examine
 from keepfast.audit.subject import Subject as Subject
-from keepfast.audit.table import CLAUSES as CLAUSES
 
 __all__ = ["CLAUSES", "Clause", "Finding", "Result", "Subject", "examine"]

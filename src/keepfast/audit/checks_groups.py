@@ -1,4 +1,4 @@
-"""Looking at commits, groups, order, and what a handler says about itself."""
+"""Checks of commits, groups, order, and the declarations of a handler."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import inspect
 import re
 from typing import Any, Final, get_args, get_origin
 
-from keepfast.audit.clause import Finding, each, failed, not_applicable, overruled, passed
+from keepfast.audit.clause import Finding, failed, not_applicable, overruled, passed, per_consumer
 from keepfast.audit.decisions import CHOSEN_BY_NAME, COOPERATIVE_STICKY
-from keepfast.audit.subject import Asked
+from keepfast.audit.subject import AuditedConsumer
 
 _GENERIC: Final = frozenset(
     {"app", "consumer", "default", "foo", "group", "group1", "kafka", "my-group", "test", "worker"}
@@ -19,80 +19,80 @@ _RAW: Final = (bytes, str)
 _UNCHECKED: Final = (dict, Any, inspect.Parameter.empty, None)
 
 
-@each
-def commits_each(one: Asked) -> Finding:
+@per_consumer
+def commits_each(one: AuditedConsumer) -> Finding:
     if one.own.commit.mode == "each":
-        return passed("Each record is committed by itself before its lane goes on.")
+        return passed("Each record is committed on its own before its lane continues.")
     return passed("Commits are batched, and the handler is declared idempotent.")
 
 
-@each
-def group_is_descriptive(one: Asked) -> Finding:
+@per_consumer
+def group_is_descriptive(one: AuditedConsumer) -> Finding:
     group = one.own.group
     if len(group) >= 4 and group.lower() not in _GENERIC:
         return passed(f"{group}.")
-    return failed(f"{group!r} does not say whose it is.", "Leave group out, or name app and consumer: payments.charge.")
+    return failed(f"{group!r} is not descriptive.", "Remove group, or name app and consumer: payments.charge.")
 
 
-@each
-def group_pattern(one: Asked) -> Finding:
+@per_consumer
+def group_pattern(one: AuditedConsumer) -> Finding:
     group = one.own.group
     if _GROUP.fullmatch(group):
         return passed(f"{group}.")
     if re.fullmatch(rf"cg-{_SEGMENT}", group):
-        return overruled(CHOSEN_BY_NAME, f"{group}: cg-<purpose>, as the Spring-style strategy names groups.")
+        return overruled(CHOSEN_BY_NAME, f"{group}: cg-<purpose>, as in the Spring-style strategy.")
     return failed(f"{group} has neither form.", "Name it <domain>.<entity>.<version> or <service>.<consumer>.")
 
 
-@each
-def group_with_env(one: Asked) -> Finding:
+@per_consumer
+def group_with_env(one: AuditedConsumer) -> Finding:
     if one.own.group.endswith(f".{one.env}"):
         return passed(f"{one.own.group}.")
-    return overruled(CHOSEN_BY_NAME, f'{one.own.group} does not end with the environment; group="….{{env}}" does that.')
+    return overruled(CHOSEN_BY_NAME, f'{one.own.group} does not end with the environment; group="….{{env}}" adds it.')
 
 
-@each
-def group_by_purpose(one: Asked) -> Finding:
+@per_consumer
+def group_by_purpose(one: AuditedConsumer) -> Finding:
     group = one.own.group
     if re.fullmatch(rf"cg-{_SEGMENT}", group):
         return passed(f"{group}.")
-    return overruled(CHOSEN_BY_NAME, f"{group}: named as the consumer standard has it.")
+    return overruled(CHOSEN_BY_NAME, f"{group}: named as in the consumer standard.")
 
 
-@each
-def versioned(one: Asked) -> Finding:
+@per_consumer
+def versioned(one: AuditedConsumer) -> Finding:
     topics = ", ".join(one.own.topics)
     if all(re.search(r"\.v[0-9]+$", topic) for topic in one.own.topics):
         return passed(f"{topics}.")
-    return overruled(CHOSEN_BY_NAME, f"{topics}: without a version, as the Spring-style strategy names topics.")
+    return overruled(CHOSEN_BY_NAME, f"{topics}: without a version, as in the Spring-style strategy.")
 
 
-@each
-def default_assignor(one: Asked) -> Finding:
+@per_consumer
+def default_assignor(one: AuditedConsumer) -> Finding:
     assignor = one.own.assignor
     if assignor is None:
         return not_applicable("With group_protocol=consumer the broker decides.")
     if assignor == "cooperative-sticky":
         return overruled(
-            COOPERATIVE_STICKY, "cooperative-sticky, which comes with the client and moves few partitions."
+            COOPERATIVE_STICKY, "cooperative-sticky, which the client includes and which moves few partitions."
         )
     return passed(f"assignor is {assignor}.")
 
 
-@each
-def cooperative(one: Asked) -> Finding:
+@per_consumer
+def cooperative(one: AuditedConsumer) -> Finding:
     assignor = one.own.assignor
     if assignor is None:
         return not_applicable("With group_protocol=consumer the broker decides, and moves few partitions.")
     if one.own.group_protocol == "auto":
-        return passed("KIP-848, which moves few partitions, or cooperative-sticky where the broker does not have it.")
+        return passed("KIP-848, which moves few partitions, or cooperative-sticky if the broker does not support it.")
     if assignor == "cooperative-sticky":
         return passed("assignor is cooperative-sticky.")
-    return overruled(COOPERATIVE_STICKY, f"assignor is {assignor}, as the consumer standard has it, by name.")
+    return overruled(COOPERATIVE_STICKY, f"assignor is {assignor}, chosen explicitly, as in the consumer standard.")
 
 
-@each
-def sequential(one: Asked) -> Finding:
+@per_consumer
+def sequential(one: AuditedConsumer) -> Finding:
     if one.own.order != "none":
         return passed(f"order is {one.own.order}.")
     return failed(
@@ -100,18 +100,18 @@ def sequential(one: Asked) -> Finding:
     )
 
 
-@each
-def idempotent(one: Asked) -> Finding:
+@per_consumer
+def idempotent(one: AuditedConsumer) -> Finding:
     if one.own.idempotent:
         return passed("The handler is declared idempotent.")
     return failed(
-        "Nothing says that a record may come twice, and after a crash it does.",
-        "Make the handler bear it (an upsert, a key of its own) and say idempotent=True.",
+        "The handler is not declared idempotent, and after a crash records are delivered again.",
+        "Make the handler idempotent (an upsert, an idempotency key) and set idempotent=True.",
     )
 
 
-@each
-def validated(one: Asked) -> Finding:
+@per_consumer
+def validated(one: AuditedConsumer) -> Finding:
     takes = one.takes
     if get_origin(takes) is list:
         takes = get_args(takes)[0]
@@ -121,14 +121,16 @@ def validated(one: Asked) -> Finding:
         else [dict]
     )
     if any(part in _UNCHECKED or get_origin(part) is dict for part in bare):
-        return failed("The handler takes what comes, unchecked.", "Annotate its value with a dataclass or a model.")
+        return failed("The handler takes unvalidated values.", "Annotate its value with a dataclass or a model.")
     if any(part in _RAW for part in bare):
-        return overruled(CHOSEN_BY_NAME, "The handler takes what was sent and decodes it, as the loop article has it.")
-    return passed("Values are decoded into a type, and what does not fit is buried before the handler sees it.")
+        return overruled(
+            CHOSEN_BY_NAME, "The handler takes raw values and decodes them itself, as in the loop article."
+        )
+    return passed("Values are decoded into a type; a mismatch is dead-lettered before the handler.")
 
 
-@each
-def cards_are_sunk(one: Asked) -> Finding:
+@per_consumer
+def cards_are_discarded(one: AuditedConsumer) -> Finding:
     if one.sensitive is None:
-        return not_applicable("No detector is on. Where card numbers may come, say sensitive=CardNumbers().")
-    return passed("Records with card numbers are dropped before the handler, counted, and reach no topic or log.")
+        return not_applicable("No detector is on. If records may contain card numbers, set sensitive=CardNumbers().")
+    return passed("Records with card numbers are discarded before the handler, counted, and never written or logged.")

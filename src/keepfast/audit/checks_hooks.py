@@ -1,4 +1,4 @@
-"""Rules that keepfast keeps whatever an app says, but not for a runner whose own functions stand in its place."""
+"""Rules that keepfast guarantees for every app, but not for a runner whose hooks replace keepfast's code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from keepfast.audit.clause import Clause, Finding, not_applicable
 from keepfast.audit.subject import Subject
 
-OWN_PUBLISHER: Final = "dlq_publisher writes the letters, and what they look like and where they go is in its code."
-OWN_SERVER: Final = "health_server_start serves in place of keepfast"
+OWN_PUBLISHER: Final = "dlq_publisher writes the letters; their format and topic depend on its code."
+OWN_SERVER: Final = "health_server_start replaces keepfast's health server"
 
 REPLACED: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     "dlq_publisher": (
@@ -35,11 +35,11 @@ REPLACED: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     ),
     "health_server_start": (f"{OWN_SERVER}.", frozenset({"pattern:health.3"})),
 }
-"""By the hook: why nothing is known, and of which rules."""
+"""Hook → the reason, and the rules that it makes not applicable."""
 
 
-def in_its_place(clause: Clause, subject: Subject) -> Finding | None:
-    """None: nothing stands in the place of what keeps this rule."""
+def replaced_by_hook(clause: Clause, subject: Subject) -> Finding | None:
+    """The finding if a hook replaces the code that guarantees this rule, otherwise None."""
     for hook, (reason, rules) in REPLACED.items():
         if clause.id in rules and any(hook in one.hooks for one in subject.consumers):
             return not_applicable(reason)

@@ -1,11 +1,11 @@
-"""Looking at the files around an app: README, pyproject.toml, tests, compose file."""
+"""Checks of the files of an app's project: README, pyproject.toml, tests, compose file."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from keepfast.audit.clause import Finding, failed, not_applicable, outside, overruled, passed, whole
+from keepfast.audit.clause import Finding, failed, not_applicable, not_checkable, overruled, passed, per_app
 from keepfast.audit.decisions import FIRST_MINUTE
 from keepfast.audit.subject import Subject
 
@@ -13,14 +13,14 @@ NO_FOLDER = "The files of the app's project were not found; name its folder with
 _CONFIGURATION = re.compile(r"KAFKA_BROKERS|KEEPFAST_|keepfast\.toml|(?im:^#+ .*(?:configur|settings))")
 
 
-tested_by_keepfast = outside("keepfast does it, and its own tests try it; they are not in this app.")
-of_the_database = outside("How an app uses its database is in its own code; `keepfast new` writes code that does so.")
-inside_the_compose_file = outside("A compose file is not read; the one that `keepfast new` writes does so.")
-names_of_the_shared_package = outside("An app may import keepfast; neotool_common has the same under its own names.")
+tested_by_keepfast = not_checkable("keepfast implements it, and its own tests cover it.")
+of_the_database = not_checkable("Database access is the app's own code; that of `keepfast new` complies.")
+inside_the_compose_file = not_checkable("Compose files are not read; that of `keepfast new` complies.")
+names_of_the_shared_package = not_checkable("An app may import keepfast directly; neotool_common re-exports it.")
 
 
 def root_of(folder: Path) -> Path:
-    """Of the package that these files are, or are a part of."""
+    """The root of the package that contains this folder."""
     around = (folder, *folder.resolve().parents)
     return next((one for one in around if (one / "pyproject.toml").is_file()), folder)
 
@@ -30,7 +30,7 @@ def _pyproject(folder: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
-@whole
+@per_app
 def groups_are_documented(subject: Subject) -> Finding:
     if subject.folder is None:
         return not_applicable(NO_FOLDER)
@@ -39,21 +39,21 @@ def groups_are_documented(subject: Subject) -> Finding:
     missing = [name for name in groups if name not in readme and name.replace(f".{env}", ".{env}") not in readme]
     if not missing:
         return passed("README names every group.")
-    silent = "README does not name" if subject.readme is not None else "There is no README that names"
-    return failed(f"{silent} {', '.join(missing)}.", "Write each consumer group into the project's README.")
+    absent = "README does not name" if subject.readme is not None else "There is no README that names"
+    return failed(f"{absent} {', '.join(missing)}.", "Name each consumer group in the project's README.")
 
 
-@whole
+@per_app
 def configuration_is_documented(subject: Subject) -> Finding:
     if subject.folder is None:
         return not_applicable(NO_FOLDER)
     if _CONFIGURATION.search(subject.readme or ""):
-        return passed("README tells the configuration.")
-    silent = "README does not tell" if subject.readme is not None else "There is no README that tells"
-    return failed(f"{silent} the configuration.", "Write a table of the variables that matter into it.")
+        return passed("README documents the configuration.")
+    absent = "README does not document" if subject.readme is not None else "There is no README that documents"
+    return failed(f"{absent} the configuration.", "Add a table of the relevant variables.")
 
 
-@whole
+@per_app
 def has_tests(subject: Subject) -> Finding:
     if subject.folder is None:
         return not_applicable(NO_FOLDER)
@@ -62,7 +62,7 @@ def has_tests(subject: Subject) -> Finding:
     return failed("There are no tests.", "Write some with keepfast.testing.harness; `keepfast new` shows how.")
 
 
-@whole
+@per_app
 def is_a_package(subject: Subject) -> Finding:
     if subject.folder is None:
         return not_applicable(NO_FOLDER)
@@ -70,30 +70,30 @@ def is_a_package(subject: Subject) -> Finding:
     wanted = {"pyproject.toml": "pyproject.toml", "src": "src/*/__init__.py", "tests": "tests/**/test_*.py"}
     missing = [name for name, pattern in wanted.items() if next(root.glob(pattern), None) is None]
     if not missing:
-        return passed("It is a package with pyproject.toml, src and tests, or a part of one.")
-    return failed(f"The project has no {', '.join(missing)}.", "Lay it out as `keepfast new` does.")
+        return passed("It is a package with pyproject.toml, src and tests, or part of one.")
+    return failed(f"The project has no {', '.join(missing)}.", "Use the layout of `keepfast new`.")
 
 
-@whole
+@per_app
 def container(subject: Subject) -> Finding:
     if subject.folder is None:
         return not_applicable(NO_FOLDER)
     if subject.dockerfile is not None:
         return passed("There is a Dockerfile.")
-    return failed("There is no Dockerfile.", "Take the one that `keepfast new` writes.")
+    return failed("There is no Dockerfile.", "Use the one from `keepfast new`.")
 
 
-@whole
+@per_app
 def layout(subject: Subject) -> Finding:
-    """Of flows and tasks."""
+    """The layout of flows and tasks."""
     if subject.folder is None:
         return not_applicable(NO_FOLDER)
     if subject.has("src/*/flows/*.py") and subject.has("src/*/tasks/*.py"):
         return passed("There are flows and tasks.")
-    return overruled(FIRST_MINUTE, "Laid out in another way; `keepfast new` writes into README which file is which.")
+    return overruled(FIRST_MINUTE, "Another layout; the README of `keepfast new` maps its files to this one.")
 
 
-@whole
+@per_app
 def own_command(subject: Subject) -> Finding:
     if subject.folder is None:
         return not_applicable(NO_FOLDER)
@@ -102,18 +102,16 @@ def own_command(subject: Subject) -> Finding:
     return failed("pyproject.toml has no [project.scripts].", 'Add one: shop-consumer = "shop.app:main".')
 
 
-@whole
-def no_path_bent(subject: Subject) -> Finding:
+@per_app
+def no_pythonpath(subject: Subject) -> Finding:
     if subject.folder is None:
         return not_applicable(NO_FOLDER)
     if any("PYTHONPATH" in (subject.file(name) or "") for name in ("Dockerfile", *COMPOSE_FILES)):
         return failed("The image or the compose file sets PYTHONPATH.", "Install the package: pip install .")
-    pytest_says = f"{_pyproject(subject.folder)}\n{subject.file('pytest.ini') or ''}"
-    if re.search(r"(?m)^pythonpath\s*=", pytest_says):
-        return overruled(
-            FIRST_MINUTE, "pytest finds the code by itself, so that tests run before anything is installed."
-        )
-    return passed("Nobody sets PYTHONPATH.")
+    pytest_config = f"{_pyproject(subject.folder)}\n{subject.file('pytest.ini') or ''}"
+    if re.search(r"(?m)^pythonpath\s*=", pytest_config):
+        return overruled(FIRST_MINUTE, "Only pytest sets it, so that tests run before anything is installed.")
+    return passed("PYTHONPATH is not set.")
 
 
 COMPOSE_FILES = tuple(
@@ -121,22 +119,22 @@ COMPOSE_FILES = tuple(
 )
 
 
-@whole
+@per_app
 def composed(subject: Subject) -> Finding:
     if subject.dockerfile is None:
         return not_applicable("There is no Dockerfile." if subject.folder is not None else NO_FOLDER)
     if any(subject.has(name) for name in COMPOSE_FILES):
         return passed("There is a compose file.")
-    return failed("There is no compose file.", "Take the one that `keepfast new` writes.")
+    return failed("There is no compose file.", "Use the one from `keepfast new`.")
 
 
-@whole
+@per_app
 def dockerignore(subject: Subject) -> Finding:
     if subject.dockerfile is None:
         return not_applicable("There is no Dockerfile." if subject.folder is not None else NO_FOLDER)
     if subject.has(".dockerignore"):
         return passed("There is a .dockerignore.")
     return failed(
-        "There is no .dockerignore: .git, and perhaps .env, are sent to whoever builds the image.",
-        "Take the one that `keepfast new` writes.",
+        "There is no .dockerignore: .git, and perhaps .env, are sent to the build.",
+        "Use the one from `keepfast new`.",
     )

@@ -1,4 +1,4 @@
-"""What a rule of a document is here, and what can be found out about an app and a rule."""
+"""A rule of a document, and the findings of its check."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from keepfast.audit.subject import Asked, Subject
+    from keepfast.audit.subject import AuditedConsumer, Subject
 
 Level = Literal["must", "should"]
-Status = Literal["failed", "overruled", "passed", "kept", "not applicable"]
+Status = Literal["failed", "overruled", "passed", "guaranteed", "not applicable"]
 
-STATUSES: Final[tuple[Status, ...]] = ("failed", "overruled", "passed", "kept", "not applicable")
-"""The heaviest first: of several findings about one rule, this one is told."""
+STATUSES: Final[tuple[Status, ...]] = ("failed", "overruled", "passed", "guaranteed", "not applicable")
+"""The most severe first: it is the status of a rule with several findings."""
 
 DOCUMENTS: Final[Mapping[str, str]] = {
     "standard": "the consumer standard",
@@ -22,16 +22,15 @@ DOCUMENTS: Final[Mapping[str, str]] = {
     "fraud": "the fraud service's decision",
     "spring": "the Spring-style strategy",
 }
-"""As docs/decisions/README.md tells them."""
+"""Document → description, as in docs/decisions/README.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is so about one rule, in an app or in one of its consumers, and what to do if it failed.
+    """The finding of one rule for an app or one of its consumers, with a fix if it failed.
 
-    `kept`: keepfast does it whatever the app says. `overruled`: one of our decision records says why it is done in
-    another way, or why what the user chose by name is as good; or a record of the app's own does, and `record` is its
-    path.
+    `guaranteed`: keepfast ensures it for every app. `overruled`: one of our decision records says why we deviate,
+    or why the user's explicit choice is as good; or a decision record of the app does, and `record` is its path.
     """
 
     status: Status
@@ -42,17 +41,17 @@ class Finding:
     record: str = ""
 
 
-Look = Callable[["Subject"], Iterable[Finding]]
+Check = Callable[["Subject"], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One rule. `id` is the document and the place in it; without `look`, keepfast keeps it and no app can break it."""
+    """One rule. `id` is the document and the section. Without `check`, keepfast guarantees it for every app."""
 
     id: str
     level: Level
     text: str
-    look: Look | None = None
+    check: Check | None = None
 
     @property
     def document(self) -> str:
@@ -63,12 +62,12 @@ class Clause:
         return self.id.partition(":")[2]
 
 
-def must(id_: str, text: str, look: Look | None = None) -> Clause:
-    return Clause(id_, "must", text, look)
+def must(id_: str, text: str, check: Check | None = None) -> Clause:
+    return Clause(id_, "must", text, check)
 
 
-def should(id_: str, text: str, look: Look | None = None) -> Clause:
-    return Clause(id_, "should", text, look)
+def should(id_: str, text: str, check: Check | None = None) -> Clause:
+    return Clause(id_, "should", text, check)
 
 
 def passed(reason: str) -> Finding:
@@ -87,21 +86,21 @@ def not_applicable(reason: str) -> Finding:
     return Finding(status="not applicable", reason=reason)
 
 
-def each(look: Callable[[Asked], Finding]) -> Look:
-    """Of every consumer by itself."""
+def per_consumer(check: Callable[[AuditedConsumer], Finding]) -> Check:
+    """Check every consumer."""
 
-    def all_of_them(subject: Subject) -> Iterable[Finding]:
+    def check_all(subject: Subject) -> Iterable[Finding]:
         for one in subject.consumers:
-            yield replace(look(one), consumer=one.own.name)
+            yield replace(check(one), consumer=one.own.name)
 
-    return all_of_them
-
-
-def whole(look: Callable[[Subject], Finding]) -> Look:
-    """Of the app as a whole."""
-    return lambda subject: (look(subject),)
+    return check_all
 
 
-def outside(reason: str) -> Look:
-    """Nothing that an app's code, settings or files could show."""
-    return whole(lambda _: not_applicable(reason))
+def per_app(check: Callable[[Subject], Finding]) -> Check:
+    """Check the app as a whole."""
+    return lambda subject: (check(subject),)
+
+
+def not_checkable(reason: str) -> Check:
+    """Not applicable, because code, settings and files of an app do not show it."""
+    return per_app(lambda _: not_applicable(reason))

@@ -1,4 +1,4 @@
-"""The loop article: a fetch loop that skips a failed record loses it. Numbered by us, in its order."""
+"""The loop article: a fetch loop that skips a failed record loses it. The numbers are ours, in its order."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from keepfast.audit.checks_errors import retried
 from keepfast.audit.clause import Clause, must, should
 
 LOOP: Final[tuple[Clause, ...]] = (
-    must("loop:1", "A failed record is not passed by the commit of a later one."),
-    must("loop:2", "A failed record does not need a restart to be tried again."),
-    must("loop:3", "A record is committed after it succeeded, and only then."),
-    should("loop:4", "Processing is idempotent: a record may come twice.", groups.idempotent),
-    should("loop:5", "A record can be tried until it succeeds, whoever mends what is broken."),
-    should("loop:6", "Before every retry there is a delay: 3 s where it is tried for ever."),
+    must("loop:1", "The commit of a later record does not skip a failed one."),
+    must("loop:2", "A failed record is retried without a restart."),
+    must("loop:3", "A record is committed only after it succeeded."),
+    should("loop:4", "Processing is idempotent: a record may be delivered twice.", groups.idempotent),
+    should("loop:5", "A record can be retried until it succeeds."),
+    should("loop:6", "There is a delay before every retry: 3 s for unlimited retries."),
     should("loop:7", "A retry is logged with topic, partition and offset.", settings.logged_at("WARNING")),
-    should("loop:8", "It can be chosen which errors are retried."),
+    should("loop:8", "Which errors are retried can be configured."),
     should(
         "loop:9",
         "A lost connection to a database is retried.",
         retried("sqlstate:08006", "sqlstate:57P01"),
     ),
-    should("loop:10", "What cannot be decoded is not retried, but logged or kept.", errors.decode_errors),
-    should("loop:11", "The loop is written once, and takes the function and its reader."),
-    should("loop:12", "Other records need not wait for one that fails: retry topics with growing delays."),
-    must("loop:13", "The end closes the reader and loses nothing."),
-    must("loop:14", "A fetch that fails is logged, and one goes on fetching."),
-    should("loop:15", "The next record of a failed one waits for it.", groups.sequential),
+    should("loop:10", "Undecodable records are not retried, but logged or stored.", errors.decode_errors),
+    should("loop:11", "The loop is implemented once, with the function and its reader as parameters."),
+    should("loop:12", "Other records need not wait for a failing one: retry topics with growing delays."),
+    must("loop:13", "Shutdown closes the reader and loses nothing."),
+    must("loop:14", "A failed fetch is logged, and fetching continues."),
+    should("loop:15", "The record after a failed one waits for it.", groups.sequential),
     should("loop:16", "Several loops run in one process, each with its own reader and function."),
 )

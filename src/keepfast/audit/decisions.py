@@ -1,4 +1,4 @@
-"""The decision records that overrule a rule, by their numbers in docs/decisions."""
+"""The numbers of the decision records in docs/decisions that overrule a rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPOOL: Final = 22
 GUARDS: Final = 23
 FIRST_MINUTE: Final = 26
 CHOSEN_BY_NAME: Final = 30
-"""Where the documents contradict each other, what an app takes from one of them by name breaks no rule of another."""
+"""Where the documents contradict each other, an explicit choice of one of them violates no rule of another."""
 
 OVERRULING: Final = frozenset(
     {

@@ -1,21 +1,21 @@
-"""An app against all rules: one result each, and what CI has to know."""
+"""Audits an app against all rules: one result per rule, the exit code and the summary."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from keepfast.audit.checks_hooks import in_its_place
+from keepfast.audit.checks_hooks import replaced_by_hook
 from keepfast.audit.clause import STATUSES, Clause, Finding, Status, not_applicable
+from keepfast.audit.clauses import CLAUSES
 from keepfast.audit.subject import DecisionRecord, Subject
-from keepfast.audit.table import CLAUSES
 from keepfast.core.errors import ConfigError
 from keepfast.core.exit_codes import EXIT_OK, EXIT_UNEXPECTED
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What is so about one rule; `findings` has those of single consumers, the heaviest first."""
+    """The result of one rule; `findings` are those of the app or its consumers, the most severe first."""
 
     clause: Clause
     findings: tuple[Finding, ...]
@@ -26,13 +26,14 @@ class Result:
 
 
 def examine(subject: Subject, *, ignore: Collection[str] = (), clauses: Sequence[Clause] = CLAUSES) -> list[Result]:
-    """All rules, in the order of their documents. Raises ConfigError if `ignore`, or a record of the app's own, names
-    what is no rule.
+    """Audit all rules, in the order of their documents.
+
+    Raises ConfigError if `ignore`, or a decision record of the app, names an unknown rule.
     """
-    known, listed = {clause.id for clause in (*CLAUSES, *clauses)}, "`keepfast check --list` has them all."
+    known, listed = {clause.id for clause in (*CLAUSES, *clauses)}, "`keepfast check --list` lists all."
     problems = [f"There is no rule {one!r}; {listed}" for one in sorted(set(ignore) - known)]
     problems += [
-        f"{record.path} overrules {rule!r}, which is no rule; {listed}"
+        f"{record.path} overrules {rule!r}, which is not a rule; {listed}"
         for rule, record in subject.overruled.items()
         if rule not in known
     ]
@@ -43,44 +44,44 @@ def examine(subject: Subject, *, ignore: Collection[str] = (), clauses: Sequence
 
 def _examined(clause: Clause, subject: Subject, *, ignored: bool) -> Result:
     if ignored:
-        found: Iterable[Finding] = [not_applicable("Left out by --ignore.")]
-    elif clause.look is None:
-        kept = Finding(status="kept", reason="Kept by keepfast, whatever an app says.")
-        found = [in_its_place(clause, subject) or kept]
+        found: Iterable[Finding] = [not_applicable("Skipped by --ignore.")]
+    elif clause.check is None:
+        guaranteed = Finding(status="guaranteed", reason="Guaranteed by keepfast for every app.")
+        found = [replaced_by_hook(clause, subject) or guaranteed]
     else:
-        found = [_weighed(one, subject.overruled.get(clause.id)) for one in clause.look(subject)]
-    heaviest_first = sorted(found, key=lambda one: STATUSES.index(one.status))
-    return Result(clause, tuple(heaviest_first) or (not_applicable("The app has no consumers."),))
+        found = [_apply_record(one, subject.overruled.get(clause.id)) for one in clause.check(subject)]
+    most_severe_first = sorted(found, key=lambda one: STATUSES.index(one.status))
+    return Result(clause, tuple(most_severe_first) or (not_applicable("The app has no consumers."),))
 
 
-def _weighed(finding: Finding, record: DecisionRecord | None) -> Finding:
-    """A record of the app's own overrules what is broken, and nothing else."""
+def _apply_record(finding: Finding, record: DecisionRecord | None) -> Finding:
+    """A decision record of the app overrules a failed finding, and no other."""
     if record is None or finding.status != "failed":
         return finding
-    reason = f"{finding.reason} {record.path} says why."
+    reason = f"{finding.reason} See {record.path}."
     return replace(finding, status="overruled", reason=reason, fix="", decision=record.number, record=record.path)
 
 
 def exit_code(results: Iterable[Result], *, strict: bool) -> int:
-    """1 if a MUST rule is broken; if `strict`, a SHOULD rule, too."""
-    broken = [one for one in results if one.status == "failed" and (strict or one.clause.level == "must")]
-    return EXIT_UNEXPECTED if broken else EXIT_OK
+    """1 if a MUST rule is violated; with `strict`, also for a SHOULD rule."""
+    violated = [one for one in results if one.status == "failed" and (strict or one.clause.level == "must")]
+    return EXIT_UNEXPECTED if violated else EXIT_OK
 
 
 def summary(results: Sequence[Result]) -> str:
-    """`61 passed, 80 kept by construction, …`; broken rules by their level."""
-    broken = {level: sum(r.status == "failed" and r.clause.level == level for r in results) for level in LEVELS}
-    said = [f"{count} {level.upper()} rule{'s' * (count != 1)} broken" for level, count in broken.items() if count]
-    for status, words in WORDS.items():
+    """`61 passed, 80 guaranteed by keepfast, …`; violated rules by level."""
+    violated = {level: sum(r.status == "failed" and r.clause.level == level for r in results) for level in LEVELS}
+    parts = [f"{count} {level.upper()} rule{'s' * (count != 1)} violated" for level, count in violated.items() if count]
+    for status, text in STATUS_TEXTS.items():
         count = sum(result.status == status for result in results)
-        said += [f"{count} {words}"] if count else []
-    return ", ".join(said) + "."
+        parts += [f"{count} {text}"] if count else []
+    return ", ".join(parts) + "."
 
 
 LEVELS = ("must", "should")
-WORDS = {
+STATUS_TEXTS = {
     "passed": "passed",
-    "kept": "kept by construction",
+    "guaranteed": "guaranteed by keepfast",
     "overruled": "overruled by a decision",
     "not applicable": "not applicable",
 }

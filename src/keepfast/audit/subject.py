@@ -1,4 +1,4 @@
-"""What is looked at: an app, the settings that hold for it here, and the files of its project."""
+"""The subject of an audit: an app, its effective settings, and the files of its project."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from keepfast.redact.sensitive import CardNumbers
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.settings import ConsumerSettings, Settings
 
-MOST_BYTES = 1_000_000
-"""Of a README or a Dockerfile; nobody writes longer ones."""
+MAX_FILE_BYTES = 1_000_000
+"""The largest file that is read."""
 _MARKS = ("pyproject.toml", "README.md", "README.rst", "README.txt", "README", "Dockerfile")
 RECORDS = ("docs/decisions", "docs/adr", "decisions", "adr")
-"""Where a project keeps the records of its decisions."""
+"""Folders of a project's decision records."""
 _OVERRULES = re.compile(r"(?im)^[*_ ]*overrules[*_ ]*:[*_ ]*(?P<rules>.+)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One consumer: its settings, what its handler takes, and what may not be in its records."""
+class AuditedConsumer:
+    """One consumer: its settings, the type that its handler takes, and its card detector."""
 
     own: ConsumerSettings
     takes: Any
     sensitive: CardNumbers | None
     env: str
     hooks: frozenset[str] = frozenset()
-    """Of a runner: what functions of the user's own do in place of keepfast, by the names of the hooks."""
+    """For a runner: the names of the hooks that replace parts of keepfast."""
 
     @property
     def book(self) -> RuleBook:
@@ -44,21 +44,21 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A decision of the app's own that overrules rules: `docs/decisions/0004-no-timeouts.md`."""
+    """A decision record of the app that overrules rules: `docs/decisions/0004-no-timeouts.md`."""
 
     path: str
 
     @property
     def number(self) -> int | None:
-        """None: its name does not begin with one."""
+        """The number at the start of its file name, or None."""
         digits = re.match(r"\d+", self.path.rpartition("/")[2])
         return int(digits[0]) if digits else None
 
 
 class Subject:
-    """An app, or a runner, to be examined. Reads files of `folder` when they are asked for; asks no broker."""
+    """An app or a runner to be audited. Reads the files of `folder` on demand; connects to no broker."""
 
-    def __init__(self, consumers: list[Asked], settings: Settings, folder: Path | None) -> None:
+    def __init__(self, consumers: list[AuditedConsumer], settings: Settings, folder: Path | None) -> None:
         self.consumers = consumers
         self.settings = settings
         self.folder = folder
@@ -72,29 +72,30 @@ class Subject:
         folder: Path | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> Subject:
-        """`folder` None: found by the place of the code. Raises ConfigError with every problem of the settings."""
+        """`folder` None: found from the location of the code. Raises ConfigError with all problems of the settings."""
         settings = app.settings(environ=environ, cwd=cwd)
         if isinstance(app, KafkaConsumerRunner):
-            return cls([_asked_of(app, settings)], settings, folder or project_of([app.blueprint.process_message], cwd))
+            folder = folder or project_of([app.blueprint.process_message], cwd)
+            return cls([_consumer_of_runner(app, settings)], settings, folder)
         consumers = [
-            Asked(settings.consumers[one.name], one.shape.annotation, one.sensitive, settings.app.env)
+            AuditedConsumer(settings.consumers[one.name], one.shape.annotation, one.sensitive, settings.app.env)
             for one in app.consumers.values()
         ]
         return cls(consumers, settings, folder or project_of([one.function for one in app.consumers.values()], cwd))
 
     @property
     def serves_itself(self) -> bool:
-        """A health server of the user's own stands in for keepfast's."""
+        """Whether the user's own health server replaces keepfast's."""
         return any("health_server_start" in one.hooks for one in self.consumers)
 
     @cached_property
     def readme(self) -> str | None:
-        """None: there is none."""
+        """The text of the README, or None."""
         return next((text for name in _MARKS if name.startswith("README") and (text := self.file(name))), None)
 
     @cached_property
     def dockerfile(self) -> list[str] | None:
-        """Its instructions, one a line; None: there is none."""
+        """The instructions of the Dockerfile, one per line, or None."""
         text = self.file("Dockerfile")
         if text is None:
             return None
@@ -103,11 +104,11 @@ class Subject:
 
     @cached_property
     def overruled(self) -> dict[str, DecisionRecord]:
-        """Rules that a record in the project overrules by a line of its own, `Overrules: standard:9.3.3, loop:4`."""
+        """The rules that decision records overrule with a line `Overrules: standard:9.3.3, loop:4`."""
         found: dict[str, DecisionRecord] = {}
         for name in self._records():
-            for said in _OVERRULES.finditer(self.file(name) or ""):
-                found |= dict.fromkeys(re.findall(r"[a-z]+:[\w.]*\w", said["rules"]), DecisionRecord(name))
+            for line in _OVERRULES.finditer(self.file(name) or ""):
+                found |= dict.fromkeys(re.findall(r"[a-z]+:[\w.]*\w", line["rules"]), DecisionRecord(name))
         return found
 
     def _records(self) -> list[str]:
@@ -117,7 +118,7 @@ class Subject:
 
     def file(self, name: str) -> str | None:
         path = None if self.folder is None else self.folder / name
-        if path is None or not path.is_file() or path.stat().st_size > MOST_BYTES:
+        if path is None or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
             return None
         return path.read_text(encoding="utf-8", errors="replace")
 
@@ -125,15 +126,16 @@ class Subject:
         return self.folder is not None and next(self.folder.glob(pattern), None) is not None
 
 
-def _asked_of(runner: KafkaConsumerRunner, settings: Settings) -> Asked:
-    """What comes out of `message_factory` was checked by it; without one, anything may come."""
+def _consumer_of_runner(runner: KafkaConsumerRunner, settings: Settings) -> AuditedConsumer:
+    """The consumer of a runner. `message_factory` validates messages; without it they are unvalidated dicts."""
     takes = object if "message_factory" in runner.hooks else dict
-    return Asked(settings.consumers[runner.blueprint.name], takes, None, settings.app.env, runner.hooks)
+    return AuditedConsumer(settings.consumers[runner.blueprint.name], takes, None, settings.app.env, runner.hooks)
 
 
 def project_of(functions: Iterable[object], cwd: Path) -> Path | None:
-    """The nearest folder around the code that looks like a project, or that of the code itself; None for code that is
-    installed. Not searched beyond a repository or the user's home.
+    """The nearest parent folder of the code that looks like a project, or the folder of the code itself.
+
+    None for installed code. Does not search above a repository or the user's home.
     """
     for function in functions:
         code = _code_of(function)
@@ -158,7 +160,7 @@ def _around(file: Path) -> Path:
 
 
 def _code_of(function: Any) -> CodeType | None:
-    """Of a function, or of an object that is called like one."""
+    """The code of a function or of a callable object."""
     plain = inspect.unwrap(function)
     called = plain if hasattr(plain, "__code__") else inspect.getattr_static(type(plain), "__call__", None)
     return getattr(called, "__code__", None)

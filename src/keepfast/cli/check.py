@@ -22,12 +22,12 @@ MARKS: Final[dict[Status, tuple[str, str]]] = {
     "failed": ("FAILED", "red"),
     "overruled": ("overruled", "cyan"),
     "passed": ("passed", "green"),
-    "kept": ("kept", "green"),
+    "guaranteed": ("guaranteed", "green"),
     "not applicable": ("n/a", "bright_black"),
 }
 
 NEXT_STEPS: Final = """
-A broken MUST fails the check, a broken SHOULD is a warning (--strict: both fail). --all shows every rule.
+A violated MUST fails the check, a violated SHOULD is a warning (--strict: both fail). --all shows every rule.
 To overrule a rule for this app, record why: docs/decisions/0001-why.md with a line `Overrules: standard:9.3.3`."""
 
 
@@ -62,7 +62,7 @@ def check(
     """Check an app against every MUST and SHOULD of the consumer standard and of the documents beside it.
 
     It reads the options in code, the effective settings, README, Dockerfile and tests, and connects to no broker.
-    A rule is passed, failed (with a fix), kept by keepfast for every app, overruled by a decision record, or not
+    A rule is passed, failed (with a fix), guaranteed by keepfast for every app, overruled by a decision record, or not
     applicable, as rules about a KafkaConsumerRunner's own functions are. A violated MUST fails the check; a violated
     SHOULD is a warning, unless --strict is set. Rules that are violated for the same reason are shown together.
 
