@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from keepfast.core.errors import ConfigError, Fault, SourceError
-from keepfast.core.ports import CommitOutcome, Position
+from keepfast.core.ports import CommitOutcome, CommittedOffset, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka import KafkaSource
 from keepfast.testing.broker import KafkaBroker
@@ -386,7 +386,8 @@ def test_a_late_answer_that_went_with_an_old_client_is_not_waited_for(topic: Top
     member = join(name, new_group())
     drive([member], lambda: member.owned)
     position = Position(TopicPartition(name, 0), 0, "again")
-    member.source._requests.add([position]).answered = True  # by reading back, inside a callback
+    member.source._requests.add([position])
+    assert member.source._requests.read_back([CommittedOffset(position.place, 0, "again")], 0.0)  # inside a callback
     member.source._renew()
     assert member.owned == set()
     drive([member], lambda: member.owned)

@@ -241,7 +241,8 @@ def lease_length(before: int, used: int) -> int:
 
     It grows at once and shrinks by halves, so that a partition that is fetched in bursts need not wait for every one.
     """
-    return min(WINDOW, max(LEAST_LEASE, LEASE_GROWTH * used, before // 2))
+    length = max(LEASE_GROWTH * used, before // 2)
+    return LEAST_LEASE if length < LEAST_LEASE else min(WINDOW, length)
 
 
 class CrashWatch:
@@ -411,7 +412,7 @@ class CrashWatch:
         self.known = self._proposed
         if self._proposed is None:
             self.exposed = False
-        return self.lease, max(0, self.lease - self._length // 2)
+        return self.lease, self.lease - self._length // 2 if self.lease else 0
 
 
 def _with(offset: int, count: int, starts: Mapping[int, int]) -> dict[int, int]:

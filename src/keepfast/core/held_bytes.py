@@ -74,23 +74,29 @@ class HeldBytes:
 
     def finish(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         """These records are finished: their sequence numbers, and as many messages."""
-        if not isinstance(seqs, range) and len(seqs) > 1:
+        if len(seqs) == 1:
+            self._take_off(seqs[0], messages)
+            return
+        if not isinstance(seqs, range):
             seqs, messages = _ascending(seqs, messages)
-        firsts, chunks, count, begun = self._firsts, self._chunks, len(seqs), 0
+        count, begun = len(seqs), 0
         while begun < count:  # chunk by chunk: no step per record
-            behind = bisect_right(firsts, seqs[begun])
-            end = count if behind == len(firsts) else bisect_left(seqs, firsts[behind], begun)
-            if behind:
-                self._take_off(chunks[behind - 1], messages if end - begun == len(messages) else messages[begun:end])
+            behind = bisect_right(self._firsts, seqs[begun])
+            end = count if behind == len(self._firsts) else bisect_left(seqs, self._firsts[behind], begun)
+            self._take_off(seqs[begun], messages[begun:end])
             begun = end
-        if chunks and not chunks[0].left:
-            over = next((at for at, chunk in enumerate(chunks) if chunk.left), len(chunks))
-            del chunks[:over], firsts[:over]
 
-    def _take_off(self, chunk: _Chunk, messages: Sequence[Message]) -> None:
-        count = len(messages)
+    def _take_off(self, seq: int, messages: Sequence[Message]) -> None:
+        """Records of one chunk are finished; the first of them has this sequence number."""
+        at = bisect_right(self._firsts, seq) - 1
+        if at < 0:
+            return
+        chunk, count = self._chunks[at], len(messages)
         # A chunk usually ends as a whole, and then nothing has to be counted again.
         plain = chunk.plain if count == chunk.left else _plain_bytes(messages)
         chunk.left -= count
         chunk.plain -= plain
         self.total -= plain + count * chunk.headers_each
+        if not at and not chunk.left:
+            over = next((at for at, chunk in enumerate(self._chunks) if chunk.left), len(self._chunks))
+            del self._chunks[:over], self._firsts[:over]

@@ -468,12 +468,11 @@ class PartitionLanes:
             partition = self._queue.next()
             if partition is None:
                 break
-            if partition.place in self._busy:
-                self._parked[partition.place] = partition
-                continue
-            run = _consecutive(partition, size)
-            if run is not None:
-                self._busy[partition.place] = run
+            place = partition.place
+            if place in self._busy:
+                self._parked[place] = partition
+            elif (run := _consecutive(partition, size)) is not None:
+                self._busy[place] = run
                 runs.append(run)
         return runs
 
@@ -515,7 +514,7 @@ class PartitionLanes:
         if self._busy.get(place) is not holder:
             return
         del self._busy[place]
-        self._queue.add(self._parked.pop(place, holder.partition))
+        self._queue.add(self._parked.pop(place) if place in self._parked else holder.partition)
 
     def waiting_behind(self, holder: Holder, *, full: bool) -> list[Partition]:
         place = holder.partition.place
@@ -563,8 +562,8 @@ def _consecutive(partition: Partition, size: int) -> Run | None:
     messages = buffer[:count]
     del buffer[:count]
     first = partition.buffered_seq
-    partition.buffered_seq = first + count
-    return Run(partition, messages, range(first, first + count), {})
+    partition.buffered_seq = end = first + count
+    return Run(partition, messages, range(first, end), {})
 
 
 def _skip_finished(partition: Partition, size: int) -> int:

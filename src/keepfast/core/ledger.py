@@ -21,13 +21,13 @@ or claims too much is ignored: finished records are then repeated, never skipped
 from __future__ import annotations
 
 import binascii
-import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
 from keepfast.core.records import Message
 
@@ -103,9 +103,11 @@ _COUNT_DIGITS = 9
 _CRC_LENGTH = len(";00000000")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CompletionMap:
-    """Offsets at or above `base` that are finished. `bits` is little-endian: bit i of it stands for base + i."""
+    """Offsets at or above `base` that are finished. `bits` is little-endian: bit i of it stands for base + i. Never
+    changed.
+    """
 
     base: int
     bits: bytes = b""
@@ -161,7 +163,7 @@ def encode(
         return ""
     if finished.bits:
         head += urlsafe_b64encode(finished.bits[: room * 3 // 4]).rstrip(b"=").decode("ascii")
-    return f"{head};{zlib.crc32(head.encode('ascii')):08x}"
+    return f"{head};{crc32(head.encode('ascii')):08x}"
 
 
 def origin_of(metadata: str, *, offset: int) -> Origin:
@@ -170,7 +172,7 @@ def origin_of(metadata: str, *, offset: int) -> Origin:
     fields = head.split(";")
     if not metadata.isascii() or len(fields) != _FIELDS - 1 or fields[:2] != [_VERSION, str(offset)]:
         return Origin()
-    if crc != f"{zlib.crc32(head.encode('ascii')):08x}":
+    if crc != f"{crc32(head.encode('ascii')):08x}":
         return Origin()
     count = fields[3]
     known = count.isdecimal() and len(count) <= _COUNT_DIGITS
@@ -191,7 +193,7 @@ def read(metadata: str, *, offset: int, topic_id: str = "") -> tuple[CompletionM
     if len(fields) != _FIELDS or fields[0] != _VERSION or fields[1] != str(offset):
         return nothing
     head, _, crc = metadata.rpartition(";")
-    if crc != f"{zlib.crc32(head.encode('ascii')):08x}":
+    if crc != f"{crc32(head.encode('ascii')):08x}":
         return nothing
     if topic_id and fields[2] and fields[2] != topic_id:
         return nothing
@@ -261,10 +263,10 @@ class Ledger:
         low, high = bisect_left(self._offsets, first), bisect_left(self._offsets, end)
         return end <= self.last + 1 and self._state.find(0, low, high) < 0
 
-    def finish(self, seqs: Iterable[int]) -> None:
+    def finish(self, seqs: Sequence[int]) -> None:
         """These records have reached their terminal fact; saying it again changes nothing."""
         state, base = self._state, self._base
-        if isinstance(seqs, range) and len(seqs) > 1:
+        if len(seqs) > 1 and isinstance(seqs, range):
             seqs = range(max(seqs.start, base), seqs.stop)  # what was trimmed is finished
             if seqs:
                 state[seqs.start - base : seqs.stop - base] = b"\x01" * len(seqs)

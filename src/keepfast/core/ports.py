@@ -18,9 +18,13 @@ BEGINNING = -2
 """As the offset of a position to start from: the first record there is."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Position:
-    """Where to commit or to start: the next offset to read, and the text that travels with the commit."""
+    """Where to commit or to start: the next offset to read, and the text that travels with the commit.
+
+    Never changed. It is not frozen, nor are the others that are made for each commit: that would take five times as
+    long.
+    """
 
     place: TopicPartition
     offset: int
@@ -36,9 +40,11 @@ class CommittedOffset:
     metadata: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CommitOutcome:
-    """The broker's answer to one commit request: partitions it took, and those it did not, each with its error."""
+    """The broker's answer to one commit request: partitions it took, and those it did not, each with its error. Never
+    changed.
+    """
 
     confirmed: tuple[Position, ...]
     failed: tuple[tuple[Position, SourceError], ...] = ()

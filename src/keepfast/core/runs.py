@@ -168,7 +168,8 @@ class Partition:
         return bisect_left(self.buffer, self.lease, hi=count, key=type(self.buffer[0]).offset)
 
     def lease_until(self, lease: int, low: int) -> None:
-        self.lease, self.lease_low = lease, min(low, lease)
+        self.lease = lease
+        self.lease_low = min(low, lease)
 
     def run_out(self) -> None:
         """The lease is used up, or will be soon: only a commit moves it."""
@@ -188,10 +189,11 @@ class Partition:
 
     def _finish(self, run: Run, count: int) -> None:
         first, run.taken = run.taken, count
-        whole = first == 0 and count == len(run.seqs)
-        seqs = run.seqs if whole else run.seqs[first:count]
+        seqs, messages = run.seqs, run.messages
+        if first or count < len(seqs):
+            seqs, messages = seqs[first:count], messages[first:count]
         self.ledger.finish(seqs)
-        self.held.finish(seqs, run.messages if whole else run.messages[first:count])
+        self.held.finish(seqs, messages)
 
     def finish_case(self, case: FailedRecord) -> None:
         self.ledger.finish((case.seq,))

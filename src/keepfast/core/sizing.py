@@ -62,18 +62,20 @@ class Sizer:
             self._distrust = DISTRUST_RUNS
         elif self._distrust:
             self._distrust -= 1
+        mean_s = self._mean_s
         if records:
-            sample_s, mean_s = elapsed_s / records, self._mean_s
+            sample_s = elapsed_s / records
             if mean_s is None:
                 mean_s = sample_s
             else:  # believe slowness sooner than speed
                 mean_s += (0.5 if sample_s > mean_s else 0.2) * (sample_s - mean_s)
             self._mean_s = mean_s
-        if self._mean_s is not None:
-            self.quick = self._mean_s < QUICK_S
-            self.inline = self._mean_s < FAST_S and self._may_inline and not self._distrust
+        if mean_s is not None:
+            fast = mean_s < FAST_S
+            self.quick = mean_s < QUICK_S
+            self.inline = fast and self._may_inline and not self._distrust
             if not self._one_by_one:
-                self._measure(self._mean_s, fast=self._mean_s < FAST_S)
+                self._measure(mean_s, fast=fast)
 
     def _measure(self, mean_s: float, *, fast: bool) -> None:
         self.workers = min(self._capacity, FAST_WORKERS) if fast else self._capacity

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from keepfast.core.crash_guard import CrashWatch
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import CommitFailed, Committed, Held, Released
 from keepfast.core.lanes import Holder, Lanes
@@ -110,6 +111,8 @@ TRIP_FAILURES, TRIP_S = 3, 5.0
 confirmed.
 """
 
+LONG_AGO: Final = float("-inf")
+
 REBALANCE = "rebalance"
 """The hold on a partition whose commit was refused because membership is in motion."""
 
@@ -137,10 +140,10 @@ class Committer:
         self._dirty: dict[TopicPartition, Partition] = {}
         self._sent: dict[TopicPartition, _Sent] = {}
         self._sent_at = 0.0
-        self._last_at = float("-inf")
+        self._last_at = LONG_AGO
         self._finished = 0
         self._failures = 0
-        self._not_before = float("-inf")
+        self._not_before = LONG_AGO
         self._gather_until: float | None = None
         self._pressed = False  # somebody cannot go on before the next commit
         self._singly: dict[TopicPartition, Partition] = {}  # one of them was refused: each gets a request of its own
@@ -273,6 +276,7 @@ class Committer:
         self._finished = 0
         self._gather_until = None
         self._pressed = False
+        positions: list[Position] = []
         for partition in partitions:
             place = partition.place
             self._dirty.pop(place, None)
@@ -284,17 +288,19 @@ class Committer:
                 self._release(waiting)
             else:
                 self._sent[place] = _Sent(partition, position, waiting)
-        if self._sent:
+                positions.append(position)
+        if positions:
             self._sent_at = now
             self.under_way = True
             self.commits += 1
-            self._source.commit([sent.position for sent in self._sent.values()])
+            self._source.commit(positions)
 
     def _position(self, partition: Partition) -> Position | None:
         finished = partition.ledger.completion()
         if finished.base < 0:
             return None  # started at the beginning and nothing received: there is no number to commit yet
-        guard = self._guard(partition, finished.base)
+        watch = partition.watch
+        guard = "" if watch is None else self._guard(partition, watch, finished.base)
         # Not of the topic that has the name by now: of one made anew, these offsets say nothing.
         topic_id = partition.topic_id or self._topic_ids.get(partition.place.topic, "")
         count = partition.topic_partitions
@@ -306,13 +312,11 @@ class Committer:
         return Position(partition.place, finished.base, metadata)
 
     @staticmethod
-    def _guard(partition: Partition, base: int) -> str:
+    def _guard(partition: Partition, watch: CrashWatch, base: int) -> str:
         """What the crash guard has to say with this commit; it may take some of the lease back, at once."""
-        watch = partition.watch
-        if watch is None:
-            return ""
         words = watch.words(base, partition.handed)
-        partition.lease_until(min(partition.lease, watch.lease), partition.lease_low)
+        if watch.lease < partition.lease:
+            partition.lease_until(watch.lease, partition.lease_low)
         return words
 
     def on_committed(self, outcome: CommitOutcome, now: float) -> None:
@@ -322,15 +326,17 @@ class Committer:
         self.confirmed += bool(outcome.confirmed)
         for position in outcome.confirmed:
             part = sent.pop(position.place, None)
-            if part is not None and part.partition.live:
-                part.partition.committed = (part.position.offset, part.position.metadata)
-                part.partition.ledger.trim()
-                part.partition.holds.discard(REBALANCE)
-                if self._refused and self._refusals.resolve(part.partition, now):
-                    self._dirty[position.place] = part.partition  # more may have finished meanwhile
-                self._stored(part.partition)
-            if part is not None:
-                self._release(part.holders)
+            if part is None:
+                continue
+            partition = part.partition
+            if partition.live:
+                partition.committed = part.position.offset, part.position.metadata
+                partition.ledger.trim()
+                partition.holds.discard(REBALANCE)
+                if self._refused and self._refusals.resolve(partition, now):
+                    self._dirty[position.place] = partition  # more may have finished meanwhile
+                self._stored(partition)
+            self._release(part.holders)
         if outcome.confirmed and self._events.wants_commits:
             offsets = {position.place: position.offset for position in outcome.confirmed}
             self._events.emit(Committed(*self._events.source, offsets=offsets))
@@ -338,7 +344,7 @@ class Committer:
             self._failed(sent, outcome, now)
         else:
             self._failures = 0
-            self._not_before = float("-inf")
+            self._not_before = LONG_AGO
 
     def _stored(self, partition: Partition) -> None:
         """The broker holds what this partition has to say: more of it may start."""
@@ -412,7 +418,7 @@ class Committer:
             if REBALANCE in partition.holds:
                 partition.holds.discard(REBALANCE)
                 self._lanes.ready(partition)
-        self._not_before = float("-inf")
+        self._not_before = LONG_AGO
 
     def forget(self, partition: Partition) -> None:
         """Not ours any more: nothing of it is committed, nobody waits for it."""

@@ -106,16 +106,19 @@ class Slot:
 
     def begin(self, run: Run, call: Callable[..., Any]) -> Callable[..., Any]:
         """The worker is about to handle the records of the run. Returns what to call for each of them."""
-        words, partition = self._words, run.partition
-        first = next(iter(run.messages), None)  # the loop may take all of them back at any moment
-        if partition.flight < 0 or first is None:
+        words, partition, messages = self._words, run.partition, run.messages
+        try:
+            first = messages[0].offset()
+        except IndexError:  # the loop may take all of them back at any moment
+            return call
+        if partition.flight < 0:
             return call
         words[_PLACE] = partition.flight
-        words[_FIRST] = first.offset()
+        words[_FIRST] = first
         watch = partition.watch
-        if len(run.messages) >= SHORT_RUN and (watch is None or not watch.marked):
+        if len(messages) >= SHORT_RUN and (watch is None or not watch.marked):
             if run.keys and not isinstance(run.seqs, range):  # lane after lane, so perhaps not in order of offsets
-                words[_FIRST] = min(map(_OFFSET, run.messages), default=first.offset())
+                words[_FIRST] = min(map(_OFFSET, messages), default=first)
             words[_LAST] = OPEN
             words[_KIND] = SPAN
             return call

@@ -98,15 +98,18 @@ class Starter:
         else:
             self._executor.submit(runs, len(in_flight))
 
-    def walk_kept(self, returned: Callable[[Run, float], None]) -> bool:
-        """Walk what was kept and hand it back. Whether there was anything. Raises Superseded."""
-        if self._inline is None or not self._kept:
-            return False
-        while self._kept:
-            run = self._kept.pop()
-            self._inline.walk(run)
-            returned(run, self._clock.monotonic())
-        return True
+    def walk_kept(self, returned: Callable[[Run, float], None]) -> float | None:
+        """Walk what was kept and hand it back. Returns when the last of it came back; None: there was nothing. Raises
+        Superseded.
+        """
+        now = None
+        if self._inline is not None:
+            while self._kept:
+                run = self._kept.pop()
+                self._inline.walk(run)
+                now = self._clock.monotonic()
+                returned(run, now)
+        return now
 
     def taken_over(self) -> None:
         """Another thread drives from now on: what the last one kept and did not begin goes to workers."""
@@ -327,9 +330,10 @@ class Loop:
         self.holds.put(ABANDONED, held=self.overdue.step(now))
         self.holds.put(COMMIT, held=self.committer.tripped(now))
         self._dispatch(now, keep=keep)  # before the commit: lanes that start now may be back in time to share it
-        self._walked = self.starter.walk_kept(self._returned)
-        if self._walked:
-            now = self._clock.monotonic()
+        walked_at = self.starter.walk_kept(self._returned)
+        self._walked = walked_at is not None
+        if walked_at is not None:
+            now = walked_at
         self.committer.step(now, others_soon=bool(self.in_flight) and self.sizer.quick)
         if self.committer.fatal is not None:
             self._client_is_gone(self.committer.fatal)
@@ -387,10 +391,10 @@ class Loop:
             if arrived or committer.under_way or self.shutdown.failure is not None or now >= until:
                 return
             self._dispatch(now, keep=True)
-            if not self.starter.walk_kept(self._returned):
+            walked_at = self.starter.walk_kept(self._returned)
+            if walked_at is None:
                 return
-            now = self._clock.monotonic()
-            committer.step(now, others_soon=bool(self.in_flight) and self.sizer.quick)
+            committer.step(walked_at, others_soon=bool(self.in_flight) and self.sizer.quick)
             if not (committer.under_way and committer.each) or self.in_flight or self.failures.settling:
                 return
             arrived = self.intake.serve_on(BUSY_S)

@@ -156,16 +156,16 @@ class AdoptedSource(KafkaSource):
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def commit(self, positions: Sequence[Position]) -> None:
-        self._requests.forget_answered()  # no answer of the client will come late: it has nobody to tell
+        self._requests.forget_late()  # no answer of the client will come late: it has nobody to tell
         self._sent_at = time.monotonic()
         self._read_back_at = 0.0
         super().commit(positions)
 
     def _before(self) -> bool:
-        request = self._requests.under_way()
+        request = self._requests.under_way
         if request is not None:
             self._confirm()
-        return super()._before() or (request is not None and request.answered)
+        return super()._before() or self._requests.under_way is not request
 
     def _confirm(self) -> None:
         """Look whether the commit under way is there; give it up if it should long have been."""
@@ -176,9 +176,8 @@ class AdoptedSource(KafkaSource):
             self._give_up(Fault.RETRY)
 
     def _give_up(self, fault: Fault) -> None:
-        request = self._requests.under_way()
+        request = self._requests.drop()
         if request is not None:
-            self._requests.drop(request)
             text = f"Could not commit {names_of(request.places())}: the group does not hold it."
             self._unsent = request.all_failed(SourceError(text, fault=fault, code="UNCONFIRMED"))
 

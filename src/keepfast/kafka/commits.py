@@ -21,12 +21,11 @@ PARTLY_S = 0.1
 
 @dataclass(slots=True, eq=False)
 class CommitRequest:
-    """One commit request. `answered`: its outcome is known already, by reading back; the client's answer comes late.
-    `partly_since`: when the broker was first seen to hold some of it, and not all. `absence`: how long it held nothing.
+    """One commit request. `partly_since`: when the broker was first seen to hold some of it, and not all. `absence`:
+    how long it held nothing.
     """
 
     positions: tuple[Position, ...]
-    answered: bool = False
     partly_since: float | None = None
     absence: Absence | None = None
 
@@ -60,7 +59,6 @@ class CommitRequest:
             self.partly_since = now
         if missing and (not stored or self.partly_since is None or now - self.partly_since < PARTLY_S):
             return None
-        self.answered = True
         return CommitOutcome(stored, tuple((sent, _not_held(sent.place)) for sent in missing))
 
     def outcome(self, error: KafkaError | None, answer: Sequence[ClientPlace]) -> CommitOutcome:
@@ -92,43 +90,51 @@ def _not_held(place: TopicPartition) -> SourceError:
 
 @dataclass(slots=True)
 class Requests:
-    """Owner: the loop's thread. Usually one entry; more only while answers of read-back requests are still to come."""
+    """Owner: the loop's thread. `under_way`: the one request whose outcome is not known yet. `_late`: those whose
+    outcome was read back, and whose answer is still to come.
+    """
 
-    sent: list[CommitRequest] = field(default_factory=list)
+    under_way: CommitRequest | None = None
+    _late: list[CommitRequest] = field(default_factory=list)
 
-    def under_way(self) -> CommitRequest | None:
-        """The one request whose outcome nobody knows yet."""
-        for request in self.sent:
-            if not request.answered:
-                return request
-        return None
+    def add(self, positions: Sequence[Position]) -> None:
+        self.under_way = CommitRequest(tuple(positions))
 
-    def add(self, positions: Sequence[Position]) -> CommitRequest:
-        request = CommitRequest(tuple(positions))
-        self.sent.append(request)
+    def drop(self) -> CommitRequest | None:
+        """The answer to the one under way is not waited for any more."""
+        request, self.under_way = self.under_way, None
         return request
 
-    def drop(self, request: CommitRequest) -> None:
-        self.sent = [other for other in self.sent if other is not request]
+    def read_back(self, held: Sequence[CommittedOffset], now: float) -> CommitOutcome | None:
+        """What the offsets that the broker holds say about the one under way; None: nothing yet."""
+        request = self.under_way
+        outcome = None if request is None else request.read_back(held, now)
+        if request is not None and outcome is not None:
+            self._late.append(request)
+            self.under_way = None
+        return outcome
 
-    def forget_answered(self) -> None:
-        self.sent = [request for request in self.sent if not request.answered]
+    def forget_late(self) -> None:
+        """No late answer will come."""
+        self._late.clear()
 
     def settle(self, answer: Sequence[ClientPlace]) -> CommitRequest | None:
         """The request to which the client's answer belongs; None if its outcome was known already."""
-        if len(self.sent) == 1 == len(answer) and self.sent[0].is_about(answer[0]):
-            request = self.sent.pop()  # the usual case, on the way of every record that is committed by itself
-            return None if request.answered else request
-        found = self._match(answer)
-        if found is None:
+        request = self.under_way
+        if self._late or request is None or len(answer) != 1 or not request.is_about(answer[0]):
+            request = self._match(answer)  # else the usual case, on the way of every record that is committed by itself
+        if request in self._late:
+            self._late.remove(request)
             return None
-        self.drop(found)
-        return None if found.answered else found
+        if request is not None:
+            self.under_way = None
+        return request
 
     def _match(self, answer: Sequence[ClientPlace]) -> CommitRequest | None:
         # The client retries by itself, so answers may overtake each other: compare what was asked, not the order.
+        requests = self._late if self.under_way is None else [*self._late, self.under_way]
         told = {(one.topic, one.partition, one.offset) for one in answer}
-        for request in self.sent:
+        for request in requests:
             if told == {(*position.place, position.offset) for position in request.positions}:
                 return request
-        return self.sent[0] if self.sent and not told else None
+        return requests[0] if requests and not told else None

@@ -30,7 +30,7 @@ class translated:  # noqa: N801 - reads as a word in `with`
 
 
 def client_position(position: Position) -> ClientPlace:
-    return ClientPlace(*position.place, position.offset, metadata=position.metadata)
+    return ClientPlace(*position.place, position.offset, position.metadata)
 
 
 def places_of(partitions: Sequence[ClientPlace]) -> list[TopicPartition]:

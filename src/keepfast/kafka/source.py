@@ -210,7 +210,7 @@ class KafkaSource(Questions):
         """Wait for one record or the answer to a commit, at most timeout_s; serves callbacks. 0 never waits."""
         if self._before():
             timeout_s = 0  # whoever waits for the answer to a commit has it
-        if timeout_s > 0 and self._requests.under_way() is not None:
+        if timeout_s > 0 and self._requests.under_way is not None:
             timeout_s = min(timeout_s, SHORT_POLL_S if self._wake is None else WAKEFUL_POLL_S)
             self._waits = self._wake is not None
         try:
@@ -296,14 +296,13 @@ class KafkaSource(Questions):
         self._closing = False
         self._paused.clear()
         self._drop_unanswered()
-        self._requests.forget_answered()  # their late answers have gone with the old client
+        self._requests.forget_late()  # their late answers have gone with the old client
         self._make()
         self._join(self._topics, self._listener)
 
     def _drop_unanswered(self) -> None:
-        request = self._requests.under_way()
+        request = self._requests.drop()
         if request is not None:
-            self._requests.drop(request)
             self._unsent = request.all_failed(CLOSED)
 
     def _without_stopped(self, batch: list[confluent_kafka.Message]) -> list[confluent_kafka.Message]:
@@ -412,10 +411,10 @@ class KafkaSource(Questions):
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""
-        if self._requests.under_way() is not None or self._unsent is not None:
+        if self._requests.under_way is not None or self._unsent is not None:
             raise SourceError("A commit is under way already: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
         try:
-            self._open.commit(offsets=[client_position(position) for position in positions], asynchronous=True)
+            self._open.commit(offsets=list(map(client_position, positions)), asynchronous=True)
         except CLIENT_ERRORS as error:
             self._not_sent(CommitRequest(tuple(positions)), error)
         else:
@@ -435,7 +434,7 @@ class KafkaSource(Questions):
             outcome, self._unsent = self._unsent, None
             self._tell(self._listener.on_committed, outcome)
             return 0.0
-        request = self._requests.under_way()
+        request = self._requests.under_way
         deadline = time.monotonic() + timeout_s
         while request is not None and (left_s := deadline - time.monotonic()) > 0:
             pause_s = self._read_back_at - time.monotonic()
@@ -447,7 +446,7 @@ class KafkaSource(Questions):
             except SourceError:
                 self._read_back_at = time.monotonic() + READ_BACK_PAUSE_S
                 continue
-            seen = request.read_back(held, time.monotonic())
+            seen = self._requests.read_back(held, time.monotonic())
             if seen is not None:
                 self._tell(self._listener.on_committed, seen)
                 return 0.0
