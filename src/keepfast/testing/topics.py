@@ -52,7 +52,7 @@ class TopicAdmin:
         """Make a topic and wait until every partition has a leader. `replicas=-1` is the broker's default."""
         admin = self.admin
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
-        _wait(admin.create_topics([topic])[name], f"create topic {name}")
+        _until(lambda: _created(admin, topic), f"Topic {name} could not be created: all brokers stayed fenced")
         _until(lambda: _led(admin, name) == partitions, f"Topic {name} was created but got no leaders")
         return name
 
@@ -105,6 +105,17 @@ def _wait(future: Future[Any], what: str) -> None:
         future.result(ANSWER_TIMEOUT_S)
     except (KafkaException, TimeoutError) as error:
         raise StartError(f"The broker did not {what}: {error}") from error
+
+
+def _created(admin: AdminClient, topic: NewTopic) -> bool:
+    """False while every broker is fenced: one that was paused is, until its next heartbeat."""
+    try:
+        admin.create_topics([topic])[topic.topic].result(ANSWER_TIMEOUT_S)
+    except (KafkaException, TimeoutError) as error:
+        if "brokers are currently fenced" in str(error):
+            return False
+        raise StartError(f"The broker did not create topic {topic.topic}: {error}") from error
+    return True
 
 
 def _topics(admin: AdminClient) -> Mapping[str, TopicMetadata] | None:
