@@ -30,6 +30,9 @@ ALSO_ALLOWED = {
 WALL_CLOCKS = {"monotonic", "perf_counter", "time", "now"}
 """Calls that tell how late it is, whoever uses the processor; processor time may be asserted anywhere."""
 
+MEASURED = re.compile(r"(?:took|longest|slowest|quickest)(?:_|$)")
+"""What a time is called that a helper has measured."""
+
 NOT_RUN = {"skip", "skipif", "xfail", "importorskip"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -105,8 +108,9 @@ def bounds_elapsed_time(test: Function) -> bool:
         if isinstance(part, ast.Assign) and is_elapsed_time(part.value)
         for target in part.targets
     }
+    on_the_wall = not any(clock in ast.unparse(test) for clock in ("process_time", "cpu_s"))
     return any(
-        is_elapsed_time(low) or ast.unparse(low) in taken
+        is_elapsed_time(low) or ast.unparse(low) in taken or (on_the_wall and _is_called_a_time(low))
         for part in ast.walk(test)
         if isinstance(part, ast.Assert)
         for compared in ast.walk(part.test)
@@ -114,6 +118,11 @@ def bounds_elapsed_time(test: Function) -> bool:
         for low, sign in zip([compared.left, *compared.comparators], compared.ops, strict=False)
         if isinstance(sign, ast.Lt | ast.LtE)
     )
+
+
+def _is_called_a_time(node: ast.AST) -> bool:
+    names = (getattr(part, "id", None) or getattr(part, "attr", None) or "" for part in ast.walk(node))
+    return any(MEASURED.match(name) for name in names)
 
 
 def modules(folder: Path) -> list[Path]:
@@ -220,7 +229,10 @@ def test_tests_that_bound_elapsed_time_run_alone() -> None:
         ("assert time.monotonic() - begun < 2", True),
         ("took_s = time.monotonic() - begun\n    assert 1 <= took_s < 2", True),
         ("assert backend.now() - before <= 0.5", True),
+        ("code, took_s = terminated_after(member)\n    assert took_s < 2", True),
+        ("assert longest_pause(loop) < 1", True),
         ("assert time.monotonic() - begun > 2", False),
+        ("assert took_s >= 2", False),
         ("assert time.monotonic() < deadline", False),
         ("assert time.process_time() - begun < 2", False),
     ],

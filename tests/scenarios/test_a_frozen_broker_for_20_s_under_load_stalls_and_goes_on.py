@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from keepfast import Context
 from keepfast.testing import KafkaBroker
 from tests.support.broker_client import Client, NewRecord, order_violations
@@ -35,6 +37,7 @@ def longest_pause(running: RunningApp, until_s: float) -> float:
     return longest_s
 
 
+@pytest.mark.timing
 def test_the_loop_turns_meanwhile_and_the_work_goes_on_afterwards() -> None:
     with KafkaBroker(config=SESSION_AS_SHIPPED) as broker:
         name, client = broker.create_topic("frozen", partitions=4), Client(broker)

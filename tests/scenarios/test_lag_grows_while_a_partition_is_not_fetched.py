@@ -41,8 +41,9 @@ def test_the_ends_of_paused_partitions_are_asked_for(
         wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 300, "and stays so without a fetch")
         wait_until(lambda: web.get("/health").codes() == {"stuck_partitions"}, "nothing finishes and the lag grows")
         assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 503)
-        [oldest] = web.samples()["kafka_consumer_lag_seconds"].values()
-        in_hand_s = next(iter(web.samples()["keepfast_oldest_in_flight_seconds"].values())).value
+        samples = web.samples()
+        [oldest] = samples["kafka_consumer_lag_seconds"].values()
+        in_hand_s = next(iter(samples["keepfast_oldest_in_flight_seconds"].values())).value
         assert in_hand_s - 1 <= oldest.value <= time.monotonic() - begun + 1, "as old as the first, which hangs"
         assert web.get("/health").json["consumers"]["work"]["lag_s"] >= 4.0
         gate.set()

@@ -35,6 +35,7 @@ def terminated_after(member: Member, timeout_s: float) -> tuple[int, float]:
     return code, time.monotonic() - began
 
 
+@pytest.mark.timing
 def test_under_load_it_ends_with_code_5_and_the_next_member_does_the_rest(broker: KafkaBroker, tmp_path: Path) -> None:
     topic = broker.create_topic("sigterm.frozen", partitions=3)
     settings = {"shutdown.timeout_s": DEADLINE_S}
@@ -63,6 +64,7 @@ def test_under_load_it_ends_with_code_5_and_the_next_member_does_the_rest(broker
         assert len(found.repeated) <= 3, "one record per lane at most comes again"
 
 
+@pytest.mark.timing
 def test_a_second_signal_ends_it_at_once(broker: KafkaBroker, tmp_path: Path) -> None:
     topic = broker.create_topic("sigterm.twice")
     with Scene(broker, tmp_path, topic=topic) as scene:
