@@ -126,7 +126,7 @@ def test_the_view_has_rates_holds_and_the_worst_partitions_first() -> None:
         consumers={"charge": state},
         counts={"charge": ConsumerCounts(processed=100)},
     )
-    now = msgspec.structs.replace(before, counts={"charge": ConsumerCounts(processed=150, buried=3)})
+    now = msgspec.structs.replace(before, counts={"charge": ConsumerCounts(processed=150, dead_lettered=3)})
     text = drawn(view_of(now, before, elapsed_s=2.0), width=200)
     assert text[0] == "shop 1, running for 1 h 1 min, pid 7, keepfast 0"
     assert " ".join(text[3].split()) == "charge running 30 435 2,900 25.0 0.0 0.0"
@@ -168,7 +168,7 @@ def test_the_view_fits_80_columns_and_no_number_is_cut() -> None:
         waiting=100_000,
         settling=1_234,
     )
-    counts = ConsumerCounts(processed=2_469_135, errors=46_913, retries=46_913, buried=1_234_567)
+    counts = ConsumerCounts(processed=2_469_135, errors=46_913, retries=46_913, dead_lettered=1_234_567)
     other = msgspec.structs.replace(state, name="refund", partitions=())
     app = AppState(
         app="payments", version="1.2.3", keepfast="0.1.0", pid=0, uptime_s=3700, phase="running",

@@ -110,7 +110,7 @@ def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() ->
     assert not looked(world, STUCK_S + 5).partitions[0].stuck, "nothing new has come: it is only slow"
     world.source.seen = {PLACE: 3}
     [own, _] = looked(world).partitions
-    assert (own.stuck, own.still_s >= STUCK_S) == (True, True)
+    assert (own.stuck, own.stalled_s >= STUCK_S) == (True, True)
     world.work()
     world.step()
     assert not looked(world).partitions[0].stuck, "one was finished"

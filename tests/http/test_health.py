@@ -74,7 +74,7 @@ def seen(state: ConsumerState = WELL, **more: Any) -> Seen:
         ({"turn_age_s": 31.0}, "loop_stuck", "failing", DEAD),
         ({"turn_age_s": 29.0}, None, "ok", LIVE_READY),
         ({"turn_age_s": 300.0, "phase": "draining"}, None, "ok", LIVE_READY),
-        ({"choked": True, "overdue": 1, "abandoned": 8}, "handlers_stuck", "failing", DEAD),
+        ({"max_abandoned_reached": True, "overdue": 1, "abandoned": 8}, "handlers_stuck", "failing", DEAD),
         ({"blocked": True}, "event_loop_blocked", "failing", DEAD),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_consumer(changes: dict[str, Any], code: str | None, level: str, expec
 
 def test_a_partition_that_is_stuck_and_one_that_is_paused_by_hand() -> None:
     stuck, paused = (msgspec.structs.replace(WELL.partitions[0], partition=number) for number in (1, 2))
-    stuck = msgspec.structs.replace(stuck, stuck=True, still_s=61.0)
+    stuck = msgspec.structs.replace(stuck, stuck=True, stalled_s=61.0)
     paused = msgspec.structs.replace(paused, holds=("operator",))
     report = health_of(seen(msgspec.structs.replace(WELL, partitions=(*WELL.partitions, stuck, paused))))
     assert [(reason.code, reason.level) for reason in report.reasons] == [

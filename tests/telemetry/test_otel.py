@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import Histogram, MetricsData, Sum
 from keepfast.core.errors import ConfigError
 from keepfast.telemetry import catalogue, otel
 from keepfast.telemetry.metrics import Buckets, MetricFamily, Sample
-from keepfast.telemetry.otel import Exporting, exporter_from
+from keepfast.telemetry.otel import MetricsExport, exporter_from
 from tests.support.waiting import DEADLINE_S
 
 
@@ -54,7 +54,7 @@ def families() -> list[MetricFamily]:
 
 def test_an_exporter_gets_all_of_it_again_and_again_and_once_more_at_the_end() -> None:
     exporter = Collecting()
-    exporting = Exporting(families, app="shop", version="1.2", interval_s=0.05, exporter=exporter)
+    exporting = MetricsExport(families, app="shop", version="1.2", interval_s=0.05, exporter=exporter)
     exporting.start()
     assert exporter.enough.wait(DEADLINE_S)
     exporting.stop()

@@ -124,7 +124,7 @@ def _work(name: str, state: ConsumerState, counts: ConsumerCounts) -> tuple[str,
         f"{state.in_flight:,}",
         f"{state.waiting:,}",
         f"{state.settling:,}",
-        f"{counts.buried:,}",
+        f"{counts.dead_lettered:,}",
         state.guards.breaker or "-",
         state.guards.storm or "-",
         ", ".join(f"{hold.name} {_span(hold.for_s)}" for hold in state.holds) or "-",
@@ -140,7 +140,7 @@ def _partition(name: str, one: PartitionState) -> tuple[str, ...]:
     """The end of the partition is its position plus the lag."""
     notes = [*(["stuck"] if one.stuck else []), *(f"held: {hold}" for hold in one.holds)]
     notes += [f"not fetched: {pause}" for pause in one.pauses] + (["closing"] if one.closing else [])
-    notes += [f"{one.cases:,} failing"] if one.cases else []
+    notes += [f"{one.failed_records:,} failing"] if one.failed_records else []
     notes += [f"probation: {one.suspects:,} run alone"] if one.suspects else []
     return (
         name,

@@ -199,7 +199,7 @@ class LoopStatus:
             letter_topics=self._letters.look(now) if self._letters else {},
             guards=self._guards(),
             abandoned=overdue.abandoned(now),
-            choked=overdue.choked,
+            max_abandoned_reached=overdue.choked,
             overdue=len(overdue.held),
             blocked=overdue.blocked,
             blocked_at=overdue.reports.event_loop,
@@ -225,7 +225,7 @@ class LoopStatus:
         """Failed records that are not being moved or buried, batches of them included."""
         lanes = self._parts.lanes
         batches = lanes.kept if isinstance(lanes, BatchLanes) else []
-        cases = sum(one.cases for one in partitions) - len(self._parts.failures.settling)
+        cases = sum(one.failed_records for one in partitions) - len(self._parts.failures.settling)
         return max(0, cases) + sum(batch.left for batch in batches)
 
     def _phase(self) -> Phase:
@@ -296,12 +296,12 @@ class LoopStatus:
             buffered=len(partition.buffer),
             held_bytes=partition.held_bytes,
             in_flight=sum(map(_left, partition.running)),
-            cases=len(partition.cases),
+            failed_records=len(partition.cases),
             pauses=tuple(sorted(partition.pauses)),
             holds=tuple(sorted(partition.holds | self._waits_for_stale(partition))),
             stale_run_s=self._parts.overdue.waiting.get(partition.place, 0.0),
             closing=partition.closing,
-            still_s=still_s,
+            stalled_s=still_s,
             stuck=stuck,
             suspects=self._parts.probation.suspects_of(partition),
         )

@@ -132,7 +132,7 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
         yield Reason(code="brokers_away", level="degraded", text=state.brokers)
     stuck = [f"{one.topic}[{one.partition}]" for one in state.partitions if one.stuck]
     if stuck:
-        longest_s = max(one.still_s for one in state.partitions if one.stuck)
+        longest_s = max(one.stalled_s for one in state.partitions if one.stuck)
         text = f"Nothing of {', '.join(stuck[:5])} has finished for {longest_s:.0f} s, and the lag grows."
         yield _failing("stuck_partitions", text)
 
@@ -161,7 +161,7 @@ def _handlers(state: ConsumerState) -> Iterator[Reason]:
         where = f" It is at {' < '.join(state.blocked_at[:-4:-1])}." if state.blocked_at else ""
         text = f"An async handler blocks the event loop, so nothing of it goes on; a restart is needed.{where}"
         yield _failing("event_loop_blocked", text, fails_live=True)
-    if state.choked:
+    if state.max_abandoned_reached:
         text = f"{state.abandoned} handlers hang and no more may be abandoned, so nothing starts; a restart is needed."
         yield _failing("handlers_stuck", text, fails_live=True)
     elif state.overdue:

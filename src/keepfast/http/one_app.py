@@ -23,7 +23,7 @@ from keepfast.http.serving import is_required, served
 from keepfast.settings import Settings
 from keepfast.telemetry import logs
 from keepfast.telemetry.metrics import Collision
-from keepfast.telemetry.otel import Exporting, exporter_from
+from keepfast.telemetry.otel import MetricsExport, exporter_from
 from keepfast.telemetry.prometheus import REGISTERED, all_process_families
 from keepfast.telemetry.state import CommandDone, HealthReport, Problem
 
@@ -164,8 +164,8 @@ class Serving:
             self._open = opened.pop_all()
         return self
 
-    def _exported(self) -> Exporting:
-        return Exporting(
+    def _exported(self) -> MetricsExport:
+        return MetricsExport(
             lambda: [*self.running.families(), *all_process_families()],
             app=self.running.app,
             version=self.running.version,

@@ -186,7 +186,7 @@ def counts_of(thread: LoopThread) -> ConsumerCounts:
         processed=loop.processed,
         errors=total.errors,
         retries=total.retries,
-        buried=total.buried,
+        dead_lettered=total.buried,
         moved=total.moved,
         discarded=total.discarded,
         commits=loop.committer.commits,

@@ -1,5 +1,5 @@
-"""Every metric there is: name, kind, labels, unit, and what it says. The exposition, the reference, the dashboard and
-the alerts are made from this list; a metric that is not here does not exist.
+"""All metrics: name, kind, labels, unit and description. `/metrics`, the reference, the dashboard and the alerts are
+made from this list.
 
 Labels are bounded: topics, partitions and groups are configured; `error_type` has at most `MAX_LABELS` values per
 topic (then `other`); `retry_attempt` is 1 to 9, then `10+`. Never an offset, a key or a text of an error.
@@ -15,18 +15,18 @@ _TOPIC: Final = ("group", "topic")
 _PARTITION: Final = ("group", "topic", "partition")
 _GROUP: Final = ("group",)
 
-# -- what the consumer standard and the consumer pattern ask of each topic
+# -- per topic, as the consumer standard and the consumer pattern define them
 
 PROCESSED = Metric(
     name="{domain}.{entity}.processed",
     kind="counter",
-    help="Records that reached their end: success, or failure (buried or discarded).",
+    help="Finished records, by status: success, or failure (dead-lettered or discarded).",
     labels=("status", *_TOPIC),
 )
 DURATION = Metric(
     name="{domain}.{entity}.processing.duration",
     kind="histogram",
-    help="How long one call of the handler took, decoding included, failed ones too.",
+    help="Duration of a handler call, with decoding; failed calls included.",
     labels=_TOPIC,
     unit="seconds",
     bounds=BOUNDS_S,
@@ -34,13 +34,13 @@ DURATION = Metric(
 RETRIES = Metric(
     name="{domain}.{entity}.retry.count",
     kind="counter",
-    help="Retries that were decided on, in place or by a retry topic, by their number.",
+    help="Scheduled retries, in place or through a retry topic, by retry number.",
     labels=("retry_attempt", *_TOPIC),
 )
 RETRY_DELAY = Metric(
     name="{domain}.{entity}.retry.delay",
     kind="histogram",
-    help="How long a record waits before a retry, by the number of the retry.",
+    help="Delay before a retry, by retry number.",
     labels=("retry_attempt", *_TOPIC),
     unit="seconds",
     bounds=DELAY_BOUNDS_S,
@@ -48,7 +48,7 @@ RETRY_DELAY = Metric(
 DEAD_LETTERS = Metric(
     name="{domain}.{entity}.dlq.count",
     kind="counter",
-    help="Records whose dead letter was acknowledged by Kafka or kept by the spool.",
+    help="Records whose dead letter was acknowledged by Kafka or written to the spool.",
     labels=("error_type", "error_classification", *_TOPIC),
 )
 ERRORS = Metric(
@@ -60,240 +60,240 @@ ERRORS = Metric(
 PUBLISH_FAILURES = Metric(
     name="{domain}.{entity}.dlq.publish.failure",
     kind="counter",
-    help="Attempts to publish a dead letter that failed; each letter is tried until it is somewhere.",
+    help="Failed attempts to publish a dead letter; a letter is retried until it is acknowledged or spooled.",
     labels=_TOPIC,
 )
 TOPIC_METRICS: Final = (PROCESSED, DURATION, RETRIES, RETRY_DELAY, DEAD_LETTERS, ERRORS, PUBLISH_FAILURES)
 
-# -- the same under the names of the fraud service and of the Spring-style strategy
+# -- the same, under the names of the fraud service and of the Spring-style strategy
 
 LAG = Metric(
     name="kafka.consumer.lag",
     kind="gauge",
-    help="Records of a partition that are not finished: its end, as the last fetch saw it, less what may be committed.",
+    help="Unfinished records of a partition: the end offset of the last fetch, minus the position.",
     labels=_PARTITION,
 )
 LAG_AGE = Metric(
     name="kafka.consumer.lag.seconds",
     kind="gauge",
-    help="How old the oldest record of a partition is that is not finished, by its timestamp in Kafka, to within a"
-    " second; while it is not fetched, how long it has been missed. 0 while there is none.",
+    help="Age of the oldest unfinished record of a partition, by its Kafka timestamp, accurate to a second; while it"
+    " has not been fetched, the time since it was first missing. 0 if there is none.",
     labels=_PARTITION,
     unit="seconds",
 )
 LAG_MAX = Metric(
     name="kafka.consumer.records.lag.max",
     kind="gauge",
-    help="The largest lag among the assigned partitions of the group's own topics; retry topics do not count.",
+    help="The largest lag of the assigned partitions; retry topics are excluded.",
     labels=_GROUP,
 )
 CONSUMED = Metric(
     name="kafka.consumer.records.consumed",
     kind="counter",
-    help="Records received from the brokers, those that come again included.",
+    help="Records received from the brokers, redelivered ones included.",
     labels=_TOPIC,
 )
 DLQ_MESSAGES = Metric(
     name="kafka.dlq.messages",
     kind="counter",
-    help="Dead letters, by the topic that the records came from and the dead-letter topic.",
+    help="Dead letters, by source topic and dead-letter topic.",
     labels=(*_TOPIC, "dead_letter_topic"),
 )
 DLQ_DEPTH = Metric(
     name="kafka.dlq.depth",
     kind="gauge",
-    help="Letters that a dead-letter topic holds, replayed ones too, until its retention takes them; asked for every"
-    " 30 s.",
+    help="Letters in a dead-letter topic, replayed ones included, until its retention deletes them; read every 30 s.",
     labels=("group", "dead_letter_topic"),
 )
 DLQ_BY_TYPE = Metric(
     name="kafka.dlq.errors_by_type",
     kind="counter",
-    help="Dead letters by the type of the error.",
+    help="Dead letters, by exception type.",
     labels=("error_type", *_TOPIC),
 )
 EVENTS_PROCESSED = Metric(
-    name="ingestion.events_processed", kind="counter", help="Records that were processed with success.", labels=_TOPIC
+    name="ingestion.events_processed", kind="counter", help="Records that were processed successfully.", labels=_TOPIC
 )
 EVENTS_FAILED = Metric(
-    name="ingestion.events_failed", kind="counter", help="Records that were buried or discarded.", labels=_TOPIC
+    name="ingestion.events_failed", kind="counter", help="Records that were dead-lettered or discarded.", labels=_TOPIC
 )
 
-# -- how the engine fares
+# -- the engine
 
 INFO = Metric(
     name="keepfast.app.info",
     kind="gauge",
-    help="1; which app this is, and by which keepfast it runs.",
+    help="1; the labels have the name and version of the app, and the version of keepfast.",
     labels=("app", "version", "keepfast"),
 )
-COMMITS = Metric(name="keepfast.commits", kind="counter", help="Commit requests that were sent.", labels=_GROUP)
+COMMITS = Metric(name="keepfast.commits", kind="counter", help="Commit requests.", labels=_GROUP)
 COMMIT_FAILURES = Metric(
     name="keepfast.commit.failures", kind="counter", help="Commit requests that were not confirmed.", labels=_GROUP
 )
-MEMBER = Metric(name="keepfast.group.member", kind="gauge", help="1 while it is a member of its group.", labels=_GROUP)
-ASSIGNED = Metric(
-    name="keepfast.assigned.partitions", kind="gauge", help="Partitions that are its own now.", labels=_TOPIC
+MEMBER = Metric(
+    name="keepfast.group.member", kind="gauge", help="1 while the consumer is a member of its group.", labels=_GROUP
 )
+ASSIGNED = Metric(name="keepfast.assigned.partitions", kind="gauge", help="Assigned partitions.", labels=_TOPIC)
 REBALANCES = Metric(
     name="keepfast.rebalances",
     kind="counter",
-    help="Times that partitions were assigned, revoked or lost; each rebalance of the group assigns once.",
+    help="Assignments, revocations and losses of partitions; each rebalance of the group assigns once.",
     labels=("event", *_GROUP),
 )
 IN_FLIGHT = Metric(
-    name="keepfast.in.flight.records", kind="gauge", help="Records that workers have in hand.", labels=_GROUP
+    name="keepfast.in.flight.records", kind="gauge", help="Records in flight: handed to a worker.", labels=_GROUP
 )
 OLDEST = Metric(
     name="keepfast.oldest.in.flight",
     kind="gauge",
-    help="How long the oldest run has been with its worker.",
+    help="How long the oldest run has been in flight.",
     labels=_GROUP,
     unit="seconds",
 )
 BUFFERED = Metric(
-    name="keepfast.buffered.records", kind="gauge", help="Records received that did not start yet.", labels=_PARTITION
+    name="keepfast.buffered.records", kind="gauge", help="Received records that have not started.", labels=_PARTITION
 )
 BUFFERED_BYTES = Metric(
     name="keepfast.held",
     kind="gauge",
-    help="Bytes of values, keys and headers (estimated) that were received and are not finished.",
+    help="Bytes of received, unfinished records: values, keys and headers, estimated.",
     labels=_PARTITION,
     unit="bytes",
 )
 WAITING = Metric(
     name="keepfast.waiting.records",
     kind="gauge",
-    help="Failed records that wait for their next attempt.",
+    help="Failed records that wait for a retry.",
     labels=_GROUP,
 )
 SETTLING = Metric(
     name="keepfast.settling.records",
     kind="gauge",
-    help="Records whose letter, or copy for a retry topic, is not acknowledged yet.",
+    help="Records whose dead letter or copy for a retry topic is not acknowledged yet.",
     labels=_GROUP,
 )
 REFUSED = Metric(
     name="keepfast.refused.records",
     kind="gauge",
-    help="Of these, the ones that nobody takes; each holds up its lane, uncommitted.",
+    help="Settling records whose publish was refused; each blocks its lane, uncommitted.",
     labels=_GROUP,
 )
 HOLD = Metric(
-    name="keepfast.hold", kind="gauge", help="1 while this holds the whole consumer.", labels=("hold", *_GROUP)
+    name="keepfast.hold", kind="gauge", help="1 while this hold stops the whole consumer.", labels=("hold", *_GROUP)
 )
-PAUSED = Metric(
-    name="keepfast.paused.partitions", kind="gauge", help="Partitions that are not fetched now.", labels=_GROUP
-)
+PAUSED = Metric(name="keepfast.paused.partitions", kind="gauge", help="Paused partitions.", labels=_GROUP)
 STUCK = Metric(
     name="keepfast.stuck.partitions",
     kind="gauge",
-    help="Partitions whose lag grows while nothing of them finishes.",
+    help="Partitions whose lag grows while no record of them finishes.",
     labels=_GROUP,
 )
 BREAKER_OPEN = Metric(
-    name="keepfast.breaker.open", kind="gauge", help="1 while the breaker is open, also during a probe.", labels=_GROUP
+    name="keepfast.breaker.open", kind="gauge", help="1 while the breaker is open or half-open.", labels=_GROUP
 )
 BREAKER_OPENED = Metric(
-    name="keepfast.breaker.opened", kind="counter", help="Times that the breaker opened.", labels=_GROUP
+    name="keepfast.breaker.opened", kind="counter", help="How often the breaker opened.", labels=_GROUP
 )
 STORM_HELD = Metric(
-    name="keepfast.storm.guard.tripped", kind="gauge", help="1 while the storm guard holds the consumer.", labels=_GROUP
+    name="keepfast.storm.guard.tripped", kind="gauge", help="1 while the storm guard stops the consumer.", labels=_GROUP
 )
 STORM_TRIPS = Metric(
-    name="keepfast.storm.guard.trips", kind="counter", help="Times that the storm guard tripped.", labels=_GROUP
+    name="keepfast.storm.guard.trips", kind="counter", help="How often the storm guard tripped.", labels=_GROUP
 )
 GUARD_WAITS = Metric(
     name="keepfast.guard.waits",
     kind="counter",
-    help="Failed attempts that a guard neither counted nor buried.",
+    help="Failed attempts that were not counted because a guard was active.",
     labels=_GROUP,
 )
 TIMED_OUT = Metric(
-    name="keepfast.handler.timeouts", kind="counter", help="Handler calls that took too long.", labels=_GROUP
+    name="keepfast.handler.timeouts", kind="counter", help="Handler calls that timed out.", labels=_GROUP
 )
 STUCK_HANDLERS = Metric(
     name="keepfast.stuck.handlers",
     kind="gauge",
-    help="Handlers that have been at one record for longer than `stuck_after_s`.",
+    help="Handler calls that have been running for longer than `stuck_after_s`.",
     labels=_GROUP,
 )
 BLOCKED = Metric(
     name="keepfast.event.loop.blocked",
     kind="gauge",
-    help="1 while the event loop of async handlers does not turn.",
+    help="1 while the event loop of async handlers is blocked.",
     labels=_GROUP,
 )
 ABANDONED = Metric(
     name="keepfast.abandoned.threads",
     kind="gauge",
-    help="Workers that were given up and did not come back.",
+    help="Worker threads that were abandoned and have not returned.",
     labels=_GROUP,
 )
 MOVED = Metric(
-    name="keepfast.moved.records", kind="counter", help="Records that went on to a retry topic.", labels=_TOPIC
+    name="keepfast.moved.records", kind="counter", help="Records that were moved to a retry topic.", labels=_TOPIC
 )
 MOVE_FAILURES = Metric(
-    name="keepfast.move.failures", kind="counter", help="Attempts to move a record that failed.", labels=_GROUP
+    name="keepfast.move.failures",
+    kind="counter",
+    help="Failed attempts to publish a record to a retry topic.",
+    labels=_GROUP,
 )
 DISCARDED = Metric(
     name="keepfast.discarded.records",
     kind="counter",
-    help="Records that were dropped because a rule said so, or because of sensitive data in them.",
+    help="Discarded records, because of a rule or of sensitive data in them.",
     labels=("why", *_TOPIC),
 )
 LOOP_AGE = Metric(
     name="keepfast.loop.turn.age",
     kind="gauge",
-    help="How long ago the loop of the consumer began its last turn.",
+    help="Time since the consumer's loop began its last iteration.",
     labels=_GROUP,
     unit="seconds",
 )
-SPOOL_LETTERS = Metric(name="keepfast.spool.letters", kind="gauge", help="Letters that wait in the spool.")
+SPOOL_LETTERS = Metric(name="keepfast.spool.letters", kind="gauge", help="Letters in the spool.")
 SPOOL_BYTES = Metric(name="keepfast.spool", kind="gauge", help="Bytes in the spool.", unit="bytes")
-SPOOL_STUCK = Metric(
-    name="keepfast.spool.stuck.letters", kind="gauge", help="Spooled letters that Kafka refuses for themselves."
-)
+SPOOL_STUCK = Metric(name="keepfast.spool.stuck.letters", kind="gauge", help="Spooled letters that Kafka refuses.")
 SPOOL_SENT_ON = Metric(
-    name="keepfast.spool.sent.on", kind="counter", help="Letters that the spool has handed over to Kafka."
+    name="keepfast.spool.sent.on", kind="counter", help="Spooled letters that were published to Kafka."
 )
-SPOOL_REFUSING = Metric(name="keepfast.spool.refusing", kind="gauge", help="1 while the spool does not take letters.")
+SPOOL_REFUSING = Metric(name="keepfast.spool.refusing", kind="gauge", help="1 while the spool refuses letters.")
 SHUTDOWN = Metric(
     name="keepfast.shutdown.duration",
     kind="gauge",
-    help="How long the shutdown has taken so far; 0 before it begins.",
+    help="Duration of the shutdown so far; 0 before it.",
     unit="seconds",
 )
 SHUTDOWN_TIMEOUT = Metric(
-    name="keepfast.shutdown.timeout", kind="gauge", help="How long a shutdown may take.", unit="seconds"
+    name="keepfast.shutdown.timeout", kind="gauge", help="The deadline of a shutdown.", unit="seconds"
 )
 PROCESS_UP = Metric(
     name="keepfast.process.up",
     kind="gauge",
-    help="1 if this child of the supervisor answers.",
+    help="1 if this child process answers its supervisor.",
     labels=("process",),
 )
 
-# -- what the operating system says of the process; names as the usual client libraries have them
+# -- the process; prometheus-client exposes CPU, memory, start time and file descriptors by itself
 
-CPU = Metric(name="process.cpu", kind="counter", help="User and system time spent.", unit="seconds")
+CPU = Metric(name="process.cpu", kind="counter", help="User and system CPU time.", unit="seconds")
 MEMORY = Metric(name="process.resident_memory", kind="gauge", help="Resident memory.", unit="bytes")
 VIRTUAL_MEMORY = Metric(name="process.virtual_memory", kind="gauge", help="Virtual memory.", unit="bytes")
-STARTED = Metric(name="process.start_time", kind="gauge", help="When it started, since the epoch.", unit="seconds")
+STARTED = Metric(
+    name="process.start_time", kind="gauge", help="Start time of the process, since the epoch.", unit="seconds"
+)
 OS_THREADS = Metric(name="process.threads", kind="gauge", help="Threads, those of the Kafka client included.")
 THREADS_ALIVE = Metric(name="python.threads", kind="gauge", help="Threads that run Python code.")
 OPEN_FILES = Metric(name="process.open_fds", kind="gauge", help="Open file descriptors.")
-MAX_FILES = Metric(name="process.max_fds", kind="gauge", help="How many file descriptors may be open.")
+MAX_FILES = Metric(name="process.max_fds", kind="gauge", help="Maximum number of open file descriptors.")
 NETWORK_RECEIVED = Metric(
     name="process.network.receive",
     kind="counter",
-    help="Bytes received on the interfaces that this process sees, the loopback left out.",
+    help="Bytes received on all visible interfaces except loopback.",
     unit="bytes",
 )
 NETWORK_SENT = Metric(
     name="process.network.transmit",
     kind="counter",
-    help="Bytes sent on the interfaces that this process sees, the loopback left out.",
+    help="Bytes sent on all visible interfaces except loopback.",
     unit="bytes",
 )
 

@@ -1,7 +1,7 @@
-"""Values made safe to show: one line, no control characters, no payload, secrets masked, bounded.
+"""Makes values safe for logs and terminals: one line, no control characters, no payload, secrets masked, bounded.
 
-Types are let through by name. Of anything else only the type is shown, because the text of an unknown object may hold a
-record's bytes.
+Only known types are shown with their value. Of any other object only the type is shown, because its text may contain
+the bytes of a record.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ MAX_DEPTH = 3
 MAX_FRAMES = 8
 _MAX_INT_BITS = 256
 
-# Everything that can end a line, move a cursor, colour or reorder text, or that no encoding takes:
+# Characters that end a line, move the cursor, colour or reorder text, or cannot be encoded:
 # C0, DEL, C1, the line and paragraph separators, bidirectional controls, zero-width marks, lone surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\x1b"}
 _AS_TEXT = (dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID, PurePath, TopicPartition)
 
 
-_masking: MaskingRules = DEFAULT_RULES  # of the process, as loggers are
+_masking: MaskingRules = DEFAULT_RULES  # process-wide, as loggers are
 
 
 def mask_with(rules: MaskingRules) -> None:
-    """From now on everything that is logged or shown in this process is masked by these rules."""
+    """Set the masking rules for everything that this process logs or shows."""
     global _masking  # noqa: PLW0603
     _masking = rules
 
 
 def hides(name: str) -> bool:
-    """Whether the value of a field of this name is masked whole."""
+    """Whether the whole value of a field of this name is masked."""
     return _masking.hides(name)
 
 
 def masked(text: str) -> str:
-    """The text without secrets, otherwise as it is."""
+    """The text with secrets masked, otherwise unchanged."""
     return _masking.text(text)
 
 
 def masked_tree(value: Any) -> Any:
-    """The same of a decoded value: for what is shown as JSON."""
+    """A decoded JSON value with secrets masked."""
     return _masking.tree(value)
 
 
 def clean_text(text: str, limit: int = MAX_TEXT) -> str:
-    """Masked, cut to `limit` characters, and every unsafe character written as an escape."""
+    """The text masked, cut to `limit` characters, with unsafe characters escaped."""
     return escaped(_masking.text(text), limit) if len(text) <= limit else _long(text, limit)
 
 
 def escaped(text: str, limit: int = MAX_TEXT) -> str:
-    """As `clean_text`, but not masked: for what somebody asked to see as it is."""
+    """The text cut to `limit` characters, with unsafe characters escaped, and not masked: for `--reveal`."""
     if len(text) > limit:
         text = f"{text[:limit]}… +{len(text) - limit}"
     return _UNSAFE.sub(_escape, text) if _UNSAFE.search(text) else text
@@ -77,7 +77,7 @@ def _long(text: str, limit: int) -> str:
 
 
 def clean_value(value: Any, depth: int = MAX_DEPTH) -> Clean:
-    """The value as it may be logged. Never raises."""
+    """The value in a form that is safe to log. Never raises."""
     if value is None or value is True or value is False:
         return value
     if isinstance(value, enum.Enum):
@@ -94,7 +94,7 @@ def clean_value(value: Any, depth: int = MAX_DEPTH) -> Clean:
 
 
 def clean_error(error: BaseException) -> str:
-    """Type and first line of the message: inputs and parameters, which libraries like to print, come on later ones."""
+    """Type and first line of the message; libraries print inputs and parameters on later lines."""
     name = clean_text(type(error).__qualname__, 100)
     try:
         first, *rest = str(error).split("\n", 1)
@@ -106,7 +106,7 @@ def clean_error(error: BaseException) -> str:
 
 
 def clean_trace(error: BaseException) -> str:
-    """Where it was raised: `file:line function`, innermost last; code only, no values."""
+    """The stack: `file:line function`, innermost first, without values."""
     frames = extract_tb(error.__traceback__)[-MAX_FRAMES:]
     return " < ".join(clean_text(f"{PurePath(f.filename).name}:{f.lineno} {f.name}", 120) for f in reversed(frames))
 

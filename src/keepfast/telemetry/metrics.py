@@ -1,6 +1,6 @@
-"""What metrics are made of: how they are counted, how they are defined, and their values at one moment.
+"""How metrics are counted and defined, and their values at one moment.
 
-Counting costs a plain integer that one thread owns; samples are made of it only for a scrape or an export.
+A counter is a plain integer that one thread owns; samples are made from it only for a scrape or an export.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ BOUNDS_S = (
     5e-6, 25e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0, 60.0,
 )  # fmt: skip
-"""Upper bounds of the buckets for handling times, in seconds; one more bucket takes what is longer."""
+"""Upper bounds of the buckets of handler durations, in seconds; one more bucket counts longer ones."""
 
 DELAY_BOUNDS_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 21_600.0, 86_400.0)
-"""The same for the delays of retries: from retries in place to the longest retry topic."""
+"""Upper bounds of the buckets of retry delays, in seconds: from retries in place to the longest retry topic."""
 
 
 class Tally:
-    """Times by bucket. Owner: one thread, of a worker or of a loop; anybody may read, a little late."""
+    """A histogram of durations. Owner: the thread of a worker or a loop; other threads may read slightly old values."""
 
     __slots__ = ("counts", "total_s")
 
@@ -35,13 +35,13 @@ class Tally:
         self.total_s = 0.0
 
     def add(self, value_s: float, bounds_s: tuple[float, ...]) -> None:
-        """One more. The bounds are told anew: whoever counts often writes into `counts` instead."""
+        """Count one duration; `bounds_s` are the bounds of the constructor. The hot path writes `counts` directly."""
         self.counts[bisect_left(bounds_s, value_s)] += 1
         self.total_s += value_s
 
 
 class Tallies(dict[str, Tally]):
-    """One worker's, by topic. Copy the values in one go to read them from elsewhere: the worker may add a topic."""
+    """The tallies of one worker, by topic. Another thread must copy the values first: the worker may add a topic."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One entry of the catalogue. `name` is dotted; `{domain}` and `{entity}` in it are those of a topic."""
+    """The definition of a metric. `name` is dotted; `{domain}` and `{entity}` in it stand for those of a topic."""
 
     name: str
     kind: Kind
@@ -67,18 +67,18 @@ class Metric:
     labels: tuple[str, ...] = ()
     unit: str = ""
     bounds: tuple[float, ...] = ()
-    """Upper bounds of a histogram's buckets; one more takes what is above."""
+    """Upper bounds of the buckets of a histogram, without the last, infinite one."""
 
     def dotted(self, *, domain: str = "", entity: str = "") -> str:
         return self.name.replace("{domain}", domain).replace("{entity}", entity)
 
     def family(self, *, domain: str = "", entity: str = "") -> str:
-        """The name of the family in Prometheus: without `_total`, with its unit."""
+        """The family name in Prometheus: without `_total`, with the unit."""
         return exposed(self.dotted(domain=domain, entity=entity), unit=self.unit)
 
 
 def exposed(dotted: str, *, unit: str = "") -> str:
-    """A dotted name as Prometheus allows it: letters, digits and underscores, its unit at the end."""
+    """A dotted name in the syntax of Prometheus: letters, digits and underscores, with the unit at the end."""
     name = _NOT_IN_A_NAME.sub("_", dotted)
     if name[:1].isdigit():
         name = f"_{name}"
@@ -86,7 +86,7 @@ def exposed(dotted: str, *, unit: str = "") -> str:
 
 
 class Exemplar(msgspec.Struct, frozen=True):
-    """One of the things that were counted, by its trace. `at` is wall-clock time."""
+    """An example of what was counted, by its trace. `at` is wall-clock time."""
 
     trace_id: str
     value: float
@@ -94,7 +94,7 @@ class Exemplar(msgspec.Struct, frozen=True):
 
 
 class Buckets(msgspec.Struct, frozen=True):
-    """A histogram: how many fell into each bucket (not cumulated), and the sum of all values."""
+    """The value of a histogram: the count of each bucket (not cumulative) and the sum of all values."""
 
     counts: Sequence[int]
     total: float
@@ -102,7 +102,7 @@ class Buckets(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One series: the values of its labels, in the order of the family's, and its value."""
+    """One series: its label values, in the order of the family's labels, and its value."""
 
     labels: tuple[str, ...]
     value: int | float | Buckets
@@ -110,7 +110,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class MetricFamily(msgspec.Struct):
-    """All series of one name. `dotted` is where the name comes from, by which collisions are found."""
+    """All series of one name. `dotted` is the name that `name` was made from; it serves to detect collisions."""
 
     name: str
     dotted: str
@@ -136,11 +136,11 @@ class MetricFamily(msgspec.Struct):
 
 
 class Collision(Exception):
-    """Two metrics would have the same name and are not of one kind."""
+    """Two different metrics would have the same name."""
 
 
 def merged(families: Iterable[MetricFamily]) -> list[MetricFamily]:
-    """One family a name, in the order of their first appearance. Raises Collision if two of a name cannot be one."""
+    """One family per name, in order of first appearance. Raises Collision if two families of a name differ in kind."""
     found: dict[str, MetricFamily] = {}
     for family in families:
         known = found.get(family.name)
@@ -157,7 +157,7 @@ def merged(families: Iterable[MetricFamily]) -> list[MetricFamily]:
 
 
 def namesakes(families: Iterable[MetricFamily]) -> dict[str, list[str]]:
-    """Names that different dotted names have become: `a.b_c.processed` and `a_b.c.processed`."""
+    """Names that several dotted names result in, such as `a.b_c.processed` and `a_b.c.processed`."""
     origins: dict[str, list[str]] = {}
     for family in families:
         known = origins.setdefault(family.name, [])

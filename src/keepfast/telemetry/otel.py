@@ -1,8 +1,8 @@
-"""The same metrics through OpenTelemetry, for whoever collects by it: extra `tracing`, and an exporter.
+"""Export of the metrics through OpenTelemetry: extra `tracing`, and an exporter.
 
-The SDK's instruments would count once more, with locks, on the hot path. So its exporters get what was counted already:
-every so often all families become one `MetricsData`, by their dotted names, and those that the messaging conventions
-name under these names, too.
+The SDK's instruments would count a second time, with locks, on the hot path. Instead, at each interval all metric
+families are converted to one `MetricsData` for the exporter, under their dotted names; metrics that are part of the
+messaging conventions are exported under those names as well.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 log = get_logger("keepfast.otel")
 
 GROUP: Final = "opentelemetry_metrics_exporter"
-"""Where exporters register themselves; OTEL_METRICS_EXPORTER names one."""
-LAST_WORD_S: Final = 2.0
+"""The entry point group of exporters; OTEL_METRICS_EXPORTER selects one."""
+LAST_EXPORT_S: Final = 2.0
 UNITS: Final = {"seconds": "s", "bytes": "By"}
 CONSUMED: Final = catalogue.CONSUMED.dotted()
 DURATION_ENDS: Final = catalogue.DURATION.name.rpartition("}")[2]
 
 
 class Exporter(Protocol):
-    """What is used of an exporter."""
+    """The methods of an exporter that are used."""
 
     def export(self, metrics_data: Any, timeout_millis: float = ...) -> Any: ...
     def shutdown(self, timeout_millis: float = ...) -> Any: ...
 
 
-class Exporting:
-    """Exports `families()` every `interval_s`, and once more at the end, on a thread of its own. An exporter that fails
-    is said in the log, and tried again.
+class MetricsExport:
+    """Exports `families()` every `interval_s`, and a last time at `stop`, on its own thread. A failed export is logged;
+    the next one follows at the usual interval.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class Exporting:
         self._thread.start()
 
     def stop(self) -> None:
-        """The last word, for which there is a moment only."""
+        """Export a last time, with a short timeout."""
         self._ended.set()
-        self._thread.join(LAST_WORD_S)
+        self._thread.join(LAST_EXPORT_S)
 
     def _run(self) -> None:
         while not self._ended.wait(self._interval_s):
             self._export(self._interval_s)
-        self._export(LAST_WORD_S)
+        self._export(LAST_EXPORT_S)
         self._exporter.shutdown()
 
     def _export(self, timeout_s: float) -> None:
@@ -93,7 +93,7 @@ class Exporting:
 
 
 def exporter_from(environ: dict[str, str]) -> Exporter:
-    """By the variables of OpenTelemetry. Raises ConfigError that says what to install."""
+    """The exporter that the OTEL_* variables select. Raises ConfigError if it is not installed."""
     try:
         import opentelemetry.sdk.metrics.export as _sdk  # noqa: F401 - only whether it is there
     except ImportError as error:
@@ -114,7 +114,7 @@ def exporter_from(environ: dict[str, str]) -> Exporter:
 
 
 def metrics_data(families: Sequence[MetricFamily], *, resource: Any, started_ns: int, now_ns: int) -> MetricsData:
-    """All families as one batch, cumulative since `started_ns`."""
+    """All families as one export, cumulative since `started_ns`."""
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 

@@ -1,7 +1,7 @@
-"""Our metrics on the default registry of prometheus-client, beside those of the user, and `/metrics` from all of it.
+"""keepfast's metrics on the default registry of prometheus-client, beside the user's own, and the page `/metrics`.
 
-The library takes 0.1 s to import. Neither `import keepfast` nor the start of an app does it, the first scrape does; an
-app whose code has imported the library is registered when it starts.
+The library takes 0.1 s to import: the first scrape imports it, not `import keepfast` or the start of an app. If the
+user's code has imported it, the app is registered when it starts.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ MAX_EXEMPLAR_CHARACTERS: Final = 128
 
 
 class Collector(Protocol):
-    """As the library has it."""
+    """The library's protocol for collectors."""
 
     def collect(self) -> Iterable[Exposed]: ...
 
 
 class MeasuredApp(Protocol):
-    """An app that runs in this process. Any thread may ask for its metrics."""
+    """An app that runs in this process. `families` may be called by any thread."""
 
     app: str
 
@@ -51,8 +51,8 @@ _ONLY: ContextVar[MeasuredApp | None] = ContextVar("keepfast_only", default=None
 class RegisteredApps:
     """The one collector of this process on the default registry. Any thread.
 
-    Where several apps run, their series have the label `app` on the registry. The page of one of them (`collect_for`)
-    shows its own series only, without that label: each app is scraped at its own port.
+    If several apps run, their series on the registry have the label `app`. The page of one app (`collect_for`) has only
+    its own series, without that label, because each app is scraped at its own port.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class RegisteredApps:
             self.renew()
 
     def renew(self) -> None:
-        """An app has got other metrics. Raises Collision if one of them has a name that is taken."""
+        """Call it when the metrics of an app have changed. Raises Collision if the name of one is taken."""
         merged(self._families())
         with self._lock:
             if not self._apps:
@@ -86,7 +86,7 @@ class RegisteredApps:
                 self._register()
 
     def registry(self) -> CollectorRegistry:
-        """The default registry, with this on it. Raises Collision if another metric on it has one of our names."""
+        """The default registry with this collector on it. Raises Collision if another metric has one of our names."""
         from prometheus_client import REGISTRY
 
         with self._lock:
@@ -95,7 +95,7 @@ class RegisteredApps:
         return REGISTRY
 
     def collect_for(self, app: MeasuredApp) -> list[Exposed]:
-        """All of the default registry but the other apps of this process. Raises Collision, as `registry` does."""
+        """Everything on the default registry except other apps of this process. Raises Collision (see `registry`)."""
         registry, token = self.registry(), _ONLY.set(app)
         try:
             return list(registry.collect())
@@ -103,7 +103,7 @@ class RegisteredApps:
             _ONLY.reset(token)
 
     def describe(self) -> list[Exposed]:
-        """What the library takes the names from."""
+        """The families, from which the library takes the names that it reserves."""
         return [exposed(family) for family in merged(self._families())]
 
     def collect(self) -> list[Exposed]:
@@ -117,7 +117,7 @@ class RegisteredApps:
             REGISTRY.register(self)
         except ValueError as error:
             raise Collision(
-                f"{error}: the code of the app has registered metrics by these names, which are keepfast's; rename them"
+                f"{error}: the app has registered metrics with names that keepfast uses; rename them"
             ) from error
         self._in_registry = True
 
@@ -152,7 +152,7 @@ def _labelled(family: MetricFamily, app: str) -> MetricFamily:
 
 
 def page(collector: Collector, accept: str = "") -> tuple[bytes, str]:
-    """The text of a scrape and its content type; the library chooses the format by the request's Accept header."""
+    """The response to a scrape and its content type. The library chooses the format by the Accept header."""
     from prometheus_client.exposition import choose_encoder
 
     encode, content_type = choose_encoder(accept)
@@ -160,7 +160,7 @@ def page(collector: Collector, accept: str = "") -> tuple[bytes, str]:
 
 
 def exposed(family: MetricFamily) -> Exposed:
-    """As the library has it."""
+    """The family as the library represents it."""
     from prometheus_client.core import Metric as Exposed
 
     found = Exposed(family.name, family.help, family.kind, family.unit)
@@ -179,7 +179,7 @@ def _samples(family: MetricFamily, labels: dict[str, str], sample: Sample) -> It
         yield ExposedSample(name, labels, sample.value, exemplar=_exemplar(sample.exemplar) if counter else None)
         return
     below = 0
-    counts = list(sample.value.counts)  # one copy: its owner goes on counting
+    counts = list(sample.value.counts)  # a copy: its owner keeps counting
     for index, (count, bound) in enumerate(zip(counts, (*map(float, family.bounds), "+Inf"), strict=True)):
         below += count
         exemplar = _exemplar(sample.value.exemplars.get(index))
@@ -197,7 +197,7 @@ def _exemplar(exemplar: Exemplar | None) -> ExposedExemplar | None:
 
 
 def _encodable(value: str) -> str:
-    """A lone surrogate, as the name of a class may have one, could not be encoded."""
+    """Escapes lone surrogates, which a class name may contain and which cannot be encoded."""
     return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -221,7 +221,7 @@ class _PackedFamily(msgspec.Struct, array_like=True):
 
 
 def packed(collector: Collector) -> bytes:
-    """For `unpacked`: a tenth of the time that the library takes for a text and for reading it."""
+    """All families as bytes for `unpacked`, in a tenth of the time of rendering and parsing text."""
 
     def of(sample: ExposedSample) -> _PackedSample:
         at, example = sample.timestamp, sample.exemplar
@@ -266,8 +266,8 @@ def unpacked(body: bytes) -> list[Exposed]:
 
 
 def by_process(families: Mapping[str, Iterable[Exposed]]) -> list[Exposed]:
-    """The metrics of several processes as one page: each series gets the label `process`. One that a user's series has
-    already is renamed to `exported_process`, as Prometheus does it.
+    """The metrics of several processes together: each series gets the label `process`. A label of that name that it has
+    already is renamed to `exported_process`, as Prometheus does.
     """
     from prometheus_client.core import Metric as Exposed
 
@@ -285,13 +285,13 @@ def by_process(families: Mapping[str, Iterable[Exposed]]) -> list[Exposed]:
     return list(found.values())
 
 
-# -- what the operating system says of this process, beyond what the library reads
+# -- process metrics that the library does not have
 
 _PROC = Path("/proc/self")
 
 
 def process_families() -> list[MetricFamily]:
-    """What can be had here and now; what cannot is left out. Any thread; a few small reads of /proc."""
+    """Metrics that cannot be read are left out. Any thread; reads two files of /proc."""
     readers: list[Callable[[], Iterator[tuple[Metric, float]]]] = [_threads, _network]
     families: list[MetricFamily] = []
     for read in readers:
@@ -303,7 +303,7 @@ def process_families() -> list[MetricFamily]:
 
 
 def all_process_families() -> list[MetricFamily]:
-    """Those that the library reads, too: for an exporter, which does not see its registry."""
+    """All process metrics, with those of the library: for exporters that do not read its registry."""
     from prometheus_client import PROCESS_COLLECTOR
 
     own = {metric.family(): metric for metric in catalogue.CATALOGUE}
@@ -315,12 +315,12 @@ def all_process_families() -> list[MetricFamily]:
 
 def _threads() -> Iterator[tuple[Metric, float]]:
     yield catalogue.THREADS_ALIVE, threading.active_count()
-    # The command's name is in brackets and may hold anything, so what follows its end is counted.
+    # The command name is in brackets and may contain anything: count the fields after it.
     yield catalogue.OS_THREADS, int((_PROC / "stat").read_text().rpartition(")")[2].split()[17])
 
 
 def _network() -> Iterator[tuple[Metric, float]]:
-    """Of all interfaces that this process sees but the loopback: in a container, its own."""
+    """All visible interfaces except loopback: in a container, its own."""
     received = sent = 0
     for line in (_PROC / "net" / "dev").read_text().splitlines()[2:]:
         name, _, rest = line.partition(":")

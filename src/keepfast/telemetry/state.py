@@ -1,7 +1,7 @@
-"""What a running app says about itself over HTTP, as types: the server writes these, and clients read them.
+"""The state of a running app, as the HTTP server sends it and clients read it.
 
-Times are ages in seconds at the moment of the answer. Nothing of a record but where it is: no key, no value, no header,
-no text of an exception.
+Times are durations in seconds at the time of the response. Of a record only topic, partition and offset are included:
+no key, value, header or exception message.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ Phase = Literal["starting", "running", "draining", "halted", "ended"]
 Level = Literal["ok", "degraded", "failing"]
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields that a reader does not know are ignored, and those that an older server leaves out have defaults."""
+class StateStruct(msgspec.Struct, frozen=True, kw_only=True):
+    """A reader ignores unknown fields, and uses defaults for fields that an older server does not send."""
 
 
-class PartitionState(Shape, frozen=True, kw_only=True):
-    """One assigned partition. `position` is what may be committed; `lag` counts from there to the end as the client saw
-    it last, and is None where nothing was fetched yet. `lag_s` is how old the oldest record is that was received and is
-    not finished, by its timestamp in Kafka: 0 if there is none, None where `lag` is or if it has no timestamp.
+class PartitionState(StateStruct, frozen=True, kw_only=True):
+    """An assigned partition.
+
+    `position` is the offset that may be committed; `lag` is the distance from it to the end that the client has seen
+    last, None before the first fetch. `lag_s` is the age of the oldest unfinished record by its Kafka timestamp: 0 if
+    there is none, None if `lag` is None or the record has no timestamp.
     """
 
     topic: str
@@ -35,42 +37,42 @@ class PartitionState(Shape, frozen=True, kw_only=True):
     buffered: int = 0
     held_bytes: int = 0
     in_flight: int = 0
-    cases: int = 0
-    """Records in trouble: waiting for their next attempt, running again, being moved or buried."""
+    failed_records: int = 0
+    """Failed records: waiting for a retry, running again, being moved or dead-lettered."""
     pauses: tuple[str, ...] = ()
-    """Why it is not fetched."""
+    """Why it is paused."""
     holds: tuple[str, ...] = ()
-    """Why nothing of it starts; `stale_run`: why some of it does not, with order by key."""
+    """Why none of its records start. `stale_run`: with order by key, why some do not."""
     stale_run_s: float = 0.0
-    """How long records of it have waited for a handler that began before the partition was assigned."""
+    """How long its records have waited for a handler that started before the partition was assigned."""
     closing: bool = False
-    still_s: float = 0.0
-    """How long nothing of it has finished although something could have."""
+    stalled_s: float = 0.0
+    """How long no record has finished although there were some."""
     stuck: bool = False
-    """Its lag grows, and nothing has finished for a while."""
+    """Its lag grows, and no record has finished for a while."""
     suspects: int = 0
-    """Records that run alone, one at a time, because a process died twice over them."""
+    """Records on probation: they run one at a time, because a process crashed twice while they were in flight."""
 
 
-class Hold(Shape, frozen=True, kw_only=True):
-    """A named reason why nothing of a consumer starts."""
+class Hold(StateStruct, frozen=True, kw_only=True):
+    """A named reason why no record of a consumer starts."""
 
     name: str
     for_s: float
 
 
-class Refused(Shape, frozen=True, kw_only=True):
-    """Records that nobody takes: each holds up its lane, uncommitted."""
+class Refused(StateStruct, frozen=True, kw_only=True):
+    """Records whose publish is refused: each blocks its lane, uncommitted."""
 
     records: int = 0
     for_s: float = 0.0
     why: str = ""
     record: str = ""
-    """The one that has waited longest: topic, partition and offset."""
+    """The oldest: topic, partition and offset."""
 
 
-class GuardState(Shape, frozen=True, kw_only=True):
-    """None: there is no such guard."""
+class GuardState(StateStruct, frozen=True, kw_only=True):
+    """None: the guard is not configured."""
 
     breaker: Literal["closed", "open", "half-open"] | None = None
     breaker_opened: int = 0
@@ -79,9 +81,9 @@ class GuardState(Shape, frozen=True, kw_only=True):
     waits: int = 0
 
 
-class StuckHandler(Shape, frozen=True, kw_only=True):
-    """A handler that has been at one record, or one batch, for longer than `stuck_after_s`. The place is that of the
-    first record. `stack`: `file:line function` when it was logged last, the innermost last.
+class StuckHandler(StateStruct, frozen=True, kw_only=True):
+    """A handler call that has been running for longer than `stuck_after_s`. `offset` is that of the first record.
+    `stack`: `file:line function`, innermost last, when it was last logged.
     """
 
     topic: str
@@ -90,13 +92,13 @@ class StuckHandler(Shape, frozen=True, kw_only=True):
     records: int = 1
     attempt: int = 1
     revoked: bool = False
-    """Its partition was taken away meanwhile."""
+    """Its partition was revoked meanwhile."""
     for_s: float = 0.0
     stack: tuple[str, ...] = ()
 
 
-class ConsumerState(Shape, frozen=True, kw_only=True):
-    """One consumer, as its loop saw itself at its last look."""
+class ConsumerState(StateStruct, frozen=True, kw_only=True):
+    """A consumer, as its loop recorded it last."""
 
     name: str
     group: str
@@ -106,49 +108,49 @@ class ConsumerState(Shape, frozen=True, kw_only=True):
     handler: str = ""
     phase: Phase = "starting"
     why: str = ""
-    """Why it is halted or has ended."""
+    """Why it halted or ended."""
     member: bool = False
     """Whether it is a member of its group."""
     lost: bool = False
-    """Whether it was one, and its partitions were taken from it."""
+    """Whether it was a member and lost its partitions."""
     partitions: tuple[PartitionState, ...] = ()
     unpositioned: int = 0
-    """Partitions of which the committed offset could not be read yet."""
+    """Partitions whose committed offset could not be read yet."""
     holds: tuple[Hold, ...] = ()
     in_flight: int = 0
-    """Records that workers have in hand."""
+    """Records that were handed to workers."""
     oldest_in_flight_s: float = 0.0
     waiting: int = 0
     settling: int = 0
     letters_refused: Refused = Refused()
     moves_refused: Refused = Refused()
     letter_topics: dict[str, int | None] = {}
-    """Dead-letter topic → how many letters it held a moment ago; None: there is no such topic."""
+    """Dead-letter topic → number of letters; None: the topic does not exist."""
     guards: GuardState = GuardState()
     abandoned: int = 0
-    choked: bool = False
-    """Records are overdue, and no more threads may be abandoned: nothing starts until one comes back."""
+    max_abandoned_reached: bool = False
+    """Calls are overdue and no more threads may be abandoned: no record starts until one returns."""
     overdue: int = 0
-    """Records that take longer than they may, and are not given up."""
+    """Calls that exceed their timeout and were not abandoned."""
     blocked: bool = False
-    """The event loop of an async handler does not turn."""
+    """The event loop of async handlers is blocked."""
     blocked_at: tuple[str, ...] = ()
-    """Where its thread was when that was logged last: `file:line function`, the innermost last."""
+    """The stack of its thread when that was last logged: `file:line function`, innermost last."""
     stuck: tuple[StuckHandler, ...] = ()
-    """Handlers that do not end, the oldest first; at most 20."""
+    """Handler calls that do not return, oldest first; at most 20."""
     stuck_handlers: int = 0
-    """How many there are."""
+    """The number of all of them."""
     brokers: str = ""
-    """What the client said of the brokers a moment ago; empty if nothing is wrong."""
+    """The last error of the client about the brokers; empty if there is none."""
     age_s: float = 0.0
-    """How old this is."""
+    """The age of this state."""
     turn_age_s: float = 0.0
-    """How long ago the loop began its last turn."""
+    """Time since the loop began its last iteration."""
     longest_turn_s: float = 30.0
-    """No turn takes longer, unless the loop is stuck."""
+    """An iteration that takes longer means that the loop is stuck."""
 
 
-class SpoolState(Shape, frozen=True, kw_only=True):
+class SpoolState(StateStruct, frozen=True, kw_only=True):
     letters: int = 0
     bytes: int = 0
     stuck: int = 0
@@ -156,21 +158,21 @@ class SpoolState(Shape, frozen=True, kw_only=True):
     refusing: str = ""
 
 
-class Reason(Shape, frozen=True, kw_only=True):
-    """Something that is not as it should be. `code` is constant, `text` is for people."""
+class Reason(StateStruct, frozen=True, kw_only=True):
+    """A problem. `code` is constant, `text` is for people."""
 
     code: str
     level: Level
     text: str
     consumer: str = ""
     fails_live: bool = False
-    """Whether a restart is the remedy."""
+    """Whether a restart would help."""
     fails_ready: bool = False
-    """Whether the app cannot do its work because of it."""
+    """Whether the app cannot process records because of it."""
 
 
-class ConsumerHealth(Shape, frozen=True, kw_only=True):
-    """One consumer in a few words. `lag` and `lag_s` are those of its worst partition, None where it is not known."""
+class ConsumerHealth(StateStruct, frozen=True, kw_only=True):
+    """A consumer in short. `lag` and `lag_s` are those of its worst partition, None if unknown."""
 
     group: str
     phase: Phase
@@ -182,9 +184,9 @@ class ConsumerHealth(Shape, frozen=True, kw_only=True):
     holds: tuple[str, ...] = ()
 
 
-class HealthReport(Shape, frozen=True, kw_only=True):
-    """`live`: need not be restarted. `ready`: has its partitions, or others have them, and can work. `started`: it has
-    been ready once.
+class HealthReport(StateStruct, frozen=True, kw_only=True):
+    """`live`: no restart is needed. `ready`: it can process records; its partitions are assigned, to it or to other
+    members. `started`: it has been ready once.
     """
 
     status: Level
@@ -197,24 +199,24 @@ class HealthReport(Shape, frozen=True, kw_only=True):
     consumers: dict[str, ConsumerHealth] = {}
 
 
-class ConsumerCounts(Shape, frozen=True, kw_only=True):
-    """Totals since the start; a reader makes rates of two of them."""
+class ConsumerCounts(StateStruct, frozen=True, kw_only=True):
+    """Totals since the start; the difference of two states gives rates."""
 
     received: int = 0
     processed: int = 0
     errors: int = 0
     retries: int = 0
-    buried: int = 0
+    dead_lettered: int = 0
     moved: int = 0
     discarded: int = 0
     commits: int = 0
     commit_failures: int = 0
     handling_s: float = 0.0
-    """Time spent in handlers."""
+    """Total time in handlers."""
 
 
-class AppState(Shape, frozen=True, kw_only=True):
-    """Everything, for `GET /api/state`."""
+class AppState(StateStruct, frozen=True, kw_only=True):
+    """The whole app: the response of `GET /api/state`."""
 
     app: str
     version: str
@@ -227,8 +229,8 @@ class AppState(Shape, frozen=True, kw_only=True):
     counts: dict[str, ConsumerCounts] = {}
 
 
-class LaneState(Shape, frozen=True, kw_only=True):
-    """Work that is under way. `state`: running, waiting for its next attempt, or settling (being moved or buried)."""
+class LaneState(StateStruct, frozen=True, kw_only=True):
+    """A lane with work. `state`: running, waiting for a retry, or settling (being moved or dead-lettered)."""
 
     state: Literal["running", "waiting", "settling"]
     topic: str
@@ -241,8 +243,8 @@ class LaneState(Shape, frozen=True, kw_only=True):
     code: str = ""
 
 
-class ConsumerDetail(Shape, frozen=True, kw_only=True):
-    """For `GET /api/consumers/<name>`: asked of the loop itself. The oldest lanes come first; `left_out` are more."""
+class ConsumerDetail(StateStruct, frozen=True, kw_only=True):
+    """The response of `GET /api/consumers/<name>`, from the loop itself. Oldest lanes first; `left_out` more exist."""
 
     state: ConsumerState
     counts: ConsumerCounts
@@ -250,14 +252,14 @@ class ConsumerDetail(Shape, frozen=True, kw_only=True):
     left_out: int = 0
 
 
-class CommandDone(Shape, frozen=True, kw_only=True):
-    """The answer to a command: what was done, in one sentence, and what changed."""
+class CommandDone(StateStruct, frozen=True, kw_only=True):
+    """The response to a command: what was done, in one sentence, and how much changed."""
 
     text: str
     changed: int = 0
 
 
-class Problem(Shape, frozen=True, kw_only=True):
-    """The answer to a request that was refused or failed: what happened and what to do."""
+class Problem(StateStruct, frozen=True, kw_only=True):
+    """The response to a request that failed: what happened and what to do."""
 
     error: str
