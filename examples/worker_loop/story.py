@@ -66,14 +66,14 @@ def story(stage: Stage, *, short: bool = False) -> Account:
 
     stage.postgres.stop()
     send(range(articles, articles + 40))
-    until(lambda: service.check() and _tried_again(list(service.said("retry"))), "both workers try again")
+    until(lambda: service.check() and _tried_again(list(service.said("retry_scheduled"))), "both workers try again")
     stage.postgres.start()
     send(range(articles + 40, articles + 60))
     stage.until_read(service, *((group, TOPIC) for group in (*GROUPS, NAIVE)))
     account.check("the service did not end cleanly", right=service.stop() == 0)
     naive.stop()
 
-    for entry in service.said("discard"):
+    for entry in service.said("record_discarded"):
         key = skipped.get((entry["topic"], entry["partition"], entry["offset"]), "nobody's")
         account.note("skipped", [f"{key} by {GROUPS[entry['consumer_group']]}"])
     account.note("stored", (f"{key} by cache" for (key,) in rows(database, "SELECT id FROM article_cache")))

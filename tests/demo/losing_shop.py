@@ -12,9 +12,17 @@ __all__ = ["app"]
 begin, lost = Forwarder.begin, list[FailedRecord]()
 
 
-def begin_but_once(self: Forwarder, case: FailedRecord, kind: Kind, outgoing: Outgoing, now: float) -> None:
+def begin_but_once(
+    self: Forwarder,
+    case: FailedRecord,
+    kind: Kind,
+    outgoing: Outgoing,
+    now: float,
+    *,
+    error: BaseException | None = None,
+) -> None:
     if lost:
-        begin(self, case, kind, outgoing, now)
+        begin(self, case, kind, outgoing, now, error=error)
     else:
         lost.append(case)
         self._finished(ForwardedRecord(case, kind, outgoing, outgoing), "topic", None)

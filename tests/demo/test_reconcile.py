@@ -16,7 +16,7 @@ from keepfast.demo.shop import ORDERS
 
 DEATH = json.dumps({"event": "child_ended"})
 LOST = json.dumps({"event": "partitions_lost"})
-DISCARD = json.dumps({"event": "discard", "topic": ORDERS, "partition": 1, "offset": 0})
+DISCARD = json.dumps({"event": "record_discarded", "topic": ORDERS, "partition": 1, "offset": 0})
 
 
 def order(number: int) -> bytes:

@@ -93,15 +93,19 @@ def test_the_events_of_the_runbook_are_there_and_more() -> None:
     known = {event.name: event.level for source in events.sources() for event in source.events}
     assert len(known) > 70
     assert {
-        "retry",
-        "bury",
-        "buried",
+        "retry_scheduled",
+        "dead_lettering",
+        "dead_lettered",
         "consumer_held",
         "partitions_assigned",
-        "letter_not_published",
+        "dead_letter_publish_failed",
         "spool_waits_for_kafka",
     } <= set(known)
-    assert {"client_error": "warning", "discard": "warning", "consumer_halted": "error"}.items() <= known.items()
+    assert {
+        "client_error": "warning",
+        "record_discarded": "warning",
+        "consumer_halted": "error",
+    }.items() <= known.items()
     said = re.findall(r"[Ii]n the log\*{0,2}:? `(\w+)`", (ROOT / "docs" / "runbook.md").read_text())
     assert len(said) >= 5
     assert set(said) - set(known) == set()

@@ -89,7 +89,7 @@ def test_every_step_does_what_it_says(tmp_path: Path) -> None:
         for command in (reject, garbage, fine):
             terminal.run(command)
         terminal.see("charged a4: 7")
-        terminal.see("buried", times=2)
+        terminal.see("dead_lettered", times=2)
         assert sorted(alike(terminal.run(listed))) == sorted(alike(listed.prints))
         (tmp_path / "app.py").write_text(repaired)
         terminal.see("partitions_assigned", times=2)

@@ -8,7 +8,7 @@ import pytest
 
 from keepfast.core import events as known
 from keepfast.core.events import Assigned, Committed, Event, Held, Lost, RunFinished
-from keepfast.core.records import TopicPartition
+from keepfast.core.records import RecordPlace, TopicPartition
 from keepfast.engine.events import Events
 from keepfast.telemetry.event_log import EventLog
 from tests.support.log_capture import LogCapture
@@ -42,7 +42,7 @@ def test_an_observer_gets_the_types_it_wants_and_no_other() -> None:
     holds, losses = Kept(Held), Kept(Lost, Assigned)
     events = Events(*SOURCE, (holds, losses))
     held, lost = Held(*SOURCE, hold="breaker"), Lost(*SOURCE, partitions=(TopicPartition("orders", 1),))
-    for event in (held, lost, RunFinished(*SOURCE, topic="orders", partition=1, offsets=(1,), duration_s=0.1)):
+    for event in (held, lost, RunFinished(*SOURCE, records=(RecordPlace("orders", 1, 1),))):
         events.emit(event)
     assert (holds.seen, losses.seen) == ([held], [lost])
 

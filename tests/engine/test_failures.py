@@ -151,12 +151,12 @@ def test_the_log_says_what_the_standard_asks_for_at_its_levels(log: LogCapture) 
         if entry.logger == "keepfast.consumer"
     ]
     assert told == [
-        ("warning", "retry", "retryable", 1),
-        ("error", "bury", "retryable", 1),
-        ("info", "buried", "retryable", 1),
-        ("warning", "bury", "non-retryable", 0),
-        ("info", "buried", "non-retryable", 0),
-        ("warning", "discard", "discard", 0),
+        ("warning", "retry_scheduled", "retryable", 1),
+        ("error", "dead_lettering", "retryable", 1),
+        ("info", "dead_lettered", "retryable", 1),
+        ("warning", "dead_lettering", "non-retryable", 0),
+        ("info", "dead_lettered", "non-retryable", 0),
+        ("warning", "record_discarded", "discard", 0),
         ("error", "halting", "halt", 0),
     ]
     retry = log.entries[0].fields
@@ -199,7 +199,7 @@ def test_a_failed_send_replaces_what_the_handler_raised(raised: BaseException | 
     bench = Bench(rules=RuleBook([Rule("builtins.ValueError", "discard")]))
     bench.fail(not_sent(raised))
     assert (bench.counts.retries, bench.finished, bench.halted) == (1, [], [])
-    assert log.fields("retry")[0]["error_type"] == "SinkError"
+    assert log.fields("retry_scheduled")[0]["error_type"] == "SinkError"
 
 
 @pytest.mark.parametrize("raised", [Halt("stop"), SystemExit(), DiskFull(), BatchError({0: KeyError(), 3: DiskFull()})])

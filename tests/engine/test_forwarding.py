@@ -9,8 +9,9 @@ from keepfast.core.ports import Keeping, Kept
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.core.retry_topics import ATTEMPTS, Tier, Tiers, moved
 from keepfast.core.runs import Attempt, FailedRecord, Partition
-from keepfast.core.verdicts import DeadLetter
+from keepfast.core.verdicts import Classification, DeadLetter
 from keepfast.deadletters.publisher import Publisher
+from keepfast.engine.events import Events
 from keepfast.engine.forwarding import (
     TOPIC_UNAVAILABLE_S,
     BackOff,
@@ -24,6 +25,7 @@ from keepfast.engine.forwarding import (
     ToSpool,
     after_failure,
 )
+from keepfast.telemetry.event_log import EventLog
 from keepfast.testing.fakes.log import FakeMessage
 from tests.support.fakes import FakeSink, ListMailbox, acknowledge, refuse
 
@@ -53,6 +55,7 @@ def failed(offset: int, value: bytes) -> FailedRecord:
     message = FakeMessage(PLACE, offset, key=b"k", value=value, headers=(), timestamp_ms=5)
     case = FailedRecord(Partition(PLACE, epoch=1, start=0), offset, message, (), 0.0)
     case.note(Attempt(1.0, "ValueError"))
+    case.found = Classification(kind="non-retryable", code="VALUE_INVALID", rule="value")
     return case
 
 
@@ -74,9 +77,9 @@ class Scene:
         self.forwarder = Forwarder(
             self.publisher,
             self.mailbox,
-            group="g",
             finished=lambda record, where, _: self.finished.append((record, where)),
             stays=lambda case, _: self.stayed.append(case),
+            events=Events("c", "g", (EventLog(),)),
         )
 
     def dead_letter(self, offset: int = 0, *, size: int = 10) -> FailedRecord:

@@ -47,7 +47,7 @@ def test_a_full_disk(kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, rel
             assert 0 < stuck_at < BAD
             client.produce(name, [NewRecord(b"v", partition=1) for _ in range(50)])
             wait_until(lambda: client.committed(GROUP, name, 1)[0] == 50, "the other partition goes on")
-            wait_until(lambda: len(running.log.of("letter_not_spooled")) >= 3, "it is tried again and again")
+            wait_until(lambda: len(running.log.of("spool_write_failed")) >= 3, "it is tried again and again")
             assert client.committed(GROUP, name)[0] == stuck_at
             if relief == "room on the disk":
                 ballast.unlink()

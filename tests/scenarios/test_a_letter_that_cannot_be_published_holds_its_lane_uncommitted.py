@@ -52,7 +52,9 @@ def test_the_lane_waits_and_the_others_go_on(kafka: TopicAdmin, topic: TopicFact
         running.wait_assigned()
         obstruct(kafka, letters)
         client.produce(name, records)
-        wait_until(lambda: len(running.log.of("letter_not_published")) >= 2, "the letter is refused again and again")
+        wait_until(
+            lambda: len(running.log.of("dead_letter_publish_failed")) >= 2, "the letter is refused again and again"
+        )
         wait_until(lambda: client.finished_above(GROUP, name) == {*range(4, 40, 2)}, "the other key is done")
         assert client.committed(GROUP, name)[0] == BAD
         status = running.loop.failures.forwarder.status("dead-letter")

@@ -20,7 +20,7 @@ def test_a_letter_that_cannot_be_sent_in_time_is_no_clean_end(make_scene: MakeSc
     letters = topic(config={"max.message.bytes": "10"}, suffix=".dlq")  # takes no letter, ever
     scene.send([Work(partition=0, failures=1, error="reject"), Work(partition=1)])
     member = scene.member({"shutdown.timeout_s": TIMEOUT_S, "dead_letter.topic": letters})
-    member.wait_event("letter_not_published", partition=0, offset=0)
+    member.wait_event("dead_letter_publish_failed", partition=0, offset=0)
     scene.wait_all_ended(scene.sent[1:])
 
     asked_at = member.terminate()

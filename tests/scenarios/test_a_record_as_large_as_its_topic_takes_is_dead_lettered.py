@@ -55,7 +55,7 @@ def test_a_dead_letter_topic_of_ours_takes_it(kafka: TopicAdmin, topic: TopicFac
         kafka.delete_topic(f"{name}.dlq")
         client.produce(name, [sent])
         wait_until(lambda: client.is_committed(GROUP, name, 2), "the topic is made again, for as large letters")
-        cut = [said for said in running.log.of("letter_changed") if said.fields["fault"] == Fault.TOO_LARGE]
+        cut = [said for said in running.log.of("dead_letter_adjusted") if said.fields["fault"] == Fault.TOO_LARGE]
         assert cut == []
     (found,) = letters(kafka, f"{name}.dlq")
     assert (found.key, found.value, found.headers) == (sent.key, sent.value, sent.headers)
@@ -80,7 +80,7 @@ def test_a_smaller_one_is_warned_of_and_the_record_waits_by_name(kafka: TopicAdm
         (warned,) = running.log.of("dead_letter_topic_too_small")
         assert (warned.fields["topic"], warned.fields["of_source"]) == (dead_letter_topic, SMALL)
         client.produce(name, [NewRecord(b"before"), sent, NewRecord(b"after")])
-        wait_until(lambda: running.log.of("letter_not_published"), "the letter is refused")
+        wait_until(lambda: running.log.of("dead_letter_publish_failed"), "the letter is refused")
         wait_until(lambda: "dead_letters_refused" in reasons(running), "health says so")
         assert f"first {name}[0] offset 1" in reasons(running)["dead_letters_refused"]
         assert client.committed(GROUP, name)[0] == 1

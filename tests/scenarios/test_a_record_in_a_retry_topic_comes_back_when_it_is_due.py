@@ -33,7 +33,7 @@ def test_it_waits_out_a_restart(make_scene: MakeScene, way: str) -> None:
     scene = make_scene()
     [bad, *others] = scene.send([Work(failures=2), Work(), Work()])
     first = scene.member(SETTINGS)
-    said = first.wait_event("moved", offset=bad.id.offset)
+    said = first.wait_event("moved_to_retry_topic", offset=bad.id.offset)
     assert said["to"] == retry_topic(scene)
     scene.wait_all_ended(others, timeout_s=2.0)  # the partition goes on at once
     scene.wait_committed()
@@ -57,7 +57,7 @@ def test_the_main_partition_goes_on_and_nobody_is_evicted_meanwhile(make_scene: 
     settings = SETTINGS | {"consumer.max_poll_interval_ms": 6_000, "retry_topics.delays": "8s"}
     member = scene.member(settings).wait_assigned(2)
     [bad] = scene.send([Work(failures=2)])
-    member.wait_event("moved")
+    member.wait_event("moved_to_retry_topic")
     during = scene.send(Work(sleep_s=0.01) for _ in range(300))
     scene.wait_all_ended(during)
     scene.wait_all_ended([bad])

@@ -79,7 +79,7 @@ def test_logs_letters_and_commands_tell_no_secret(make_scene: MakeScene, form: s
     scene.wait_committed()
     assert member.stop() == 0
     log = member.log()
-    assert len(member.events("buried")) == 10
+    assert len(member.events("dead_lettered")) == 10
     assert log.count("[card number]") > 20, "the handler did say it"
     assert telltales_in(log) == []
 

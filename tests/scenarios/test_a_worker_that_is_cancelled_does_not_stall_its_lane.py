@@ -70,5 +70,5 @@ def test_a_record_whose_worker_is_cancelled_has_failed_and_is_tried_again(
             wait_for(attempts, number)
             running.in_event_loop(cancel_all)
         wait_until(lambda: client.committed(GROUP, name)[0] == 2, "both are handled")
-        assert [said.fields["error_type"] for said in running.log.of("retry")] == ["CancelledError"] * 2
+        assert [said.fields["error_type"] for said in running.log.of("retry_scheduled")] == ["CancelledError"] * 2
     assert attempts == [b"0", b"0", b"1", b"1"]

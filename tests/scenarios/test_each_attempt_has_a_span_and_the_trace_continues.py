@@ -80,9 +80,13 @@ def test_attempts_verdicts_and_what_is_passed_on(
     }
     assert {one.name for one in found} == {f"process {name}"}
     assert [events_of(one) for one in by_offset[0]] == [[]]
-    assert [events_of(one)[-1] for one in by_offset[1]] == ["retry", "move", "bury"]
+    assert [events_of(one)[-1] for one in by_offset[1]] == [
+        "retry_scheduled",
+        "moving_to_retry_topic",
+        "dead_lettering",
+    ]
     assert [attribute(one, "keepfast.attempt") for one in by_offset[1]] == [1, 2, 3]
-    assert [events_of(one) for one in by_offset[2]] == [["exception", "bury"]]
+    assert [events_of(one) for one in by_offset[2]] == [["exception", "dead_lettering"]]
     assert SECRET not in "".join(one.to_json() for one in found)
     for one in found:
         if relation == "parent":

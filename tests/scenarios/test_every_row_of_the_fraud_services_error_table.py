@@ -143,7 +143,7 @@ def outcome(kafka: TopicAdmin) -> Outcome:
         fields = json.loads(letter.value())
         letters[fields["metadata"]["original_offset"]].append(fields)
     retries = defaultdict[int, list[LogEntry]](list)
-    for said in running.log.of("retry"):
+    for said in running.log.of("retry_scheduled"):
         retries[said.fields["offset"]].append(said)
     discarded = running.log.of("sensitive_data_discarded")
     return Outcome(name, f"{group}.local", len(ROWS), attempts, letters, discarded, retries)

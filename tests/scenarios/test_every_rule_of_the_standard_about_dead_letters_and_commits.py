@@ -118,7 +118,7 @@ def test_4_1_nothing_is_committed_by_itself(kafka: TopicAdmin, topic: TopicFacto
 
     client.produce(name, numbered(50))
     with RunningApp(app) as running:
-        wait_until(lambda: running.log.of("retry"), "a record waits, those behind it are fetched")
+        wait_until(lambda: running.log.of("retry_scheduled"), "a record waits, those behind it are fetched")
         wait_until(lambda: client.committed(f"scenario.{name}", name)[0] == 3, "those before it are committed")
     assert client.committed(f"scenario.{name}", name)[0] == 3
 
@@ -145,7 +145,7 @@ def test_4_1_nothing_is_committed_while_the_dead_letter_cannot_be_published(
             if until_committed:
                 wait_until(lambda: client.committed(f"scenario.{name}", name)[0] == 3, "all are committed")
             else:
-                wait_until(lambda: len(running.log.of("letter_not_published")) >= 2, "the letter is refused")
+                wait_until(lambda: len(running.log.of("dead_letter_publish_failed")) >= 2, "the letter is refused")
                 assert client.committed(f"scenario.{name}", name)[0] == 1
 
     client.produce(name, numbered(3))

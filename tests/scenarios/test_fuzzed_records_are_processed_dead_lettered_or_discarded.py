@@ -113,7 +113,7 @@ def test_each_ends_once(kafka: TopicAdmin, topic: TopicFactory) -> None:
         for number, end in enumerate(ends):
             finished = lambda n=number, end=end: client.committed("scenario.work", name, n)[0] == end  # noqa: E731
             wait_until(finished, f"partition {number} is through")
-    said = [*running.log.of("discard"), *running.log.of("sensitive_data_discarded")]
+    said = [*running.log.of("record_discarded"), *running.log.of("sensitive_data_discarded")]
     discarded = Counter((one.fields["partition"], one.fields["offset"]) for one in said)
     count = sum(client.edges(f"{name}.dlq", number)[1] for number in range(PARTITIONS))
     buried = Counter[tuple[Any, Any]]()

@@ -135,7 +135,7 @@ def test_every_kind_of_garbage_meets_its_verdict(kafka: TopicAdmin, topic: Topic
         assert original(letter) == sent.value
         assert letter.key() == sent.key
         assert (letter.headers() or [])[: len(sent.headers)] == sent.headers
-    assert [said.fields["offset"] for said in running.log.of("discard")] == [null]
+    assert [said.fields["offset"] for said in running.log.of("record_discarded")] == [null]
     assert running.log.of("consumer_halted") == []
 
 

@@ -84,6 +84,6 @@ def test_a_record_of_another_group_is_let_pass_loudly(kafka: TopicAdmin, topic: 
         running.wait_assigned(2)
         client.produce(retry_topic, records)
         wait_until(lambda: client.committed(GROUP, retry_topic)[0] == len(records), "all are finished")
-        (said,) = running.log.of("discard")
+        (said,) = running.log.of("record_discarded")
     assert "another group" in said.fields["reason"]
     assert seen == groups[1:]

@@ -79,7 +79,10 @@ def test_the_letter_is_about_the_original_record(kafka: TopicAdmin, topic: Topic
     (first,) = client.read(name, 1, partitions=3)
     assert fields["original_timestamp"] == first.timestamp()[1]
     assert (fields["retry_count"], len(fields["attempts"]), fields["reason"]) == (3, 4, "failed 4 times")
-    moved = [(said.fields["topic"], said.fields["offset"], said.fields["to"]) for said in running.log.of("moved")]
+    moved = [
+        (said.fields["topic"], said.fields["offset"], said.fields["to"])
+        for said in running.log.of("moved_to_retry_topic")
+    ]
     assert moved == [(name, offset, retry_topic) for retry_topic in retry_topics]
 
 
@@ -142,7 +145,7 @@ def test_a_record_too_large_for_its_retry_topic_stays_and_is_buried(kafka: Topic
         limit(kafka, f"{name}.{GROUP}.retry.1s", 1_000)
         client.produce(name, [b"a" * 2_000, b"b"])
         wait_until(lambda: client.committed(GROUP, name)[0] == 2, "the partition goes on")
-        assert len(running.log.of("too_large_to_move")) == 1
+        assert len(running.log.of("retry_topic_publish_failed")) == 1
     assert seen == [(b"a", 1), (b"a", 2), (b"b", 1)]
     (letter,) = client.read(f"{name}.dlq", 1)
     assert json.loads(letter.value())["retry_count"] == 1
@@ -165,7 +168,7 @@ def test_while_the_retry_topic_is_gone_nothing_is_committed_and_nothing_lost(
         running.wait_assigned(3)
         kafka.delete_topic(retry_topic)
         client.produce(name, [b"v"] * 3)
-        wait_until(lambda: len(running.log.of("not_moved")) >= 2, "it is refused again and again")
+        wait_until(lambda: len(running.log.of("retry_topic_publish_failed")) >= 2, "it is refused again and again")
         assert (client.committed(GROUP, name)[0], seen) == (1, [(0, 1), (1, 1)])
         kafka.create_topic(retry_topic)
         wait_until(lambda: client.committed(GROUP, name)[0] == 3, "the partition goes on")

@@ -20,7 +20,7 @@ def test_sigterm_mid_wait_cuts_the_wait_short(make_scene: MakeScene) -> None:
     [waiting, done] = scene.send([Work(partition=0, failures=1), Work(partition=1)])
     delays = {"retry.initial_delay_ms": 30_000, "retry.max_delay_ms": 30_000}
     first = scene.member(delays)
-    first.wait_event("retry", offset=0, partition=0)
+    first.wait_event("retry_scheduled", offset=0, partition=0)
     scene.wait_all_ended([done])
 
     asked_at = first.terminate()

@@ -24,4 +24,4 @@ def test_sigterm_while_the_breaker_is_open_ends_within_a_second(make_scene: Make
     assert member.wait(DEADLINE_S) == 0
     assert time.monotonic() - asked_at < 1.0, "out, the leaving of the group included"
     assert scene.committed() == {}
-    assert not member.events("bury")
+    assert not member.events("dead_lettering")

@@ -25,15 +25,19 @@ def test_the_log_is_that_of_the_standard() -> None:
 def test_every_statement_has_its_level_and_its_fields() -> None:
     said = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
     assert all(set(line) >= FIELDS for line in said)
-    assert all(isinstance(line["backoff_delay_ms"], int) for line in said if line["event"] in ("retry", "move"))
+    assert all(
+        isinstance(line["backoff_delay_ms"], int)
+        for line in said
+        if line["event"] in ("retry_scheduled", "moving_to_retry_topic")
+    )
     levels = {(line["event"], line["error_classification"]): line["level"] for line in said}
     assert levels == {
-        ("retry", "retryable"): "warning",  # a retry, with its number and delay
-        ("bury", "retryable"): "error",  # the retries are used up
-        ("bury", "non-retryable"): "warning",  # final at once
-        ("buried", "retryable"): "info",  # routed to the dead-letter topic
-        ("buried", "non-retryable"): "info",
-        ("discard", "discard"): "warning",
+        ("retry_scheduled", "retryable"): "warning",  # a retry, with its number and delay
+        ("dead_lettering", "retryable"): "error",  # the retries are used up
+        ("dead_lettering", "non-retryable"): "warning",  # final at once
+        ("dead_lettered", "retryable"): "info",  # routed to the dead-letter topic
+        ("dead_lettered", "non-retryable"): "info",
+        ("record_discarded", "discard"): "warning",
     }
     assert SECRET not in GOLDEN.read_text()
 
@@ -48,19 +52,19 @@ def test_a_storm_is_written_in_samples_and_nobody_is_discarded_without_a_word() 
         listener.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
         logging.getLogger("keepfast").addHandler(listener)
         for number in range(50):
-            log.warning("retry", topic="orders", error_type="TimeoutError", offset=number)
-            log.warning("discard", topic="orders", error_type="Discard", offset=number)
-            log.error("letter_not_published", topic="orders", error_type="ValueError", offset=number)
-        log.warning("retry", topic="orders", error_type="OSError", offset=1)
+            log.warning("retry_scheduled", topic="orders", error_type="TimeoutError", offset=number)
+            log.warning("record_discarded", topic="orders", error_type="Discard", offset=number)
+            log.error("dead_letter_publish_failed", topic="orders", error_type="ValueError", offset=number)
+        log.warning("retry_scheduled", topic="orders", error_type="OSError", offset=1)
     said = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [(line["error_type"], line["offset"]) for line in said if line["event"] == "retry"] == [
+    assert [(line["error_type"], line["offset"]) for line in said if line["event"] == "retry_scheduled"] == [
         ("TimeoutError", 0),
         ("TimeoutError", 1),
         ("TimeoutError", 2),
         ("OSError", 1),
     ]
-    assert len([line for line in said if line["event"] == "letter_not_published"]) == 3
-    assert len([line for line in said if line["event"] == "discard"]) == 50
+    assert len([line for line in said if line["event"] == "dead_letter_publish_failed"]) == 3
+    assert len([line for line in said if line["event"] == "record_discarded"]) == 50
     assert len(heard) == 151, "other listeners get all"
 
 
@@ -71,12 +75,15 @@ def test_how_many_lines_were_left_out_is_said_also_if_no_more_of_them_come(monke
     with logging_as_it_was():
         logs.configure(format="json", stream=stream, max_lines=2)
         for number in range(7):
-            log.warning("retry", consumer_group="g", topic="orders", error_type="OSError", offset=number)
+            log.warning("retry_scheduled", consumer_group="g", topic="orders", error_type="OSError", offset=number)
         for pass_s in (logs.STORM_S / 2, logs.STORM_S, logs.STORM_S):
             now[0] += pass_s
             log.info("stopping")
     said = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert [line["event"] for line in said] == ["retry", "retry", "stopping", "lines_left_out", "stopping", "stopping"]
+    assert [line["event"] for line in said] == [
+        *("retry_scheduled", "retry_scheduled", "stopping"),
+        *("log_lines_suppressed", "stopping", "stopping"),
+    ]
     told = {name: value for name, value in said[3].items() if name not in ("ts", "logger", "event")}
     where = {"consumer_group": "g", "topic": "orders", "error_type": "OSError"}
-    assert told == {"level": "warning", "of": "retry", "suppressed": 5} | where
+    assert told == {"level": "warning", "of": "retry_scheduled", "suppressed": 5} | where

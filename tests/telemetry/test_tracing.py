@@ -15,8 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError
-from keepfast.core.records import TopicPartition
-from keepfast.core.runs import FailedRecord, Partition, Run, Selection
+from keepfast.core.events import RecordFailed
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.runs import Partition, Run, Selection
 from keepfast.settings import AppSpec, Settings, load
 from keepfast.telemetry import tracing
 from keepfast.telemetry.tracing import Tracing, tracing_from
@@ -56,6 +57,23 @@ def test_a_batch_is_one_span_linked_to_all_of_its_records() -> None:
     assert (bad.status.is_ok, "4111" in bad.to_json()) == (False, False)
 
 
+def decided(message: Message, group: str) -> RecordFailed:
+    return RecordFailed(
+        "c",
+        group,
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        attempt=1,
+        error=None,
+        error_type="ValueError",
+        kind="retryable",
+        code="UNKNOWN",
+        rule="unknown",
+        verdict=verdicts.RetryAfter(0.25),
+    )
+
+
 @pytest.mark.parametrize("header", [b"00-0-0-01", b"\xff\xfe", None, b"x" * 1000])
 def test_a_header_that_names_no_trace_begins_one(header: bytes | None) -> None:
     own, exporter = traced()
@@ -74,11 +92,12 @@ def test_a_failed_attempt_ends_with_what_was_decided_and_open_ones_are_bounded(
     for message in found:
         own.end(own.begin(message, run_of([message]), "g"), ValueError("4111"))
     assert len(exporter.get_finished_spans()) == 2, "the oldest are let go"
-    case = FailedRecord(Partition(PLACE, epoch=1, start=0), 0, found[4], (), 0.0)
-    own.decided(case, verdicts.RetryAfter(0.25))
-    own.decided(case, verdicts.RetryAfter(0.25))
+    own.on_event(decided(found[4], "another group"))
+    assert len(exporter.get_finished_spans()) == 2, "that is another consumer's attempt at the same record"
+    own.on_event(decided(found[4], "g"))
+    own.on_event(decided(found[4], "g"))
     last = exporter.get_finished_spans()[-1]
-    assert [event.name for event in last.events] == ["exception", "retry"]
+    assert [event.name for event in last.events] == ["exception", "retry_scheduled"]
     assert (last.events[-1].attributes or {})["keepfast.backoff_delay_ms"] == 250
     own.stop()
     assert len(exporter.get_finished_spans()) == 5

@@ -17,7 +17,7 @@ INTRODUCTION = """# Events of the log
 Every line of the log is an event with a constant name and fields. On a terminal it is text, elsewhere JSON with
 `ts`, `level`, `logger` and `event` besides the fields (`[log]` in the [settings](settings.md#log), `--log-format`).
 Values are made safe: no payload, no line breaks, secrets masked. What may come in storms is sampled; `suppressed`
-then says how many lines were left out, in the next one of its kind or, if none comes, in a `lines_left_out`.
+then says how many lines were left out, in the next one of its kind or, if none comes, in a `log_lines_suppressed`.
 
 The fields below are those that the call itself names; lines about a record also have `consumer_group`, `topic`,
 `partition`, `offset`, `retry_count`, `error_type`, `error_classification`, `code` and `rule`. What to do about

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from keepfast.app.options import Consumer
 from keepfast.core.errors import ConfigError
+from keepfast.core.events import Observer
 from keepfast.core.ports import Sink
 from keepfast.engine.calls import Handler
 from keepfast.engine.plan import Plan
@@ -31,10 +32,19 @@ def assemble_app(
     events: HandlerLoop | None = None,
     leave: Callable[[int], None] = os._exit,
     supervisor_stops: Callable[[], bool] = lambda: False,
+    observers: Sequence[Observer] = (),
 ) -> Assembly:
     """Everything of an app, not yet started; see `wiring.assembly.assemble`. Raises ConfigError or StartError."""
     clients = partial(connect, specs, settings, wait=wait)
-    return assemble(specs, settings, clients, events=events, leave=leave, supervisor_stops=supervisor_stops)
+    return assemble(
+        specs,
+        settings,
+        clients,
+        events=events,
+        leave=leave,
+        supervisor_stops=supervisor_stops,
+        observers=observers,
+    )
 
 
 def specs_of(consumers: list[Consumer], settings: Settings) -> list[ConsumerSpec]:

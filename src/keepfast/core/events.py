@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from keepfast.core.errors import Fault
-from keepfast.core.records import TopicPartition
+from keepfast.core.records import RecordPlace, TopicPartition
 from keepfast.core.verdicts import Kind, Verdict
 
 Partitions = tuple[TopicPartition, ...]
@@ -46,16 +46,14 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(Event):
-    """The handler succeeded with these records of one partition, in this order. Built only if an observer wants it.
+    """The handler succeeded with these records, in this order: they are finished. Built only if an observer wants it.
 
-    `topic` and `offsets` are where they were read, which may be a retry topic. `duration_s` is what the run took.
-    Records of a run that ends after its partition was revoked are not reported: they count for nothing here.
+    Their places are where they came from, also after they were in a retry topic (`retry_topic`). What a handler still
+    does when its partition was revoked is not reported: it counts for nothing here.
     """
 
-    topic: str
-    partition: int
-    offsets: tuple[int, ...]
-    duration_s: float
+    records: tuple[RecordPlace, ...]
+    retry_topic: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,16 +133,20 @@ class Discarded(RecordEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishFailed(RecordEvent):
-    """What has to be elsewhere before the record is finished was not accepted there.
+    """What has to be elsewhere before the record is finished was not accepted there. What is done about it: it is sent
+    again after `retry_in_s`; sent at once in another form, such as without its stack; written to the spool; or, too
+    large for a retry topic, retried in place.
 
-    `retry_in_s` None: it is not sent there again; a letter goes to the spool, a record for a retry topic stays.
+    `fault` is None and `full` may be True where the spool did not accept it. `message` is the client's.
     """
 
     target: Literal["dead-letter-topic", "retry-topic", "spool"]
     publish_topic: str
-    fault: Fault
     message: str
-    retry_in_s: float | None
+    next_step: Literal["retry", "adjust", "spool", "stay"]
+    fault: Fault | None = None
+    full: bool = False
+    retry_in_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

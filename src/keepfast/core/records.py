@@ -21,6 +21,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
+class RecordPlace(NamedTuple):
+    """One record of one partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 class Message(Protocol):
     """The client's own message object, method for method, so that the hot path copies nothing.
 

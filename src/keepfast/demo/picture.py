@@ -47,14 +47,14 @@ class Picture:
     def heard(self, entry: dict[str, Any], tell: Tell) -> None:
         """Take in a line of the consumer's or its supervisor's log."""
         match entry.get("event"):
-            case "retry":
+            case "retry_scheduled":
                 self.retries += 1
-            case "wait":
+            case "retry_held":
                 self.waited += 1
-            case "discard":
+            case "record_discarded":
                 self.discarded += 1
-            case "bury" | "buried" as event:
-                self._buried(entry, tell, settled=event == "buried")
+            case "dead_lettering" | "dead_lettered" as event:
+                self._buried(entry, tell, settled=event == "dead_lettered")
             case str(event) if event.startswith("breaker_"):
                 self._breaker(event, entry, tell)
             case str(event) if event.startswith("probation_"):

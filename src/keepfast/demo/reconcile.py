@@ -148,7 +148,7 @@ def _logged(log: Iterable[str]) -> tuple[list[Place], int, int]:
         # A consumer that was not heard in time, on a machine that has much else to do.
         events["lost"] += entry.get("event") == "partitions_lost" or bool(entry.get("unconfirmed"))
         events[entry.get("event", "")] += 1
-        if entry.get("event") == "discard" and entry.get("topic") == ORDERS:
+        if entry.get("event") == "record_discarded" and entry.get("topic") == ORDERS:
             discards.append((int(entry["partition"]), int(entry["offset"])))
     return discards, events["child_ended"], events["lost"]
 

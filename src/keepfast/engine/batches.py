@@ -105,7 +105,7 @@ class Batches:
             elif discard is None:
                 self._failures.counts_of(run.partition).processed += run.done
                 if self._events.wants_runs:
-                    self._events.emit(run_finished(self._events, run, batch.elapsed_s))
+                    self._events.emit(run_finished(self._events, run.partition, run.messages))
 
     def _judged(self, batch: Batch, failure: BaseException | None, bad: Bad, now: float) -> Verdict:
         """What becomes of all that was handed over; in `bad`, what is to be judged on its own."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from keepfast.core.events import Committed, Event, Observer, RunFinished
-from keepfast.core.runs import Run
+from keepfast.core.records import Message, RecordPlace
+from keepfast.core.retry_topics import original
+from keepfast.core.runs import FailedRecord, Partition
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.loop")
@@ -51,8 +54,28 @@ class Events:
         )
 
 
-def run_finished(events: Events, run: Run, duration_s: float) -> RunFinished:
-    """About the records of a run that succeeded: the first `run.done`."""
-    topic, partition = run.partition.place
-    offsets = tuple(message.offset() for message in run.messages[: run.done])
-    return RunFinished(*events.source, topic=topic, partition=partition, offsets=offsets, duration_s=duration_s)
+def run_finished(events: Events, partition: Partition, messages: Iterable[Message]) -> RunFinished:
+    """About records of this partition that succeeded."""
+    topic = partition.place.topic
+    records = [original(message) for message in messages]
+    places = tuple(RecordPlace(one.topic(), one.partition(), one.offset()) for one in records)
+    return RunFinished(*events.source, records=places, retry_topic="" if places[0].topic == topic else topic)
+
+
+def record_fields(case: FailedRecord, error: BaseException | None) -> dict[str, Any]:
+    """What every event about a failed record has beside consumer and group."""
+    record, found = original(case.message), case.found
+    if found is None:
+        raise RuntimeError("a record that has not failed is reported as one")
+    return {
+        "topic": record.topic(),
+        "partition": record.partition(),
+        "offset": record.offset(),
+        "attempt": case.failures,
+        "error": error,
+        "error_type": case.attempts[-1].error_type,
+        "kind": found.kind,
+        "code": found.code,
+        "rule": found.rule,
+        "retry_topic": "" if record is case.message else case.partition.place.topic,
+    }

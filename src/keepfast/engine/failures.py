@@ -12,7 +12,7 @@ from keepfast.classify.retry_policies import RetryPolicies
 from keepfast.classify.rules.codes import CRASHED
 from keepfast.core import verdicts
 from keepfast.core.errors import BatchError, Crashed, SinkError
-from keepfast.core.events import Halted
+from keepfast.core.events import DeadLettered, Discarded, Halted, Moved, RecordFailed, RetryScheduled, Spooled
 from keepfast.core.judge import judge
 from keepfast.core.ports import Clock, Mailbox
 from keepfast.core.records import Receipt
@@ -21,18 +21,12 @@ from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter, Move, Verdict
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.counts import Counts, FailureCounts, Labels, TopicCounts, exemplar_of
-from keepfast.engine.events import Events
-from keepfast.engine.forwarding import ForwardedRecord, Forwarder, Settled, Where, log_fields
+from keepfast.engine.events import Events, record_fields
+from keepfast.engine.forwarding import ForwardedRecord, Forwarder, Settled, Where
 from keepfast.engine.guards import Guards
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers
 from keepfast.redact.sensitive import SensitiveData
-from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.tracing import Tracing
-
-log = get_logger("keepfast.consumer")
-security = get_logger("keepfast.security")
-"""For whoever watches over data that must not be there: one event for each record that was dropped because of it."""
 
 
 class Failures:
@@ -54,7 +48,6 @@ class Failures:
         finished: Callable[[FailedRecord], None],
         halt: Callable[[str], None],
         events: Events,
-        tracing: Tracing | None = None,
     ) -> None:
         self._plan = plan
         self._events = events
@@ -69,11 +62,10 @@ class Failures:
         self._timers: Timers[FailedRecord] = Timers(lambda case: not case.dropped)
         self.ready: deque[FailedRecord] = deque()
         self.forwarder = Forwarder(
-            publisher, mailbox, group=plan.group, finished=self._forwarded, stays=self._stays_in_place
+            publisher, mailbox, finished=self._forwarded, stays=self._stays_in_place, events=events
         )
         self.settling = self.forwarder.settling
         self.by_topic = Counts(plan.topics, plan.tiers)
-        self._tracing = tracing
 
     @property
     def counts(self) -> FailureCounts:
@@ -100,29 +92,21 @@ class Failures:
         counts = self.counts_of(case.partition)
         counts.failed(Labels.of(case), exemplar_of(case.message, 1.0, wall))
         wait_s = guards.holds_back(case, found, verdict, now) if guards.on else None
-        if self._tracing is not None:
-            self._tracing.decided(case, verdict if wait_s is None else None)
+        raised_at = self._publisher.place(error) if wait_s is None else ""
+        self._decided(case, error, verdict if wait_s is None else None, raised_at)
         if wait_s is not None:
             self._wait(case, max(wait_s, found.retry_after_s or 0.0), now)
             return
         case.verdict = verdict
-        at = {"at": place} if (place := self._publisher.place(error)) else {}
         match verdict:
             case verdicts.RetryAfter(delay_s=delay_s):
                 counts.retried(case.failures, delay_s)
-                delay_ms = round(delay_s * 1000)
-                self._say(log.warning, "retry", case, retry_count=case.failures, backoff_delay_ms=delay_ms, **at)
-                self._timers.add(now + delay_s, case)
-            case verdicts.DeadLetter(reason=reason):
-                # What was tried to the end is an outage or a gap in the rules; what is final was expected by a rule.
-                self._say(log.error if found.kind == "retryable" else log.warning, "bury", case, reason=reason, **at)
+                self._retry(case, error, delay_s, now, raised_at)
+            case verdicts.DeadLetter():
                 self._dead_letter(case, error, verdict, found, now)
-            case verdicts.Move(delay_s=delay_s, reason=reason):
+            case verdicts.Move(delay_s=delay_s):
                 counts.retried(case.failures, delay_s)
-                delay_ms = round(delay_s * 1000)
-                said = {"retry_count": case.failures, "backoff_delay_ms": delay_ms, "reason": reason}
-                self._say(log.warning, "move", case, **said, **at)
-                self._move(case, verdict, wall, now)
+                self._move(case, error, verdict, wall, now)
             case verdicts.DiscardRecord(reason=reason):
                 self._discard(case, error, reason)
             case verdicts.HaltConsumer(reason=reason):
@@ -132,8 +116,18 @@ class Failures:
             case other:
                 assert_never(other)
 
+    def _decided(self, case: FailedRecord, error: BaseException, verdict: Verdict | None, raised_at: str = "") -> None:
+        fields = record_fields(case, error)
+        self._events.emit(RecordFailed(*self._events.source, **fields, verdict=verdict, raised_at=raised_at))
+
+    def _retry(
+        self, case: FailedRecord, error: BaseException | None, delay_s: float, now: float, raised_at: str = ""
+    ) -> None:
+        self._timers.add(now + delay_s, case)
+        fields = record_fields(case, error)
+        self._events.emit(RetryScheduled(*self._events.source, **fields, delay_s=delay_s, raised_at=raised_at))
+
     def _halt(self, case: FailedRecord, error: BaseException, reason: str) -> None:
-        self._say(log.error, "halting", case, reason=reason)
         record = original(case.message)
         self._events.emit(
             Halted(
@@ -151,14 +145,18 @@ class Failures:
     def _wait(self, case: FailedRecord, wait_s: float, now: float) -> None:
         """A guard has it: the attempt does not count, and the next one is made when nothing is held any more."""
         case.failures -= 1
-        self._say(log.warning, "wait", case)
         if wait_s > 0:
             self._timers.add(now + wait_s, case)
         else:
             self.ready.append(case)
 
     def decisive(self, error: BaseException) -> BaseException:
-        """What the attempt is judged by: a failed send replaces what the handler raised, unless that halts the app."""
+        """What the attempt is judged by: a failed send replaces what the handler raised, unless that halts the app.
+
+        Frames of a record that must not be kept anywhere end here: observers get the error.
+        """
+        if isinstance(error, SensitiveData):
+            error.__traceback__ = error.__context__ = error.__cause__ = None
         raised = error.raised if isinstance(error, SinkError) else None
         if raised is None:
             return error
@@ -194,21 +192,21 @@ class Failures:
         return found, verdict
 
     def crashed(self, case: FailedRecord, starts: int, now: float) -> None:
-        """The process died so often after it had started this record: bury it, whatever rules say of errors."""
+        """The process died so often after it had started this record: dead-letter it, whatever rules say of errors."""
         error = Crashed(starts)
         case.note(Attempt(self._clock.wall(), type(error).__name__))
         case.found = Classification(kind="non-retryable", code=CRASHED, rule="crash-guard")
         case.verdict = verdict = verdicts.DeadLetter(str(error), CRASHED)
-        self._say(log.error, "bury", case, reason=verdict.reason)
+        self._decided(case, error, verdict)
         self._dead_letter(case, error, verdict, case.found, now)
 
     def _dead_letter(
         self, case: FailedRecord, error: BaseException, verdict: DeadLetter, found: Classification, now: float
     ) -> None:
         letter = self._publisher.letter(case, error, verdict, classification=found.kind)
-        self.forwarder.begin(case, "dead-letter", letter, now)
+        self.forwarder.begin(case, "dead-letter", letter, now, error=error)
 
-    def _move(self, case: FailedRecord, verdict: Move, wall: float, now: float) -> None:
+    def _move(self, case: FailedRecord, error: BaseException, verdict: Move, wall: float, now: float) -> None:
         if self._plan.tiers is None:
             raise RuntimeError("a record is to be moved without retry topics")
         attempts = [(attempt.at, attempt.error_type) for attempt in case.attempts]
@@ -220,47 +218,40 @@ class Failures:
             failures=case.failures,
             attempts=attempts,
         )
-        self.forwarder.begin(case, "move", copy, now)
-
-    def _say(self, level: Callable[..., None], event: str, case: FailedRecord, **fields: object) -> None:
-        level(event, **log_fields(case, self._plan.group) | fields)
+        self.forwarder.begin(case, "move", copy, now, error=error)
 
     def _discard(self, case: FailedRecord, error: BaseException, reason: str) -> None:
         sensitive = isinstance(error, SensitiveData)
         self.counts_of(case.partition).was_discarded(Labels.of(case), sensitive=sensitive)
-        if isinstance(error, SensitiveData):  # what was found is named by its place and kind, never shown
-            found = error.finding
-            place = {} if found is None else {"part": found.part, "place": found.place, "digits": found.digits}
-            self._say(security.error, "sensitive_data_discarded", case, reason=reason, **place)
-        else:
-            self._say(log.warning, "discard", case, reason=reason)
+        self._events.emit(Discarded(*self._events.source, **record_fields(case, error), reason=reason))
         self._finished(case)
 
     def _forwarded(self, record: ForwardedRecord, where: Where, receipt: Receipt | None) -> None:
-        if record.kind == "move":
-            self._moved(record.case, record.outgoing.topic)
-        else:
-            self._dead_lettered(record.case, record.outgoing.topic, where, receipt)
-        self._finished(record.case)
-
-    def _dead_lettered(self, case: FailedRecord, topic: str, where: Where, receipt: Receipt | None) -> None:
-        example = exemplar_of(case.message, 1.0, self._clock.wall())
-        self.counts_of(case.partition).was_buried(Labels.of(case), example)
-        level = log.info if where == "topic" else log.warning
-        # As `keepfast dlq show` takes it; a hook in place of letters knows no offset.
-        letter = {"letter": f"{receipt.partition}:{receipt.offset}"} if receipt and receipt.offset >= 0 else {}
-        self._say(level, "buried", case, where=where, dead_letter_topic=topic, **letter)
-
-    def _moved(self, case: FailedRecord, topic: str) -> None:
-        self.counts_of(case.partition).was_moved(Labels.of(case))
-        self._say(log.info, "moved", case, to=topic)
+        case, topic, events = record.case, record.outgoing.topic, self._events
+        counts, fields = self.counts_of(case.partition), record_fields(case, record.raised)
+        match case.verdict:
+            case verdicts.Move(delay_s=delay_s, reason=reason):
+                counts.was_moved(Labels.of(case))
+                events.emit(Moved(*events.source, **fields, reason=reason, moved_to=topic, delay_s=delay_s))
+            case verdicts.DeadLetter(reason=reason):
+                counts.was_buried(Labels.of(case), exemplar_of(case.message, 1.0, self._clock.wall()))
+                fields |= {"reason": reason, "letter_topic": topic}
+                if where == "spool":
+                    events.emit(Spooled(*events.source, **fields))
+                else:
+                    if receipt is not None and receipt.offset >= 0:  # a publisher of the user's own knows no offset
+                        fields |= {"letter_partition": receipt.partition, "letter_offset": receipt.offset}
+                    events.emit(DeadLettered(*events.source, **fields))
+            case verdict:
+                raise RuntimeError(f"a record was published although its verdict is {verdict}")
+        self._finished(case)
 
     def _stays_in_place(self, case: FailedRecord, now: float) -> None:
         """It does not fit into its retry topic: its lane waits, but for no longer than retries in place wait."""
         case.stays = True
         delay_s = case.verdict.delay_s if isinstance(case.verdict, verdicts.Move) else 0.0
         case.verdict = verdicts.RetryAfter(min(delay_s, self._plan.retry.max_delay_ms / 1000))
-        self._timers.add(now + case.verdict.delay_s, case)
+        self._retry(case, None, case.verdict.delay_s, now)
 
     def settled(self, answer: Settled, now: float) -> None:
         """The sink or the spool answered about a record that is being forwarded."""

@@ -5,21 +5,20 @@ Owner: the loop thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, KeysView
+from collections.abc import Callable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, assert_never
+from typing import Final, Literal, assert_never
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
+from keepfast.core.events import PublishFailed
 from keepfast.core.ports import Kept, Mailbox
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.core.retry_topics import original, shortened
 from keepfast.core.runs import FailedRecord
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.spool.worker import changed
+from keepfast.engine.events import Events, record_fields
 from keepfast.engine.timers import Timers
-from keepfast.telemetry.logs import get_logger
-
-log = get_logger("keepfast.consumer")
 
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 
@@ -32,6 +31,10 @@ TOPIC_UNAVAILABLE_S = 30.0
 
 Kind = Literal["dead-letter", "move"]
 Where = Literal["topic", "spool"]
+TARGETS: Final[Mapping[Kind, Literal["dead-letter-topic", "retry-topic"]]] = {
+    "dead-letter": "dead-letter-topic",
+    "move": "retry-topic",
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +55,8 @@ class ForwardedRecord:
     """When neither the topic nor the spool accepted it first, by the loop's clock."""
     error: str = ""
     """Why it was not accepted the last time."""
+    raised: BaseException | None = None
+    """What the record failed with, where an observer needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +150,13 @@ class Forwarder:
         publisher: Publisher,
         mailbox: Mailbox,
         *,
-        group: str,
         finished: Callable[[ForwardedRecord, Where, Receipt | None], None],
         stays: Callable[[FailedRecord, float], None],
+        events: Events,
     ) -> None:
         self._publisher = publisher
         self._mailbox = mailbox
-        self._group = group
+        self._events = events
         self._finished = finished
         self._stays = stays
         self._spool = publisher.spool
@@ -167,9 +172,13 @@ class Forwarder:
         """Those of this moment. Any thread."""
         return iter(tuple(self._records.values()))
 
-    def begin(self, case: FailedRecord, kind: Kind, outgoing: Outgoing, now: float) -> None:
-        """Send it; or write it to the spool while its topic is known to accept nothing."""
+    def begin(
+        self, case: FailedRecord, kind: Kind, outgoing: Outgoing, now: float, *, error: BaseException | None = None
+    ) -> None:
+        """Send it; or write it to the spool while its topic is known to accept nothing. `error`: why it failed."""
         record = self._records[case] = ForwardedRecord(case, kind, outgoing, outgoing)
+        if self._events.keeps_errors:
+            record.raised = error
         if self._spool is not None and kind == "dead-letter":
             if self._spool.has(outgoing):  # from before a crash, or from a former owner of the partition
                 self._done(record, "spool")
@@ -221,7 +230,7 @@ class Forwarder:
             case Kept():
                 self._done(record, "spool")
             case SpoolError() as error:
-                self._wait("letter_not_spooled", record, error, backoff_s(record.failures), now)
+                self._wait(record, error, backoff_s(record.failures), now)
             case other:
                 assert_never(other)
 
@@ -243,7 +252,7 @@ class Forwarder:
             record.kind, record.outgoing, error, failures=record.failures + 1, has_spool=spool is not None
         )
         if isinstance(step, SendInstead):
-            self._log_changed(record, error)
+            self._report(record, error, "adjust")
             record.outgoing = step.outgoing
             self._publish(record)
             return
@@ -253,63 +262,47 @@ class Forwarder:
             if self._publisher.missing is not None:
                 self._publisher.missing(record.outgoing.topic)
         match step:
-            case BackOff(delay_s) if is_letter:
-                self._wait("letter_not_published", record, error, delay_s, now)
             case BackOff(delay_s):
-                self._wait("not_moved", record, error, delay_s, now)
+                self._wait(record, error, delay_s, now)
             case ToSpool():
                 if error.fault is not Fault.TOO_LARGE:
                     self._unavailable_until[record.outgoing.topic] = now + TOPIC_UNAVAILABLE_S
-                self._log_refused("letter_not_published", record, error)
+                self._report(record, error, "spool")
                 self._keep(record)
             case StayInPlace():
-                consequence = "it is retried once more in place, then dead-lettered"
-                self._log_refused("too_large_to_move", record, error, consequence=consequence)
+                self._report(record, error, "stay")
                 self.drop(record.case)
                 self._stays(record.case, now)
             case other:
                 assert_never(other)
 
-    def _wait(
-        self, event: str, record: ForwardedRecord, error: SinkError | SpoolError, delay_s: float, now: float
-    ) -> None:
-        self._log_refused(event, record, error, backoff_delay_ms=round(delay_s * 1000))
+    def _wait(self, record: ForwardedRecord, error: SinkError | SpoolError, delay_s: float, now: float) -> None:
+        self._report(record, error, "retry", delay_s)
         record.refused_since = now if record.refused_since is None else record.refused_since
         record.error = str(error)
         self._timers.add(now + delay_s, record)
 
-    def _log_refused(
-        self, event: str, record: ForwardedRecord, error: SinkError | SpoolError, **fields: object
+    def _report(
+        self,
+        record: ForwardedRecord,
+        error: SinkError | SpoolError,
+        next_step: Literal["retry", "adjust", "spool", "stay"],
+        delay_s: float = 0.0,
     ) -> None:
-        reason = {"fault": error.fault} if isinstance(error, SinkError) else {"full": error.full}
-        log.error(event, **log_fields(record.case, self._group), **reason, error=str(error), **fields)
-
-    def _log_changed(self, record: ForwardedRecord, error: SinkError) -> None:
-        fields = log_fields(record.case, self._group) | {"fault": error.fault, "error": str(error)}
-        if record.kind == "dead-letter":
-            log.warning("letter_changed", **fields)
-        else:
-            log.warning("move_changed", **fields)
+        self._events.emit(
+            PublishFailed(
+                *self._events.source,
+                **record_fields(record.case, record.raised),
+                target="spool" if isinstance(error, SpoolError) else TARGETS[record.kind],
+                publish_topic=record.outgoing.topic,
+                message=str(error),
+                next_step=next_step,
+                fault=error.fault if isinstance(error, SinkError) else None,
+                full=isinstance(error, SpoolError) and error.full,
+                retry_in_s=delay_s,
+            )
+        )
 
     def _done(self, record: ForwardedRecord, where: Where, receipt: Receipt | None = None) -> None:
         self.drop(record.case)
         self._finished(record, where, receipt)
-
-
-def log_fields(case: FailedRecord, group: str) -> dict[str, object]:
-    """What every log line about a failed record has: its error, how that was classified, and the record's original
-    place; with `retry_topic` if it was read from there.
-    """
-    record, found = original(case.message), case.found
-    known = {} if found is None else {"error_classification": found.kind, "code": found.code, "rule": found.rule}
-    waited = {} if record is case.message else {"retry_topic": case.partition.place.topic}
-    return {
-        "retry_count": max(0, case.failures - 1),
-        "error_type": case.attempts[-1].error_type if case.attempts else "",
-        **known,
-        **waited,
-        "consumer_group": group,
-        "topic": record.topic(),
-        "partition": record.partition(),
-        "offset": record.offset(),
-    }

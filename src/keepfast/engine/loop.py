@@ -45,7 +45,6 @@ from keepfast.engine.topic_ids import Identities, TopicsTold
 from keepfast.engine.workers import Inline
 from keepfast.telemetry.event_log import EventLog
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.tracing import Tracing
 
 
 class Starter:
@@ -171,7 +170,6 @@ class Loop:
         gate: ExclusiveGate | None = None,
         topic_ids: TopicIds | None = None,
         recorder: FlightRecorder | None = None,
-        tracing: Tracing | None = None,
         ask_ends: AskEnds | None = None,
         letters: LetterDepths | None = None,
         idle_s: float = IDLE_S,
@@ -202,7 +200,6 @@ class Loop:
             finished=self._case_finished,
             halt=self.holds.halt,
             events=events,
-            tracing=tracing,
         )
         self.probation = Probation(
             plan,
@@ -225,7 +222,13 @@ class Loop:
             events=events,
         )
         self.handover = Handover(
-            source, self.ownership, self.lanes, failures=self.failures, committer=self.committer, intake=self.intake
+            source,
+            self.ownership,
+            self.lanes,
+            failures=self.failures,
+            committer=self.committer,
+            intake=self.intake,
+            events=events,
         )
         self.starter = Starter(
             plan,
@@ -437,12 +440,12 @@ class Loop:
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
             return
         self.status.done(run, now)
-        if self._reports_runs and run.done:
-            self.events.emit(run_finished(self.events, run, run.elapsed_s))
         if run.case is not None:
             self._case_returned(run, run.case, now)
             return
         if run.done:
+            if self._reports_runs:
+                self.events.emit(run_finished(self.events, partition, run.messages[run.taken : run.done]))
             partition.finish(run)
         if run.done == len(run.messages):
             self.committer.finished(partition, run, run.done)
@@ -459,6 +462,8 @@ class Loop:
 
     def _case_returned(self, run: Run, case: FailedRecord, now: float) -> None:
         if run.done:
+            if self._reports_runs:
+                self.events.emit(run_finished(self.events, case.partition, run.messages))
             self._case_finished(case)
         elif run.failure is not None and not case.partition.closing and DRAIN not in self.holds:
             self.failures.failed(case, run.failure, now)

@@ -18,7 +18,7 @@ from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord, Partition
 from keepfast.engine.commits import Committer
 from keepfast.engine.crash_guard import Probation
-from keepfast.engine.events import Events
+from keepfast.engine.events import Events, run_finished
 from keepfast.engine.failures import Failures
 from keepfast.engine.intake import Intake
 from keepfast.engine.ownership import Ownership
@@ -52,8 +52,10 @@ class Handover:
         failures: Failures,
         committer: Committer,
         intake: Intake,
+        events: Events,
     ) -> None:
         self._source = source
+        self._events = events
         self._ownership = ownership
         self._lanes = lanes
         self._failures = failures
@@ -141,8 +143,12 @@ class Handover:
         for partition in partitions:
             for run in partition.running:
                 if run.case is None and run.done:
+                    first = run.taken
                     partition.finish(run)
                     self._committer.mark_dirty(partition)
+                    if self._events.wants_runs and run.taken > first:
+                        done = run.messages[first : run.taken]
+                        self._events.emit(run_finished(self._events, partition, done))
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """Their epoch is over: results that still come are stale."""

@@ -30,7 +30,7 @@ from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import OverdueWatch, TimeoutPolicy
 from keepfast.engine.calls import WALKS
 from keepfast.engine.commits import Committer
-from keepfast.engine.events import Events
+from keepfast.engine.events import Events, run_finished
 from keepfast.engine.plan import Plan
 from keepfast.engine.stacks import locations
 from keepfast.telemetry.logs import get_logger
@@ -295,8 +295,12 @@ class Overdue:
         if not run.stop:
             run.stop = True
             if run.case is None:
+                first = run.taken
                 if run.partition.take_stock(run):
                     self._committer.mark_dirty(run.partition)
+                    if self._events.wants_runs:
+                        done = run.messages[first : run.taken]
+                        self._events.emit(run_finished(self._events, run.partition, done))
                 self._lanes.relieve(run)
 
     def _look(self, now: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keepfast.core.errors import ConfigError, SourceError, StartError
+from keepfast.core.events import Observer
 from keepfast.core.ports import Sink
 from keepfast.deadletters.letter import Letter
 from keepfast.engine.calls import record_call
@@ -79,10 +80,17 @@ def assemble_runner(blueprint: Blueprint, leave: Callable[[int], None], server: 
     return assembly, serving.running
 
 
-def build(blueprint: Blueprint, made: MadeConsumer, settings: Settings, leave: Callable[[int], None]) -> Assembly:
-    """From settings that hold. Raises ConfigError or StartError."""
+def build(
+    blueprint: Blueprint,
+    made: MadeConsumer,
+    settings: Settings,
+    leave: Callable[[int], None],
+    observers: Sequence[Observer] = (),
+) -> Assembly:
+    """From settings that hold. `observers` get the consumer's events. Raises ConfigError or StartError."""
     spec = spec_of(blueprint, made, settings)
-    return assemble([spec], settings, lambda: _connect(blueprint, made, spec, settings), leave=leave)
+    connect = partial(_connect, blueprint, made, spec, settings)
+    return assemble([spec], settings, connect, leave=leave, observers=observers)
 
 
 def settings_of(blueprint: Blueprint, *, environ: Mapping[str, str], cwd: Path) -> tuple[Settings, MadeConsumer]:

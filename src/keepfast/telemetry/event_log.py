@@ -162,16 +162,24 @@ def _discarded(event: events.Discarded) -> None:
 
 
 def _publish_failed(event: events.PublishFailed) -> None:
-    about = {**_record(event), "fault": event.fault, "error": event.message, "publish_topic": event.publish_topic}
-    if event.retry_in_s is not None:
+    about = {**_record(event), "publish_topic": event.publish_topic, "error": event.message}
+    about |= {"full": event.full} if event.fault is None else {"fault": event.fault}
+    if event.next_step == "retry":
         about["backoff_delay_ms"] = _ms(event.retry_in_s)
-    match event.target:
-        case "dead-letter-topic":
+    match event.target, event.next_step:
+        case "dead-letter-topic", "adjust":
+            consumer.warning("dead_letter_adjusted", **about)
+        case "dead-letter-topic", _:
             consumer.error("dead_letter_publish_failed", **about)
-        case "spool":
-            consumer.error("spool_write_failed", **about)
-        case "retry-topic":
+        case "retry-topic", "adjust":
+            consumer.warning("retry_topic_record_adjusted", **about)
+        case "retry-topic", "stay":
+            consequence = "it is retried once more in place, then dead-lettered"
+            consumer.error("retry_topic_publish_failed", **about, consequence=consequence)
+        case "retry-topic", _:
             consumer.error("retry_topic_publish_failed", **about)
+        case "spool", _:
+            consumer.error("spool_write_failed", **about)
 
 
 def _batch_failed(event: events.BatchFailed) -> None:

@@ -227,8 +227,10 @@ class ConsoleFormatter(logging.Formatter):
 
 FLOODS = frozenset(
     {
-        *("retry", "wait", "bury", "buried", "move", "moved"),
-        *("letter_not_published", "letter_not_spooled", "letter_changed", "not_moved", "move_changed"),
+        *("retry_scheduled", "retry_held", "dead_lettering", "dead_lettered", "dead_letter_spooled"),
+        *("moving_to_retry_topic", "moved_to_retry_topic"),
+        *("dead_letter_publish_failed", "dead_letter_adjusted", "spool_write_failed"),
+        *("retry_topic_publish_failed", "retry_topic_record_adjusted"),
         *("handler_timed_out", "abandoned_handler_ended", "handler_stuck", "stuck_handler_ended"),
         *("batch_retry_scheduled", "batch_retry_held", "batch_split"),
     }
@@ -271,7 +273,7 @@ class _Output(logging.StreamHandler[TextIO]):
         for key, count in self._sampler.over(now):
             # All that found no place of their own share one window.
             fields = dict(zip(("of", *STORM_FIELDS), key, strict=True)) if isinstance(key, tuple) else {}
-            entry = Entry("lines_left_out", {**fields, "suppressed": count})
+            entry = Entry("log_lines_suppressed", {**fields, "suppressed": count})
             said = {"name": ROOT, "levelno": logging.WARNING, "levelname": "WARNING", "msg": entry}
             super().emit(logging.makeLogRecord(said))
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
 
 from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError
+from keepfast.core.events import Event, RecordFailed
 from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Headers, Message, Outgoing, read_headers
 from keepfast.core.retry_topics import original
-from keepfast.core.runs import FailedRecord, NotBegun, Run, Selection
+from keepfast.core.runs import NotBegun, Run, Selection
 from keepfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 Relation = Literal["parent", "link"]
+Attempted = tuple[str, str, int, int]
+"""Group, topic, partition and offset."""
 
 GROUP: Final = "opentelemetry_traces_exporter"
 OURS: Final = ("traceparent", "tracestate", "baggage")
@@ -44,6 +47,7 @@ class OpenSpan(NamedTuple):
     span: Span
     token: Any
     run: Run
+    group: str
     message: Message | None = None
 
 
@@ -52,12 +56,15 @@ class Tracing:
     linked to it. `stop` flushes what was made here.
     """
 
+    wants: frozenset[type[Event]] = frozenset({RecordFailed})
+    keeps_errors = False
+
     def __init__(self, tracer: Tracer, *, relation: Relation, provider: TracerProvider | None = None) -> None:
         self._tracer = tracer
         self._parent = relation == "parent"
         self._provider = provider
         self._otel = _otel()
-        self._open: dict[tuple[str, int, int], Span] = {}
+        self._open: dict[Attempted, Span] = {}
 
     def begin(self, message: Message, run: Run, group: str) -> OpenSpan:
         """An attempt at a record begins: its span is the current one until `end`, on the same thread or task."""
@@ -68,7 +75,7 @@ class Tracing:
             "messaging.kafka.offset": message.offset(),
         }
         span = self._started([context] if context else [], message.topic(), run, group, place, parent=self._parent)
-        return OpenSpan(span, self._attached(span), run, message)
+        return OpenSpan(span, self._attached(span), run, group, message)
 
     def begin_batch(self, selection: Selection, run: Run, group: str) -> OpenSpan:
         """An attempt at a batch begins; its span is linked to those of its records."""
@@ -76,16 +83,16 @@ class Tracing:
         found = [context for one in messages[:MAX_LINKS] if (context := _context_in(read_headers(one))) is not None]
         size: dict[str, str | int] = {"messaging.batch.message_count": len(messages)}
         span = self._started(found, original(messages[0]).topic(), run, group, size, parent=False)
-        return OpenSpan(span, self._attached(span), run)
+        return OpenSpan(span, self._attached(span), run, group)
 
     def end(self, opened: OpenSpan, error: BaseException | None) -> None:
         """The attempt is over. The span of a failed attempt at a record stays open until it is decided about."""
-        span, token, run, message = opened
+        span, token, run, group, message = opened
         self._otel.detach(token)
         if error is not None and not isinstance(error, NotBegun):  # else nothing was tried
             _failed(span, error)
             if message is not None and not run.abandoned:  # else it was decided about long ago
-                self._leave_open(message, span)
+                self._leave_open(message, group, span)
                 return
         span.end()
 
@@ -93,13 +100,15 @@ class Tracing:
         """What handlers send carries the context of the span that they run in, unless they give one themselves."""
         return _Passing(sink)
 
-    def decided(self, case: FailedRecord, verdict: verdicts.Verdict | None) -> None:
-        """The loop has decided about a failed attempt; None: a guard makes it wait. Ends its span."""
-        span = self._open.pop(_place(case.message), None)
+    def on_event(self, event: Event) -> None:
+        """Implements `core.events.Observer`: the loop has decided about a failed attempt, which ends its span."""
+        if not isinstance(event, RecordFailed):
+            return
+        span = self._open.pop((event.group, event.topic, event.partition, event.offset), None)
         if span is None:  # it timed out, and its handler still runs; or it is one of a batch
             return
-        name, fields = _event(verdict)
-        span.add_event(name, {"keepfast.retry_count": max(0, case.failures - 1), **fields})
+        name, fields = _event(event.verdict)
+        span.add_event(name, {"keepfast.retry_count": max(0, event.attempt - 1), **fields})
         span.end()
 
     def stop(self) -> None:
@@ -143,8 +152,9 @@ class Tracing:
             },
         )
 
-    def _leave_open(self, message: Message, span: Span) -> None:
-        place = _place(message)
+    def _leave_open(self, message: Message, group: str, span: Span) -> None:
+        record = original(message)
+        place = (group, record.topic(), record.partition(), record.offset())
         for old in (place, *([next(iter(self._open))] if len(self._open) >= MAX_OPEN else [])):
             forgotten = self._open.pop(old, None)
             if forgotten is not None:
@@ -213,11 +223,6 @@ def _context_in(headers: Headers) -> Context | None:
     return found if otel.current_span(found).get_span_context().is_valid else None
 
 
-def _place(message: Message) -> tuple[str, int, int]:
-    record = original(message)
-    return record.topic(), record.partition(), record.offset()
-
-
 def _failed(span: Span, error: BaseException) -> None:
     """Its type, and not its text, which may hold what was in the record."""
     from opentelemetry.trace import Status, StatusCode
@@ -231,17 +236,17 @@ def _failed(span: Span, error: BaseException) -> None:
 def _event(verdict: verdicts.Verdict | None) -> tuple[str, dict[str, str | int]]:
     match verdict:
         case None:
-            return "wait", {}
+            return "retry_held", {}
         case verdicts.RetryAfter(delay_s=delay_s):
-            return "retry", {"keepfast.backoff_delay_ms": round(delay_s * 1000)}
+            return "retry_scheduled", {"keepfast.backoff_delay_ms": round(delay_s * 1000)}
         case verdicts.Move(delay_s=delay_s):
-            return "move", {"keepfast.backoff_delay_ms": round(delay_s * 1000)}
+            return "moving_to_retry_topic", {"keepfast.backoff_delay_ms": round(delay_s * 1000)}
         case verdicts.DeadLetter(code=code):
-            return "bury", {"keepfast.code": code}
+            return "dead_lettering", {"keepfast.code": code}
         case verdicts.DiscardRecord():
-            return "discard", {}
+            return "record_discarded", {}
         case verdicts.HaltConsumer():
-            return "halt", {}
+            return "halting", {}
         case verdicts.Done():
             return "done", {}
         case other:

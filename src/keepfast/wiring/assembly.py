@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepfast.core.errors import SpoolError, StartError
+from keepfast.core.events import Observer
 from keepfast.core.ports import Sink
 from keepfast.deadletters.spool.places import doubts_about, shown, store_at
 from keepfast.deadletters.spool.service import SpoolService
@@ -141,11 +142,13 @@ def assemble(
     events: HandlerLoop | None = None,
     leave: Callable[[int], None] = os._exit,
     supervisor_stops: Callable[[], bool] = lambda: False,
+    observers: Sequence[Observer] = (),
 ) -> Assembly:
     """Check everything that can be wrong, then build. Raises ConfigError or StartError.
 
     `connect` is called once, when nothing is wrong without a cluster. `events` is where coroutines run; without it they
-    get an event loop of their own. `leave` and `supervisor_stops`: see `Lifecycle`.
+    get an event loop of their own. `leave` and `supervisor_stops`: see `Lifecycle`. `observers` get the events of all
+    consumers, beside the log and tracing.
     """
     mask_with(settings.masking.rules)
     tracing = tracing_from(settings)
@@ -166,6 +169,7 @@ def assemble(
             letter_topics=_letter_topics(specs, clients),
             recorder=recorder,
             tracing=tracing,
+            observers=(*observers, tracing) if tracing is not None else observers,
         )
         threads = [_loop_thread(spec, shared) for spec in specs]
         undo.pop_all()
@@ -189,6 +193,7 @@ class _Shared:
     letter_topics: LetterTopics | None
     recorder: RecorderFile | None
     tracing: Tracing | None
+    observers: Sequence[Observer]
 
 
 def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
@@ -205,7 +210,7 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
         ask_depths=admin.ask_depths if admin is not None else None,
         gate=GATE,
         recorder=recorder,
-        tracing=shared.tracing,
+        observers=shared.observers,
     )
     call: Any = spec.call(plan, clients.sink, shared.tracing)
     if spec.is_async:

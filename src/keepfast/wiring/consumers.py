@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from keepfast.classify.classification import BUILT_IN, RuleBook
+from keepfast.core.events import Observer
 from keepfast.core.names import TopicParts
 from keepfast.core.ports import Clock, Executor, Mailbox, Sink, Source, Spool, TopicIds
 from keepfast.deadletters.publisher import Publisher
@@ -137,6 +138,7 @@ class Ports:
     Without `topic_ids`, `ask_ends` and `ask_depths`, the ids of topics, the ends of partitions that are not fetched and
     the depth of dead-letter topics are unknown. `letter_topic_missing` is called, by any thread, with the name of a
     dead-letter topic that is gone; it never blocks. `idle_s` is the longest wait in the client.
+    `observers` get the loop's events, beside the log.
     """
 
     source: Source
@@ -150,7 +152,7 @@ class Ports:
     ask_depths: AskDepths | None = None
     gate: ExclusiveGate = field(default_factory=ExclusiveGate)
     recorder: FlightRecorder | None = None
-    tracing: Tracing | None = None
+    observers: Sequence[Observer] = ()
     idle_s: float = IDLE_S
 
 
@@ -168,7 +170,7 @@ def build_loop(plan: Plan, workers: Workers, ports: Ports, publisher: Publisher 
         gate=ports.gate,
         topic_ids=ports.topic_ids,
         recorder=ports.recorder,
-        tracing=ports.tracing,
+        observers=ports.observers,
         ask_ends=ports.ask_ends,
         letters=LetterDepths(ports.ask_depths, plan.letter_partitions) if ports.ask_depths else None,
         idle_s=ports.idle_s,

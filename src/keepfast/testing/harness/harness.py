@@ -1,27 +1,23 @@
 """The harness itself: send, let it settle, and look at what has become of every record.
 
 Where a harness runs its app: in memory, or on a broker.
-
-What the engine said in its log while a harness ran: which records were tried again, and which were discarded.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from keepfast.core.errors import KeepfastError
-from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
+from keepfast.core.records import Outgoing, Receipt, Record, RecordPlace, TopicPartition
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.engine.context import to_bytes
-from keepfast.telemetry.logs import Entry
+from keepfast.testing.harness.event_recorder import EventRecorder
 
 if TYPE_CHECKING:
     from keepfast.app.application import App
@@ -52,43 +48,6 @@ class Backend(Protocol):
         """End the app."""
 
 
-Place = tuple[str, int, int]
-"""Topic, partition, offset."""
-
-
-class EventRecorder(logging.Handler):
-    """Listens to keepfast's loggers, whatever else does."""
-
-    def __init__(self, groups: frozenset[str]) -> None:
-        super().__init__(level=logging.INFO)
-        self._groups = groups
-        self.retries: Counter[Place] = Counter()
-        self.discarded: set[Place] = set()
-        self._logger = logging.getLogger("keepfast")
-        self._level = self._logger.level
-
-    def __enter__(self) -> EventRecorder:
-        self._logger.addHandler(self)
-        if self._logger.getEffectiveLevel() > logging.INFO:
-            self._logger.setLevel(logging.INFO)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.removeHandler(self)
-        self._logger.setLevel(self._level)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        entry = record.msg
-        if not isinstance(entry, Entry) or entry.fields.get("consumer_group") not in self._groups:
-            return
-        fields = entry.fields
-        place = (str(fields.get("topic")), fields.get("partition"), fields.get("offset"))
-        if entry.event == "retry":
-            self.retries[place] += 1  # type: ignore[index] # such entries have both numbers
-        elif entry.event in ("discard", "sensitive_data_discarded"):
-            self.discarded.add(place)  # type: ignore[arg-type]
-
-
 SETTLE_S = 2 * 86_400.0
 """How long records may take by the app's own clock, which in memory costs nothing: the longest retry topic is a day."""
 
@@ -107,9 +66,9 @@ class NotSettled(KeepfastError, AssertionError):
 class Harness:
     """An app under test. What has become of records is known after `send` or `settle`."""
 
-    def __init__(self, backend: Backend, tested: Tested, said: EventRecorder, *, settle_s: float) -> None:
+    def __init__(self, backend: Backend, tested: Tested, recorder: EventRecorder, *, settle_s: float) -> None:
         self._backend = backend
-        self._said = said
+        self._recorder = recorder
         self._settle_s = settle_s
         needs = [spec.needs for spec in tested.specs]
         self._topics = sorted({topic for own in needs for topic in own.topics})
@@ -161,20 +120,20 @@ class Harness:
 
     def retries(self, record: Record) -> int:
         """How often it was tried again in place."""
-        return self._said.retries[_place(record)]
+        return self._recorder.retries(_place(record))
 
     async def _sort_out(self) -> None:
         found = [read(one) for topic in self._letter_topics for one in await self._backend.records(topic)]
         self.dead = found + self._noted
         dead = {(letter.topic, letter.partition, letter.offset) for letter in self.dead}
         records = [record for topic in self._topics for record in await self._backend.records(topic)]
-        self.discarded = [record for record in records if _place(record) in self._said.discarded]
-        gone = dead | self._said.discarded
-        self.processed = [record for record in records if _place(record) not in gone]
+        self.discarded = [record for record in records if _place(record) in self._recorder.discarded]
+        processed = self._recorder.finished - self._recorder.discarded
+        self.processed = [record for record in records if (at := _place(record)) in processed and at not in dead]
 
 
-def _place(record: Record) -> Place:
-    return record.topic, record.partition, record.offset
+def _place(record: Record) -> RecordPlace:
+    return RecordPlace(record.topic, record.partition, record.offset)
 
 
 @asynccontextmanager
@@ -197,17 +156,17 @@ async def harness(
 
     subject = tested(app, environ=environ or {}, cwd=NOWHERE)
     address = kafka or os.environ.get(KAFKA_VARIABLE)
+    recorder = EventRecorder()
     backend: Backend
     if address:
         from keepfast.testing.harness.real import Real
 
-        backend = await asyncio.to_thread(Real, subject, address, topics=topics, partitions=partitions)
+        backend = await asyncio.to_thread(Real, subject, address, recorder, topics=topics, partitions=partitions)
     else:
         from keepfast.testing.harness.memory import Memory
 
-        backend = Memory(subject, partitions=partitions)
-    with EventRecorder(frozenset(backend.groups)) as said:
-        try:
-            yield Harness(backend, subject, said, settle_s=REAL_SETTLE_S if address else SETTLE_S)
-        finally:
-            await backend.close()
+        backend = Memory(subject, recorder, partitions=partitions)
+    try:
+        yield Harness(backend, subject, recorder, settle_s=REAL_SETTLE_S if address else SETTLE_S)
+    finally:
+        await backend.close()

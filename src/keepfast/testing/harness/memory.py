@@ -20,13 +20,14 @@ from keepfast.core.errors import Halt
 from keepfast.core.ports import Delivery, Mailbox
 from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.core.runs import Run
-from keepfast.engine.loop import IDLE_S, Loop
+from keepfast.engine.loop import IDLE_S
 from keepfast.engine.plan import Plan
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts
 from keepfast.telemetry.metrics import Tally
 from keepfast.testing.fakes.process import Process
 from keepfast.testing.fakes.settings import WorldSettings
 from keepfast.testing.fakes.world import FINISHED, Seat, Step, World
+from keepfast.testing.harness.event_recorder import EventRecorder
 from keepfast.testing.harness.tested import Tested
 from keepfast.wiring.cluster import preflight
 from keepfast.wiring.consumers import ConsumerSpec, Ports, Workers, build_loop, plan_of
@@ -175,13 +176,13 @@ class TestExecutor:
 class Memory:
     """Implements `backend.Backend`."""
 
-    def __init__(self, tested: Tested, *, partitions: int) -> None:
+    def __init__(self, tested: Tested, recorder: EventRecorder, *, partitions: int) -> None:
+        self._recorder = recorder
         self._world = World(seed=0, settings=CALM)
         self._partitions = partitions
         self._admin = MemoryAdmin(self._world, partitions)
         self._sink = TestSink(self._world, partitions)
         cluster = preflight(self._admin, [spec.needs for spec in tested.specs], wait=False)
-        self._loops: list[Loop] = []
         self._executors: list[TestExecutor] = []
         self.groups: dict[str, tuple[str, ...]] = {}
         for spec in tested.specs:
@@ -200,10 +201,10 @@ class Memory:
                 random=Random(0),
                 # With several groups, a long wait of one would hold up the coroutines of another.
                 idle_s=LONG_IDLE_S if len(self.groups) == 1 else IDLE_S,
+                observers=(self._recorder,),
             )
             publisher = spec.publisher(self._sink) if spec.publisher is not None else None
             loop = build_loop(plan, Workers(executor, seat.mailbox), ports, publisher)
-            self._loops.append(loop)
             self._executors.append(executor)
             loop.start()
 
@@ -250,9 +251,8 @@ class Memory:
                     break
         for name, failure in self._world.failures:
             raise RuntimeError(f"the consumer {name} failed") from failure
-        halted = next((loop.halted for loop in self._loops if loop.halted), None)
-        if halted:
-            raise Halt(halted)
+        if self._recorder.halted is not None:
+            raise Halt(self._recorder.halted.reason)
         return self._world.clock.monotonic() - begun
 
     async def close(self) -> None:

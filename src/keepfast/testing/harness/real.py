@@ -14,9 +14,11 @@ import confluent_kafka
 from keepfast.core.errors import SinkError, StartError
 from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.engine.lifecycle import LoopThread
+from keepfast.engine.plan import Plan
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
 from keepfast.settings import Settings
+from keepfast.testing.harness.event_recorder import EventRecorder
 from keepfast.testing.harness.tested import Tested
 from keepfast.testing.topics import ExistingBroker
 from keepfast.wiring.clients import connection_of
@@ -34,7 +36,10 @@ NOT_YET = (
 class Real:
     """Implements `backend.Backend`. The app runs in threads of this process, as `app.run` would."""
 
-    def __init__(self, tested: Tested, address: str, *, topics: Sequence[str], partitions: int) -> None:
+    def __init__(
+        self, tested: Tested, address: str, recorder: EventRecorder, *, topics: Sequence[str], partitions: int
+    ) -> None:
+        self._recorder = recorder
         self._broker = ExistingBroker(address)
         self._settings = _of_its_own(tested.settings, address)
         self._partitions = partitions
@@ -49,7 +54,7 @@ class Real:
         for topic in {*known, *(topic for one in own for topic in one.dead_letter_topics.values())}:
             self._mark(topic)
         self._sink = KafkaSink(sink_properties(connection_of(self._settings.kafka)))
-        self._assembled = tested.assembled(self._settings)
+        self._assembled = tested.assembled(self._settings, (recorder,))
         self._code: int | None = None
         self._thread = threading.Thread(target=self._run, name="keepfast-harness", daemon=True)
         self._thread.start()
@@ -66,7 +71,7 @@ class Real:
     def _join(self) -> None:
         """Until every partition is ours: what is sent before would be missed."""
         deadline = time.monotonic() + JOIN_S
-        while not all(len(one.loop.ownership) == self._expected(one.loop.plan.subscription) for one in self._running()):
+        while not all(self._is_member(one.loop.plan) for one in self._running()):
             if time.monotonic() > deadline:
                 raise StartError(f"The app did not get its partitions within {JOIN_S:g} s.")
             time.sleep(PAUSE_S)
@@ -76,8 +81,14 @@ class Real:
             raise StartError(f"The app has ended with code {self._code}; its log says why.")
         return self._assembled.threads
 
-    def _expected(self, topics: tuple[str, ...]) -> int:
-        return sum(len(self._places(topic)) for topic in topics)
+    def _is_member(self, plan: Plan) -> bool:
+        """Whether it has all partitions, and has committed where it starts in those that are read from their end."""
+        recorder, group = self._recorder, plan.group
+        own = [place for topic in plan.topics for place in self._places(topic)]
+        every = [place for topic in plan.subscription for place in self._places(topic)]
+        return recorder.owned.get(group, frozenset()).issuperset(every) and all(
+            (group, place) in recorder.committed for place in own
+        )
 
     def _places(self, topic: str) -> list[TopicPartition]:
         found = self._broker.admin.list_topics(topic, timeout=REPLY_TIMEOUT_S).topics[topic]
@@ -139,12 +150,14 @@ class Real:
         return found
 
     def unfinished(self) -> dict[TopicPartition, int]:
+        self._running()
         left: dict[TopicPartition, int] = {}
-        for one in self._running():
-            for partition in list(one.loop.ownership):
-                count = self._end(partition.place) - max(0, partition.committed[0])
+        for group, owned in list(self._recorder.owned.items()):
+            for place in owned:
+                committed = self._recorder.committed.get((group, place), self._begun.get(place, 0))
+                count = self._end(place) - committed
                 if count > 0:
-                    left[partition.place] = left.get(partition.place, 0) + count
+                    left[place] = left.get(place, 0) + count
         return left
 
     async def go_on(self) -> float:

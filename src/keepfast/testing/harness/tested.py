@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from keepfast.app.application import App
 from keepfast.app.assembly import assemble_app, specs_of
+from keepfast.core.events import Observer
 from keepfast.core.ports import Delivery
 from keepfast.deadletters.letter import Letter
 from keepfast.runner import KafkaConsumerRunner
@@ -28,7 +29,7 @@ class Tested(Protocol):
     specs: list[ConsumerSpec]
     """For the engine in memory."""
 
-    def assembled(self, settings: Settings) -> Assembly:
+    def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
         """The same on a broker, with these settings in place of its own. Raises ConfigError or StartError."""
 
 
@@ -41,8 +42,9 @@ class TestedApp:
         self._consumers = app.chosen()
         self.specs = specs_of(self._consumers, self.settings)
 
-    def assembled(self, settings: Settings) -> Assembly:
-        return assemble_app(specs_of(self._consumers, settings), settings, wait=False, leave=_stay)
+    def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
+        specs = specs_of(self._consumers, settings)
+        return assemble_app(specs, settings, wait=False, leave=_stay, observers=observers)
 
 
 class TestedRunner:
@@ -58,8 +60,8 @@ class TestedRunner:
         self.settings, self._made = settings_of(self._blueprint, environ=environ, cwd=cwd)
         self.specs = [spec_of(self._blueprint, self._made, self.settings, PublisherAtOnce)]
 
-    def assembled(self, settings: Settings) -> Assembly:
-        return build(self._blueprint, self._made, settings, _stay)
+    def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
+        return build(self._blueprint, self._made, settings, _stay, observers)
 
 
 class PublisherAtOnce(HookPublisher):

@@ -1,0 +1,67 @@
+"""What the engine reported while a harness ran: what was finished, retried and discarded, and what is committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from keepfast.core.events import (
+    Assigned,
+    Committed,
+    Discarded,
+    Event,
+    Halted,
+    Lost,
+    RecordEvent,
+    RetryScheduled,
+    Revoked,
+    RunFinished,
+)
+from keepfast.core.records import RecordPlace, TopicPartition
+
+
+class EventRecorder:
+    """Implements `core.events.Observer`: what the engine reported while a harness ran.
+
+    Loops write, each about its own group; the test reads.
+    """
+
+    wants: frozenset[type[Event]] = frozenset(
+        {RunFinished, RetryScheduled, Discarded, Assigned, Revoked, Lost, Committed, Halted}
+    )
+    keeps_errors = False
+
+    def __init__(self) -> None:
+        self.finished: set[RecordPlace] = set()
+        self.discarded: set[RecordPlace] = set()
+        self._retries: Counter[tuple[str, RecordPlace]] = Counter()
+        self.owned: dict[str, frozenset[TopicPartition]] = {}
+        """By group."""
+        self.committed: dict[tuple[str, TopicPartition], int] = {}
+        """The next offset to read, by group and partition."""
+        self.halted: Halted | None = None
+
+    def on_event(self, event: Event) -> None:
+        match event:
+            case RunFinished():
+                self.finished.update(event.records)
+            case RetryScheduled():
+                self._retries[event.group, _place(event)] += 1
+            case Discarded():
+                self.discarded.add(_place(event))
+            case Committed():
+                self.committed.update({(event.group, place): offset for place, offset in event.offsets.items()})
+            case Assigned():
+                self.owned[event.group] = self.owned.get(event.group, frozenset()).union(event.partitions)
+            case Revoked() | Lost():
+                self.owned[event.group] = self.owned.get(event.group, frozenset()).difference(event.partitions)
+            case Halted():
+                self.halted = self.halted or event
+            case _:
+                pass
+
+    def retries(self, place: RecordPlace) -> int:
+        return sum(count for (_, one), count in list(self._retries.items()) if one == place)
+
+
+def _place(event: RecordEvent) -> RecordPlace:
+    return RecordPlace(event.topic, event.partition, event.offset)
