@@ -44,6 +44,7 @@ def spread(count: int) -> list[NewRecord]:
     return [NewRecord(b"v", b"%d" % (number % 7), partition=number % PARTITIONS) for number in range(count)]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("mode", ["each", "interval"])
 def test_a_rate_for_the_whole_consumer(kafka: TopicAdmin, topic: TopicFactory, mode: str) -> None:
     name, client, app, starts = topic(partitions=PARTITIONS), Client(kafka), app_for(kafka), Starts()
@@ -67,6 +68,7 @@ def test_a_rate_for_the_whole_consumer(kafka: TopicAdmin, topic: TopicFactory, m
     assert 2.9 <= times[-1] - times[0] + 0.05 <= 3 * 2
 
 
+@pytest.mark.timing
 def test_a_rate_for_each_partition(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client, app, starts = topic(partitions=PARTITIONS), Client(kafka), app_for(kafka), Starts()
 
@@ -85,6 +87,7 @@ def test_a_rate_for_each_partition(kafka: TopicAdmin, topic: TopicFactory) -> No
     assert everything[-1] - everything[0] < 1.45 * 3, "the partitions do not wait for each other"
 
 
+@pytest.mark.timing
 def test_a_minimum_delay_holds_for_retries_too(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client, app, starts = topic(partitions=PARTITIONS), Client(kafka), app_for(kafka), Starts()
 
