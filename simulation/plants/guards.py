@@ -56,7 +56,7 @@ def p47_buries_a_failed_probe_and_goes_on_to_the_next(patch: Patch) -> None:
 
 @plant
 def never_notices_a_storm(patch: Patch) -> None:
-    patch.set(StormGuard, "about_to_bury", lambda *_: True)
+    patch.set(StormGuard, "may_dead_letter", lambda *_: True)
 
 
 @plant

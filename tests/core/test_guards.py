@@ -131,30 +131,30 @@ def test_the_breaker_never_lets_two_probes_out(moves: list[tuple[float, str]]) -
 
 def test_a_storm_trips_the_guard_and_a_few_letters_do_not() -> None:
     guard = StormGuard(StormPolicy())
-    for _ in range(49):
-        assert guard.about_to_bury(0.0)
+    for _ in range(199):
+        assert guard.may_dead_letter(0.0)
     assert not guard.tripped
-    assert guard.about_to_bury(0.0)
+    assert guard.may_dead_letter(0.0)
     assert guard.tripped
 
 
-def test_half_of_the_last_two_hundred_must_be_buried() -> None:
+def test_four_of_five_of_the_last_records_must_be_dead_lettered() -> None:
     guard = StormGuard(StormPolicy())
-    for _ in range(100):
-        guard.finished(2)
-        assert guard.about_to_bury(0.0)
+    for _ in range(500):
+        guard.finished()
+        assert all(guard.may_dead_letter(0.0) for _ in range(3))
     assert not guard.tripped
 
 
-def test_a_failed_probe_is_not_buried_and_one_that_goes_through_releases_the_guard() -> None:
-    guard = StormGuard(StormPolicy(last=4, dead_lettered=2))
-    guard.about_to_bury(0.0)
-    guard.about_to_bury(0.0)
+def test_a_failed_probe_is_not_dead_lettered_and_one_that_goes_through_releases_the_guard() -> None:
+    guard = StormGuard(StormPolicy(last=4, dead_lettered=2, share=0.5))
+    guard.may_dead_letter(0.0)
+    guard.may_dead_letter(0.0)
     assert guard.tripped
     assert not guard.may_probe(59.0)
     assert guard.may_probe(60.0)
     assert not guard.may_probe(61.0)
-    assert not guard.about_to_bury(61.0)
+    assert not guard.may_dead_letter(61.0)
     guard.probe_failed(61.0)
     assert guard.probes_in(61.0) == 60.0
     assert guard.may_probe(121.0)
@@ -163,28 +163,29 @@ def test_a_failed_probe_is_not_buried_and_one_that_goes_through_releases_the_gua
 
 
 def test_what_began_before_the_storm_does_not_release_the_guard() -> None:
-    guard = StormGuard(StormPolicy(last=4, dead_lettered=2))
-    guard.about_to_bury(0.0)
-    guard.about_to_bury(0.0)
+    guard = StormGuard(StormPolicy(last=4, dead_lettered=2, share=0.5))
+    guard.may_dead_letter(0.0)
+    guard.may_dead_letter(0.0)
     guard.finished(100)
     assert guard.tripped
-    assert not guard.about_to_bury(1.0)
+    assert not guard.may_dead_letter(1.0)
 
 
-@given(st.lists(st.one_of(st.just(-1), st.integers(1, 300)), max_size=80))
+@given(st.lists(st.one_of(st.just(-1), st.integers(1, 30)), max_size=80))
 def test_the_guard_counts_what_a_plain_list_would(moves: list[int]) -> None:
-    guard, plain = StormGuard(StormPolicy()), [False] * 0
+    guard, plain = StormGuard(StormPolicy(last=20, dead_lettered=5, share=0.5)), [False] * 0
     for move in moves:
         if guard.tripped:
             break
         if move < 0:
-            guard.about_to_bury(0.0)
+            guard.may_dead_letter(0.0)
             plain.append(True)
         else:
             guard.finished(move)
             plain.extend([False] * move)
-        last = plain[-200:]
-        assert guard.tripped == (sum(last) >= 50 and sum(last) * 2 >= len(last) and move < 0)
+        last = plain[-20:]
+        assert (guard.dead_lettered, guard.seen) == (sum(last), len(last))
+        assert guard.tripped == (sum(last) >= 5 and sum(last) * 2 >= len(last) and move < 0)
 
 
 @given(per_s=st.floats(0.5, 100), burst=st.integers(1, 5), waits=st.lists(st.floats(0, 1), min_size=5, max_size=60))

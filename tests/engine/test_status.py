@@ -304,7 +304,7 @@ def test_the_storm_guard_is_released_by_hand() -> None:
     def refuse(values: list[str]) -> None:
         raise Reject("no")
 
-    world = world_of(refuse, storm_guard=StormPolicy(dead_lettered=2, last=4, probe_every_s=1000.0))
+    world = world_of(refuse, storm_guard=StormPolicy(dead_lettered=2, last=4, share=0.5, probe_every_s=1000.0))
     world.feed("abcd")
     world.play(steps=20)
     assert [hold.name for hold in looked(world).holds] == ["storm"]

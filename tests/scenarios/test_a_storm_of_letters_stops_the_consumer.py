@@ -20,7 +20,7 @@ GROUP = "scenario.work"
 class Deploy:
     """A handler that rejects everything until it is repaired."""
 
-    def __init__(self, broker: TopicAdmin, topic: str, guard: StormPolicy) -> None:
+    def __init__(self, broker: TopicAdmin, topic: str, guard: StormPolicy | bool) -> None:
         self.broken = True
         self.calls = 0
         self.done: set[tuple[int, int]] = set()
@@ -51,7 +51,7 @@ def committed(client: Client, topic: str) -> int:
 
 def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=PARTITIONS), Client(kafka)
-    deploy = Deploy(kafka, name, StormPolicy(last=20, dead_lettered=10, probe_every_s=0.4))
+    deploy = Deploy(kafka, name, StormPolicy(last=20, dead_lettered=10, share=0.5, probe_every_s=0.4))
     with RunningApp(deploy.app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
@@ -72,7 +72,7 @@ def test_it_stops_and_a_probe_lets_it_go_on(kafka: TopicAdmin, topic: TopicFacto
 
 def test_a_restart_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=PARTITIONS), Client(kafka)
-    guard = StormPolicy(last=20, dead_lettered=10, probe_every_s=1000)
+    guard = StormPolicy(last=20, dead_lettered=10, share=0.5, probe_every_s=1000)
     with RunningApp(Deploy(kafka, name, guard).app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
@@ -87,7 +87,7 @@ def test_a_restart_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None
 
 def test_a_person_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client = topic(partitions=PARTITIONS), Client(kafka)
-    deploy = Deploy(kafka, name, StormPolicy(last=20, dead_lettered=10, probe_every_s=1000))
+    deploy = Deploy(kafka, name, StormPolicy(last=20, dead_lettered=10, share=0.5, probe_every_s=1000))
     with RunningApp(deploy.app) as running:
         flood(client, name)
         wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
@@ -95,3 +95,29 @@ def test_a_person_lets_it_go_on(kafka: TopicAdmin, topic: TopicFactory) -> None:
         running.release("storm")
         wait_until(lambda: committed(client, name) == RECORDS, "everything is committed")
         assert [said.fields["by"] for said in running.log.of("storm_guard_released")] == ["operator"]
+
+
+def test_without_configuration_a_bug_costs_at_most_200_letters(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(partitions=PARTITIONS), Client(kafka)
+    app, seen = app_for(kafka), set[int]()
+
+    @app.consumer(name, dead_letter="{topic}.dlq")
+    def work(value: int) -> None:  # the annotation is wrong: all records are objects
+        seen.add(value)
+
+    client.produce(name, [NewRecord(b'{"id": 1}', partition=number % PARTITIONS) for number in range(1000)])
+    with RunningApp(app) as running:
+        wait_until(lambda: running.log.of("storm_guard_tripped"), "the guard trips")
+        wait_until(lambda: committed(client, name) == 200, "what was dead-lettered is committed")
+    assert letters(client, name) == 200
+    assert committed(client, name) == 200, "the other records are still there for a repaired handler"
+    assert not seen
+
+
+def test_without_the_guard_the_topic_is_drained_into_the_dead_letters(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client = topic(partitions=PARTITIONS), Client(kafka)
+    deploy = Deploy(kafka, name, guard=False)
+    client.produce(name, [NewRecord(b"v", partition=number % PARTITIONS) for number in range(400)])
+    with RunningApp(deploy.app):
+        wait_until(lambda: committed(client, name) == 400, "everything is dead-lettered")
+    assert letters(client, name) == 400

@@ -1,4 +1,4 @@
-"""Breaker, storm guard and rate limits: off unless asked for, in code or in settings."""
+"""Breaker, storm guard and rate limits: the storm guard is on, the others are off unless configured."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from tests.settings.loader import Loader
 
 
-def test_nothing_guards_a_consumer_unless_asked_for(loader: Loader) -> None:
+def test_only_the_storm_guard_is_on_by_default(loader: Loader) -> None:
     charge = loader.charge()
-    assert (charge.breaker, charge.storm_guard, charge.rate) == (None, None, None)
-    assert loader.charge(breaker=False, storm_guard=False, rate=RatePolicy()) == charge
+    assert (charge.breaker, charge.storm_guard, charge.rate) == (None, StormPolicy(), None)
+    assert loader.charge(breaker=False, storm_guard=True, rate=RatePolicy()) == charge
+    assert loader.charge(storm_guard=False).storm_guard is None
+    assert loader.charge({"KEEPFAST_STORM_GUARD_ENABLED": "false"}).storm_guard is None
 
 
 def test_true_takes_the_defaults(loader: Loader) -> None:
     charge = loader.charge(breaker=True, storm_guard=True)
     assert charge.breaker == BreakerPolicy(failures=5, share=0.5, window_s=10, open_s=10, max_open_s=60)
-    assert charge.storm_guard == StormPolicy(last=200, dead_lettered=50, share=0.5)
+    assert charge.storm_guard == StormPolicy(last=250, dead_lettered=200, share=0.8)
 
 
 def test_a_policy_in_code_switches_its_guard_on(loader: Loader) -> None:

@@ -96,7 +96,7 @@ OF_A_CONSUMER: dict[str, Any] = {
     "buffer": {"records": 5},
     "dead_letter": {"format": "nested"},
     "breaker": {"enabled": True, "failures": 9},
-    "storm_guard": {"enabled": True, "last": 99},
+    "storm_guard": {"enabled": True, "last": 299},
     "rate": {"per_s": 3},
     "alerts": {"for_s": 1},
 }

@@ -17,7 +17,7 @@ from simulation.oracle import guards as oracle_guards
 from tests.simulation.stage import Stage
 
 BREAKER = BreakerPolicy(failures=3, window_s=5, open_s=2, max_open_s=8)
-STORM = StormPolicy(last=20, dead_lettered=5, probe_every_s=3)
+STORM = StormPolicy(last=20, dead_lettered=5, share=0.5, probe_every_s=3)
 
 
 def away(_: int) -> BaseException:

@@ -84,7 +84,7 @@ class Breaker:
                 self._open(now)
 
     def force_open(self, now: float) -> None:
-        """An outage on the last attempt of a record: it must not be buried for that."""
+        """An outage on the last attempt of a record: it must not be dead-lettered for that."""
         if self.state is BreakerState.CLOSED:
             self._open(now)
 
@@ -151,9 +151,9 @@ class StormPolicy(Policy):
 
     section: ClassVar[str] = "storm_guard"
 
-    last: Annotated[int, Range(1, 1_000_000), Doc("How many of the last finished records it looks at.")] = 200
-    dead_lettered: Annotated[int, Range(1, 1_000_000), Doc("It trips if this many of them were dead-lettered.")] = 50
-    share: Annotated[float, Range(0, 1, above=True), Doc("And if these are at least this share of them.")] = 0.5
+    last: Annotated[int, Range(1, 1_000_000), Doc("How many of the last finished records it looks at.")] = 250
+    dead_lettered: Annotated[int, Range(1, 1_000_000), Doc("It trips if this many of them were dead-lettered.")] = 200
+    share: Annotated[float, Range(0, 1, above=True), Doc("And if these are at least this share of them.")] = 0.8
     probe_every_s: Annotated[
         float,
         Range(0, DAY_S, above=True),
@@ -166,41 +166,45 @@ class StormPolicy(Policy):
 
 
 class StormGuard:
-    """`tripped` stays until a probe goes through or `release` is called; a failed probe must not be buried.
+    """`tripped` stays until a probe goes through or `release` is called; a failed probe must not be dead-lettered.
 
-    What began before it tripped and goes through afterwards does not release it.
+    What began before it tripped and goes through afterwards does not release it. Counting records that go through is
+    one addition: only the numbers of those that were dead-lettered are kept.
     """
 
     def __init__(self, policy: StormPolicy) -> None:
         self._policy = policy
-        self._last: deque[bool] = deque(maxlen=policy.last)
+        self._finished = 0
+        self._dead: deque[int] = deque()  # which of the finished records were dead-lettered, among the last ones
         self._probe_at = 0.0
-        self.buried = 0
         self.tripped = False
         self.probing = False
         self.trips = 0
 
     @property
     def seen(self) -> int:
-        """How many records `buried` is counted among."""
-        return len(self._last)
+        """How many records `dead_lettered` is counted among."""
+        return min(self._finished, self._policy.last)
+
+    @property
+    def dead_lettered(self) -> int:
+        """How many of the last records were dead-lettered."""
+        while self._dead and self._dead[0] <= self._finished - self._policy.last:
+            self._dead.popleft()
+        return len(self._dead)
 
     def finished(self, count: int = 1) -> None:
         """Records went through."""
-        if self.tripped:
-            return
-        if not self.buried:
-            self._last.extend([False] * min(count, self._policy.last))
-        else:
-            for _ in range(min(count, self._policy.last)):
-                self._note(buried=False)
+        if not self.tripped:
+            self._finished += count
 
-    def about_to_bury(self, now: float) -> bool:
-        """Whether this record may be buried. False: the guard has tripped, and it has to wait."""
+    def may_dead_letter(self, now: float) -> bool:
+        """Whether this record may be dead-lettered; it counts then. False: the guard has tripped, and it must wait."""
         if self.tripped:
             return False
-        self._note(buried=True)
-        if self.buried >= self._policy.dead_lettered and self.buried >= self._policy.share * len(self._last):
+        self._finished += 1
+        self._dead.append(self._finished)
+        if self.dead_lettered >= self._policy.dead_lettered and self.dead_lettered >= self._policy.share * self.seen:
             self.tripped = True
             self.trips += 1
             self._probe_at = now + self._policy.probe_every_s
@@ -214,7 +218,7 @@ class StormGuard:
         return False
 
     def probe_failed(self, now: float) -> None:
-        """It would have been buried, or has to be retried: the next one is tried when its time has come."""
+        """It would have been dead-lettered, or has to be retried: the next one is tried when its time has come."""
         self.probing = False
         self._probe_at = now + self._policy.probe_every_s
 
@@ -228,16 +232,10 @@ class StormGuard:
         return max(0.0, self._probe_at - now) if self.tripped and not self.probing else float("inf")
 
     def release(self) -> None:
-        """Go on, with a clean window: a probe went through, or somebody says so."""
+        """Go on, with an empty window: a probe went through, or an operator released it."""
         self.tripped = self.probing = False
-        self._last.clear()
-        self.buried = 0
-
-    def _note(self, *, buried: bool) -> None:
-        if len(self._last) == self._policy.last and self._last[0]:
-            self.buried -= 1
-        self._last.append(buried)
-        self.buried += buried
+        self._dead.clear()
+        self._finished = 0
 
 
 SMOOTHED_S = 0.05

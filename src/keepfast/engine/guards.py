@@ -386,13 +386,13 @@ class Guards:
         if isinstance(verdict, verdicts.DiscardRecord):
             storm.finished()
         elif isinstance(verdict, verdicts.DeadLetter) and wait_s is None:
-            storm.about_to_bury(now)
+            storm.may_dead_letter(now)
             if storm.tripped:
                 self._hold(STORM, now)
                 self._events.emit(
                     StormGuardTripped(
                         *self._events.source,
-                        dead_lettered=storm.buried,
+                        dead_lettered=storm.dead_lettered,
                         records=storm.seen,
                         next_probe_s=storm.probes_in(now),
                     )

@@ -82,8 +82,8 @@ def _of_the_app(model: type[Policy], doc: str, **more: Any) -> Section:
     return Section(name=model.section, doc=doc, classes=(model,), **more)
 
 
-def _switch(doc: str) -> dict[str, Any]:
-    return {"extra": (PolicyField("enabled", Flag(), False, doc),), "switch": "enabled"}
+def _switch(doc: str, *, on: bool = False) -> dict[str, Any]:
+    return {"extra": (PolicyField("enabled", Flag(), on, doc),), "switch": "enabled"}
 
 
 CONSUMER: Final = Section(
@@ -116,7 +116,9 @@ BREAKER: Final = _of_consumers(
     **_switch("Whether there is one."),
 )
 STORM_GUARD: Final = _of_consumers(
-    StormPolicy, "Stops the consumer when it dead-letters records in masses.", **_switch("Whether there is one.")
+    StormPolicy,
+    "Stops the consumer when nearly every record is dead-lettered, which only a bug does.",
+    **_switch("Whether there is one.", on=True),
 )
 RATE: Final = _of_consumers(RatePolicy, "How fast records may start, retries included.")
 ALERTS: Final = _of_consumers(
