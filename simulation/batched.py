@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from keepfast.core.policies import BatchPolicy, RetryPolicy
-from keepfast.testing.fakes.setup import Setup
+from simulation.setup import Setup
 
 
 def batched(setup: Setup, seed: int) -> Setup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from keepfast.testing.fakes.setup import Setup
+from simulation.setup import Setup
 
 CANCELS = 0.3
 SHORT_S = 0.12

@@ -8,11 +8,11 @@ from random import Random
 from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import Tier
 from keepfast.testing.fakes.faults import REFUSAL_CODES, CommitFault, IdFault, ReadFault, SendFault
-from keepfast.testing.fakes.setup import GROUP, Setup
 from keepfast.testing.fakes.sink import OUTPUT
 from keepfast.testing.fakes.world import Seat, Step, World
 from simulation.member import Member
 from simulation.oracle import Oracle
+from simulation.setup import GROUP, Setup
 from simulation.workload import Workload
 
 RESTART_S = (0.05, 2.0)

@@ -32,9 +32,9 @@ from keepfast.engine.workers import CANCEL_GRACE_S, CoroutineExecutor
 from keepfast.telemetry.metrics import Tally
 from keepfast.testing.fakes.acts import Blocked, StaleGivenUp, TimedOut
 from keepfast.testing.fakes.process import Process, ProcessDied, SimulationError
-from keepfast.testing.fakes.setup import GROUP, Setup
 from keepfast.testing.fakes.sink import OUTPUT, FakeSink, HandlerSink
 from simulation.event_loop import Results, SimEventLoop, SimEvents
+from simulation.setup import GROUP, Setup
 from simulation.workload import Attempt, Entry, Workload
 
 HAND_OVER_S = (1e-6, 3e-4)

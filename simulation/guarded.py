@@ -7,7 +7,7 @@ from random import Random
 
 from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import RetryPolicy
-from keepfast.testing.fakes.setup import Setup
+from simulation.setup import Setup
 
 SPELLS = ("outage", "partial", "bad")
 """The service is away; or only for every second record; or it is there, and a bad deploy of the handler rejects all."""

@@ -7,7 +7,7 @@ from random import Random
 
 from keepfast.core.policies import BufferPolicy
 from keepfast.core.timeouts import TimeoutPolicy
-from keepfast.testing.fakes.setup import Setup
+from simulation.setup import Setup
 
 ALONE_S = 20.0
 """A suspect that hangs for ever stops its process for as long as it is waited for: not as long as a stall takes."""

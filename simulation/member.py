@@ -15,11 +15,11 @@ from keepfast.engine.plan import Plan
 from keepfast.testing.fakes.acts import Ended, ReleaseTaken, StopAsked, StopTaken
 from keepfast.testing.fakes.clock import SimClock
 from keepfast.testing.fakes.process import SimulationError
-from keepfast.testing.fakes.setup import GROUP, Setup
 from keepfast.testing.fakes.source import FakeSource
 from keepfast.testing.fakes.world import FINISHED, Seat, World
 from keepfast.wiring.consumers import Ports, Workers, build_loop
 from simulation.executor import SimExecutor
+from simulation.setup import GROUP, Setup
 from simulation.spool import SimSpool
 from simulation.topic_ids import SimTopicIds
 from simulation.workload import Workload

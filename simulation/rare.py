@@ -7,7 +7,7 @@ from random import Random
 
 from keepfast.core.policies import BufferPolicy, CommitPolicy
 from keepfast.core.timeouts import TimeoutPolicy
-from keepfast.testing.fakes.setup import Setup
+from simulation.setup import Setup
 
 SUSPECTS = (21, 45, 55)
 LARGE_HEADERS = (41, 51)

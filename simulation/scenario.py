@@ -15,7 +15,6 @@ from keepfast.core import runs
 from keepfast.deadletters.spool import files
 from keepfast.deadletters.spool import worker as keeper
 from keepfast.engine import crash_guard, loop, topic_ids
-from keepfast.testing.fakes.setup import Setup, changing, setup_for
 from keepfast.testing.fakes.trace import Fact
 from keepfast.testing.fakes.world import World
 from simulation.batched import batched
@@ -26,6 +25,7 @@ from simulation.hanging import hanging, stuck
 from simulation.oracle import Oracle, Violation
 from simulation.oracle.crashes import DEATHS_BEFORE
 from simulation.rare import rare
+from simulation.setup import Setup, changing, setup_for
 from simulation.spells import Spells
 from simulation.spooled import BadDisks, spooled
 from simulation.workload import Workload

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from keepfast.engine.guards import BREAKER, STORM
-from keepfast.testing.fakes.setup import Setup
 from keepfast.testing.fakes.world import World
 from simulation.chaos import Chaos
+from simulation.setup import Setup
 from simulation.workload import Workload
 
 FINE_S, BAD_S = (0.3, 3.0), (0.2, 4.0)

@@ -11,9 +11,9 @@ from keepfast.testing.fakes.acts import PowerCut
 from keepfast.testing.fakes.disk import DiskFault
 from keepfast.testing.fakes.faults import SendFault
 from keepfast.testing.fakes.process import Process
-from keepfast.testing.fakes.setup import Setup
 from keepfast.testing.fakes.world import World
 from simulation.chaos import Chaos
+from simulation.setup import Setup
 
 BEGIN_S, BETWEEN_S = 1.5, (0.2, 1.4)
 TEAR_EVERY_S = 2.0

@@ -14,7 +14,7 @@ from keepfast.core.runs import Batch, Run
 from keepfast.engine.calls import attempt_of
 from keepfast.testing.fakes.acts import BatchBegan, BatchEnded, HandlerBegan, HandlerEnded, LoopRefused
 from keepfast.testing.fakes.broker import FakeBroker
-from keepfast.testing.fakes.setup import Setup
+from simulation.setup import Setup
 
 NUMBER = "n"
 """The header that carries a record's number: its identity, whatever its key, its value and its offset are."""

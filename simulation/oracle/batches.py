@@ -6,12 +6,12 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from keepfast.testing.fakes import acts, trace
-from keepfast.testing.fakes.setup import Setup
 from simulation.member import Member
 from simulation.oracle.book import FINAL, Book
 from simulation.oracle.epochs import Epoch, Lane
 from simulation.oracle.health import Health
 from simulation.oracle.violation import Blame
+from simulation.setup import Setup
 from simulation.workload import Entry
 
 EARLY_S = 1e-6

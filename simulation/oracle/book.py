@@ -21,6 +21,7 @@ from keepfast.testing.fakes.flights import Flights
 from simulation.member import Member
 from simulation.oracle.cover import Cover
 from simulation.oracle.epochs import Epoch, Lane, Shelf
+from simulation.setup import GROUP
 from simulation.workload import NUMBER, ROUNDING_S, Copied, Entry, Workload
 
 OUTAGE = ConnectionRefusedError.__name__
@@ -204,7 +205,7 @@ class Book:
         """What the member was told about the owner of the lease that it found, and who that was."""
         token = "" if covered is None else read(covered.guard, covered.offset).token
         topic_id = self.members[member].loop.identities.ids.get(place.topic, "")
-        return self._flights.fate(member, token, place, topic_id), self._flights.owner(token)
+        return self._flights.fate(member, token, GROUP, place, topic_id), self._flights.owner(token)
 
     def _let_go(self, event: trace.RevokedEnd | trace.LostCalled) -> None:
         for place in event.places:

@@ -15,13 +15,13 @@ from keepfast.classify.rules.codes import CRASHED
 from keepfast.core.crash_guard import MAX_SPANS, Guard, Spans, covers, read
 from keepfast.core.records import Outgoing, TopicPartition
 from keepfast.testing.fakes import acts, trace
-from keepfast.testing.fakes.setup import Setup
 from simulation.oracle.book import Book
 from simulation.oracle.cover import Cover
 from simulation.oracle.epochs import Epoch
 from simulation.oracle.health import Health
 from simulation.oracle.letters import original
 from simulation.oracle.violation import Blame
+from simulation.setup import Setup
 from simulation.workload import Entry
 
 DEATHS_BEFORE = 2

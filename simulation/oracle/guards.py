@@ -11,11 +11,11 @@ from keepfast.core.guards import BreakerPolicy
 from keepfast.core.records import Outgoing
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.testing.fakes import acts
-from keepfast.testing.fakes.setup import Setup
 from simulation.executor import HAND_OVER_S
 from simulation.oracle.book import FINAL, OUTAGE, Book
 from simulation.oracle.health import Health
 from simulation.oracle.violation import Blame
+from simulation.setup import Setup
 from simulation.workload import Entry
 
 LATE_S = HAND_OVER_S[1] + 1e-4

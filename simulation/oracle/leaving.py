@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes import acts, trace
-from keepfast.testing.fakes.setup import Setup
 from simulation.oracle.book import Book
 from simulation.oracle.epochs import Epoch
 from simulation.oracle.health import Health
 from simulation.oracle.violation import Blame
+from simulation.setup import Setup
 
 SETTLED_S = 6.0
 """After a commit that failed, the next one may be so far away while it drains."""

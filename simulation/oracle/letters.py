@@ -8,10 +8,10 @@ from keepfast.core.retry_topics import Tier
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
 from keepfast.testing.fakes import acts
-from keepfast.testing.fakes.setup import Setup
 from simulation.oracle.book import FINAL, Book
 from simulation.oracle.epochs import Epoch
 from simulation.oracle.violation import Blame
+from simulation.setup import Setup
 from simulation.workload import Entry
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from keepfast.core.ports import BEGINNING
 from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes import trace
-from keepfast.testing.fakes.setup import Setup
 from keepfast.testing.fakes.world import World
 from simulation.member import Member
 from simulation.oracle.book import Book
 from simulation.oracle.health import Health
 from simulation.oracle.violation import Blame
+from simulation.setup import Setup
 from simulation.workload import Entry
 
 KNOWN_S = 1.0

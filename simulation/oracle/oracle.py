@@ -7,7 +7,6 @@ from typing import Any
 
 from keepfast.core.records import Message
 from keepfast.testing.fakes import acts, trace
-from keepfast.testing.fakes.setup import Setup
 from keepfast.testing.fakes.world import World
 from simulation.member import Member
 from simulation.oracle.batches import BatchRules
@@ -25,6 +24,7 @@ from simulation.oracle.spools import SpoolRules
 from simulation.oracle.starts import StartRules
 from simulation.oracle.timeouts import TimeoutRules
 from simulation.oracle.violation import Violation
+from simulation.setup import Setup
 from simulation.workload import Entry, Workload
 
 PROBE_S = 0.5

@@ -8,7 +8,6 @@ from keepfast.core.sizing import MAX_RUN
 from keepfast.engine.commits import COMMIT_REFUSED
 from keepfast.engine.loop import COMMIT
 from keepfast.testing.fakes.broker import FakeBroker
-from keepfast.testing.fakes.setup import GROUP, Setup
 from simulation.member import Member
 from simulation.oracle.batches import BatchRules
 from simulation.oracle.book import FINAL, OUTAGE, Book
@@ -16,6 +15,7 @@ from simulation.oracle.cover import Cover
 from simulation.oracle.epochs import Epoch, Lane
 from simulation.oracle.health import Health
 from simulation.oracle.violation import Blame
+from simulation.setup import GROUP, Setup
 from simulation.workload import MAX_RECORD, Entry
 
 CONNECT_TIMEOUT_S = 1.5

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from keepfast.testing.fakes import acts
-from keepfast.testing.fakes.setup import Setup
 from simulation.oracle.batches import BatchRules
 from simulation.oracle.book import Book
 from simulation.oracle.epochs import Epoch
 from simulation.oracle.guards import uncounted
 from simulation.oracle.violation import Blame
+from simulation.setup import Setup
 from simulation.workload import ROUNDING_S, Entry
 
 EARLY_S = 1e-6

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from math import inf
 
 from keepfast.testing.fakes import acts, trace
-from keepfast.testing.fakes.setup import Setup
 from simulation.member import Member
 from simulation.oracle.book import Book
 from simulation.oracle.health import Health
 from simulation.oracle.violation import Blame
+from simulation.setup import Setup
 
 LATE_S = 3.0
 """A handler is given up so long after its time at the latest, if nothing holds its member up: callbacks take theirs."""

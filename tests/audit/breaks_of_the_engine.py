@@ -229,7 +229,7 @@ ENGINE: Mapping[str, tuple[Break, ...]] = {
     "DECODED": (Break("return _decoder(parse, on_null, wanted, names)", "return _bytes_decoder(on_null)"),),
     "BATCHED": (
         Break("if count > 1 else None", "if count > 2 else None"),
-        Break("(1 if self.singly else self._policy.size) - sum(", "1 - sum(", "engine/batch_lanes.py"),
+        Break("(1 if self._singly else self._policy.size) - sum(", "1 - sum(", "engine/batch_lanes.py"),
     ),
     "SIDE_BY_SIDE": (Break("if len(self._workers) - len(self._cancelled) >= self._capacity:", "if self._workers:"),),
     # -- the loop and its end

@@ -11,9 +11,9 @@ from keepfast.core.policies import BufferPolicy, CommitPolicy, RetryPolicy
 from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes import acts
 from keepfast.testing.fakes.settings import WorldSettings
-from keepfast.testing.fakes.setup import setup_for
 from simulation.member import Member
 from simulation.scenario import Scenario, _quiet, _tuned
+from simulation.setup import setup_for
 from tests.support.waiting import wait_until
 
 

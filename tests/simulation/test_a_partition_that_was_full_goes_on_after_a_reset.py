@@ -13,8 +13,8 @@ from keepfast.core.policies import BufferPolicy, CommitPolicy
 from keepfast.core.records import TopicPartition
 from keepfast.testing.fakes.acts import OutOfRange
 from keepfast.testing.fakes.operations import ErrorOp
-from keepfast.testing.fakes.setup import setup_for
 from simulation.scenario import Scenario
+from simulation.setup import setup_for
 
 PLACE = TopicPartition("orders", 0)
 

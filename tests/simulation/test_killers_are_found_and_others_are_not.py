@@ -20,11 +20,11 @@ from keepfast.core.records import TopicPartition
 from keepfast.core.timeouts import TimeoutPolicy
 from keepfast.engine import crash_guard
 from keepfast.testing.fakes import acts, trace
-from keepfast.testing.fakes.setup import setup_for
 from simulation.member import Member
 from simulation.oracle.cover import Cover
 from simulation.oracle.letters import original
 from simulation.scenario import Scenario, _quiet
+from simulation.setup import setup_for
 from simulation.workload import Entry
 
 MOST = 3

@@ -74,11 +74,21 @@ class Partition:
         "watch",
     )
 
-    def __init__(self, place: TopicPartition, *, epoch: int, start: int, resumed: CompletionMap | None = None) -> None:
+    def __init__(
+        self,
+        place: TopicPartition,
+        *,
+        epoch: int,
+        start: int,
+        resumed: CompletionMap | None = None,
+        topic_id: str = "",
+        topic_partitions: int | None = None,
+        committed: tuple[int, str] | None = None,
+    ) -> None:
         self.place = place
         self.epoch = epoch
-        self.topic_id = ""  # of the topic that its offsets are about, as known when the epoch began
-        self.topic_partitions: int | None = None  # when the group started at its end; goes into commits
+        self.topic_id = topic_id  # of the topic that its offsets are about, as known when the epoch began
+        self.topic_partitions = topic_partitions  # when the group started at its end; goes into commits
         self.ledger = Ledger(start, resumed)
         self.ages = Ages()
         self.missed: tuple[int, float] | None = None  # what the brokers have and did not deliver: offset, since when
@@ -96,7 +106,7 @@ class Partition:
         self.running: OrderedSet[Run] = OrderedSet()
         self.cases: OrderedSet[FailedRecord] = OrderedSet()
         self.awaiting: list[Run | FailedRecord] = []  # finished, lane held until a commit that covers them is confirmed
-        self.committed: tuple[int, str] = (start, "")  # what the broker is known to have
+        self.committed = committed or (start, "")  # what the broker is known to have
         self.watch: CrashWatch | None = None  # the crash guard's; None where it is switched off
         self.flight = -1  # its number in the flight recorder; -1: its records in hand are not noted
         self.lease = NO_LEASE_NEEDED  # offsets from here on may not start before a commit moves it,
@@ -170,6 +180,11 @@ class Partition:
     def lease_until(self, lease: int, low: int) -> None:
         self.lease = lease
         self.lease_low = min(low, lease)
+
+    def attach(self, watch: CrashWatch, flight: int) -> None:
+        """The crash guard watches it: nothing of it starts before a commit has moved the lease."""
+        self.watch, self.flight = watch, flight
+        self.lease_until(0, 0)
 
     def run_out(self) -> None:
         """The lease is used up, or will be soon: only a commit moves it."""

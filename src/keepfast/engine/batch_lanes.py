@@ -37,8 +37,12 @@ class BatchLanes:
         self._kept: OrderedSet[Batch] = OrderedSet()  # waiting, or about to run again
         self._timers: Timers[Batch] = Timers(self._kept.__contains__)
         self._again: deque[Batch] = deque()
-        self.singly = False  # batches of one record, at once: one of them may be a killer
+        self._singly = False  # batches of one record, at once: one of them may be a killer
         self._owing: dict[Batch, Callable[[float], None]] = {}  # what happens when all that is done is committed
+
+    def hand_out_singly(self, *, on: bool) -> None:
+        """From now on batches of one record, at once, because one of them may be a killer; or as the policy says."""
+        self._singly = on
 
     # -- what is handed out
 
@@ -76,8 +80,8 @@ class BatchLanes:
         room = self._fill()
         if not self._parts:
             return None
-        if self._due is None or self.singly:
-            self._due = now + (0.0 if self.singly else self._policy.wait_s)
+        if self._due is None or self._singly:
+            self._due = now + (0.0 if self._singly else self._policy.wait_s)
         if self._waited:
             waited = {part.partition for part in self._parts} & self._waited
             self._waited -= waited
@@ -97,7 +101,7 @@ class BatchLanes:
 
     def _fill(self) -> int:
         """Gather what may start; returns how many more records there would be room for."""
-        room = (1 if self.singly else self._policy.size) - sum(len(part.messages) for part in self._parts)
+        room = (1 if self._singly else self._policy.size) - sum(len(part.messages) for part in self._parts)
         for part in self._parts:
             before = len(part.messages)
             self._lanes.lengthen(part, before + room)

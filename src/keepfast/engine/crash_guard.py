@@ -125,19 +125,20 @@ class Probation:
         """The consumer starts: the others of its process have to reckon with it, until it leaves."""
         self._gate.join(self)
 
-    def begin(self, partition: Partition, said: str, offset: int) -> None:
-        """A new epoch, with what the commit at `offset` says about crashes."""
+    def begin(self, partition: Partition, metadata: str, offset: int) -> None:
+        """A new epoch, with what the metadata of the commit at `offset` has about crashes."""
         if self._max_deliveries is None:
             return
-        found = crash_guard.read(said, offset)
+        found = crash_guard.read(metadata, offset)
         fate = self._fate(partition, found)
         guard = crash_guard.inherited(found, offset, fate)
-        token = self._note(partition)
-        press = partial(self._committer.commit_soon, partition)
-        partition.watch = CrashWatch(guard, press, first_lease=self._first_lease, token=token)
-        partition.lease_until(0, 0)
+        flight = self._flight(partition)
+        token = self._recorder.token if self._recorder is not None and flight >= 0 else ""
+        commit_soon = partial(self._committer.commit_soon, partition)
+        watch = CrashWatch(guard, commit_soon, first_lease=self._first_lease, token=token)
+        partition.attach(watch, flight)
         if found.charged is not None and guard.starts.get(found.charged, 0) < found.starts.get(found.charged, 0):
-            partition.watch.take_back()
+            watch.take_back()
         if found.lease is not None:
             self._report(partition, offset, found, guard, fate)
         if guard.until is not None or guard.suspects:
@@ -169,17 +170,16 @@ class Probation:
             return UNKNOWN
         return self._recorder.fate(found.token, self._group, partition.place, partition.topic_id)
 
-    def _note(self, partition: Partition) -> str:
-        """From now on its records in hand are noted. The token to say so; empty where there is no recorder."""
+    def _flight(self, partition: Partition) -> int:
+        """Its number in the flight recorder, which notes its records in hand from now on; -1 if none does."""
         if self._recorder is None:
-            return ""
-        partition.flight = self._recorder.place(self._group, partition.place, partition.topic_id, partition.epoch)
-        return self._recorder.token if partition.flight >= 0 else ""
+            return -1
+        return self._recorder.place(self._group, partition.place, partition.topic_id, partition.epoch)
 
     def _suspect(self, partition: Partition) -> None:
         self.suspected[partition.place] = partition
         if isinstance(self._lanes, BatchLanes):
-            self._lanes.singly = True
+            self._lanes.hand_out_singly(on=True)
 
     def suspects_of(self, partition: Partition) -> int:
         """How many records of the partition run alone, at most."""
@@ -277,7 +277,7 @@ class Probation:
         elif run.case is None:
             self._lanes.give_back(run)
         elif not run.case.dropped:
-            self._failures.ready.appendleft(run.case)
+            self._failures.run_again(run.case, first=True)
 
     def _is_guilty(self, run: Run) -> bool:
         return self._max_deliveries is not None and _starts(run) >= self._max_deliveries
@@ -332,7 +332,7 @@ class Probation:
                     ProbationEnded(*self._events.source, **place._asdict(), handed_over=not partition.live)
                 )
         if isinstance(self._lanes, BatchLanes) and not self.suspected:
-            self._lanes.singly = False
+            self._lanes.hand_out_singly(on=False)
 
 
 def _is_through(partition: Partition, watch: CrashWatch) -> bool:

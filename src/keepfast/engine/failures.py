@@ -292,6 +292,13 @@ class Failures:
             self.ready.clear()
             self.ready.extend(kept)
 
+    def run_again(self, case: FailedRecord, *, first: bool = False) -> None:
+        """It may run at once, behind what is ready already, or before that."""
+        if first:
+            self.ready.appendleft(case)
+        else:
+            self.ready.append(case)
+
     def take_ready(self, limit: int) -> list[FailedRecord]:
         """Cases to run now, at most `limit`; those whose partition is held stay."""
         taken: list[FailedRecord] = []

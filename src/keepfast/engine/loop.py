@@ -470,7 +470,7 @@ class Loop:
         elif case.partition.closing or DRAIN in self.holds:
             self.handover.drop(case)
         else:  # a guard stopped it before it began
-            self.failures.ready.append(case)
+            self.failures.run_again(case)
         run.failure = None
 
     def _case_finished(self, case: FailedRecord) -> None:

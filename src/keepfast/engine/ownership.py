@@ -53,9 +53,26 @@ class Ownership:
     def get(self, place: TopicPartition) -> Partition | None:
         return self._partitions.get(place)
 
-    def begin(self, place: TopicPartition, *, start: int, resumed: CompletionMap | None = None) -> Partition:
+    def begin(
+        self,
+        place: TopicPartition,
+        *,
+        start: int,
+        resumed: CompletionMap | None = None,
+        topic_id: str = "",
+        topic_partitions: int | None = None,
+        committed: tuple[int, str] | None = None,
+    ) -> Partition:
         """A new epoch of this partition; an earlier one must have been ended."""
-        partition = Partition(place, epoch=self._epochs.begin(place), start=start, resumed=resumed)
+        partition = Partition(
+            place,
+            epoch=self._epochs.begin(place),
+            start=start,
+            resumed=resumed,
+            topic_id=topic_id,
+            topic_partitions=topic_partitions,
+            committed=committed,
+        )
         partition.holds |= self._lasting.get(place, set())
         self._partitions[place] = partition
         return partition

@@ -247,8 +247,7 @@ class Assignment:
             self._made_anew = []
             for partition in own:
                 self._report_reset(partition.place, partition.ledger.last + 1, "topic_recreated")
-                partition.topic_partitions = 0
-            self._begin_again(own, handover)
+            self._begin_again(own, handover, recreated=True)
         if self.unpositioned and now >= self._reread_at:
             self._ask_again(now, handover)
         self._identities.step(now)
@@ -291,13 +290,14 @@ class Assignment:
             PartitionReset(*self._events.source, **place._asdict(), offset=offset, reason=reason, policy=policy)
         )
 
-    def _begin_again(self, partitions: Sequence[Partition], handover: Handover) -> None:
+    def _begin_again(self, partitions: Sequence[Partition], handover: Handover, *, recreated: bool = False) -> None:
         """Their position is none any more: go on at the beginning, as a new epoch without a completion map.
 
         Raises NoPosition; SourceError leaves them unpositioned.
         """
         starts = {
-            partition.place: _Start(at_end=False, topic_partitions=self._count(partition)) for partition in partitions
+            partition.place: _Start(at_end=False, topic_partitions=0 if recreated else self._count(partition))
+            for partition in partitions
         }
         places = list(starts)
         handover.forget(handover.close_down(places))
@@ -402,13 +402,17 @@ class Assignment:
     def _resume(self, found: CommittedOffset) -> Position:
         place, offset = found.place, found.offset or 0
         topic_id = self._identities.ids.get(place.topic, "")
-        resumed, said = ledger.read(found.metadata, offset=offset, topic_id=topic_id)
-        partition = self._ownership.begin(place, start=offset, resumed=resumed)
-        partition.committed = (offset, found.metadata)
-        partition.topic_id = topic_id
+        resumed, guard = ledger.read(found.metadata, offset=offset, topic_id=topic_id)
         recorded = self._recorded(found)
-        partition.topic_partitions = self._first_count(place) if recorded is None else recorded
-        self._probation.begin(partition, said, offset)
+        partition = self._ownership.begin(
+            place,
+            start=offset,
+            resumed=resumed,
+            topic_id=topic_id,
+            topic_partitions=self._first_count(place) if recorded is None else recorded,
+            committed=(offset, found.metadata),
+        )
+        self._probation.begin(partition, guard, offset)
         return Position(place, offset)
 
     def _begin(self, starts: Mapping[TopicPartition, _Start]) -> list[Position]:
@@ -429,12 +433,15 @@ class Assignment:
             offsets |= self._source.beginnings(first, REREAD_TIMEOUT_S)
         positions = [Position(place, offsets.get(place, BEGINNING)) for place in starts]
         for place, offset in ((position.place, position.offset) for position in positions):
-            partition = self._ownership.begin(place, start=offset)
-            partition.topic_id = self._identities.ids.get(place.topic, "")
-            partition.topic_partitions = starts[place].topic_partitions
+            partition = self._ownership.begin(
+                place,
+                start=offset,
+                topic_id=self._identities.ids.get(place.topic, ""),
+                topic_partitions=starts[place].topic_partitions,
+                committed=(BEGINNING, "") if place in offsets else None,
+            )
             self._probation.begin(partition, "", offset)
             if place in offsets:
-                partition.committed = (BEGINNING, "")
                 self._committer.mark_dirty(partition)
         return positions
 

@@ -15,7 +15,6 @@ from keepfast.engine.flight_recorder import (
     size_of,
 )
 from keepfast.testing.fakes.process import Process
-from keepfast.testing.fakes.setup import GROUP
 
 SLOTS, LISTS = 64, 16
 
@@ -23,14 +22,14 @@ SLOTS, LISTS = 64, 16
 class Flights:
     """What every process of the host noted, by token.
 
-    `told` is what was last answered to a process about a token: the oracle judges by it.
+    `answers` is what was last answered to a process about a token: the oracle judges by it.
     """
 
     def __init__(self) -> None:
         self._owners: dict[str, Process] = {}
         self._noted: dict[str, bytes | None] = {}  # of those that have ended; None: removed
         self._recorders: dict[str, FlightRecorder] = {}
-        self.told: dict[tuple[str, str], Content] = {}
+        self.answers: dict[tuple[str, str], Content] = {}
 
     def open(self, process: Process) -> FlightRecorder:
         """The recorder of a new process: what it says at the end of the process stays."""
@@ -57,27 +56,27 @@ class Flights:
         """The name of the process."""
         return self._owners[token].name if token in self._owners else ""
 
-    def fate(self, asker: str, token: str, place: TopicPartition, topic_id: str) -> Fate:
+    def fate(self, asker: str, token: str, group: str, place: TopicPartition, topic_id: str) -> Fate:
         """What the process should make of a lease with this token, by what it was answered."""
         owner = self.owner(token)
         if not owner or asker not in self._recorders:
             return UNKNOWN
         if owner == asker:
             return NOT_DEAD
-        told = self.told[asker, token] if (asker, token) in self.told else self.find(asker, token)
-        if not isinstance(told, bytes):
-            return NOT_DEAD if told == "alive" else UNKNOWN
-        state = read_state(told)
+        answer = self.answers[asker, token] if (asker, token) in self.answers else self.find(asker, token)
+        if not isinstance(answer, bytes):
+            return NOT_DEAD if answer == "alive" else UNKNOWN
+        state = read_state(answer)
         if state != RUNNING:
             return NOT_DEAD if state == LEFT else UNKNOWN
-        noted = read_in_hand(told)
-        keys = {(digest(GROUP, place.topic, one), place.partition) for one in (topic_id, "")}
+        noted = read_in_hand(answer)
+        keys = {(digest(group, place.topic, one), place.partition) for one in (topic_id, "")}
         return Fate(dead=True, in_hand=spans_of(span for key in keys for span in noted.get(key, ())))
 
     def find(self, asker: str, token: str) -> Content:
         owner = self._owners.get(token)
         content: Content = "alive" if owner is not None and owner.alive else self._noted.get(token)
-        self.told[asker, token] = content
+        self.answers[asker, token] = content
         return content
 
 
