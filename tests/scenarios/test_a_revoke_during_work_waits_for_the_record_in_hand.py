@@ -22,7 +22,7 @@ def test_a_revoke_during_work_waits_for_the_record_in_hand(make_scene: MakeScene
     gates = [scene.gate(f"gate-{partition}") for partition in range(PARTITIONS)]
     in_hand = scene.send(Work(partition=partition, gate=gate) for partition, gate in enumerate(gates))
     scene.send(Work(partition=number % PARTITIONS) for number in range(40))
-    first = scene.member().wait_assigned(PARTITIONS)
+    first = scene.member({"consumer.revoke_timeout_s": 120}).wait_assigned(PARTITIONS)
     wait_until(lambda: len(scene.journal.started()) == PARTITIONS, "each partition has a record in hand")
 
     second = scene.member()

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 120.0
 """Far longer than anything takes: only what never comes fails."""
 
 POLL_S: Final = 0.01
