@@ -19,8 +19,8 @@ from bench.measure import Measured, OrderCheck, Stopwatch
 from keepfast import App, Context
 from keepfast.app.assembly import assemble_app, specs_of
 from keepfast.core.policies import CommitPolicy
-from keepfast.http.asking import ask
-from keepfast.http.one_app import Serving
+from keepfast.http.client import fetch
+from keepfast.http.local_app import AppServer
 from keepfast.telemetry import logs
 from keepfast.wiring.assembly import Assembly
 
@@ -181,8 +181,8 @@ def _keepfast(
     assembled = assemble_app(specs_of(app.chosen(), settings), settings, wait=False)
     measured: list[Measured] = []
     threading.Thread(target=_watch, args=(assembled, records, check, measured), daemon=True).start()
-    with Serving(settings) as serving:
-        serving.show(assembled)
+    with AppServer(settings) as serving:
+        serving.attach(assembled)
         if serving.url:
             threading.Thread(target=_scrape, args=(serving.url,), daemon=True).start()
         code = assembled.run()
@@ -209,7 +209,7 @@ def _watch(assembled: Assembly, records: int, check: OrderCheck | None, measured
 def _scrape(url: str) -> None:
     while True:
         with contextlib.suppress(OSError):
-            ask(url, "/metrics", headers={"Accept": "application/openmetrics-text"})
+            fetch(url, "/metrics", headers={"Accept": "application/openmetrics-text"})
         time.sleep(SCRAPE_S)
 
 

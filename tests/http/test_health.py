@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from keepfast.http.health import Seen, health_of
+from keepfast.http.health import HealthFacts, health_of
 from keepfast.telemetry.state import (
     ConsumerState,
     GuardState,
@@ -33,8 +33,8 @@ STUCK = StuckHandler(topic="orders", partition=0, offset=7, for_s=31.0, stack=("
 REFUSED = Refused(records=2, for_s=5.0, why="no such topic\x1b[31m")
 
 
-def seen(state: ConsumerState = WELL, **more: Any) -> Seen:
-    return Seen(app="shop", uptime_s=5.0, consumers={"charge": state}, **more)
+def seen(state: ConsumerState = WELL, **more: Any) -> HealthFacts:
+    return HealthFacts(app="shop", uptime_s=5.0, consumers={"charge": state}, **more)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_spool(spool: SpoolState, code: str | None, ready: bool) -> None:
 
 
 def test_before_the_brokers_are_found_it_is_live_and_not_started() -> None:
-    report = health_of(Seen(app="shop", uptime_s=100.0, consumers={}, starting="It waits for its brokers."))
+    report = health_of(HealthFacts(app="shop", uptime_s=100.0, consumers={}, starting="It waits for its brokers."))
     assert (report.live, report.ready, report.started, report.status) == (True, False, False, "degraded")
     joined = health_of(seen())
     assert (joined.started, joined.consumers["charge"].lag, joined.status) == (True, 10_000_000, "ok")

@@ -11,7 +11,7 @@ import pytest
 from keepfast import Context, Reject
 from keepfast.core.errors import Fault
 from keepfast.core.policies import LETTER_FORMATS, DeadLetterPolicy, LetterFormat
-from keepfast.http.health import Seen, health_of
+from keepfast.http.health import HealthFacts, health_of
 from keepfast.testing.plan import MAX_MESSAGE_BYTES
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -33,7 +33,7 @@ def record(limit_bytes: int) -> NewRecord:
 
 def reasons(running: RunningApp) -> dict[str, str]:
     """Of health: what is wrong, by its code."""
-    seen = Seen(app="scenario", uptime_s=1.0, consumers={"work": running.loop.status.state})
+    seen = HealthFacts(app="scenario", uptime_s=1.0, consumers={"work": running.loop.status.state})
     return {one.code: one.text for one in health_of(seen).reasons}
 
 

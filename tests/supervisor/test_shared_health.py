@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client import parser
 
-from keepfast.http.http import HttpRequest, Server
-from keepfast.http.one_app import OneApp
+from keepfast.http.local_app import LocalApp
 from keepfast.http.pages import Pages
-from keepfast.http.running import Running
+from keepfast.http.server import HttpRequest, Server
 from keepfast.supervisor.shared_health import Children, ChildSockets
 
 read: Any = parser.text_string_to_metric_families
@@ -21,7 +20,7 @@ read: Any = parser.text_string_to_metric_families
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """Two children; the second has died and left its socket behind."""
-    first, second = (Server(Pages(OneApp(Running(app="shop")))) for _ in range(2))
+    first, second = (Server(Pages(LocalApp("shop"))) for _ in range(2))
     first.start(f"unix:{tmp_path}/0.sock", 0)
     second.start(f"unix:{tmp_path}/1.sock", 0)
     second.stop()

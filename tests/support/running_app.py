@@ -15,8 +15,7 @@ from keepfast.app import App
 from keepfast.app.assembly import assemble_app, specs_of
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.loop import Loop
-from keepfast.http.health import health_of
-from keepfast.http.running import Running
+from keepfast.http.local_app import LocalApp
 from keepfast.telemetry.state import HealthReport
 from keepfast.testing.topics import TopicAdmin
 from keepfast.wiring.assembly import Assembly
@@ -78,7 +77,7 @@ class RunningApp:
     def health(self) -> HealthReport:
         """As `/health` shows it."""
         assert self._assembled is not None
-        return health_of(Running(app="scenario", parts=self._assembled).seen())
+        return LocalApp("scenario", parts=self._assembled).health()
 
     def in_event_loop(self, action: Callable[[], object]) -> None:
         """Call it where the async handlers run, and go on."""

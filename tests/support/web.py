@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client.openmetrics import parser
 
-from keepfast.http.one_app import Serving
+from keepfast.http.local_app import AppServer
 from tests.support.running_app import RunningApp
 from tests.support.waiting import DEADLINE_S
 
@@ -79,7 +79,7 @@ def web_of(running: RunningApp, *, token: str = "") -> Iterator[Web]:
         environ={"HEALTH_CHECK_PORT": "0", **({"KEEPFAST_CONTROL_TOKEN": token} if token else {})},
         cwd=Path("/nonexistent"),
     )
-    with Serving(settings) as serving:
+    with AppServer(settings) as serving:
         assert running._assembled is not None
-        serving.show(running._assembled)
+        serving.attach(running._assembled)
         yield Web(serving.url, token)

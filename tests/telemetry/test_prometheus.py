@@ -337,16 +337,16 @@ import sys
 from pathlib import Path
 import keepfast
 from keepfast import App, KafkaConsumerRunner
-from keepfast.http.asking import ask
-from keepfast.http.one_app import Serving
+from keepfast.http.client import fetch
+from keepfast.http.local_app import AppServer
 
 app = App("shop")
 app.consumer("orders.v1", name="work")(lambda value: None)
 settings = app.settings(environ={"HEALTH_CHECK_PORT": "0"}, cwd=Path("/nonexistent"))
-with Serving(settings) as serving:
-    ask(serving.url, "/health")
+with AppServer(settings) as serving:
+    fetch(serving.url, "/health")
     assert "prometheus_client" not in sys.modules
-    page = ask(serving.url, "/metrics").body
+    page = fetch(serving.url, "/metrics").body
     assert b"keepfast_app_info" in page
     assert "prometheus_client" in sys.modules
 """

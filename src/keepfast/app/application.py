@@ -99,11 +99,11 @@ class App:
         away. `supervisor_stops`: whether a signal came because the whole of `--processes` is stopped.
         """
         from keepfast.app.assembly import assemble_app, specs_of
-        from keepfast.http.one_app import Serving
+        from keepfast.http.local_app import AppServer
 
         settings = settings or self.settings()
         specs = specs_of(self.chosen(only), settings)  # what is wrong in the code is reported before anything is served
-        with Serving(settings) as serving:
+        with AppServer(settings) as serving:
             assembly = assemble_app(specs, settings, wait=wait, supervisor_stops=supervisor_stops)
-            serving.show(assembly)
+            serving.attach(assembly)
             return assembly.run()

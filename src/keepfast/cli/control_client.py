@@ -13,8 +13,8 @@ import msgspec
 
 from keepfast.cli.connection import settings_for
 from keepfast.core.errors import ConfigError, KeepfastError, StartError
-from keepfast.http.asking import ask
-from keepfast.http.http import UNIX
+from keepfast.http.client import fetch
+from keepfast.http.server import UNIX
 from keepfast.telemetry.state import CommandDone, Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,7 +75,7 @@ class ControlClient:
         headers = {"Authorization": f"Bearer {self.token}"} if self.token and method == "POST" else {}
         resource = "/api/" + "/".join(quote(part, safe="@") for part in path)
         try:
-            answer = ask(
+            answer = fetch(
                 self.url,
                 resource,
                 method=method,

@@ -211,7 +211,7 @@ def _load_and_run(
     dev_env: DevEnvironment | None,
 ) -> int:
     from keepfast.cli.app_loader import load_app
-    from keepfast.http.serving import behind_door, is_required
+    from keepfast.http.server import on_unix_socket, server_required
     from keepfast.supervisor import Report, with_static_members
     from keepfast.telemetry.logs import get_logger
 
@@ -234,11 +234,11 @@ def _load_and_run(
                 log_format=log_format,
                 app=settings.app.name,
                 health=(health.host, health.port) if health.enabled and health_socket else None,
-                health_required=is_required(settings),
+                health_required=server_required(settings),
             )
         )
     if health_socket is not None:
-        settings = behind_door(settings, health_socket)
+        settings = on_unix_socket(settings, health_socket)
     if dev_env is not None:
         settings = dev_env.adapt(settings)
         dev_env.create_topics(settings)

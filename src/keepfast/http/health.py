@@ -17,7 +17,7 @@ _WORSE: Mapping[Level, int] = {"ok": 0, "degraded": 1, "failing": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class HealthFacts:
     """What is judged. `starting`: what is waited for before consumers exist; empty once they do."""
 
     app: str
@@ -28,18 +28,18 @@ class Seen:
     spool: SpoolState | None = None
 
 
-def health_of(seen: Seen) -> HealthReport:
-    reasons = tuple(_reasons(seen))
+def health_of(facts: HealthFacts) -> HealthReport:
+    reasons = tuple(_reasons(facts))
     status: Level = max((reason.level for reason in reasons), key=_WORSE.__getitem__, default="ok")
     return HealthReport(
         status=status,
         live=not any(reason.fails_live for reason in reasons),
         ready=not any(reason.fails_ready for reason in reasons),
-        started=not seen.starting and all(one.phase != "starting" for one in seen.consumers.values()),
-        app=seen.app,
-        uptime_s=round(seen.uptime_s, 3),
+        started=not facts.starting and all(one.phase != "starting" for one in facts.consumers.values()),
+        app=facts.app,
+        uptime_s=round(facts.uptime_s, 3),
         reasons=reasons,
-        consumers={name: _short(state) for name, state in seen.consumers.items()},
+        consumers={name: _short(state) for name, state in facts.consumers.items()},
     )
 
 
@@ -56,14 +56,14 @@ def _short(state: ConsumerState) -> ConsumerHealth:
     )
 
 
-def _reasons(seen: Seen) -> Iterator[Reason]:
-    if seen.starting:
-        yield Reason(code="starting", level="degraded", text=seen.starting, fails_ready=True)
-    if seen.draining:
+def _reasons(facts: HealthFacts) -> Iterator[Reason]:
+    if facts.starting:
+        yield Reason(code="starting", level="degraded", text=facts.starting, fails_ready=True)
+    if facts.draining:
         yield Reason(code="draining", level="degraded", text="It is about to end.", fails_ready=True)
-    if seen.spool is not None:
-        yield from _spool(seen.spool)
-    for state in seen.consumers.values():
+    if facts.spool is not None:
+        yield from _spool(facts.spool)
+    for state in facts.consumers.values():
         for reason in (
             *_loop(state),
             *_group(state),

@@ -1,4 +1,4 @@
-"""What is served, whatever it is about: health, metrics, and the door of the control API."""
+"""The pages of the server: health, metrics, and access to the control API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from keepfast.http.http import HttpRequest, Response, as_json, problem
+from keepfast.http.server import HttpRequest, Response, as_json, problem
 from keepfast.telemetry import logs, prometheus
 from keepfast.telemetry.state import HealthReport
 
@@ -18,7 +18,7 @@ log = logs.get_logger("keepfast.http")
 
 API = "/api/"
 FAMILIES = "/families"
-"""Metrics as a supervisor wants them from its children; through the file system only."""
+"""The metrics for a supervisor, on a Unix socket only."""
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1", ""})
 
 INDEX = (
@@ -28,7 +28,7 @@ INDEX = (
 
 
 class ServedApp:
-    """What there is to serve: one app here, or several children."""
+    """What is served: the app of this process, or the children of a supervisor."""
 
     app: str
 
@@ -36,7 +36,7 @@ class ServedApp:
         raise NotImplementedError
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics, as a collector of prometheus-client has them."""
+        """All metrics; the method of prometheus-client's collectors."""
         raise NotImplementedError
 
     def api(self, request: HttpRequest) -> Response:
@@ -44,54 +44,55 @@ class ServedApp:
 
 
 class Pages:
-    """Answers any request about a subject.
+    """Answers the requests for an app.
 
-    `token`: what a request must bring to change something; None: none may. `passes_on`: others look at the token.
+    `token`: what a request that changes something must contain; None: all of them are refused. `forwards`: the token is
+    checked by the child processes.
     """
 
-    def __init__(self, subject: ServedApp, *, token: str | None = None, passes_on: bool = False) -> None:
-        self._subject = subject
+    def __init__(self, served: ServedApp, *, token: str | None = None, forwards: bool = False) -> None:
+        self._served = served
         self._token = token
-        self._passes_on = passes_on
+        self._forwards = forwards
 
     def __call__(self, request: HttpRequest) -> Response:
         path = request.path.rstrip("/") or "/"
         if path.startswith(API):
-            return self._refused(request) or self._subject.api(request)
+            return self._refused(request) or self._served.api(request)
         if request.method not in ("GET", "HEAD"):
-            return problem(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET is answered here.")
+            return problem(HTTPStatus.METHOD_NOT_ALLOWED, "Use GET.")
         match path:
             case "/metrics":
-                body, content_type = prometheus.page(self._subject, request.headers.get("accept", ""))
+                body, content_type = prometheus.page(self._served, request.headers.get("accept", ""))
                 return Response(HTTPStatus.OK, body, content_type)
             case "/health" | "/health/live" | "/health/ready" | "/health/startup":
-                return health_page(self._subject.health(), path)
+                return health_page(self._served.health(), path)
             case "/families" if not request.peer:
-                return Response(HTTPStatus.OK, prometheus.packed(self._subject), "application/msgpack")
+                return Response(HTTPStatus.OK, prometheus.packed(self._served), "application/msgpack")
             case "/":
-                return Response(HTTPStatus.OK, f"{self._subject.app}\n{INDEX}".encode(), "text/plain; charset=utf-8")
+                return Response(HTTPStatus.OK, f"{self._served.app}\n{INDEX}".encode(), "text/plain; charset=utf-8")
             case _:
-                return problem(HTTPStatus.NOT_FOUND, f"There is nothing here. Try {' '.join(INDEX.split())}.")
+                return problem(HTTPStatus.NOT_FOUND, f"There is no such page; see {' '.join(INDEX.split())}.")
 
     def _refused(self, request: HttpRequest) -> Response | None:
-        """The control API is for this host; a page of another origin in a browser on it is a stranger, too."""
+        """The control API is for this host only, and not for pages of other origins in a browser on it."""
         name = (
             request.headers.get("host", "").rpartition("]")[0].lstrip("[")
             or request.headers.get("host", "").partition(":")[0]
         )
         if not request.is_local or (request.peer and name.lower() not in LOCAL_NAMES):
-            return problem(HTTPStatus.FORBIDDEN, "The control API answers on this host only: ask 127.0.0.1.")
+            return problem(HTTPStatus.FORBIDDEN, "The control API answers on this host only: use 127.0.0.1.")
         if request.method in ("GET", "HEAD"):
             return None
         if request.method != "POST":
-            return problem(HTTPStatus.METHOD_NOT_ALLOWED, "Use GET to look and POST to change something.")
-        if self._passes_on:
+            return problem(HTTPStatus.METHOD_NOT_ALLOWED, "Use GET to read and POST to change something.")
+        if self._forwards:
             return None
         if self._token is None:
             return problem(
                 HTTPStatus.FORBIDDEN,
-                "Nothing may be changed here because the app was started without KEEPFAST_CONTROL_TOKEN. Choose one, "
-                "set it for the app and for this command, and start the app anew.",
+                "The app was started without KEEPFAST_CONTROL_TOKEN, so it accepts no changes. Choose a token, set it"
+                " for the app and for this command, and restart the app.",
             )
         given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
         if not hmac.compare_digest(given.encode(), self._token.encode()):
@@ -101,14 +102,8 @@ class Pages:
         return None
 
 
-def _name(host: str) -> str:
-    """The Host header without its port."""
-    name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
-    return name.lower()
-
-
 def health_page(report: HealthReport, path: str) -> Response:
-    """200 or 503, and the reasons; of what is well the answer is short."""
+    """200 or 503, and the reasons."""
     well = {
         "/health": report.status != "failing",
         "/health/live": report.live,

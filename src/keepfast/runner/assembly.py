@@ -16,8 +16,7 @@ from keepfast.core.ports import Sink
 from keepfast.deadletters.letter import Letter
 from keepfast.engine.calls import record_call
 from keepfast.engine.plan import Plan
-from keepfast.http.one_app import Serving
-from keepfast.http.running import Running
+from keepfast.http.local_app import AppServer, LocalApp
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.adopted import close_consumer
 from keepfast.runner.clients import MadeConsumer, check_producer, end_producer, made_consumer, sink_of
@@ -58,7 +57,7 @@ class Blueprint:
     """Called with every record that `dlq_publisher` has published; for tests."""
 
 
-def assemble_runner(blueprint: Blueprint, leave: Callable[[int], None], server: ExitStack) -> tuple[Assembly, Running]:
+def assemble_runner(blueprint: Blueprint, leave: Callable[[int], None], server: ExitStack) -> tuple[Assembly, LocalApp]:
     """Call the factories, check everything that can be wrong, then build; what serves health is entered into `server`.
     Raises ConfigError or StartError.
     """
@@ -71,13 +70,13 @@ def assemble_runner(blueprint: Blueprint, leave: Callable[[int], None], server: 
         # Where the user serves health, metrics are still exported, if they are, and `KafkaConsumerRunner.metrics` has
         # them.
         served = settings if blueprint.serves else replace(settings, health=replace(settings.health, enabled=False))
-        serving = server.enter_context(Serving(served))
+        serving = server.enter_context(AppServer(served))
         assembly = build(blueprint, made, settings, leave)
-        serving.show(assembly)
+        serving.attach(assembly)
     except BaseException:
         close_consumer(client)
         raise
-    return assembly, serving.running
+    return assembly, serving.app
 
 
 def build(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from keepfast.core.policies import DeadLetterPolicy
-from keepfast.http.running import Running
+from keepfast.http.local_app import LocalApp
 from keepfast.runner.assembly import Blueprint, assemble_runner, settings_of
 from keepfast.runner.checking import LoggerAdapter, refuse
 from keepfast.runner.hooks import Hooks
@@ -127,7 +127,7 @@ class KafkaConsumerRunner:
         self._lock = threading.Lock()  # guards the fields below
         self._at_end: list[tuple[str, Callable[[], Any]]] = []
         self._assembly: Assembly | None = None
-        self._running: Running | None = None
+        self._running: LocalApp | None = None
         self._stopped = False
 
     def run(self) -> int:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import msgspec
 
-from keepfast.http.asking import ask
-from keepfast.http.http import UNIX, HttpRequest, Response, Server, as_json, problem
+from keepfast.http.client import fetch
 from keepfast.http.pages import API, FAMILIES, Pages, ServedApp
-from keepfast.http.serving import served
+from keepfast.http.server import UNIX, HttpRequest, Response, Server, as_json, problem, start_server
 from keepfast.settings import HealthSettings
 from keepfast.supervisor.parent_link import Report
 from keepfast.supervisor.process import ChildSpec
@@ -154,7 +153,7 @@ class Children(ServedApp):
 
         def one(address: str) -> Response | None:
             try:
-                return ask(
+                return fetch(
                     address,
                     path,
                     method=request.method if request else "GET",
@@ -232,9 +231,9 @@ class SharedHealthServer:
             return
         self._started = True
         host, port = report.health
-        pages = Pages(Children(self._sockets, app=report.app), passes_on=True)
+        pages = Pages(Children(self._sockets, app=report.app), forwards=True)
         settings = HealthSettings(enabled=True, host=host, port=port)
-        self._server = served(pages, settings, required=report.health_required)
+        self._server = start_server(pages, settings, required=report.health_required)
 
     @property
     def _sockets(self) -> ChildSockets:

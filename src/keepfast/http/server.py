@@ -1,8 +1,8 @@
-"""A small HTTP server on the standard library: for probes, scrapes and people, not for traffic.
+"""A small HTTP server on the standard library for probes, scrapes and the control API; not for heavy traffic.
 
-It has threads of its own and never touches a loop. A request has a few seconds to arrive as a whole, and never more
-than some are served at once; when that many are, the oldest that has not arrived yet gives way, and some places are
-for probes alone.
+It has its own threads and never blocks a loop. A request must arrive within a few seconds. The number of concurrent
+requests is limited: at the limit, the oldest request that has not arrived completely is dropped, and a few connections
+are reserved for probes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
@@ -24,36 +24,38 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from keepfast.core.errors import ConfigError
+from keepfast.settings import HealthSettings, Settings
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.state import Problem
 
 log = get_logger("keepfast.http")
 
-CONNECT_TIMEOUT_S = 5.0
-"""For a request to arrive as a whole, however it trickles; and for its client to take the answer."""
-AT_ONCE, FOR_PROBES = 16, 4
-"""Requests that are served at once, and how many probes beside them."""
-PROBES = "/health"
+REQUEST_TIMEOUT_S = 5.0
+"""For a complete request to arrive, however slowly it is sent, and for the client to read the response."""
+MAX_REQUESTS, MAX_PROBES = 16, 4
+"""Concurrent requests, and probes beside them."""
+PROBE_PATH = "/health"
 MAX_BODY_BYTES = 64 * 1024
 UNIX = "unix:"
-"""Before a path, in place of a host: a socket in the file system."""
+"""Prefix of a path, in place of a host: a Unix socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """`peer` is the client's address; empty for one that came through the file system."""
+    """A request. `peer` is the address of the client; empty for a Unix socket."""
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    """By names in lower case."""
+    """Names are in lower case."""
     body: bytes = b""
     peer: str = ""
 
     @property
     def is_local(self) -> bool:
-        """Whether it comes from this host, and not by way of a proxy on it."""
+        """Whether it comes from this host, and not through a proxy."""
         if "x-forwarded-for" in self.headers or "forwarded" in self.headers:
             return False
         if not self.peer:
@@ -74,8 +76,8 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-App = Callable[[HttpRequest], Response]
-"""Answers any request; may raise, which becomes a 500."""
+RequestHandler = Callable[[HttpRequest], Response]
+"""Answers a request; an exception becomes a 500."""
 
 
 def as_json(value: Any, status: int = HTTPStatus.OK) -> Response:
@@ -86,12 +88,12 @@ def problem(status: int, text: str) -> Response:
     return as_json(Problem(error=text), status)
 
 
-class _Arriving(io.RawIOBase):
-    """Reads from a connection until a deadline. A time-out of the socket alone would begin again with every byte."""
+class _DeadlineReader(io.RawIOBase):
+    """Reads from a connection until a deadline. The timeout of a socket would begin again with every byte."""
 
-    def __init__(self, connection: socket.socket, patience_s: float) -> None:
+    def __init__(self, connection: socket.socket, timeout_s: float) -> None:
         self._connection = connection
-        self._deadline = time.monotonic() + patience_s
+        self._deadline = time.monotonic() + timeout_s
 
     def readable(self) -> bool:
         return True
@@ -105,37 +107,37 @@ class _Arriving(io.RawIOBase):
 
 
 @dataclass(slots=True)
-class _Place:
-    """A connection that is served. `arriving`: its request is not there as a whole."""
+class _Connection:
+    """An open connection. `arriving`: its request is not complete yet."""
 
     probes_only: bool
     arriving: bool = True
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, one request: probes and scrapes come seldom."""
+    """One request per connection: probes and scrapes are rare."""
 
-    timeout = CONNECT_TIMEOUT_S
+    timeout = REQUEST_TIMEOUT_S
     server_version = "keepfast"
     sys_version = ""
-    app: App
+    handler: RequestHandler
 
     def setup(self) -> None:
         super().setup()
-        self.rfile = io.BufferedReader(_Arriving(self.connection, self.timeout))
+        self.rfile = io.BufferedReader(_DeadlineReader(self.connection, self.timeout))
 
     def handle_one_request(self) -> None:
         try:
             super().handle_one_request()
-        except OSError:  # it went away, or was too slow
+        except OSError:  # the client disconnected or was too slow
             self.close_connection = True
 
     def _answer(self) -> None:
         try:
             response = self._response()
-        except Exception as error:  # noqa: BLE001 - the thread's edge: the client hears that it failed, the log why
+        except Exception as error:  # noqa: BLE001 - the thread's edge: it is logged, and the client gets a 500
             log.error("request_failed", method=self.command, path=self.path, exc=error)  # noqa: TRY400
-            response = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "It failed; the log says why.")
+            response = problem(HTTPStatus.INTERNAL_SERVER_ERROR, "The request failed; see the log of the app.")
         self.connection.settimeout(self.timeout)
         self.send_response(response.status)
         self.send_header("Content-Type", response.content_type)
@@ -152,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _response(self) -> Response:
         split = urlsplit(self.path)
-        address: Any = self.client_address  # a tuple, or an empty text for a socket in the file system
+        address: Any = self.client_address  # a tuple; an empty string for a Unix socket
         headers = {name.lower(): value for name, value in self.headers.items()}
         if "transfer-encoding" in headers:
             return problem(HTTPStatus.LENGTH_REQUIRED, "Send the body with Content-Length, not in chunks.")
@@ -161,12 +163,12 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             return problem(HTTPStatus.BAD_REQUEST, "Content-Length is not a number.")
         if not 0 <= length <= MAX_BODY_BYTES:
-            return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A body has at most {MAX_BODY_BYTES} bytes.")
+            return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"The body may have at most {MAX_BODY_BYTES} bytes.")
         body = self.rfile.read(length) if length else b""
         if len(body) < length:
-            return problem(HTTPStatus.BAD_REQUEST, "The body is shorter than Content-Length says.")
+            return problem(HTTPStatus.BAD_REQUEST, "The body is shorter than Content-Length.")
         if not self._threads.arrived(self.request, split.path):
-            return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Too many requests at once; ask again.")
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Too many concurrent requests; try again.")
         request = HttpRequest(
             method=self.command,
             path=split.path,
@@ -175,24 +177,24 @@ class _Handler(BaseHTTPRequestHandler):
             body=body,
             peer=str(address[0]) if address else "",
         )
-        return type(self).app(request)
+        return type(self).handler(request)
 
     @property
-    def _threads(self) -> _Threads:
-        assert isinstance(self.server, _Threads)
+    def _threads(self) -> _LimitedThreads:
+        assert isinstance(self.server, _LimitedThreads)
         return self.server
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
-        """Probes come every few seconds: nothing is logged of them."""
+        """Requests are not logged: probes come every few seconds."""
 
 
-class _Threads(socketserver.ThreadingMixIn):
+class _LimitedThreads(socketserver.ThreadingMixIn):
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, *arguments: Any) -> None:
         self._lock = threading.Lock()
-        self._places: dict[socket.socket, _Place] = {}  # the oldest first
+        self._connections: dict[socket.socket, _Connection] = {}  # oldest first
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -206,38 +208,38 @@ class _Threads(socketserver.ThreadingMixIn):
             super().process_request_thread(request, client_address)
         finally:
             with self._lock:
-                self._places.pop(request, None)
+                self._connections.pop(request, None)
 
     def arrived(self, request: socket.socket, path: str) -> bool:
-        """The request is there as a whole; whether it may be answered."""
+        """Note that the request is complete; returns whether it may be answered."""
         with self._lock:
-            place = self._places.get(request)
-            if place is None:
+            connection = self._connections.get(request)
+            if connection is None:
                 return False
-            place.arriving = False
-            return not place.probes_only or path == PROBES or path.startswith(f"{PROBES}/")
+            connection.arriving = False
+            return not connection.probes_only or path == PROBE_PATH or path.startswith(f"{PROBE_PATH}/")
 
     def _admit(self, request: socket.socket) -> bool:
-        """A free place, else that of the oldest whose request has not arrived, else one of those for probes."""
+        """Below the limit, or in place of the oldest incomplete request, or as a connection for probes."""
         with self._lock:
-            for probes_only, places in ((False, AT_ONCE), (True, FOR_PROBES)):
-                taken = [one for one, place in self._places.items() if place.probes_only is probes_only]
-                slowest = next((one for one in taken if self._places[one].arriving), None)
-                if len(taken) >= places and slowest is None:
+            for probes_only, limit in ((False, MAX_REQUESTS), (True, MAX_PROBES)):
+                taken = [one for one, known in self._connections.items() if known.probes_only is probes_only]
+                slowest = next((one for one in taken if self._connections[one].arriving), None)
+                if len(taken) >= limit and slowest is None:
                     continue
-                if len(taken) >= places and slowest is not None:
-                    del self._places[slowest]
+                if len(taken) >= limit and slowest is not None:
+                    del self._connections[slowest]
                     with contextlib.suppress(OSError):
-                        slowest.shutdown(socket.SHUT_RDWR)  # its thread sees the end of it, and closes it
-                self._places[request] = _Place(probes_only)
+                        slowest.shutdown(socket.SHUT_RDWR)  # its thread reads the end of the stream and closes it
+                self._connections[request] = _Connection(probes_only)
                 return True
             return False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke concerns nobody else."""
+        """A broken connection is not an error of the app."""
 
 
-class _Tcp(_Threads, socketserver.TCPServer):
+class _Tcp(_LimitedThreads, socketserver.TCPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
@@ -246,27 +248,27 @@ class _Tcp6(_Tcp):
     address_family = socket.AF_INET6
 
 
-class _Unix(_Threads, socketserver.UnixStreamServer):
+class _Unix(_LimitedThreads, socketserver.UnixStreamServer):
     request_queue_size = 64
 
 
 class Server:
-    """`start` binds and returns; `url` says where to ask on this host, `address` what it is bound to. Any thread may
-    call `stop`.
+    """`start` binds and returns. `url` is its URL on this host, `address` the address that it is bound to. Any thread
+    may call `stop`.
     """
 
-    def __init__(self, app: App) -> None:
-        self._handler = type("_Bound", (_Handler,), {"app": staticmethod(app)})
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = type("_Bound", (_Handler,), {"handler": staticmethod(handler)})
         self._server: socketserver.BaseServer | None = None
         self._path: Path | None = None
         self.url = ""
         self.address = ""
 
     def start(self, host: str, port: int) -> None:
-        """Raises OSError if the address cannot be had."""
+        """Raises OSError if it cannot bind to the address."""
         if host.startswith(UNIX):
             self._path = Path(host.removeprefix(UNIX))
-            self._path.unlink(missing_ok=True)  # of one that died
+            self._path.unlink(missing_ok=True)  # left by a process that crashed
             self._server = _Unix(str(self._path), self._handler)
             self._path.chmod(0o600)
             self.url = self.address = host
@@ -288,3 +290,39 @@ class Server:
             server.server_close()
             if self._path is not None:
                 self._path.unlink(missing_ok=True)
+
+
+def start_server(handler: RequestHandler, health: HealthSettings, *, required: bool) -> Server | None:
+    """A running server; None if it is disabled, or if it cannot bind to its address and is not `required`.
+
+    Raises ConfigError if it cannot bind and is required.
+    """
+    if not health.enabled:
+        return None
+    server = Server(handler)
+    try:
+        server.start(health.host, health.port)
+    except OSError as error:
+        where = f"{health.host}:{health.port}"
+        why = error.strerror or str(error)
+        what_to_do = "set HEALTH_CHECK_PORT to another port (0: any free one), or HEALTH_CHECK_ENABLED=false"
+        if required:
+            raise ConfigError(
+                f"Health and metrics cannot be served on {where} ({why}): {what_to_do}, or"
+                " KEEPFAST_HEALTH_REQUIRED=false to run without them."
+            ) from error
+        log.warning("health_not_served", address=where, error=why, what_to_do=what_to_do)
+        return None
+    log.info("health_served", url=server.url, address=server.address)
+    return server
+
+
+def server_required(settings: Settings) -> bool:
+    """Whether the app must not run without its server: `health.required`, or else whether a port was configured."""
+    required = settings.health.required
+    return "health.port" in settings.origins if required is None else required
+
+
+def on_unix_socket(settings: Settings, path: Path) -> Settings:
+    """The settings of a child of a supervisor: it serves on a Unix socket, and its supervisor on the port."""
+    return replace(settings, health=replace(settings.health, host=f"{UNIX}{path}", required=False))

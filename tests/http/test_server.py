@@ -15,13 +15,11 @@ import pytest
 
 from keepfast import App
 from keepfast.core.errors import ConfigError
-from keepfast.http import http as web_http
-from keepfast.http.asking import ask
-from keepfast.http.http import HttpRequest, Server
-from keepfast.http.one_app import OneApp, Serving
+from keepfast.http import server as web_http
+from keepfast.http.client import fetch
+from keepfast.http.local_app import AppServer, LocalApp
 from keepfast.http.pages import Pages
-from keepfast.http.running import Running
-from keepfast.http.serving import served
+from keepfast.http.server import HttpRequest, Server, start_server
 from keepfast.redact.masking import mask
 from keepfast.settings import Settings
 from tests.support.waiting import DEADLINE_S
@@ -32,7 +30,7 @@ HERE = {"host": "localhost:8080"}
 
 @pytest.fixture
 def pages() -> Pages:
-    return Pages(OneApp(Running(app="shop")), token="secret")
+    return Pages(LocalApp("shop"), token="secret")
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +84,7 @@ def test_a_change_needs_the_token(pages: Pages, authorization: str, status: int)
     headers = {**HERE, "authorization": authorization}
     body = b'{"level": "info"}'
     assert pages(HttpRequest("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1")).status == status
-    without = Pages(OneApp(Running(app="shop")))
+    without = Pages(LocalApp("shop"))
     refused = without(HttpRequest("POST", "/api/log-level", headers=headers, body=body, peer="127.0.0.1"))
     assert refused.status == 403
     told = refused.body.decode()
@@ -108,7 +106,7 @@ def test_a_client_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(web_http._Handler, "timeout", 0.2)
     place = urlsplit(server.url)
     silent = [
-        socket.create_connection((place.hostname, place.port), timeout=DEADLINE_S) for _ in range(web_http.AT_ONCE)
+        socket.create_connection((place.hostname, place.port), timeout=DEADLINE_S) for _ in range(web_http.MAX_REQUESTS)
     ]
     try:
         for one in silent:
@@ -129,7 +127,7 @@ def trickling(server: Server, count: int) -> list[socket.socket]:
 
 
 def test_clients_that_trickle_do_not_shut_out_probes(server: Server) -> None:
-    slow = trickling(server, 3 * (web_http.AT_ONCE + web_http.FOR_PROBES))
+    slow = trickling(server, 3 * (web_http.MAX_REQUESTS + web_http.MAX_PROBES))
     try:
         answers = [Web(server.url).get(path).status for path in ("/health/live", "/metrics") * 3]
     finally:
@@ -166,7 +164,7 @@ def test_probes_are_answered_while_everything_else_is_busy() -> None:
 
     server = Server(slow)
     server.start("127.0.0.1", 0)
-    threads = [threading.Thread(target=Web(server.url).get, args=("/metrics",)) for _ in range(web_http.AT_ONCE)]
+    threads = [threading.Thread(target=Web(server.url).get, args=("/metrics",)) for _ in range(web_http.MAX_REQUESTS)]
     try:
         for one in threads:
             one.start()
@@ -215,7 +213,7 @@ def test_a_body_that_is_not_read_changes_nothing() -> None:
 def test_the_log_names_the_address_that_it_is_bound_to(pages: Pages, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "keepfast")
     health = replace(settings_of({}).health, host="0.0.0.0", port=0)
-    server = served(pages, health, required=True)
+    server = start_server(pages, health, required=True)
     assert server is not None
     server.stop()
     port = urlsplit(server.url).port
@@ -230,8 +228,8 @@ def test_a_socket_in_the_file_system_serves_too_and_gives_what_a_supervisor_want
     path.touch()  # of one that died
     server.start(f"unix:{path}", 0)
     try:
-        assert ask(server.url, "/health/live").status == 200
-        assert ask(server.url, "/families").content_type == "application/msgpack"
+        assert fetch(server.url, "/health/live").status == 200
+        assert fetch(server.url, "/families").content_type == "application/msgpack"
         assert path.stat().st_mode & 0o077 == 0
     finally:
         server.stop()
@@ -275,15 +273,15 @@ def test_a_taken_port_is_an_error_if_somebody_asked_for_it(told: bool, required:
         settings = settings_of(environ)
         settings = replace(settings, health=replace(settings.health, port=port))  # as if it were the default
         if starts:
-            with Serving(settings) as serving:
+            with AppServer(settings) as serving:
                 assert serving.url == ""
         else:
             with pytest.raises(ConfigError, match=rf"cannot be served on 127.0.0.1:{port} .*HEALTH_CHECK_PORT"):
-                Serving(settings).__enter__()
+                AppServer(settings).__enter__()
 
 
 def test_switched_off_nothing_listens() -> None:
     before = threading.active_count()
-    with Serving(settings_of({"HEALTH_CHECK_ENABLED": "false"})) as serving:
+    with AppServer(settings_of({"HEALTH_CHECK_ENABLED": "false"})) as serving:
         assert serving.url == ""
         assert threading.active_count() == before

@@ -1,4 +1,4 @@
-"""A client for the server of a running app: over TCP, or through a socket in the file system."""
+"""A client for the server of a running app: over TCP, or through a Unix socket."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import socket
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from keepfast.http.http import UNIX, Response
+from keepfast.http.server import UNIX, Response
 
 
-class _ThroughFile(http.client.HTTPConnection):
+class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
         self._path = path
@@ -21,7 +21,7 @@ class _ThroughFile(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def ask(
+def fetch(
     url: str,
     path: str,
     *,
@@ -30,10 +30,10 @@ def ask(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = 5.0,
 ) -> Response:
-    """One request to `http://host:port` or `unix:/path`. Raises OSError if nobody answers (properly) in time."""
+    """Send one request to `http://host:port` or `unix:/path`. Raises OSError if there is no valid response in time."""
     connection: http.client.HTTPConnection
     if url.startswith(UNIX):
-        connection = _ThroughFile(url.removeprefix(UNIX), timeout_s)
+        connection = _UnixConnection(url.removeprefix(UNIX), timeout_s)
     else:
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:
@@ -41,6 +41,6 @@ def ask(
         answer = connection.getresponse()
         return Response(answer.status, answer.read(), answer.headers.get("Content-Type", ""))
     except http.client.HTTPException as error:
-        raise OSError(f"No proper answer from {url}: {type(error).__name__}") from error
+        raise OSError(f"No valid response from {url}: {type(error).__name__}") from error
     finally:
         connection.close()

@@ -1,0 +1,371 @@
+"""The app of this process and its server, which answers from before the brokers are reached until the process ends.
+
+Any thread may call the methods of `LocalApp`; only those that say so wait for a loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
+from importlib.metadata import PackageNotFoundError, version
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import msgspec
+
+from keepfast.core.errors import ConfigError
+from keepfast.deadletters.spool.service import SpoolService
+from keepfast.engine.control import Answer, ControlOrder, Verb
+from keepfast.engine.lifecycle import Lifecycle, LoopThread
+from keepfast.engine.metrics import consumer_families, spool_families
+from keepfast.http.health import HealthFacts, health_of
+from keepfast.http.pages import API, Pages, ServedApp
+from keepfast.http.server import HttpRequest, Response, Server, as_json, problem, server_required, start_server
+from keepfast.settings import Settings
+from keepfast.telemetry import catalogue, logs
+from keepfast.telemetry.metrics import Collision, MetricFamily, Sample, namesakes
+from keepfast.telemetry.otel import MetricsExport, exporter_from
+from keepfast.telemetry.prometheus import REGISTERED, all_process_families
+from keepfast.telemetry.state import (
+    AppState,
+    CommandDone,
+    ConsumerCounts,
+    ConsumerDetail,
+    ConsumerState,
+    HealthReport,
+    Phase,
+    Problem,
+    SpoolState,
+)
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+log = logs.get_logger("keepfast.http")
+
+REPLY_TIMEOUT_S = 3.0
+"""A loop usually replies within a tenth of a second."""
+
+B = TypeVar("B")
+
+
+class LoopTimeout(Exception):
+    """The loop did not reply in time: it is stuck, or the process was suspended."""
+
+
+class AppParts(Protocol):
+    """What exists once an app is assembled."""
+
+    @property
+    def threads(self) -> Sequence[LoopThread]: ...
+    @property
+    def lifecycle(self) -> Lifecycle: ...
+    @property
+    def spool(self) -> SpoolService | None: ...
+
+
+class PauseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to pause or resume; without a topic, the whole consumer."""
+
+    topic: str | None = None
+    partition: int | None = None
+
+
+class ReleaseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The hold to release."""
+
+    hold: str
+
+
+class LogLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    level: str
+
+
+class LocalApp(ServedApp):
+    """The app of this process. It has no parts until `attach`: until then it waits for its brokers."""
+
+    def __init__(
+        self, app: str, *, version: str = "", shutdown_timeout_s: float = 0.0, parts: AppParts | None = None
+    ) -> None:
+        self.app = app
+        self.version = version
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._parts = parts
+        self._started_at = time.monotonic()
+
+    def attach(self, parts: AppParts) -> None:
+        """The app is assembled: from now on its consumers are shown."""
+        self._parts = parts
+        for name, dotted in namesakes(self.families()).items():
+            log.warning(
+                "metric_names_collide",
+                name=name,
+                metrics=dotted,
+                consequence="their series differ in the label topic only",
+                what_to_do="set another domain or entity for one of the consumers",
+            )
+
+    # -- state, health, metrics
+
+    def families(self) -> list[MetricFamily]:
+        """All metrics of this app."""
+        now = time.monotonic()
+        found = [
+            MetricFamily.of(catalogue.INFO, [Sample((self.app, self.version, keepfast_version()), 1)]),
+            MetricFamily.of(catalogue.SHUTDOWN_TIMEOUT, [Sample((), self._shutdown_timeout_s)]),
+            MetricFamily.of(catalogue.SHUTDOWN, [Sample((), self._draining_s(now))]),
+        ]
+        for thread in self._threads:
+            found += consumer_families(thread, now, app=self.app)
+        if self._spool is not None:
+            found += spool_families(self._spool.status)
+        return found
+
+    def collect(self) -> list[Metric]:
+        """All metrics of this process except those of other apps. Raises Collision if a metric of the user has the
+        name of one of ours.
+        """
+        return REGISTERED.collect_for(self)
+
+    def health(self) -> HealthReport:
+        return health_of(
+            HealthFacts(
+                app=self.app,
+                uptime_s=time.monotonic() - self._started_at,
+                consumers=self._states(),
+                starting="" if self._parts else "It waits for its brokers and checks its topics.",
+                draining=self._draining_since is not None,
+                spool=self._spool_state(),
+            )
+        )
+
+    def state(self) -> AppState:
+        phase: Phase = "running" if self._parts else "starting"
+        return AppState(
+            app=self.app,
+            version=self.version,
+            keepfast=keepfast_version(),
+            pid=os.getpid(),
+            uptime_s=time.monotonic() - self._started_at,
+            phase="draining" if self._draining_since is not None else phase,
+            consumers=self._states(),
+            spool=self._spool_state(),
+            counts={thread.loop.plan.name: counts_of(thread) for thread in self._threads},
+        )
+
+    @property
+    def _threads(self) -> Sequence[LoopThread]:
+        return self._parts.threads if self._parts else ()
+
+    @property
+    def _spool(self) -> SpoolService | None:
+        return self._parts.spool if self._parts else None
+
+    @property
+    def _draining_since(self) -> float | None:
+        return self._parts.lifecycle.draining_since if self._parts else None
+
+    def _draining_s(self, now: float) -> float:
+        since = self._draining_since
+        return 0.0 if since is None else now - since
+
+    def _states(self) -> dict[str, ConsumerState]:
+        now = time.monotonic()
+        return {thread.loop.plan.name: _with_age(thread, now) for thread in self._threads}
+
+    def _spool_state(self) -> SpoolState | None:
+        if self._spool is None:
+            return None
+        status = self._spool.status
+        return SpoolState(
+            letters=status.fill.letters,
+            bytes=status.fill.held_bytes,
+            stuck=len(status.stuck),
+            sent_on=status.sent_on,
+            refusing=status.refusing,
+        )
+
+    # -- the control API
+
+    def api(self, request: HttpRequest) -> Response:
+        """May wait for a loop, for at most REPLY_TIMEOUT_S."""
+        try:
+            return self._route(request)
+        except LoopTimeout:
+            return problem(
+                HTTPStatus.GATEWAY_TIMEOUT, "The consumer's loop does not reply: it is stuck. See /health/live."
+            )
+        except msgspec.MsgspecError as error:
+            return problem(HTTPStatus.BAD_REQUEST, f"The body is invalid: {error}.")
+
+    def _route(self, request: HttpRequest) -> Response:
+        reads = request.method in ("GET", "HEAD")
+        match request.path.removeprefix(API).strip("/").split("/"):
+            case ["state"] if reads:
+                return as_json(self.state())
+            case ["health"] if reads:
+                return as_json(self.health())
+            case ["log-level"] if not reads:
+                answer = _set_level(_body(request, LogLevel).level)
+                return as_json(answer, HTTPStatus.BAD_REQUEST if isinstance(answer, Problem) else HTTPStatus.OK)
+            case ["consumers", name]:
+                return self._answer(name, lambda thread: _detail(thread) if reads else None)
+            case ["consumers", name, ("pause" | "resume") as verb] if not reads:
+                target = _body(request, PauseTarget)
+                return self._answer(
+                    name, lambda thread: _order(thread, verb, topic=target.topic, partition=target.partition)
+                )
+            case ["consumers", name, "release"] if not reads:
+                hold = _body(request, ReleaseTarget).hold
+                return self._answer(name, lambda thread: _order(thread, "release", hold=hold))
+            case _:
+                return problem(HTTPStatus.NOT_FOUND, f"There is no {request.method} {request.path}.")
+
+    def _answer(self, name: str, answer: Callable[[LoopThread], Any]) -> Response:
+        thread = next((one for one in self._threads if one.loop.plan.name == name), None)
+        if thread is None:
+            known = ", ".join(one.loop.plan.name for one in self._threads) or "none yet"
+            return problem(HTTPStatus.NOT_FOUND, f"There is no consumer {name!r} here; there is {known}.")
+        if thread.over.is_set():
+            return problem(HTTPStatus.CONFLICT, f"The consumer {name!r} has ended.")
+        found = answer(thread)
+        if found is None:
+            return problem(HTTPStatus.METHOD_NOT_ALLOWED, "Use GET.")
+        return as_json(found, HTTPStatus.CONFLICT if isinstance(found, Problem) else HTTPStatus.OK)
+
+
+def _detail(thread: LoopThread) -> ConsumerDetail:
+    """Waits for the loop. Raises LoopTimeout."""
+    answer = _order(thread, "show")
+    if not isinstance(answer, tuple):
+        raise TypeError(f"a loop replied {answer!r}")
+    state, lanes, left_out = answer
+    return ConsumerDetail(state=state, counts=counts_of(thread), lanes=lanes, left_out=left_out)
+
+
+def _order(
+    thread: LoopThread, verb: Verb, *, topic: str | None = None, partition: int | None = None, hold: str = ""
+) -> Answer:
+    """Send an order to the loop and wait for its reply. Raises LoopTimeout."""
+    answers: SimpleQueue[Answer] = SimpleQueue()
+    thread.mailbox.post(ControlOrder(verb=verb, answer=answers.put, topic=topic, partition=partition, hold=hold))
+    try:
+        return answers.get(timeout=REPLY_TIMEOUT_S)
+    except Empty:
+        raise LoopTimeout from None
+
+
+def _body(request: HttpRequest, shape: type[B]) -> B:
+    return msgspec.json.decode(request.body or b"{}", type=shape)
+
+
+def _set_level(level: str) -> CommandDone | Problem:
+    name = level.lower()
+    if name not in logs.LEVELS:
+        return Problem(error=f"There is no level {level!r}; there is {', '.join(logs.LEVELS)}.")
+    logging.getLogger(logs.ROOT).setLevel(logs.LEVELS[name])
+    log.warning("log_level_set", to=name, by="hand")
+    return CommandDone(text=f"The log level is {name} until the process ends.", changed=1)
+
+
+def _with_age(thread: LoopThread, now: float) -> ConsumerState:
+    """The last recorded state with its age."""
+    status = thread.loop.status
+    return msgspec.structs.replace(
+        thread.state, age_s=max(0.0, now - status.looked_at), turn_age_s=max(0.0, now - status.turned_at)
+    )
+
+
+def counts_of(thread: LoopThread) -> ConsumerCounts:
+    loop = thread.loop
+    total = loop.failures.by_topic.total()
+    return ConsumerCounts(
+        received=sum(loop.intake.received.copy().values()),
+        processed=loop.processed,
+        errors=total.errors,
+        retries=total.retries,
+        dead_lettered=total.buried,
+        moved=total.moved,
+        discarded=total.discarded,
+        commits=loop.committer.commits,
+        commit_failures=loop.committer.failed,
+        handling_s=sum(tally.total_s for own in list(thread.tallies) for tally in list(own.values())),
+    )
+
+
+def keepfast_version() -> str:
+    try:
+        return version("keepfast")
+    except PackageNotFoundError:
+        return ""
+
+
+class AppServer:
+    """Serves a `LocalApp`, registers its metrics, and exports them if `metrics.otel` is set. Use it as a context
+    manager around the assembly and the run of an app. `health.enabled` switches the server off.
+
+    Entering raises ConfigError if the port is taken and the server is required (`health.required`), or if the user has
+    registered a metric with one of our names.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._server: Server | None = None
+        self._open = ExitStack()
+        self.app = LocalApp(
+            settings.app.name, version=settings.app.version, shutdown_timeout_s=settings.shutdown.timeout_s
+        )
+
+    @property
+    def url(self) -> str:
+        """Empty if nothing is served."""
+        return self._server.url if self._server else ""
+
+    def __enter__(self) -> Self:
+        token = self._settings.control.token
+        pages = Pages(self.app, token=token.reveal() if token else None)
+        with ExitStack() as opened, _collision_as_config_error():
+            REGISTERED.add(self.app)
+            opened.callback(REGISTERED.remove, self.app)
+            if self._settings.metrics.otel:
+                export = self._export()
+                export.start()
+                opened.callback(export.stop)
+            self._server = start_server(pages, self._settings.health, required=server_required(self._settings))
+            if self._server is not None:
+                opened.callback(self._server.stop)
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def attach(self, parts: AppParts) -> None:
+        """The app is assembled. Raises ConfigError if two metrics would have one name."""
+        with _collision_as_config_error():
+            self.app.attach(parts)
+            REGISTERED.renew()
+
+    def _export(self) -> MetricsExport:
+        return MetricsExport(
+            lambda: [*self.app.families(), *all_process_families()],
+            app=self.app.app,
+            version=self.app.version,
+            interval_s=self._settings.metrics.interval_s,
+            exporter=exporter_from(dict(os.environ)),
+        )
+
+
+@contextmanager
+def _collision_as_config_error() -> Iterator[None]:
+    try:
+        yield
+    except Collision as error:
+        raise ConfigError(f"Metrics: {error}.") from error
