@@ -14,7 +14,7 @@ from typing import Any
 
 from keepfast.core.ports import Mailbox
 from keepfast.core.records import Message
-from keepfast.core.runs import Batch, Run, Selection, lane_of
+from keepfast.core.runs import Run, Selection, lane_of
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import (
     AsyncBatchCall,
@@ -256,10 +256,11 @@ class SimExecutor:
             raise error
 
     def _call_batch(self, selection: Selection, run: Run) -> None:
-        if not isinstance(run, Batch):
+        batch = run.as_batch()
+        if batch is None:
             self._call(selection.messages[0], run)
             return
-        attempt = self._workload.begin_batch(self._process.name, selection.value(), run)
+        attempt = self._workload.begin_batch(self._process.name, selection.value(), batch)
         self._time += attempt.takes_s
         self._perhaps_die(*attempt.entries)
         self._workload.end_batch(attempt)
@@ -363,10 +364,11 @@ class SimExecutor:
                 await self._pause(left_s)
 
     async def _call_batch_async(self, selection: Selection, run: Run) -> None:
-        if not isinstance(run, Batch):
+        batch = run.as_batch()
+        if batch is None:
             await self._call_async(selection.messages[0], run)
             return
-        attempt = self._workload.begin_batch(self._process.name, selection.value(), run)
+        attempt = self._workload.begin_batch(self._process.name, selection.value(), batch)
         await _Pause(attempt.takes_s)
         self._perhaps_die(*attempt.entries)
         self._workload.end_batch(attempt)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from keepfast.core.errors import BatchError, ConfigError, Discard, Reject, RetryLater
 from keepfast.core.policies import BatchPolicy
-from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, Partition, Run, Search, lane_of, named_in
+from keepfast.core.records import Message, TopicPartition
+from keepfast.core.runs import Batch, FailedRecord, Partition, Run, Search, lane_of, named_in
 from tests.support.messages import message
 
 
@@ -168,3 +168,73 @@ def test_a_batch_is_stopped_as_soon_as_one_of_its_partitions_goes() -> None:
     assert batch.stopped
     batch.leave()
     assert not any(len(part.partition.running) for part in batch.parts)
+
+
+# -- what a run and a batch have in common
+
+
+def runs(*, live: bool = True) -> tuple[Run, Batch]:
+    """A record that is retried alone, and a batch of two partitions, of which the first may be lost."""
+    parts = []
+    for number, offsets in enumerate([(5, 7), (9,)]):
+        partition = Partition(TopicPartition("t", number), epoch=1, start=0)
+        messages: list[Message] = [message(offset, place=partition.place) for offset in offsets]
+        partition.feed(messages)
+        partition.live = live or number > 0
+        parts.append(Run(partition, messages, range(len(messages)), {}))
+    batch = Batch(parts)
+    batch.muster(0.0)
+    first = parts[0]
+    return Run.again(FailedRecord(first.partition, 0, first.messages[0], (), 0.0)), batch
+
+
+def test_a_run_is_one_part_and_a_batch_several() -> None:
+    run, batch = runs()
+    assert (list(run.parts), run.as_batch(), run.call_size) == ([run], None, 1)
+    assert (len(batch.parts), batch.as_batch(), batch.call_size) == (2, batch, 3)
+
+
+def test_in_hand_is_the_record_that_a_worker_is_at_or_all_of_a_batch() -> None:
+    run, batch = runs()
+    assert ([*run.in_hand()], [*batch.in_hand()]) == ([], []), "they have not begun"
+    for one in (run, batch):
+        one.select(lambda _: None, lane_of("none"))
+    assert [(partition.place.partition, offset) for partition, offset in run.in_hand()] == [(0, 5)]
+    assert [(partition.place.partition, offset) for partition, offset in batch.in_hand()] == [(0, 5), (0, 7), (1, 9)]
+
+
+def test_only_what_is_of_a_lost_partition_is_stale() -> None:
+    run, batch = runs()
+    assert ([*run.stale_holders()], [*batch.stale_holders()]) == ([], [])
+    run, batch = runs(live=False)
+    assert [*run.stale_holders()] == [run.case]
+    assert [*batch.stale_holders()] == batch.parts[:1]
+
+
+def test_a_record_that_cannot_be_decoded_fails_its_run_and_is_left_out_of_a_batch() -> None:
+    def decode(one: Message) -> int:
+        if one.offset() == 5:
+            raise ValueError
+        return one.offset()
+
+    run, batch = runs()
+    with pytest.raises(ValueError):  # noqa: PT011 - as it is
+        run.select(decode, lane_of("none"))
+    selection = batch.select(decode, lane_of("none"))
+    assert selection is not None
+    assert (selection.value(), [one.offset() for one in selection.messages]) == ([7, 9], [7, 9])
+    assert (list(batch.bad), batch.given) == ([0], [1, 2])
+
+
+def test_nothing_is_selected_of_a_run_that_is_to_stop() -> None:
+    for one in runs():
+        one.stop = True
+        assert one.select(lambda _: None, lane_of("none")) is None
+
+
+def test_an_error_about_the_only_record_of_a_call_is_its_own() -> None:
+    run, batch = runs()
+    own = ValueError()
+    error = BatchError({0: own})
+    assert run.judged_by(error) is own
+    assert batch.judged_by(error) is error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from typing import Any
@@ -15,10 +16,10 @@ from keepfast.core.errors import ConfigError, DecodeError, Discard, Fault, Halt,
 from keepfast.core.judge import judge
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
-from keepfast.core.runs import Partition, Run
+from keepfast.core.runs import Batch, Partition, Run
 from keepfast.decode.signature import inspect_handler
-from keepfast.engine.calls import Handler
-from keepfast.engine.context import Context, to_bytes
+from keepfast.engine.calls import WALKS, Handler
+from keepfast.engine.context import BatchContext, Context, to_bytes
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.telemetry.metrics import Tally
 from tests.support.fakes import FakeSink, hold, refuse
@@ -29,7 +30,7 @@ RECEIPT = Receipt("out", 0, 0)
 
 
 def handler_of(function: Any) -> Handler:
-    shape = inspect_handler(function, context_type=Context)
+    shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
     return Handler(function, shape, order="partition", tombstones="dead-letter", group="g")
 
 
@@ -291,3 +292,104 @@ def test_a_record_with_a_card_number_is_discarded_before_the_handler_sees_it() -
     assert judge(
         caught.value, classify(caught.value), attempt=1, elapsed_s=0, policy=RetryPolicy(), jitter=0
     ) == verdicts.DiscardRecord("a card number (Visa, 16 digits) in the value at $.pan")
+
+
+# -- how a call is composed
+
+
+def frames_below_walk() -> list[str]:
+    """Called by a handler: the functions on the stack between it and `walk`, the innermost first."""
+    frame, found = sys._getframe(2), list[str]()
+    while frame.f_code not in WALKS:
+        found.append(frame.f_code.co_name)
+        assert frame.f_back is not None
+        frame = frame.f_back
+    return found
+
+
+def walked(function: Any, run: Run, **stages: Any) -> Run:
+    handler = handler_of(function)
+    if handler.shape.is_async:
+        asyncio.run(handler.call_async(FakeSink(), **stages).walk(run, Tally(), time.perf_counter))
+    else:
+        handler.call(FakeSink(), **stages).walk(run, Tally(), time.perf_counter)
+    return run
+
+
+class Spans:
+    """In place of `Tracing`: notes which record an attempt began with, and what became of it."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def sink(self, sink: Any) -> Any:
+        return sink
+
+    def begin(self, one: Any, run: Run, group: str) -> str:
+        self.seen.append((one.offset(), run.attempt, group))
+        return "state"
+
+    def end(self, state: str, error: BaseException | None) -> None:
+        self.seen.append((state, error))
+
+
+ONE = message(offset=0, value=b"x")
+
+
+def test_without_stages_there_is_one_frame_between_the_walk_and_the_handler() -> None:
+    found: list[list[str]] = []
+
+    def plain(value: bytes) -> None:
+        found.append(frames_below_walk())
+
+    def decoded(value: str) -> None:
+        found.append(frames_below_walk())
+
+    def with_context(value: bytes, ctx: Context) -> None:
+        found.append(frames_below_walk())
+
+    def of_a_batch(values: list[bytes]) -> None:
+        found.append(frames_below_walk())
+
+    for function in (plain, decoded, with_context):
+        assert walked(function, run_for(ONE)).done == 1
+    batch = Batch([run_for(ONE)])
+    batch.muster(0.0)
+    assert walked(of_a_batch, batch).done == 1
+    assert found == [["handle_bytes"], ["handle_direct"], ["handle_with_context"], ["handle_direct"]]
+
+
+def test_a_coroutine_is_awaited_by_the_walk_itself() -> None:
+    found: list[list[str]] = []
+
+    async def handle(value: bytes) -> None:
+        found.append(frames_below_walk())
+
+    assert walked(handle, run_for(ONE)).done == 1
+    assert found == [[]]
+
+
+def test_stages_are_around_the_handler_in_their_order() -> None:
+    found: list[list[str]] = []
+
+    def handle(value: bytes) -> None:
+        found.append(frames_below_walk())
+
+    spans = Spans()
+    assert walked(handle, run_for(ONE), tracing=spans, retry_topics=True).done == 1
+    assert found == [["handle_bytes", "handle_within", "handle_prepared"]]
+    assert spans.seen == [(0, 1, "g"), ("state", None)]
+
+
+def test_a_stage_around_a_call_gets_what_it_raised() -> None:
+    def handle(value: bytes) -> None:
+        raise ValueError
+
+    async def handle_async(value: bytes) -> None:
+        raise ValueError
+
+    for function in (handle, handle_async):
+        spans = Spans()
+        run = walked(function, run_for(ONE), tracing=spans)
+        assert isinstance(run.failure, ValueError)
+        assert spans.seen == [(0, 1, "g"), ("state", run.failure)]

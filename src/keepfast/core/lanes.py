@@ -21,13 +21,17 @@ from typing import Protocol, cast
 
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import FailedRecord, Partition, Run
+from keepfast.core.runs import Batch, FailedRecord, Partition, Run
 
 Holder = Run | FailedRecord
 
 
 class Lanes(Protocol):
     """The order of one consumer."""
+
+    @property
+    def kept(self) -> Sequence[Batch]:
+        """Batches that failed and wait, or are about to run again."""
 
     def ready(self, partition: Partition) -> None:
         """Something changed: records of this partition may be able to start."""
@@ -78,11 +82,32 @@ class Lanes(Protocol):
         does not need. In each lane they must be the first ones.
         """
 
+    def hand_out_singly(self, *, on: bool) -> None:
+        """Whether batches are of one record, at once: one of them may be a killer."""
+
     def give_back(self, run: Run) -> None:
         """The run stopped early, without a failure: put back what it did not do."""
 
+    def take_back(self, run: Run) -> None:
+        """The run, or the batch, was handed out and did not start."""
+
     def drop(self, partition: Partition) -> None:
         """Forget everything of this partition that is not in flight."""
+
+
+class _RecordLanes:
+    """Base of lanes that hand out records one by one."""
+
+    kept: Sequence[Batch] = ()
+
+    def hand_out_singly(self, *, on: bool) -> None:
+        """What the loop takes of a suspect is one record already: there is no batch."""
+
+    def give_back(self, run: Run) -> None:
+        raise NotImplementedError
+
+    def take_back(self, run: Run) -> None:
+        self.give_back(run)
 
 
 class Queue:
@@ -182,7 +207,7 @@ def _move(lane: _Lane, run: Run, size: int) -> None:
     run.partition.in_lanes -= len(seqs) - before
 
 
-class KeyLanes:
+class KeyLanes(_RecordLanes):
     """order="key": one lane per (topic, key), null keys free; order="none" (`keyed` False): every record free.
 
     A run may carry many lanes: its worker walks the records in offset order, which keeps the order of each of them. On
@@ -451,7 +476,7 @@ class KeyLanes:
             self.release(run)
 
 
-class PartitionLanes:
+class PartitionLanes(_RecordLanes):
     """order="partition": one lane per partition, runs are consecutive records."""
 
     def __init__(self) -> None:

@@ -380,6 +380,24 @@ class Run:
         """Positions in `messages` of what the handler of a batch got; None: of all."""
         return None
 
+    @property
+    def call_size(self) -> int:
+        """How many records a call of the handler gets."""
+        return 1
+
+    def as_batch(self) -> Batch | None:
+        """Itself, if all its records are one call."""
+        return None
+
+    def in_hand(self) -> Sequence[tuple[Partition, int]]:
+        """Partitions and offsets of the records that its worker is at."""
+        at = self.current
+        return [(self.partition, self.messages[at].offset())] if 0 <= at < len(self.messages) else ()
+
+    def stale_holders(self) -> Sequence[Run | FailedRecord]:
+        """What holds its lanes, of partitions whose epoch is over."""
+        return () if self.partition.live else (self.case or self,)
+
     @classmethod
     def again(cls, case: FailedRecord) -> Run:
         """The next attempt of a case: on its own, in the lane that the case holds."""
@@ -599,6 +617,22 @@ class Batch(Run):
         other.failure = failure
         other.elapsed_s = now - self.begun_at
         return other
+
+    @property
+    def call_size(self) -> int:
+        return len(self.messages)
+
+    def as_batch(self) -> Batch:
+        return self
+
+    def in_hand(self) -> Sequence[tuple[Partition, int]]:
+        """All of them, once it has begun."""
+        if self.current < 0:
+            return ()
+        return [(part.partition, part.partition.ledger.offset_of(seq)) for part, seq in self.members()]
+
+    def stale_holders(self) -> Sequence[Run]:
+        return [part for part in self.parts if not part.partition.live]
 
     @property
     def stopped(self) -> bool:

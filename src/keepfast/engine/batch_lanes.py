@@ -139,8 +139,12 @@ class BatchLanes:
         self._kept.add(batch)
         self._again.append(batch)
 
-    def take_back(self, batch: Batch) -> None:
-        """It was handed out and did not start: it goes on as soon as it may, without what is not ours any more."""
+    def take_back(self, run: Run) -> None:
+        """It goes on as soon as it may, without what is not ours any more."""
+        batch = run.as_batch()
+        if batch is None:
+            self._lanes.take_back(run)
+            return
         for part in batch.parts:
             if part.partition.closing or not part.partition.live:
                 self._lanes.give_back(part)
@@ -199,11 +203,8 @@ class BatchLanes:
         """Nothing of a batch can be taken from it: it is one call."""
 
     def replace(self, run: Run, other: Run) -> None:
-        if isinstance(run, Batch) and isinstance(other, Batch):
-            for part, stand_in in zip(run.parts, other.parts, strict=True):
-                self._lanes.replace(part, stand_in)
-        else:
-            self._lanes.replace(run, other)
+        for part, stand_in in zip(run.parts, other.parts, strict=True):
+            self._lanes.replace(part, stand_in)
 
     def release(self, holder: Holder) -> None:
         self._lanes.release(holder)

@@ -10,8 +10,7 @@ from typing import Final, Literal
 from keepfast.core.events import Held, Released
 from keepfast.core.records import TopicPartition
 from keepfast.core.retry_topics import original
-from keepfast.core.runs import Batch, FailedRecord, Partition, Run
-from keepfast.engine.batch_lanes import BatchLanes
+from keepfast.core.runs import FailedRecord, Partition, Run
 from keepfast.engine.counts import Labels
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.engine.parts import LoopParts
@@ -133,8 +132,7 @@ class Operator:
         running = {run.case for run in parts.in_flight if run.case is not None}
         cases = [case for partition in parts.ownership for case in partition.cases if case not in running]
         runs = [run for run in parts.in_flight if run.messages]  # one that was emptied only waits for its worker
-        batches = parts.lanes.kept if isinstance(parts.lanes, BatchLanes) else []
-        work: list[Run | FailedRecord] = [*runs, *cases, *(batch for batch in batches if batch.parts)]
+        work: list[Run | FailedRecord] = [*runs, *cases, *(batch for batch in parts.lanes.kept if batch.parts)]
         oldest = nsmallest(MAX_LANES, work, key=lambda one: one.begun_at)
         lanes = tuple(self._lane(one, now) for one in oldest)
         return self._look(now), lanes, max(0, len(work) - MAX_LANES)
@@ -153,17 +151,18 @@ class Operator:
                 error_type=labels.error_type,
                 code=labels.code,
             )
-        if isinstance(one, Batch) and one not in self._parts.in_flight:
-            first = original(one.parts[0].messages[0])
+        batch = one.as_batch() if one not in self._parts.in_flight else None
+        if batch is not None:
+            first = original(batch.parts[0].messages[0])
             return LaneState(
                 state="waiting",
                 topic=first.topic(),
                 partition=first.partition(),
                 offset=first.offset(),
-                records=one.left,
-                attempt=one.failures + 1,
-                for_s=now - one.begun_at,
-                code=one.found.code if one.found else "",
+                records=batch.left,
+                attempt=batch.failures + 1,
+                for_s=now - batch.begun_at,
+                code=batch.found.code if batch.found else "",
             )
         record = original(one.messages[min(max(0, one.current), len(one.messages) - 1)])
         return LaneState(

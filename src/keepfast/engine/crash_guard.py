@@ -18,8 +18,7 @@ from keepfast.core.crash_guard import FIRST_LEASE_BETWEEN_INTERVALS, LEAST_LEASE
 from keepfast.core.events import PreviousOwnerCrashed, ProbationEnded, ProbationStarted
 from keepfast.core.lanes import Lanes
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, InFlight, Partition, Run
-from keepfast.engine.batch_lanes import BatchLanes
+from keepfast.core.runs import InFlight, Partition, Run
 from keepfast.engine.commits import COMMIT_REFUSED, Committer
 from keepfast.engine.events import Events
 from keepfast.engine.failures import Failures
@@ -178,8 +177,7 @@ class Probation:
 
     def _suspect(self, partition: Partition) -> None:
         self.suspected[partition.place] = partition
-        if isinstance(self._lanes, BatchLanes):
-            self._lanes.hand_out_singly(on=True)
+        self._lanes.hand_out_singly(on=True)
 
     def suspects_of(self, partition: Partition) -> int:
         """How many records of the partition run alone, at most."""
@@ -272,10 +270,8 @@ class Probation:
         """Its partition is held, or goes; or another guard holds everything now."""
         _acquit(_first(run).partition, finished=False)
         self._guards.returned(run, now)  # as if it had been out and done nothing: it may have been a probe
-        if isinstance(run, Batch) and isinstance(self._lanes, BatchLanes):
+        if run.case is None:
             self._lanes.take_back(run)
-        elif run.case is None:
-            self._lanes.give_back(run)
         elif not run.case.dropped:
             self._failures.run_again(run.case, first=True)
 
@@ -331,7 +327,7 @@ class Probation:
                 self._events.emit(
                     ProbationEnded(*self._events.source, **place._asdict(), handed_over=not partition.live)
                 )
-        if isinstance(self._lanes, BatchLanes) and not self.suspected:
+        if not self.suspected:
             self._lanes.hand_out_singly(on=False)
 
 
@@ -354,13 +350,9 @@ def _acquit(partition: Partition | None, *, finished: bool) -> None:
         partition.watch.came_back(finished=finished)
 
 
-def _parts(run: Run) -> list[Run]:
-    """What it is made of, by partition; a suspect in a batch is alone in it."""
-    return run.parts if isinstance(run, Batch) else [run]
-
-
 def _first(run: Run) -> Run:
-    return _parts(run)[0]
+    """What holds the lane of a suspect, which is alone in its batch."""
+    return run.parts[0]
 
 
 def _starts(run: Run) -> int:
@@ -377,12 +369,12 @@ def _is_charged(run: Run) -> bool:
 
 def _is_startable(run: Run) -> bool:
     """Whether nothing holds its partitions but the rate, which it has used up itself when it was taken."""
-    partitions = [part.partition for part in _parts(run)]
+    partitions = [part.partition for part in run.parts]
     return all(one.live and not one.closing and one.holds <= {RATE} for one in partitions)
 
 
 def _is_suspect(run: Run) -> bool:
     return any(
         part.partition.watch is not None and part.partition.watch.is_suspect(part.messages[0].offset())
-        for part in _parts(run)
+        for part in run.parts
     )

@@ -27,7 +27,7 @@ from keepfast.core.guards import Breaker, BreakerState, Pace, RatePolicy, StormG
 from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Batch, FailedRecord, InFlight, Partition, Run
+from keepfast.core.runs import FailedRecord, InFlight, Partition, Run
 from keepfast.core.verdicts import Verdict
 from keepfast.engine.events import Events
 from keepfast.engine.plan import Plan
@@ -87,7 +87,7 @@ class Pacing:
 
     def started(self, run: Run, now: float) -> None:
         """A run of one record; or a batch, which is all of its records at once, and what comes next waits for them."""
-        for part in run.parts if isinstance(run, Batch) else (run,):
+        for part in run.parts:
             partition = part.partition
             for _ in part.messages:
                 self._pace.started(partition.place, now)

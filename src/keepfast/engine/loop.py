@@ -19,7 +19,7 @@ from keepfast.core.events import Assigned, DrainFinished, Halted, Lost, Observer
 from keepfast.core.lanes import Lanes
 from keepfast.core.ports import Clock, CommitOutcome, Executor, Mailbox, Source, TopicIds
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, FailedRecord, InFlight, Run
+from keepfast.core.runs import FailedRecord, InFlight, Run
 from keepfast.core.sizing import Sizer
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.batch_lanes import lanes_of
@@ -433,8 +433,8 @@ class Loop:
         partition = run.partition
         if self.guards.on:
             self.guards.returned(run, now)
-        if self.batches is not None and isinstance(run, Batch):
-            self.batches.returned(run, now)
+        if self.batches is not None and (batch := run.as_batch()) is not None:
+            self.batches.returned(batch, now)
             return
         if not self.ownership.is_current(partition):
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again

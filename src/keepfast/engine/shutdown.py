@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepfast.core.crash_guard import spans_of
 from keepfast.core.events import DrainStarted
-from keepfast.core.runs import Batch, Partition, Run
+from keepfast.core.runs import Partition, Run
 from keepfast.engine.mailbox import DRAIN, Ending, Stop
 from keepfast.engine.parts import LoopParts
 from keepfast.telemetry.logs import get_logger
@@ -112,10 +112,6 @@ def _in_hand(runs: list[Run]) -> dict[Partition, list[int]]:
     """The offsets that these runs are at, by partition; all of a batch."""
     found: dict[Partition, list[int]] = {}
     for run in runs:
-        at = run.current
-        if isinstance(run, Batch) and at >= 0:
-            for part, seq in run.members():
-                found.setdefault(part.partition, []).append(part.partition.ledger.offset_of(seq))
-        elif 0 <= at < len(run.messages):
-            found.setdefault(run.partition, []).append(run.messages[at].offset())
+        for partition, offset in run.in_hand():
+            found.setdefault(partition, []).append(offset)
     return found

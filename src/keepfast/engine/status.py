@@ -19,7 +19,6 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import Clock, Source
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Partition, Run
-from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.counts import exemplar_of
 from keepfast.engine.forwarding import ForwardingStatus
 from keepfast.engine.mailbox import DRAIN
@@ -223,8 +222,7 @@ class LoopStatus:
 
     def _waiting(self, partitions: Sequence[PartitionState]) -> int:
         """Failed records that are not being moved or buried, batches of them included."""
-        lanes = self._parts.lanes
-        batches = lanes.kept if isinstance(lanes, BatchLanes) else []
+        batches = self._parts.lanes.kept
         cases = sum(one.failed_records for one in partitions) - len(self._parts.failures.settling)
         return max(0, cases) + sum(batch.left for batch in batches)
 

@@ -25,7 +25,7 @@ from keepfast.core.events import HandlerAbandoned, HandlerTimedOut, Held, Releas
 from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.ports import Executor, Mailbox
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, InFlight, OrderedSet, Run
+from keepfast.core.runs import InFlight, OrderedSet, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import OverdueWatch, TimeoutPolicy
 from keepfast.engine.calls import WALKS
@@ -111,7 +111,7 @@ class Stuck:
             "handler_stuck",
             **_place_of(run, report.at),
             consumer_group=self._group,
-            records=len(run.messages) if isinstance(run, Batch) else 1,
+            records=run.call_size,
             attempt=run.attempt,
             revoked=not run.partition.live,
             for_s=round(report.spent_s, 1),
@@ -168,7 +168,7 @@ def _shown(run: Run, report: _Report) -> StuckHandler:
         topic=message.topic(),
         partition=message.partition(),
         offset=message.offset(),
-        records=len(run.messages) if isinstance(run, Batch) else 1,
+        records=run.call_size,
         attempt=run.attempt,
         revoked=not run.partition.live,
         for_s=report.spent_s,
@@ -405,7 +405,7 @@ class Overdue:
         waiting: dict[TopicPartition, float] = {}
         full = len(self._in_flight) >= self._sizer.workers
         for run in list(self._in_flight):
-            holders = _stale_holders(run)
+            holders = run.stale_holders()
             waits = full and _all_of(run, holders)  # otherwise nothing could start in its place
             behind = [one for holder in holders for one in self._lanes.waiting_behind(holder, full=waits)]
             if not behind:
@@ -482,13 +482,6 @@ def _stands(run: Run, at: int) -> bool:
     return at >= 0 and run.current == at == run.done and run.failure is None and not (run.waits or run.sending)
 
 
-def _stale_holders(run: Run) -> Sequence[Holder]:
-    """What holds the run's lanes, of partitions whose epoch is over."""
-    if isinstance(run, Batch):
-        return [part for part in run.parts if not part.partition.live]
-    return () if run.partition.live else (run.case or run,)
-
-
 def _all_of(run: Run, stale: Sequence[Holder]) -> bool:
     """Whether nothing of the run is wanted any more: parts of a batch may be of partitions that are still ours."""
-    return not isinstance(run, Batch) or len(stale) == len(run.parts)
+    return len(stale) == len(run.parts)
