@@ -16,7 +16,7 @@ from keepfast.engine.intake import Intake
 from keepfast.engine.loop import Loop
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.rebalance import Assignment, Handover, _Start
-from keepfast.engine.topic_ids import Identities, TopicsTold
+from keepfast.engine.topic_ids import Identities, TopicIdsAnswer
 from simulation.plants.plant import Patch, plant
 
 
@@ -185,35 +185,38 @@ def starts_at_the_end_after_a_commit_of_a_topic_that_is_gone(patch: Patch) -> No
     original = patch.set(Assignment, "_start", start)
 
 
-def _begin_again_at_the_end(patch: Patch, *, recreated: bool) -> None:
-    def begin_again(self: Assignment, partitions: Sequence[Partition], handover: Handover) -> None:
-        own = [partition for partition in partitions if (partition.topic_partitions == 0) == recreated]
-        for partition in own:
+def _begin_again_at_the_end(patch: Patch, *, when_recreated: bool) -> None:
+    def begin_again(
+        self: Assignment, partitions: Sequence[Partition], handover: Handover, *, recreated: bool = False
+    ) -> None:
+        if recreated is not when_recreated:
+            original(self, partitions, handover, recreated=recreated)
+            return
+        for partition in partitions:
             handover.forget(handover.close_down([partition.place]))
             for position in self._begin({partition.place: _Start(at_end=True, topic_partitions=1)}):
                 self._source.reset(position)
                 self._source.resume([partition.place])
-        original(self, [partition for partition in partitions if partition not in own], handover)
 
     original = patch.set(Assignment, "_begin_again", begin_again)
 
 
 @plant
 def goes_on_at_the_end_after_an_offset_out_of_range(patch: Patch) -> None:
-    _begin_again_at_the_end(patch, recreated=False)
+    _begin_again_at_the_end(patch, when_recreated=False)
 
 
 @plant
 def goes_on_at_the_end_of_a_topic_that_was_made_anew(patch: Patch) -> None:
-    _begin_again_at_the_end(patch, recreated=True)
+    _begin_again_at_the_end(patch, when_recreated=True)
 
 
 @plant
 def takes_a_question_for_ids_that_failed_for_an_answer(patch: Patch) -> None:
-    def told(self: Identities, word: TopicsTold, now: float) -> list[str]:
-        return original(self, TopicsTold({**self.ids, **word.ids}, word.asked_at), now)  # type: ignore[no-any-return]
+    def answered(self: Identities, answer: TopicIdsAnswer, now: float) -> list[str]:
+        return original(self, TopicIdsAnswer({**self.ids, **answer.ids}, answer.asked_at), now)  # type: ignore[no-any-return]
 
-    original = patch.set(Identities, "told", told)
+    original = patch.set(Identities, "answered", answered)
 
 
 @plant

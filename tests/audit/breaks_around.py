@@ -90,7 +90,7 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
             "        self.errors += 1\n        self.errors_by.add(labels, exemplar=exemplar)",
             "        self.errors += 1",
         ),
-        Break("        self.buried_by.add(labels, exemplar=exemplar)\n", ""),
+        Break("        self.dead_lettered_by.add(labels, exemplar=exemplar)\n", ""),
         Break("        self.retries_by_attempt[number] += 1\n", ""),
     ),
     "EXPOSED": (
@@ -104,7 +104,7 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
             "_ = numbered",
         ),
         Break("    yield own.family(cat.RETRY_DELAY, delays)\n", ""),
-        Break("    yield own.family(cat.DEAD_LETTERS, _by_error(own, counts.buried_by))\n", ""),
+        Break("    yield own.family(cat.DEAD_LETTERS, _by_error(own, counts.dead_lettered_by))\n", ""),
         Break("    yield own.family(cat.ERRORS, _by_error(own, counts.errors_by))\n", ""),
     ),
     "METRIC_NAMES": renamed(
@@ -131,7 +131,7 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
     "IN_HAND": (Break("in_flight=sum(map(_left, in_flight)),", "in_flight=0,"),),
     "LAG": (
         Break("max(0, end - position)", "max(0, position - end)"),
-        Break("            self._asks(paused, self._told)\n", ""),
+        Break("            self._asks(paused, self._answered)\n", ""),
     ),
     "STUCK": (
         Break("still_s >= STUCK_S and (end or 0) > before.end", "False"),

@@ -91,21 +91,21 @@ def test_the_policy_of_the_error_that_came_last_decides() -> None:
         rules=RuleBook([Rule("builtins.KeyError", "retryable")]),
     )
     bench.fail(RuntimeError())
-    assert (bench.counts.retries, bench.counts.buried) == (0, 1)
+    assert (bench.counts.retries, bench.counts.dead_lettered) == (0, 1)
     bench.fail(TimeoutError(), TimeoutError())
-    assert (bench.counts.retries, bench.counts.buried) == (2, 1)
+    assert (bench.counts.retries, bench.counts.dead_lettered) == (2, 1)
     bench.fail(TimeoutError(), TimeoutError(), TimeoutError())
-    assert (bench.counts.retries, bench.counts.buried) == (4, 2)
+    assert (bench.counts.retries, bench.counts.dead_lettered) == (4, 2)
     bench.fail(TimeoutError(), KeyError())
-    assert (bench.counts.retries, bench.counts.buried) == (5, 3)
+    assert (bench.counts.retries, bench.counts.dead_lettered) == (5, 3)
 
 
 def test_what_an_error_means_is_decided_by_the_users_rules_before_anything_is_retried() -> None:
     bench = Bench(rules=RuleBook([Rule("builtins.KeyError", "retryable"), Rule("builtins.OSError", "non-retryable")]))
     bench.fail(KeyError())
-    assert (bench.counts.retries, bench.counts.buried) == (1, 0)
+    assert (bench.counts.retries, bench.counts.dead_lettered) == (1, 0)
     bench.fail(ConnectionError())
-    assert (bench.counts.retries, bench.counts.buried) == (1, 1)
+    assert (bench.counts.retries, bench.counts.dead_lettered) == (1, 1)
 
 
 def test_failures_are_counted_by_type_classification_and_code() -> None:
@@ -117,9 +117,14 @@ def test_failures_are_counted_by_type_classification_and_code() -> None:
     value = Labels("ValueError", "non-retryable", "VALUE_INVALID")
     discard = Labels("Discard", "discard", "DISCARDED")
     assert bench.counts.errors_by.counts == {timeout: 3, value: 1, discard: 1}
-    assert bench.counts.buried_by.counts == {timeout: 1, value: 1}
+    assert bench.counts.dead_lettered_by.counts == {timeout: 1, value: 1}
     assert bench.counts.discarded_by.counts == {discard: 1}
-    assert (bench.counts.errors, bench.counts.retries, bench.counts.buried, bench.counts.discarded) == (5, 2, 2, 1)
+    assert (bench.counts.errors, bench.counts.retries, bench.counts.dead_lettered, bench.counts.discarded) == (
+        5,
+        2,
+        2,
+        1,
+    )
     assert bench.counts.retries_by_attempt[:3] == [0, 2, 0]
 
 
@@ -135,7 +140,7 @@ def test_labels_do_not_grow_without_end() -> None:
         bench.fail(type(f"Made{number}", (Exception,), {})())
     assert len(bench.counts.errors_by.counts) == MAX_LABELS + 1
     assert bench.counts.errors_by.counts[OTHER] == 30
-    assert sum(bench.counts.buried_by.counts.values()) == bench.counts.buried == MAX_LABELS + 30
+    assert sum(bench.counts.dead_lettered_by.counts.values()) == bench.counts.dead_lettered == MAX_LABELS + 30
 
 
 def test_the_log_says_what_the_standard_asks_for_at_its_levels(log: LogCapture) -> None:
@@ -175,7 +180,7 @@ def test_sensitive_data_is_a_security_event_and_has_a_counter_of_its_own(log: Lo
     assert found is not None
     bench.fail(SensitiveData(found), case=bench.case(PAN))
     bench.fail(Discard("a test"))
-    assert (bench.counts.discarded, bench.counts.sensitive, bench.counts.buried) == (2, 1, 0)
+    assert (bench.counts.discarded, bench.counts.sensitive, bench.counts.dead_lettered) == (2, 1, 0)
     [entry, _] = log.entries
     assert (entry.logger, entry.level, entry.event) == ("keepfast.security", "error", "sensitive_data_discarded")
     fields = entry.fields

@@ -13,7 +13,7 @@ from keepfast.core.records import TopicPartition
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.loop import Loop
 from keepfast.engine.plan import Plan
-from keepfast.engine.topic_ids import CONFIRM_S, TopicsTold
+from keepfast.engine.topic_ids import CONFIRM_S, TopicIdsAnswer
 from tests.engine.test_topic_ids import Asked
 from tests.support.fakes import ListMailbox
 
@@ -92,7 +92,7 @@ def loop_of(source: Positions, asked: Asked, clock: Stood, **options: Any) -> Lo
 def told(loop: Loop, clock: Stood, topic_id: str) -> None:
     """The topic's id, answered twice, so that it counts."""
     for _ in range(2):
-        loop.assignment.told(TopicsTold({"t": topic_id}, clock.now), clock.now)
+        loop.assignment.ids_answered(TopicIdsAnswer({"t": topic_id}, clock.now), clock.now)
         clock.now += CONFIRM_S
 
 
@@ -144,7 +144,7 @@ def test_a_sibling_with_a_commit_of_the_topic_before_tells_that_the_group_is_not
     loop.on_assigned(PLACES[1:2])
     assert source.paused == {PLACES[1]}, "it waits for an answer that was asked for after this"
     clock.now += 0.1
-    loop.assignment.told(TopicsTold({"t": "A"}, clock.now), clock.now)
+    loop.assignment.ids_answered(TopicIdsAnswer({"t": "A"}, clock.now), clock.now)
     loop.assignment.step(clock.now, loop.handover)
     assert source.moved == [Position(PLACES[1], 1)]
     assert source.paused == set()
@@ -192,7 +192,7 @@ def test_a_question_that_failed_decides_nothing() -> None:
     loop.on_assigned(PLACES[:1])
     for _ in range(5):
         clock.now += 3.0
-        loop.assignment.told(TopicsTold({}, clock.now), clock.now)
+        loop.assignment.ids_answered(TopicIdsAnswer({}, clock.now), clock.now)
         loop.assignment.step(clock.now, loop.handover)
     assert source.paused == {PLACES[0]}
     assert source.moved == []
@@ -203,7 +203,7 @@ def test_a_commit_of_the_old_topic_is_not_gone_on_from() -> None:
     source = Positions({PLACES[0]: CommittedOffset(PLACES[0], 5, encode(CompletionMap(5), topic_id="old"))})
     loop = loop_of(source, Asked(), clock)
     loop.on_assigned(PLACES[:1])
-    loop.assignment.told(TopicsTold({"t": "A"}, clock.now), clock.now)
+    loop.assignment.ids_answered(TopicIdsAnswer({"t": "A"}, clock.now), clock.now)
     loop.assignment.step(clock.now, loop.handover)
     assert source.moved == [Position(PLACES[0], BEGINNING)]
 

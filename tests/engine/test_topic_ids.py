@@ -15,7 +15,7 @@ from keepfast.engine.topic_ids import (
     FORMER_S,
     LOOK_EVERY_S,
     Identities,
-    TopicsTold,
+    TopicIdsAnswer,
 )
 from tests.support.fakes import ListMailbox
 
@@ -38,7 +38,7 @@ def known(asked: Asked | None, ids: Mapping[str, str]) -> tuple[Identities, List
 
 def told(identities: Identities, at: float, topic_id: str | None) -> list[str]:
     """An answer that was asked for and came at this time; None: the question failed."""
-    return identities.told(TopicsTold({} if topic_id is None else {"t": topic_id}, at), at)
+    return identities.answered(TopicIdsAnswer({} if topic_id is None else {"t": topic_id}, at), at)
 
 
 def test_it_is_asked_every_minute_and_not_while_a_question_is_open() -> None:
@@ -51,8 +51,8 @@ def test_it_is_asked_every_minute_and_not_while_a_question_is_open() -> None:
     identities.step(LOOK_EVERY_S + 1)
     assert [topics for topics, _ in asked.questions] == [("t",)]
     asked.questions[0][1]({"t": "A"})
-    assert box.items == [TopicsTold({"t": "A"}, LOOK_EVERY_S)]
-    assert identities.told(box.items[0], LOOK_EVERY_S + 2) == []
+    assert box.items == [TopicIdsAnswer({"t": "A"}, LOOK_EVERY_S)]
+    assert identities.answered(box.items[0], LOOK_EVERY_S + 2) == []
     identities.step(LOOK_EVERY_S + 2)
     assert len(asked.questions) == 2, "the event of a second ago is younger than the question that was answered"
     identities.step(LOOK_EVERY_S + 2 + CONNECT_TIMEOUT_S)
@@ -68,7 +68,7 @@ def test_many_events_at_once_are_one_question() -> None:
     for number in range(50):
         identities.suspect(1.0 + number / 1000)
         identities.step(1.0 + number / 1000)
-    identities.told(TopicsTold({"t": "A"}, 1.0), 1.06)
+    identities.answered(TopicIdsAnswer({"t": "A"}, 1.0), 1.06)
     identities.step(1.07)
     assert len(asked.questions) == 1
     identities.step(1.0 + ASK_AGAIN_S)
@@ -87,7 +87,7 @@ def test_an_id_that_is_missing_at_the_start_is_asked_for_until_it_is_known() -> 
     identities, _ = known(asked, {})
     identities.step(0.0)
     assert len(asked.questions) == 1
-    identities.told(TopicsTold({}, 0.0), 1.0)
+    identities.answered(TopicIdsAnswer({}, 0.0), 1.0)
     assert identities.belongs("t", "A", 1.0) is None, "a topic of which nothing is known may be another one"
     identities.step(1.0)
     assert len(asked.questions) == 2
@@ -99,7 +99,7 @@ def test_an_id_that_is_missing_at_the_start_is_asked_for_until_it_is_known() -> 
     assert identities.belongs("t", "A", 1.0) is True
     identities.step(1.0 + CONNECT_TIMEOUT_S + CONFIRM_S)
     assert len(asked.questions) == 4, "the last one that was due before the id was known"
-    identities.told(TopicsTold({}, 1.0 + CONNECT_TIMEOUT_S + CONFIRM_S), 1.0 + CONNECT_TIMEOUT_S + CONFIRM_S)
+    identities.answered(TopicIdsAnswer({}, 1.0 + CONNECT_TIMEOUT_S + CONFIRM_S), 1.0 + CONNECT_TIMEOUT_S + CONFIRM_S)
     identities.step(LOOK_EVERY_S)
     assert len(asked.questions) == 4
 
@@ -150,7 +150,7 @@ def test_a_contrary_answer_in_between_counts_against_it(contrary: str) -> None:
 def test_an_answer_that_a_later_one_has_overtaken_is_ignored() -> None:
     identities, _ = known(Asked(), {"t": "A"})
     assert told(identities, 1.0, "B") == []
-    identities.told(TopicsTold({"t": "A"}, 0.5), 2.0)
+    identities.answered(TopicIdsAnswer({"t": "A"}, 0.5), 2.0)
     assert told(identities, 1.0 + CONFIRM_S, "B") == ["t"], "what was asked for before the first answer is not contrary"
 
 
@@ -173,7 +173,7 @@ def test_only_an_answer_that_was_asked_for_after_the_event_decides() -> None:
     assert identities.belongs("t", "B", 11.0) is None, "however fresh it is"
     identities.step(11.0)
     assert len(asked.questions) == 1
-    identities.told(TopicsTold({}, 11.0), 11.5)
+    identities.answered(TopicIdsAnswer({}, 11.0), 11.5)
     assert identities.belongs("t", "B", 11.0) is None, "a question that failed is no answer"
     identities.step(11.5)
     assert len(asked.questions) == 2, "so it is asked again"

@@ -64,8 +64,8 @@ def test_these_results_mean_success(result: object) -> None:
     [
         ({"success": False, "error": ConnectionError("away")}, ConnectionError, "away"),
         ({"success": False, "error": "no such account"}, ProcessingFailed, "no such account"),
-        ({"success": False, "error": None}, ProcessingFailed, "no error is told"),
-        ({"success": False}, ProcessingFailed, "no error is told"),
+        ({"success": False, "error": None}, ProcessingFailed, "there is no error"),
+        ({"success": False}, ProcessingFailed, "there is no error"),
         (False, ProcessingFailed, "returned False"),
     ],
 )

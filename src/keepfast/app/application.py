@@ -40,7 +40,7 @@ class App:
     ) -> Callable[[F], F]:
         """Make the function below consume these topics. It stays an ordinary function that you can call and test.
 
-        Its group is `<app>.<name>`, its name the function's unless told. `rules` say what errors mean before the
+        Its group is `<app>.<name>`, its name that of the function by default. `rules` classify errors before the
         built-in ones do (`{TimeoutError: "discard", "http:409": "retryable"}`, or a list of `Rule`), `retries` how
         often and when single errors are tried again (`{"http:429": RetryPolicy(…), MyError: "financial"}`). A record in
         which `sensitive` finds something is discarded before the handler sees it. Raises ConfigError for a function

@@ -1,4 +1,4 @@
-"""What a user says about a consumer in code. Environment, `.env` and `keepfast.toml` go before it."""
+"""The settings of a consumer in code. Environment, `.env` and `keepfast.toml` go before it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from keepfast.decode.signature import HandlerShape
 from keepfast.redact.sensitive import CardNumbers
 
 ErrorKey = type[BaseException] | str
-"""An exception class, its `module.Class`, or what errors say about themselves: `http:429`, `sqlstate:40P01`."""
+"""An exception class, its `module.Class`, or a code that errors carry: `http:429`, `sqlstate:40P01`."""
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -76,7 +76,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """One function and what was said about it in code."""
+    """One function and its settings in code."""
 
     name: str
     function: Callable[..., Any]

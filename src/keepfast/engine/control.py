@@ -28,7 +28,7 @@ Answer = CommandDone | Problem | tuple[ConsumerState, tuple[LaneState, ...], int
 class ControlOrder:
     """An operator's order to a loop. `answer` is called once, on the loop's thread: it must not block.
 
-    `topic` and `partition` say what to pause or resume; without them, the whole consumer. `hold` says what to release.
+    `topic` and `partition` are what to pause or resume; without them, the whole consumer. `hold` is what to release.
     """
 
     verb: Verb

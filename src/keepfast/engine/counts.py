@@ -15,7 +15,7 @@ from keepfast.deadletters.checked import trace_id
 from keepfast.telemetry.metrics import DELAY_BOUNDS_S, Exemplar, Tally
 
 MAX_LABELS: Final = 200
-"""So many different labels are told apart; names of exceptions may be made at run time, and metrics must not grow."""
+"""So many different labels are kept; names of exceptions may be made at run time, and metrics must not grow."""
 
 
 class Labels(NamedTuple):
@@ -43,7 +43,7 @@ OTHER: Final = Labels("other", "other", "OTHER")
 class Labelled:
     """Counts by labels, in bounded memory: what comes when all places are taken is counted as `OTHER`.
 
-    `exemplars` has the last record of each that told its trace.
+    `exemplars` has the last record of each that has a trace.
     """
 
     __slots__ = ("counts", "exemplars")
@@ -66,18 +66,18 @@ class FailureCounts:
     """Totals since the start, of records in trouble.
 
     An error is one failed attempt, a retry is one more attempt that was decided on, in place or after a retry topic. A
-    letter counts as buried, and a record as moved or discarded, when it is finished so. `sensitive` are those discarded
-    because of what was found in them.
+    letter counts as dead-lettered, and a record as moved or discarded, when it is finished so. `sensitive` are those
+    discarded because of what was found in them.
     """
 
     errors: int = 0
     retries: int = 0
-    buried: int = 0
+    dead_lettered: int = 0
     moved: int = 0
     discarded: int = 0
     sensitive: int = 0
     errors_by: Labelled = field(default_factory=Labelled)
-    buried_by: Labelled = field(default_factory=Labelled)
+    dead_lettered_by: Labelled = field(default_factory=Labelled)
     moved_by: Labelled = field(default_factory=Labelled)
     discarded_by: Labelled = field(default_factory=Labelled)
     retries_by_attempt: list[int] = field(default_factory=lambda: [0] * 11)
@@ -102,9 +102,9 @@ class FailureCounts:
             delays = self.delays_by_attempt[number] = Tally(DELAY_BOUNDS_S)
         delays.add(delay_s, DELAY_BOUNDS_S)
 
-    def was_buried(self, labels: Labels, exemplar: Exemplar | None = None) -> None:
-        self.buried += 1
-        self.buried_by.add(labels, exemplar=exemplar)
+    def was_dead_lettered(self, labels: Labels, exemplar: Exemplar | None = None) -> None:
+        self.dead_lettered += 1
+        self.dead_lettered_by.add(labels, exemplar=exemplar)
 
     def was_moved(self, labels: Labels) -> None:
         self.moved += 1
@@ -153,7 +153,7 @@ class Counts(dict[str, TopicCounts]):
         for one in self.each():
             total.errors += one.errors
             total.retries += one.retries
-            total.buried += one.buried
+            total.dead_lettered += one.dead_lettered
             total.moved += one.moved
             total.discarded += one.discarded
             total.sensitive += one.sensitive
@@ -167,7 +167,7 @@ class Counts(dict[str, TopicCounts]):
 
 
 def _by_labels(counts: FailureCounts) -> tuple[Labelled, ...]:
-    return counts.errors_by, counts.buried_by, counts.moved_by, counts.discarded_by
+    return counts.errors_by, counts.dead_lettered_by, counts.moved_by, counts.discarded_by
 
 
 def exemplar_of(message: Message, value: float, wall_s: float) -> Exemplar | None:

@@ -234,7 +234,7 @@ class Failures:
                 counts.was_moved(Labels.of(case))
                 events.emit(Moved(*events.source, **fields, reason=reason, moved_to=topic, delay_s=delay_s))
             case verdicts.DeadLetter(reason=reason):
-                counts.was_buried(Labels.of(case), exemplar_of(case.message, 1.0, self._clock.wall()))
+                counts.was_dead_lettered(Labels.of(case), exemplar_of(case.message, 1.0, self._clock.wall()))
                 fields |= {"reason": reason, "letter_topic": topic}
                 if where == "spool":
                     events.emit(Spooled(*events.source, **fields))

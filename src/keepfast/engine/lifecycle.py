@@ -94,7 +94,7 @@ TICK_S = 0.05
 class LoopThread:
     """One consumer's loop in a thread of its own: one at a time, though not always the same.
 
-    When it is over, by whatever way, `ending` says how and `over` is set.
+    When it is over, for whatever reason, `ending` is how and `over` is set.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class LoopThread:
         )
 
     def release(self, hold: str) -> None:
-        """A person says that this hold ("breaker", "storm") is to go. Any thread; the loop does it in a moment."""
+        """An operator releases this hold ("breaker", "storm"). Any thread; the loop does it in a moment."""
         self.mailbox.post(Release(hold))
 
     def start(self) -> None:
@@ -276,7 +276,7 @@ class Lifecycle:
             thread.mailbox.post(Stop(self._deadline - margin_s, leave=leave))
 
     def _halted(self) -> bool:
-        """Somebody has to look at it before it makes sense to start again."""
+        """An operator has to look at it before it makes sense to start again."""
         halted = any(thread.ending is not None and thread.ending.kind == "halted" for thread in self._threads)
         return halted or any(thread.loop.halted for thread in self._threads)
 

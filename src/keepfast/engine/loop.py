@@ -41,7 +41,7 @@ from keepfast.engine.rebalance import Assignment, Handover, NoPosition
 from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.status import ASSIGNED, LOST, REVOKED, AskEnds, LetterDepths, LoopStatus
 from keepfast.engine.timeouts import Overdue
-from keepfast.engine.topic_ids import Identities, TopicsTold
+from keepfast.engine.topic_ids import Identities, TopicIdsAnswer
 from keepfast.engine.workers import Inline
 from keepfast.telemetry.event_log import EventLog
 from keepfast.telemetry.logs import get_logger
@@ -410,8 +410,8 @@ class Loop:
                 self._returned(item, now)
             case Settled():
                 self.failures.settled(item, now)
-            case TopicsTold():
-                self.assignment.told(item, now)
+            case TopicIdsAnswer():
+                self.assignment.ids_answered(item, now)
             case Stop():
                 self.shutdown.begin(item, now)
             case HaltApp(reason=reason):

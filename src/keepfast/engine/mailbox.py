@@ -1,6 +1,6 @@
 """The real mailbox: one queue into the loop.
 
-What a loop is told from outside, and how it says that it has ended.
+What is posted to a loop from outside, and how a loop has ended.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DRAIN: Final = "drain"
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Word to the loop: start nothing new, finish what runs, be gone by `deadline` (monotonic).
+    """To the loop: start nothing new, finish what runs, be gone by `deadline` (monotonic).
 
     `leave`: give up the place in the group also if it is a static member's, for it does not come back.
     """
@@ -54,21 +54,21 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class HaltApp:
-    """Word to the loop: the app is to stop, as by a verdict, although no record is to blame."""
+    """To the loop: the app is to stop, as by a verdict, although no record is the cause."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Word to the loop: a person says that this hold ("breaker", "storm") is to go, whatever its guard thinks."""
+    """To the loop: an operator releases this hold ("breaker", "storm"), whatever its guard has found."""
 
     hold: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a loop ended. `unfinished` is how much was still being handled, buried or committed."""
+    """Why a loop ended. `unfinished` is how much was still being handled, dead-lettered or committed."""
 
     kind: Literal["stopped", "halted", "fenced", "failed"]
     reason: str = ""

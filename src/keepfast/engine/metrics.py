@@ -53,7 +53,7 @@ def _sources(loop: Loop, topic: str) -> list[str]:
 
 
 def _topic(own: _Of, counts: TopicCounts, tallies: Sequence[Tallies], sources: list[str]) -> Iterator[MetricFamily]:
-    failed = counts.buried + counts.discarded
+    failed = counts.dead_lettered + counts.discarded
     yield own.family(cat.PROCESSED, [own.sample(counts.processed, "success"), own.sample(failed, "failure")])
     times = [tally for each in list(tallies) for source in sources if (tally := each.get(source)) is not None]
     summed = [sum(column) for column in zip(*(list(tally.counts) for tally in times), strict=True)]
@@ -67,7 +67,7 @@ def _topic(own: _Of, counts: TopicCounts, tallies: Sequence[Tallies], sources: l
         for number, tally in sorted(counts.delays_by_attempt.copy().items())
     ]
     yield own.family(cat.RETRY_DELAY, delays)
-    yield own.family(cat.DEAD_LETTERS, _by_error(own, counts.buried_by))
+    yield own.family(cat.DEAD_LETTERS, _by_error(own, counts.dead_lettered_by))
     yield own.family(cat.ERRORS, _by_error(own, counts.errors_by))
     yield own.family(cat.PUBLISH_FAILURES, [own.sample(counts.unpublished)])
 
@@ -91,13 +91,13 @@ def _by_error(own: _Of, counted: Labelled) -> list[Sample]:
 
 def _aliases(own: _Of, counts: TopicCounts, dead_letter_topic: str) -> Iterator[MetricFamily]:
     """The same by the names that others gave it."""
-    yield MetricFamily.of(cat.DLQ_MESSAGES, [Sample((own.group, own.topic, dead_letter_topic), counts.buried)])
+    yield MetricFamily.of(cat.DLQ_MESSAGES, [Sample((own.group, own.topic, dead_letter_topic), counts.dead_lettered)])
     types: Counter[str] = Counter()
-    for labels, count in counts.buried_by.counts.copy().items():
+    for labels, count in counts.dead_lettered_by.counts.copy().items():
         types[labels.error_type] += count
     yield MetricFamily.of(cat.DLQ_BY_TYPE, [own.sample(count, name) for name, count in types.items()])
     yield MetricFamily.of(cat.EVENTS_PROCESSED, [own.sample(counts.processed)])
-    yield MetricFamily.of(cat.EVENTS_FAILED, [own.sample(counts.buried + counts.discarded)])
+    yield MetricFamily.of(cat.EVENTS_FAILED, [own.sample(counts.dead_lettered + counts.discarded)])
     yield MetricFamily.of(cat.MOVED, [own.sample(counts.moved)])
     yield MetricFamily.of(
         cat.DISCARDED,

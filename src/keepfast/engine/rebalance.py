@@ -23,7 +23,7 @@ from keepfast.engine.failures import Failures
 from keepfast.engine.intake import Intake
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
-from keepfast.engine.topic_ids import Identities, TopicsTold
+from keepfast.engine.topic_ids import Identities, TopicIdsAnswer
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.rebalance")
@@ -215,7 +215,7 @@ class Assignment:
         self._reread_at = 0.0
         self.unpositioned: dict[TopicPartition, None] = {}
         self.out_of_range: list[TopicPartition] = []
-        self._made_anew: list[Partition] = []
+        self._recreated: list[Partition] = []
         self._doubts: dict[TopicPartition, tuple[str, float]] = {}
         """Commits that wait for an answer about their topic's id: the id, and when it was first seen there."""
 
@@ -242,9 +242,9 @@ class Assignment:
             if partition is not None and not partition.closing:
                 self._report_reset(partition.place, partition.ledger.last + 1, "offset_out_of_range")
                 self._begin_again([partition], handover)
-        if self._made_anew:
-            own = [partition for partition in self._made_anew if partition.live and not partition.closing]
-            self._made_anew = []
+        if self._recreated:
+            own = [partition for partition in self._recreated if partition.live and not partition.closing]
+            self._recreated = []
             for partition in own:
                 self._report_reset(partition.place, partition.ledger.last + 1, "topic_recreated")
             self._begin_again(own, handover, recreated=True)
@@ -261,11 +261,13 @@ class Assignment:
         self.out_of_range.append(place)
         return True
 
-    def told(self, word: TopicsTold, now: float) -> None:
-        """The topics' ids have been looked up. Partitions of one that was made anew begin again, at the next step."""
-        changed = self._identities.told(word, now)
-        self._reread_at = now  # somebody may have waited for this
-        self._made_anew += [partition for partition in self._ownership if partition.place.topic in changed]
+    def ids_answered(self, answer: TopicIdsAnswer, now: float) -> None:
+        """The topics' ids have been looked up. Partitions of one that was recreated begin again, at the next
+        step.
+        """
+        changed = self._identities.answered(answer, now)
+        self._reread_at = now  # a partition may wait for this
+        self._recreated += [partition for partition in self._ownership if partition.place.topic in changed]
 
     def _ask_again(self, now: float, handover: Handover) -> None:
         self._reread_at = now + REREAD_EVERY_S

@@ -66,10 +66,10 @@ class Shutdown:
             parts.lanes.drop(partition)
             parts.handover.drop_waiting(partition)
             if partition.watch is not None and partition.watch.drain() and partition.running:
-                parts.committer.commit_soon(partition)  # somebody may end the process before what runs is finished
+                parts.committer.commit_soon(partition)  # the process may be killed before what runs is finished
 
     def over(self, now: float) -> int | None:
-        """None while it goes on; then how much was still being handled, buried or committed."""
+        """None while it goes on; then how much was still being handled, dead-lettered or committed."""
         parts = self._parts
         settling = len(parts.failures.settling)
         waiting = len(parts.in_flight) + settling

@@ -1,7 +1,7 @@
-"""What a loop shows of itself: counted per run, looked at once a second. Owner: the loop thread; anybody may read.
+"""What a loop shows of itself: counted per run, looked at once a second. Owner: the loop thread; any thread may read.
 
 Counters are integers that others read a little late. Everything else is a `ConsumerState` that is made new at each look
-and replaced as a whole: whoever serves health or metrics never touches what the loop is at work on, and never waits
+and replaced as a whole: the threads that serve health and metrics never touch what the loop works on, and never wait
 for it.
 
 How many letters the dead-letter topics of a consumer hold, and whether these topics are there: asked for now and
@@ -48,14 +48,14 @@ class LetterDepths:
         self._found: Mapping[str, int | None] = {}
 
     def look(self, now: float) -> dict[str, int | None]:
-        """As it was when somebody answered last."""
+        """As of the last answer."""
         every_s = AGAIN_S if None in self._found.values() else ASK_S
         if self._partitions and now - self._asked_at >= every_s:
             self._asked_at = now
-            self._asks(self._partitions, self._told)
+            self._asks(self._partitions, self._answered)
         return dict(self._found)
 
-    def _told(self, depths: Mapping[str, int | None]) -> None:
+    def _answered(self, depths: Mapping[str, int | None]) -> None:
         """From any thread: replaced as a whole."""
         self._found = {**self._found, **depths}
 
@@ -75,7 +75,7 @@ AWAY_S: Final = 45.0
 repeats a complaint that still holds within this time.
 """
 REMIND_S: Final = 10.0
-"""So often somebody who waits for the first partitions is told so."""
+"""How often a wait for the first partitions is logged."""
 ASK_ENDS_S: Final = 10.0
 AskEnds = Callable[[Sequence[TopicPartition], Callable[[Mapping[TopicPartition, int]], None]], None]
 """Asks for the next offset to be written of each: returns at once, and answers at most once, from any thread."""
@@ -123,7 +123,7 @@ class LoopStatus:
         self._away_at = float("-inf")
         self._reached = 0
         self._ask_ends_at = float("-inf")
-        self._told_ends: Mapping[TopicPartition, int] = {}
+        self._answered_ends: Mapping[TopicPartition, int] = {}
         self._began = self._reminded_at = self.turned_at = clock.monotonic()
         self.looked_at = self.turned_at
         self.member = self.lost = False
@@ -214,14 +214,14 @@ class LoopStatus:
         return self.state
 
     def _remind(self, now: float) -> None:
-        """Whoever waits for the first partitions may wait for long, and for others: say so."""
+        """The wait for the first partitions may be long, and caused by other members: log it."""
         if self.state.phase == "starting" and now - self._reminded_at >= REMIND_S:
             self._reminded_at = now
             hint = "a member that died is missed when its session ends; of more members than partitions some have none"
             log.info("waiting_for_partitions", consumer=self.state.name, for_s=round(now - self._began), hint=hint)
 
     def _waiting(self, partitions: Sequence[PartitionState]) -> int:
-        """Failed records that are not being moved or buried, batches of them included."""
+        """Failed records that are not being moved or dead-lettered, batches of them included."""
         batches = self._parts.lanes.kept
         cases = sum(one.failed_records for one in partitions) - len(self._parts.failures.settling)
         return max(0, cases) + sum(batch.left for batch in batches)
@@ -255,7 +255,7 @@ class LoopStatus:
         return tuple(self._partition(partition, ends.get(partition.place), before, now) for partition in owned)
 
     def _ends(self, owned: list[Partition], now: float) -> dict[TopicPartition, int]:
-        """As the last fetch of each saw it. Of those that are not fetched nobody would see how they grow: others are
+        """As the last fetch of each saw it. How those grow that are not fetched, no fetch sees: the cluster is
         asked, and the answer is there at a later look.
         """
         try:
@@ -267,13 +267,13 @@ class LoopStatus:
             return ends
         if self._asks is not None and now >= self._ask_ends_at:
             self._ask_ends_at = now + ASK_ENDS_S
-            self._asks(paused, self._told)
-        told = self._told_ends
-        return ends | {place: max(told[place], ends.get(place, 0)) for place in paused if place in told}
+            self._asks(paused, self._answered)
+        known = self._answered_ends
+        return ends | {place: max(known[place], ends.get(place, 0)) for place in paused if place in known}
 
-    def _told(self, ends: Mapping[TopicPartition, int]) -> None:
+    def _answered(self, ends: Mapping[TopicPartition, int]) -> None:
         """From any thread: replaced as a whole."""
-        self._told_ends = ends
+        self._answered_ends = ends
 
     def _partition(
         self, partition: Partition, end: int | None, before: dict[TopicPartition, _Progress], now: float

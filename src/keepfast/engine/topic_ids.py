@@ -33,7 +33,7 @@ FORMER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsTold:
+class TopicIdsAnswer:
     """An answer for the loop: the ids that could be found, and when they were asked for."""
 
     ids: Mapping[str, str]
@@ -77,7 +77,7 @@ class Identities:
         self._open_since = self._asked_at = now
         self._due_at = now + (LOOK_EVERY_S if self._is_complete() else CONFIRM_S)
         mailbox = self._mailbox
-        self._topic_ids.ask(self._topics, lambda ids: mailbox.post(TopicsTold(ids, now)))
+        self._topic_ids.ask(self._topics, lambda ids: mailbox.post(TopicIdsAnswer(ids, now)))
 
     def suspect(self, now: float) -> None:
         """Something happened that a recreated topic would explain: ask as soon as possible."""
@@ -100,11 +100,11 @@ class Identities:
             self.suspect(since)
         return None
 
-    def told(self, word: TopicsTold, now: float) -> list[str]:
+    def answered(self, answer: TopicIdsAnswer, now: float) -> list[str]:
         """An answer is there. Returns the topics that are not what they were."""
-        if word.asked_at == self._open_since:
+        if answer.asked_at == self._open_since:
             self._open_since = None
-        changed = [name for name, topic_id in word.ids.items() if self._heard(name, topic_id, word.asked_at, now)]
+        changed = [name for name, topic_id in answer.ids.items() if self._heard(name, topic_id, answer.asked_at, now)]
         for candidate in self._candidates.values():
             self._due_at = min(self._due_at, candidate.at + CONFIRM_S)
         return changed

@@ -289,7 +289,7 @@ def counts_of(thread: LoopThread) -> ConsumerCounts:
         processed=loop.processed,
         errors=total.errors,
         retries=total.retries,
-        dead_lettered=total.buried,
+        dead_lettered=total.dead_lettered,
         moved=total.moved,
         discarded=total.discarded,
         commits=loop.committer.commits,

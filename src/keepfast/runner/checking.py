@@ -39,7 +39,7 @@ def _problem(name: str, hook: object) -> str | None:
     try:
         signature = inspect.signature(hook)
     except (TypeError, ValueError):
-        return None  # built in: nobody can tell
+        return None  # built in: its signature is unknown
     arguments, options = _CALLS.get(name, ((), {}))
     try:
         signature.bind(*arguments, **options)

@@ -83,7 +83,7 @@ def producer_connection(properties: Mapping[str, Any]) -> Connection:
         else:
             rest[name] = value
     if "brokers" not in own:
-        problems.append('producer_factory: the dict does not say where the brokers are; add "bootstrap.servers".')
+        problems.append('producer_factory: the dict has no brokers; add "bootstrap.servers".')
     if problems:
         raise ConfigError(*problems)
     return Connection(**own, properties=rest)

@@ -22,7 +22,7 @@ from keepfast.runner.checking import LoggerAdapter
 from keepfast.telemetry.logs import Logger, get_logger, logger_for
 
 POLL_INTERVAL_S = 0.1
-"""How often somebody who waits looks whether the one that it waits for was given up, and whether to wait at all."""
+"""How often a worker that waits for its turn checks whether the holder was abandoned, and whether to wait at all."""
 
 
 class Holder(Protocol):
@@ -47,7 +47,7 @@ class SerialGate:
     def of(self, holder: Holder | None) -> Iterator[None]:
         """Wait for the turn, and have it until the block ends. Without a holder it is never taken away.
 
-        Raises NotBegun if the holder is told to stop before its turn has come.
+        Raises NotBegun if the holder is stopped before its turn has come.
         """
         lock = self._acquired(holder)
         try:
@@ -90,7 +90,7 @@ OBJECT = "a JSON object"
 
 
 class ProcessingFailed(KeepfastError):
-    """`process_message` said that it did not succeed, in words; like every error that nobody knows, it is retried."""
+    """`process_message` returned a failure, as text; like every error that no rule knows, it is retried."""
 
 
 class MessageRefused(DecodeError):
@@ -128,12 +128,12 @@ class Hooks:
         self._floor_s = 0.0
 
     def retry_floor_s(self) -> float:
-        """What `rate_limit_min_delay_ms` said after the last failure: it is asked where it may block, on a worker."""
+        """What `rate_limit_min_delay_ms` returned after the last failure: it may block, so a worker calls it."""
         return self._floor_s
 
     def call(self, message: Message, run: Run) -> None:
-        """Handle one record; returns if it succeeded. Raises what the user's functions raise, or say; NotBegun if the
-        run is told to stop before its turn has come.
+        """Handle one record; returns if it succeeded. Raises what the user's functions raise or return; NotBegun if
+        the run is stopped before its turn has come.
         """
         run.waits = True
         try:
@@ -170,7 +170,7 @@ class Hooks:
             raise MessageRefused(text, code=SCHEMA_INVALID) from error
 
     def data(self, message: Message) -> Any:
-        """What the bytes say: a JSON object, or what the consumer's own deserialiser makes of them."""
+        """The decoded value: a JSON object, or what the consumer's own deserialiser makes of them."""
         value = message.value()
         if self._deserialise is None:
             return self._decode(value)
@@ -184,14 +184,14 @@ class Hooks:
         raise DecodeError(f"the consumer's value_deserializer failed ({kind})", code=DECODE_FAILED)
 
     def as_far_as_known(self, message: Message) -> Any:
-        """The user's message; else what the bytes say; else the bytes."""
+        """The user's message; else the decoded value; else the bytes."""
         for read in (self.parse, self.data):
             with suppress(Exception):  # it has failed before, or the record would not be here
                 return read(message)
         return message.value()
 
     def about(self, known: Any) -> dict[str, object]:
-        """What `message_context` says of a message, for a line of the log."""
+        """What `message_context` returns for a message, for a line of the log."""
         if self._context is None or known is None or isinstance(known, bytes):
             return {}
         try:
@@ -203,7 +203,7 @@ class Hooks:
         if self._rate is not None:
             try:
                 self._floor_s = max(0.0, float(self._rate()) / 1000)
-            except Exception as trouble:  # noqa: BLE001 - the last floor stands
+            except Exception as trouble:  # noqa: BLE001 - the last value holds
                 self.log.error("rate_limit_min_delay_ms_failed", exc=trouble)  # noqa: TRY400 - our logger shows where
         self.log.warning(
             "processing_failed",
@@ -217,7 +217,7 @@ class Hooks:
 
 
 def _judge(result: Any) -> None:
-    """Raises what a result says, if it does not say success."""
+    """Raises the failure that a result stands for, if it is not success."""
     if result is None or result is True:
         return
     if result is False:
@@ -228,10 +228,10 @@ def _judge(result: Any) -> None:
         error = result.get("error")
         if isinstance(error, BaseException):
             raise error
-        raise ProcessingFailed("success is False, and no error is told" if error is None else str(error))
+        raise ProcessingFailed("success is False, and there is no error" if error is None else str(error))
     if inspect.iscoroutine(result):
         result.close()
     raise Halt(
-        f"process_message returned something of type {type(result).__name__}, which says neither success nor failure;"
+        f"process_message returned something of type {type(result).__name__}, which is neither success nor failure;"
         ' return None, True or {"success": …, "error": …}, or raise'
     )

@@ -1,4 +1,4 @@
-"""Letters by the user's own `dlq_publisher`: it is called on a worker, and its word is the receipt."""
+"""Letters by the user's own `dlq_publisher`: it is called on a worker, and its answer is the receipt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DlqPublisher = Callable[..., object]
 
 @dataclass(frozen=True, slots=True)
 class HookLetter(Outgoing):
-    """What `dlq_publisher` is called with. `about` is the same as a letter of ours, where somebody wants to know."""
+    """What `dlq_publisher` is called with. `about` is the same as a letter of ours, for tests."""
 
     message: Message | None = None
     error: BaseException | None = None
@@ -71,10 +71,10 @@ class HookPublisher(Publisher):
     def letter(
         self, case: FailedRecord, error: BaseException, verdict: DeadLetter, *, classification: str | None = None
     ) -> Outgoing:
-        told = error.__cause__ if isinstance(error, MessageRefused) and error.__cause__ is not None else error
-        about = None if self._noted is None else self.compose(case, told, verdict, classification=classification)
+        cause = error.__cause__ if isinstance(error, MessageRefused) and error.__cause__ is not None else error
+        about = None if self._noted is None else self.compose(case, cause, verdict, classification=classification)
         retries = max(0, case.failures - 1)
-        return HookLetter(WHERE, None, message=original(case.message), error=told, retry_count=retries, about=about)
+        return HookLetter(WHERE, None, message=original(case.message), error=cause, retry_count=retries, about=about)
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
         if not isinstance(outgoing, HookLetter):
@@ -103,18 +103,18 @@ class HookPublisher(Publisher):
         try:
             with hooks.turn.of(None):
                 known = hooks.as_far_as_known(message)
-                said = self._publish(known, letter.error, retry_count=letter.retry_count)
+                answer = self._publish(known, letter.error, retry_count=letter.retry_count)
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the error becomes an outcome
             text = f"dlq_publisher failed with {type(error).__name__}"
             return SinkError(text, fault=Fault.RETRY, code="NOT_PUBLISHED")
-        if said is None or said is True:
+        if answer is None or answer is True:
             hooks.log.info(
                 "dead_letter_published", **hooks.about(known), retry_count=letter.retry_count, **_place(message)
             )
             if self._noted is not None and letter.about is not None:
                 self._noted(letter.about)
             return Receipt(WHERE, message.partition(), -1)  # where it is, only the hook knows
-        returned = "False" if said is False else f"something of type {type(said).__name__}"
+        returned = "False" if answer is False else f"something of type {type(answer).__name__}"
         text = f"dlq_publisher returned {returned}; only None and True mean that it is published"
         return SinkError(text, fault=Fault.RETRY, code="NOT_PUBLISHED")
 

@@ -25,7 +25,7 @@ _NAMES = {
 }
 
 
-def _told(name: str, kind: Callable[[Any], Any]) -> Any:
+def _from_environment(name: str, kind: Callable[[Any], Any]) -> Any:
     def read() -> Any:
         value = from_environment("retry", name, os.environ)
         return None if value is None else kind(value)
@@ -35,17 +35,17 @@ def _told(name: str, kind: Callable[[Any], Any]) -> Any:
 
 @dataclass
 class RetryConfig:
-    """How often and after which delays a record is tried again. What is not told comes from the environment
+    """How often and after which delays a record is tried again. What is not given comes from the environment
     (RETRY_MAX_RETRIES or MAX_RETRIES, RETRY_INITIAL_DELAY_MS or INITIAL_RETRY_DELAY_MS, …), when it is made.
 
     `max_retries` counts the retries after the first attempt; None retries for ever.
     """
 
-    max_retries: int | None = _told("max_retries", int)
-    initial_retry_delay_ms: int = _told("initial_delay_ms", int)
-    max_retry_delay_ms: int = _told("max_delay_ms", int)
-    retry_backoff_multiplier: float = _told("multiplier", float)
-    retry_jitter: bool = _told("jitter", bool)
+    max_retries: int | None = _from_environment("max_retries", int)
+    initial_retry_delay_ms: int = _from_environment("initial_delay_ms", int)
+    max_retry_delay_ms: int = _from_environment("max_delay_ms", int)
+    retry_backoff_multiplier: float = _from_environment("multiplier", float)
+    retry_jitter: bool = _from_environment("jitter", bool)
 
 
 def policy_of(config: object) -> RetryPolicy:
@@ -54,12 +54,12 @@ def policy_of(config: object) -> RetryPolicy:
     """
     if isinstance(config, RetryPolicy):
         return config
-    told = {ours: getattr(config, theirs) for theirs, ours in _NAMES.items() if hasattr(config, theirs)}
-    if not told:
+    given = {ours: getattr(config, theirs) for theirs, ours in _NAMES.items() if hasattr(config, theirs)}
+    if not given:
         names = ", ".join(_NAMES)
         raise ConfigError(f"retry_config: {type(config).__name__} has none of these attributes: {names}.")
     try:
-        return RetryPolicy(**told)
+        return RetryPolicy(**given)
     except ConfigError as error:
         raise ConfigError(*(_in_their_words(problem) for problem in error.problems)) from None
 

@@ -200,7 +200,7 @@ class KafkaConsumerRunner:
                 name, hook = self._at_end.pop()
             try:
                 hook()
-            except Exception as error:  # noqa: BLE001 - at the end there is nobody left to tell
+            except Exception as error:  # noqa: BLE001 - at the end it can only be logged
                 log.error("hook_failed", hook=name, exc=error)  # noqa: TRY400 - our logger shows where it came from
 
     def _leave(self, code: int) -> None:

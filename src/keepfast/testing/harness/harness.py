@@ -33,7 +33,7 @@ class Backend(Protocol):
         """Each consumer group and everything that it reads, retry topics too."""
 
     async def produce(self, outgoing: Outgoing) -> Receipt:
-        """Into the topic, acknowledged; says where."""
+        """Into the topic; returns the receipt."""
 
     async def records(self, topic: str) -> list[Record]:
         """What has come into the topic since the harness began, oldest first in each partition."""
@@ -76,7 +76,7 @@ class Harness:
         self._noted = tested.noted
         self.dead: list[Letter] = []
         """Dead letters, as `keepfast dlq show` would read them; of a runner with a `dlq_publisher` of its own, what
-        that was told, in the same words.
+        was called with, in the same form.
         """
         self.processed: list[Record] = []
         """Records that a handler has finished, once per record, whatever it took."""
@@ -92,9 +92,9 @@ class Harness:
         partition: int | None = None,
         settle: bool = True,
     ) -> Record:
-        """Produce a record, and wait until everything is finished, unless told not to. Returns it as it stands there.
+        """Produce a record, and wait until everything is finished, if `settle`. Returns it as it is in the topic.
 
-        `value` may be bytes, text, None, or anything that JSON can say.
+        `value` may be bytes, text, None, or anything that JSON can represent.
         """
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         encoded = tuple((name, to_bytes(one)) for name, one in pairs)
@@ -105,7 +105,9 @@ class Harness:
         return Record(topic, at.partition, at.offset, outgoing.key, outgoing.value, encoded, None)
 
     async def settle(self) -> None:
-        """Let the app work until every record is processed, buried or discarded, and committed. Raises NotSettled."""
+        """Let the app work until every record is processed, dead-lettered or discarded, and committed. Raises
+        NotSettled.
+        """
         left_s = self._settle_s
         while self._backend.unfinished():
             left_s -= await self._backend.go_on()
@@ -150,7 +152,7 @@ async def harness(
     Settings come from the code and from `environ` alone, so that a test does not depend on where it runs. Its
     topics, and those in `topics` that handlers send to, are made with so many partitions. Of a runner's hooks those on
     the way of a record are called; `producer_factory` and those of the start and the end are not. Raises ConfigError,
-    and in memory whatever a handler's Halt says.
+    and in memory Halt, if a handler does.
     """
     from keepfast.testing.harness.tested import tested
 

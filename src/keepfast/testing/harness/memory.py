@@ -2,7 +2,7 @@
 """An app, or a runner, in memory: the real loop, handlers and letters on the simulator's broker, with nothing going
 wrong by itself.
 
-Time is simulated: whoever waits lets it pass at once. Only while a coroutine of the user waits for something real does
+Time is simulated: a wait lets it pass at once. Only while a coroutine of the user waits for something real does
 it go as fast as real time.
 """
 
@@ -159,7 +159,7 @@ class TestExecutor:
             self.tasks[run].cancel()
 
     def regain(self, run: Run) -> None:
-        """Nobody is counted here."""
+        """Workers are not counted here."""
 
     def _walk(self, run: Run) -> None:
         self._call.walk(run, self._tally, time.perf_counter)

@@ -30,7 +30,7 @@ NOT_YET = (
     confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
     confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
 )
-"""What a broker that is busy says of a partition that was made a moment ago."""
+"""What a busy broker answers about a partition that was created a moment ago."""
 
 
 class Real:
