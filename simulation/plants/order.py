@@ -29,10 +29,10 @@ def never_pauses_a_full_partition(patch: Patch) -> None:
 @plant
 def counts_the_bytes_of_values_alone(patch: Patch) -> None:
     def receive(self: HeldBytes, first: int, messages: Sequence[Message]) -> None:
-        self.total += sum(map(len, messages))
+        self._total += sum(map(len, messages))
 
     def finish(self: HeldBytes, seqs: Sequence[int], messages: Sequence[Message]) -> None:
-        self.total -= sum(map(len, messages))
+        self._total -= sum(map(len, messages))
 
     patch.set(HeldBytes, "receive", receive)
     patch.set(HeldBytes, "finish", finish)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from typing import Final
 
 from keepfast.core.records import Message, read_headers
 
@@ -24,8 +25,6 @@ def size_of(message: Message) -> int:
 
 def _plain_bytes(messages: Sequence[Message]) -> int:
     """Of their values and keys."""
-    if len(messages) == 1:
-        return len(messages[0]) + len(messages[0].key() or b"")
     keys = type(messages[0]).key
     try:
         key_bytes = sum(map(len, map(keys, messages)))  # type: ignore[arg-type]
@@ -55,48 +54,69 @@ class _Chunk:
         self.headers_each = header_bytes(messages[len(messages) // 2])
 
 
-class HeldBytes:
-    """`total` is what is held. Records are known by their sequence numbers, which have no gaps."""
+SINGLE: Final = 16
+"""Records that are finished one by one are taken off so many at a time."""
 
-    __slots__ = ("_chunks", "_firsts", "total")
+
+class HeldBytes:
+    """Records are known by their sequence numbers, which have no gaps."""
+
+    __slots__ = ("_chunks", "_firsts", "_messages", "_seqs", "_total")
 
     def __init__(self) -> None:
         self._chunks: list[_Chunk] = []
         self._firsts: list[int] = []  # parallel to _chunks: the first sequence number of each
-        self.total = 0
+        self._total = 0
+        self._seqs: list[int] = []  # finished one by one, and not taken off yet,
+        self._messages: list[Message] = []  # with these messages
+
+    @property
+    def total(self) -> int:
+        """What is held."""
+        if self._seqs:
+            self._take_off_singles()
+        return self._total
 
     def receive(self, first: int, messages: Sequence[Message]) -> None:
         """These records came, at least one; the first of them has this sequence number."""
         chunk = _Chunk(messages)
         self._chunks.append(chunk)
         self._firsts.append(first)
-        self.total += chunk.plain + chunk.left * chunk.headers_each
+        self._total += chunk.plain + chunk.left * chunk.headers_each
 
     def finish(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         """These records are finished: their sequence numbers, and as many messages."""
-        if len(seqs) == 1:
-            self._take_off(seqs[0], messages)
-            return
+        if len(seqs) > 1:
+            self._take_off(seqs, messages)
+        else:
+            self._seqs += seqs
+            self._messages += messages
+            if len(self._seqs) >= SINGLE:
+                self._take_off_singles()
+
+    def _take_off_singles(self) -> None:
+        seqs, self._seqs = self._seqs, []
+        messages, self._messages = self._messages, []
+        self._take_off(seqs, messages)
+
+    def _take_off(self, seqs: Sequence[int], messages: Sequence[Message]) -> None:
         if not isinstance(seqs, range):
             seqs, messages = _ascending(seqs, messages)
         count, begun = len(seqs), 0
         while begun < count:  # chunk by chunk: no step per record
             behind = bisect_right(self._firsts, seqs[begun])
             end = count if behind == len(self._firsts) else bisect_left(seqs, self._firsts[behind], begun)
-            self._take_off(seqs[begun], messages[begun:end])
+            if behind:
+                self._take_off_chunk(behind - 1, messages[begun:end])
             begun = end
 
-    def _take_off(self, seq: int, messages: Sequence[Message]) -> None:
-        """Records of one chunk are finished; the first of them has this sequence number."""
-        at = bisect_right(self._firsts, seq) - 1
-        if at < 0:
-            return
+    def _take_off_chunk(self, at: int, messages: Sequence[Message]) -> None:
         chunk, count = self._chunks[at], len(messages)
         # A chunk usually ends as a whole, and then nothing has to be counted again.
         plain = chunk.plain if count == chunk.left else _plain_bytes(messages)
         chunk.left -= count
         chunk.plain -= plain
-        self.total -= plain + count * chunk.headers_each
+        self._total -= plain + count * chunk.headers_each
         if not at and not chunk.left:
             over = next((at for at, chunk in enumerate(self._chunks) if chunk.left), len(self._chunks))
             del self._chunks[:over], self._firsts[:over]
