@@ -143,7 +143,7 @@ AROUND: Mapping[str, tuple[Break, ...]] = {
         Break("    if state.lost:", "    if False:"),
     ),
     "PROBES": (
-        Break('text="It is about to end.", fails_ready=True', 'text="It is about to end."'),
+        Break('text="It is shutting down.", fails_ready=True', 'text="It is shutting down."'),
         Break("/health/live", "/health/ready", "scaffold/template/deploy/kubernetes.yaml.tmpl"),
     ),
     "DRAIN_TIMED": (Break("        self.draining_since = now\n", ""),),

@@ -140,14 +140,14 @@ def watched() -> Settings:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("rules")
-    (found / "rules.yml").write_text(rules_file(alerts_of(watched()), made_from="app:app"))
+    (found / "rules.yml").write_text(rules_file(alerts_of(watched()), target="app:app"))
     return found
 
 
 def test_promtool_finds_nothing_wrong_with_any_kind_of_rules(folder: Path) -> None:
     promtool("check", "rules", folder / "rules.yml")
     strange = settings_of(charge={**CHARGE, "group": 'a "b" {{{{ \\ }}}} ü'}, mail={"topics": "mail.outbox-1"})
-    (folder / "strange.yml").write_text(rules_file(alerts_of(strange), made_from="app:app"))
+    (folder / "strange.yml").write_text(rules_file(alerts_of(strange), target="app:app"))
     promtool("check", "rules", folder / "strange.yml")
 
 

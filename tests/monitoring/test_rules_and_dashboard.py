@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from keepfast.cli import main
 from keepfast.core.errors import ConfigError
-from keepfast.monitoring import Alert, alerts_of, dashboard_of, planned, rules_file
+from keepfast.monitoring import Alert, alerts_of, dashboard_of, monitoring_files, rules_file
 from keepfast.monitoring.dashboard import queries_of
-from keepfast.monitoring.queries import series
+from keepfast.monitoring.promql import series
 from keepfast.telemetry.catalogue import CATALOGUE, LAG_MAX
 from tests.docs.blocks import ROOT
 from tests.monitoring.apps import CHARGE, settings_of
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_said_at_once() -> None:
     with pytest.raises(ConfigError) as told:
         settings_of(charge={**CHARGE, "alerts": {"lag_warning": 50_000, "for_s": 60}})
     assert "lag_warning (50,000) must not be above lag_critical (1,000)" in str(told.value)
-    with pytest.raises(ConfigError, match="'KeepfastNever', which is no alert"):
+    with pytest.raises(ConfigError, match="'KeepfastNever', which is not an alert"):
         alerts_of(settings_of(charge={**CHARGE, "alerts": {"without": ["KeepfastNever"]}}))
 
 
@@ -127,7 +127,7 @@ def test_a_label_that_a_metric_does_not_have_cannot_be_asked_for() -> None:
 
 def test_names_of_the_users_stay_what_they_are() -> None:
     settings = settings_of(charge={**CHARGE, "group": 'a "b" {{ $x }}'.replace("{", "{{").replace("}", "}}")})
-    text = rules_file(alerts_of(settings), made_from="app:app\nevil: 1")
+    text = rules_file(alerts_of(settings), target="app:app\nevil: 1")
     assert "\nevil" not in text
     assert 'group=\\"a \\\\\\"b\\\\\\" {{ $x }}\\"' in text
     assert '(a \\"b\\" {{ `{{` }} $x }})' in text
@@ -135,7 +135,7 @@ def test_names_of_the_users_stay_what_they_are() -> None:
 
 def test_the_file_is_yaml_with_every_alert_in_it() -> None:
     groups = alerts_of(settings_of(charge=CHARGE, mail={"topics": "mail.outbox"}))
-    read = yaml.safe_load(rules_file(groups, made_from="app:app"))["groups"]
+    read = yaml.safe_load(rules_file(groups, target="app:app"))["groups"]
     assert [group["name"] for group in read] == list(groups)
     for group, alerts in zip(read, groups.values(), strict=True):
         for rule, alert in zip(group["rules"], alerts, strict=True):
@@ -179,4 +179,4 @@ def test_the_command_writes_both_files_and_nothing_in_a_dry_run(
     ]
     assert json.loads((tmp_path / "out" / "payments.dashboard.json").read_text())["title"] == "keepfast: payments"
     assert "runbook_url" in done.output
-    assert set(planned(settings_of(), made_from="x")) == {"payments.rules.yml", "payments.dashboard.json"}
+    assert set(monitoring_files(settings_of(), target="x")) == {"payments.rules.yml", "payments.dashboard.json"}

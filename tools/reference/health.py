@@ -16,12 +16,12 @@ INTRODUCTION = """# Health
 |---|---|---|
 | `/health` | nothing is `failing` | people, and container health checks |
 | `/health/live` | a restart would not help | liveness probes |
-| `/health/ready` | it can do its work | readiness probes, alerts |
+| `/health/ready` | it can process records | readiness probes, alerts |
 | `/health/startup` | every consumer has joined its group once | startup probes |
 
 Otherwise it is 503. The body is JSON, always with all reasons: `code` is constant, `text` is for people, `fails_live`
-and `fails_ready` say which questions the reason fails. Lag, brokers that are away, dead letters and guards never fail
-liveness: a restart would not help. What somebody paused by hand is in good order.
+and `fails_ready` say which probe it fails. Lag, unreachable brokers, dead letters and guards never fail liveness: a
+restart would not help. A pause by an operator is no problem.
 
 Host and port are [settings](settings.md#health): `HEALTH_CHECK_PORT` (8080), `HEALTH_CHECK_ENABLED`.
 

@@ -42,13 +42,12 @@ def monitoring(target: str, folder: Path, *, dry_run: bool, debug: bool) -> None
     """
     with report_errors(debug=debug):
         from keepfast.cli.app_loader import load_app_or_runner
-        from keepfast.monitoring import planned
-        from keepfast.monitoring.files import write
+        from keepfast.monitoring import monitoring_files, write_files
 
         settings = load_app_or_runner(target, cwd=Path.cwd()).settings()
-        files = planned(settings, made_from=target)
+        files = monitoring_files(settings, target=target)
         if not dry_run:
-            write(files, folder)
+            write_files(files, folder)
     for name in files:
         click.echo(folder / name)
     if dry_run:

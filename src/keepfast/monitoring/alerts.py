@@ -1,17 +1,18 @@
-"""The alerts of an app: what is too much by its settings, said in PromQL over the metrics of the catalogue.
+"""The alerts of an app, with thresholds from its settings, and the rules file for Prometheus.
 
-A share is compared by multiplication, not division: while nothing at all is processed any error is too much, and
-nothing becomes a NaN that fires never. `increase` extrapolates, so counts are rounded before they are compared.
+Ratios are compared by multiplication, not division: while no record is processed any error exceeds the threshold, where
+a division would give NaN, which never fires. `increase` extrapolates, so counts are rounded before the comparison.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from keepfast.core.errors import ConfigError
-from keepfast.monitoring.queries import TopicSeries, series
+from keepfast.monitoring.promql import TopicSeries, series
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry import catalogue as cat
 
@@ -19,14 +20,14 @@ Severity = Literal["warning", "critical"]
 SEVERITIES: Final[tuple[Severity, Severity]] = ("warning", "critical")
 
 MAX_TURN_S: Final = 60
-"""A loop that has not turned for so long is stuck, and what it shows of its partitions stands still with it."""
+"""A loop whose iteration takes longer is stuck, and so are the gauges that it records."""
 NEARLY: Final = 0.9
-"""The process ends at the deadline of a shutdown; the last scrape before shows less than the whole of it."""
+"""The process ends at the deadline of a shutdown; the last scrape before it shows a shorter duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One rule. `section` is the anchor in the runbook."""
+    """An alerting rule. `section` is its anchor in the runbook."""
 
     name: str
     expr: str
@@ -44,8 +45,8 @@ class Alert:
 
 
 def alerts_of(settings: Settings) -> dict[str, list[Alert]]:
-    """By the group of rules they stand in: one for each consumer, and one for the app. Raises ConfigError if the
-    settings leave out an alert that does not exist.
+    """By rule group: one for each consumer, and one for the app. Raises ConfigError if `alerts.without` names an alert
+    that does not exist.
     """
     found = {f"keepfast {settings.app.name}": list(_app(settings))}
     for consumer in settings.consumers.values():
@@ -54,7 +55,7 @@ def alerts_of(settings: Settings) -> dict[str, list[Alert]]:
         found[f"keepfast {consumer.group}"] = [*alerts, *_group(consumer)]
     known = sorted({alert.name for alerts in found.values() for alert in alerts})
     problems = [
-        f"consumer {consumer.name}: alerts.without names {name!r}, which is no alert; there are {', '.join(known)}."
+        f"consumer {consumer.name}: alerts.without names {name!r}, which is not an alert; there are {', '.join(known)}."
         for consumer in settings.consumers.values()
         for name in consumer.alerts.without
         if name not in known
@@ -68,7 +69,7 @@ def alerts_of(settings: Settings) -> dict[str, list[Alert]]:
 
 
 def _app(settings: Settings) -> Iterator[Alert]:
-    """What concerns the process, not a consumer."""
+    """The alerts about the process."""
     consumers = list(settings.consumers.values())
     url = consumers[0].alerts.runbook_url
     labels = (("app", settings.app.name),)
@@ -78,8 +79,8 @@ def _app(settings: Settings) -> Iterator[Alert]:
         expr=f"absent({info})",
         for_s=max(one.alerts.for_s for one in consumers),
         severity="critical",
-        summary=f"No process of {settings.app.name} answers",
-        description="Prometheus reaches no process of the app: nothing is processed, and no other alert can fire.",
+        summary=f"No process of {settings.app.name} can be scraped",
+        description="Prometheus can scrape no process of the app: no record is processed, and no other alert can fire.",
         section="it-does-not-start",
         runbook_url=url,
         labels=labels,
@@ -93,9 +94,9 @@ def _app(settings: Settings) -> Iterator[Alert]:
         ),
         for_s=0,
         severity="warning",
-        summary=f"A process of {settings.app.name} took its whole time to stop",
-        description="After {{ $value | humanizeDuration }} handlers were still at work; what was not finished comes"
-        " again. The log has deadline_passed.",
+        summary=f"A process of {settings.app.name} reached its shutdown timeout",
+        description="Handlers were still running after {{ $value | humanizeDuration }}; unfinished records are"
+        " redelivered. See deadline_passed in the log.",
         section="it-takes-too-long-to-stop",
         runbook_url=url,
         labels=labels,
@@ -103,7 +104,7 @@ def _app(settings: Settings) -> Iterator[Alert]:
 
 
 def _shares(of: TopicSeries) -> Iterator[Alert]:
-    """Of one topic: errors, letters, and letters that cannot be written, as shares."""
+    """The alerts about ratios of a topic: errors, dead letters, and failed publishes of dead letters."""
     policy, topic = of.consumer.alerts, of.topic
     processed = of.rate(cat.PROCESSED)
     for name, metric, share, what, section in (
@@ -116,11 +117,11 @@ def _shares(of: TopicSeries) -> Iterator[Alert]:
             f"{of.rate(metric)} > {share:g} * {processed}",
             "warning",
             summary=f"{what} are more than {_percent(share)} of the records of {topic}",
-            description="{{ $value | humanize }} a second; `keepfast dlq list` and the log have the causes.",
+            description="{{ $value | humanize }} per second; `keepfast dlq list` and the log show the causes.",
             section=section,
         )
     failures = of.rate(cat.PUBLISH_FAILURES)
-    # Before the first letter there is no series of letters, and nothing to add to.
+    # Before the first letter there is no series of letters: count 0.
     attempts = f"({failures} + ({of.rate(cat.DEAD_LETTERS)} or 0 * {failures}))"
     share = policy.publish_failure_share
     yield _alert(
@@ -129,13 +130,13 @@ def _shares(of: TopicSeries) -> Iterator[Alert]:
         f"{failures} > {share:g} * {attempts}",
         "critical",
         summary=f"More than {_percent(share)} of the attempts to publish dead letters of {topic} fail",
-        description="Each letter holds its lane, uncommitted, until it is somewhere.",
+        description="Each letter blocks its lane, uncommitted, until it is published or spooled.",
         section="letters-cannot-be-written",
     )
 
 
 def _amounts(of: TopicSeries) -> Iterator[Alert]:
-    """Of one topic: lag and letters, as numbers."""
+    """The alerts about amounts of a topic: lag and dead letters."""
     policy, topic = of.consumer.alerts, of.topic
     yield _alert(
         of,
@@ -162,29 +163,29 @@ def _amounts(of: TopicSeries) -> Iterator[Alert]:
             "KeepfastOldRecords",
             f"max by (group, topic, partition) ({of.of(cat.LAG_AGE)}) > {policy.lag_s:g}",
             "warning",
-            summary=f"Records of {topic} are older than {policy.lag_s:g} s and not finished",
+            summary=f"Unfinished records of {topic} are older than {policy.lag_s:g} s",
             description="The oldest of partition {{ $labels.partition }} is {{ $value | humanizeDuration }} old.",
             section="lag-grows-though-it-works",
         )
     letters = of.of(cat.DLQ_MESSAGES, dead_letter_topic=of.dead_letter_topic)
-    # What a process buried before it was first scraped is no increase of its series: a series younger than a day counts
-    # as it is.
-    buried = f"sum by (group, topic) (({letters} unless {letters} offset 1d) or increase({letters}[1d]))"
+    # Letters from before the first scrape of a process are no increase of its series: of a series younger than a day,
+    # take the value.
+    within_a_day = f"sum by (group, topic) (({letters} unless {letters} offset 1d) or increase({letters}[1d]))"
     for severity, limit in zip(SEVERITIES, (policy.letters_warning, policy.letters_critical), strict=True):
         yield _alert(
             of,
             "KeepfastDeadLetters",
-            f"round({buried}) > {limit}",
+            f"round({within_a_day}) > {limit}",
             severity,
             summary=f"More than {limit:,} dead letters of {topic} within a day",
-            description="{{ $value | humanize }} letters; `keepfast dlq list` has one line for each cause.",
+            description="{{ $value | humanize }} letters; `keepfast dlq list` shows the causes.",
             section="dead-letters-pile-up",
             for_s=0,
         )
 
 
 def _group(consumer: ConsumerSettings) -> Iterator[Alert]:
-    """Of a whole consumer."""
+    """The alerts about a consumer."""
     labels = (("consumer", consumer.name),)
     stuck, age = (series(metric, group=consumer.group) for metric in (cat.STUCK, cat.LOOP_AGE))
     yield Alert(
@@ -192,8 +193,8 @@ def _group(consumer: ConsumerSettings) -> Iterator[Alert]:
         expr=f"sum by (group) ({stuck}) > 0 or max by (group) ({age}) > {MAX_TURN_S}",
         for_s=60,
         severity="critical",
-        summary=f"Partitions of {consumer.group} are stuck: their lag grows and nothing finishes",
-        description="A record waits or hangs, or the loop does not turn; /health says which.",
+        summary=f"Partitions of {consumer.group} are stuck: their lag grows and no record finishes",
+        description="A handler does not return, or the loop is stuck; /health shows which.",
         section="nothing-is-processed",
         runbook_url=consumer.alerts.runbook_url,
         labels=labels,
@@ -206,7 +207,7 @@ def _group(consumer: ConsumerSettings) -> Iterator[Alert]:
         for_s=0,
         severity="warning",
         summary=f"The group {consumer.group} rebalanced more than {limit} times within an hour",
-        description="{{ $value | humanize }} times; members come and go, or one is silent for too long.",
+        description="{{ $value | humanize }} times; members join and leave, or exceed a timeout.",
         section="frequent-rebalances",
         runbook_url=consumer.alerts.runbook_url,
         labels=labels,
@@ -240,3 +241,45 @@ def _alert(
 
 def _percent(share: float) -> str:
     return f"{share * 100:g} %"
+
+
+# -- the rules file
+
+
+def rules_file(groups: Mapping[str, Sequence[Alert]], *, target: str) -> str:
+    """The rules file of Prometheus. It is YAML in which every string is written as in JSON, which is valid YAML."""
+    return "\n".join(_lines(groups, target)) + "\n"
+
+
+def _lines(groups: Mapping[str, Sequence[Alert]], target: str) -> Iterator[str]:
+    command = f"keepfast monitoring {' '.join(target.split())}"
+    yield f"# Generated by `{command}`. To change it, change the settings in [alerts] and generate it again."
+    yield "groups:"
+    for name, alerts in groups.items():
+        yield f"  - name: {_text(name)}"
+        yield "    rules:" if alerts else "    rules: []"
+        for alert in alerts:
+            yield f"      - alert: {alert.name}"
+            yield f"        expr: {_text(alert.expr)}"
+            if alert.for_s:
+                yield f"        for: {_seconds(alert.for_s)}"
+            yield "        labels:"
+            for label, value in (("severity", alert.severity), *alert.labels):
+                yield f"          {label}: {_text(_literal(value))}"
+            yield "        annotations:"
+            yield f"          summary: {_text(_literal(alert.summary))}"
+            yield f"          description: {_text(alert.description)}"
+            yield f"          runbook_url: {_text(_literal(alert.link))}"
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _literal(text: str) -> str:
+    """Names that look like a template are not expanded."""
+    return text.replace("{{", "{{ `{{` }}")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{round(seconds * 1000)}ms" if seconds % 1 else f"{seconds:.0f}s"

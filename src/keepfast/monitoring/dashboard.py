@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from keepfast.monitoring.queries import TopicSeries, series
+from keepfast.monitoring.promql import TopicSeries, series
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry import catalogue as cat
 from keepfast.telemetry.metrics import Metric
@@ -19,11 +19,11 @@ SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 Panel = dict[str, Any]
 Target = tuple[str, str]
-"""A query, and what its series are called."""
+"""A query and the legend of its series."""
 
 
 def dashboard_of(settings: Settings) -> dict[str, Any]:
-    """As Grafana imports it."""
+    """The JSON model that Grafana imports."""
     rows: list[tuple[str, list[Panel]]] = [(f"{settings.app.name}: processes", list(_process(settings.app.name)))]
     for consumer in settings.consumers.values():
         rows.append((f"{consumer.name}: group {consumer.group}", list(_consumer(consumer))))
@@ -45,7 +45,7 @@ def dashboard_of(settings: Settings) -> dict[str, Any]:
 
 
 def queries_of(dashboard: dict[str, Any]) -> list[tuple[str, str]]:
-    """Title of the panel and query, of all."""
+    """Panel title and query of all panels."""
     return [(panel["title"], one["expr"]) for panel in dashboard["panels"] for one in panel.get("targets", ())]
 
 
@@ -170,7 +170,7 @@ def _consumer(consumer: ConsumerSettings) -> Iterator[Panel]:
 
 
 def _process(app: str) -> Iterator[Panel]:
-    """These series have no label of the app: it is found through the process that says which app it is."""
+    """These series have no label for the app: join them with keepfast_app_info of the same process."""
 
     def own(query: str) -> str:
         return f"{query} and on (job, instance) {series(cat.INFO, app=app)}"

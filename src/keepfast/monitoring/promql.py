@@ -1,4 +1,4 @@
-"""Pieces of PromQL: series of the catalogue's metrics, as Prometheus has them after a scrape."""
+"""PromQL selectors for the metrics of the catalogue, under the names that they have in Prometheus."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from keepfast.telemetry.metrics import Metric
 
 
 def quoted(text: str) -> str:
-    """A text as PromQL writes it."""
+    """A PromQL string literal."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def series(metric: Metric, *, domain: str = "", entity: str = "", part: str = "", **labels: str) -> str:
-    """A selector. `part`: `bucket`, `count` or `sum` of a histogram."""
+    """A selector of series. `part`: `bucket`, `count` or `sum` of a histogram."""
     name = metric.family(domain=domain, entity=entity)
     if metric.kind == "counter":
         name += "_total"
@@ -51,5 +51,5 @@ class TopicSeries:
         )
 
     def rate(self, metric: Metric, *, by: str = "group, topic", over: str = "5m", part: str = "") -> str:
-        """Per second, of all processes together."""
+        """The rate per second, summed over all processes."""
         return f"sum by ({by}) (rate({self.of(metric, part=part)}[{over}]))"
