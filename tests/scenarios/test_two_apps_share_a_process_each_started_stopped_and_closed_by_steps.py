@@ -10,7 +10,9 @@ from pathlib import Path
 
 from keepfast import App
 from keepfast.app.assembly import assemble_app, specs_of
+from keepfast.core.errors import SinkError
 from keepfast.core.exit_codes import EXIT_DEADLINE
+from keepfast.core.records import Outgoing, Receipt
 from keepfast.engine.workers import GivenEventLoop, HandlerLoop
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
@@ -89,3 +91,19 @@ def test_a_drain_past_its_deadline_leaves_the_process_alone(kafka: TopicAdmin, t
     go.set()
     assert client.committed("scenario.work", name)[0] in (None, 0), "what was not finished is not committed"
     assert left in ([], [EXIT_DEADLINE]), "the loop gave up just before the deadline, or was left there"
+
+
+def ignore(value: bytes) -> None: ...
+
+
+def test_without_consumers_there_is_the_producer_alone(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client, answers = topic(partitions=1), Client(kafka), list[Receipt | SinkError]()
+    app = app_for(kafka)
+    app.consumer(name, name="work")(ignore)
+    settings = app.settings(environ={}, cwd=Path("/nonexistent"))
+    assembly = assemble_app([], settings, wait=False)
+    assembly.start()
+    assembly.clients.sink.send(Outgoing(name, b"sent"), answers.append)
+    assembly.close(10.0)
+    assert answers == [Receipt(name, 0, 0)]
+    assert [record.value() for record in client.read(name, 1)] == [b"sent"]
