@@ -42,8 +42,9 @@ def test_settings_switch_guards_on_and_say_single_numbers(loader: Loader) -> Non
     assert charge.breaker == BreakerPolicy(open_s=3)
     assert charge.storm_guard == StormPolicy()
     assert charge.rate == RatePolicy(per_s=2.5)
-    assert loader.charge({"KEEPFAST_BREAKER_ENABLED": "no"}, breaker=BreakerPolicy(failures=2)).breaker is None
-    assert loader.charge({"KEEPFAST_RATE_PER_S": "none"}, rate=RatePolicy(per_s=2)).rate is None
+    off = {"KEEPFAST_CONSUMERS_CHARGE_BREAKER_ENABLED": "no", "KEEPFAST_CONSUMERS_CHARGE_RATE_PER_S": "none"}
+    charge = loader.charge(off, breaker=BreakerPolicy(failures=2), rate=RatePolicy(per_s=2))
+    assert (charge.breaker, charge.rate) == (None, None)
 
 
 def test_numbers_of_a_guard_that_is_off_are_a_warning(loader: Loader) -> None:

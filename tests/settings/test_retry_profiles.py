@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from keepfast.core.policies import RetryPolicy
@@ -37,15 +39,43 @@ def test_a_profile_can_be_changed_and_a_new_one_made(loader: Loader) -> None:
     assert loader.charge(settings=code, retry="quick").retry.initial_delay_ms == 1
 
 
-def test_what_stands_beside_a_profile_or_nearer_wins_over_it(loader: Loader) -> None:
+def test_what_is_set_beside_the_name_of_a_profile_changes_it(loader: Loader) -> None:
     beside = {"profile": "financial", "max_retries": 1}
-    assert loader.charge(retry=beside).retry == RetryPolicy(max_retries=1, initial_delay_ms=5000, max_delay_ms=60_000)
-    assert loader.charge({"MAX_RETRIES": "2"}, retry="financial").retry.max_retries == 2
+    changed = RetryPolicy(max_retries=1, initial_delay_ms=5000, max_delay_ms=60_000)
+    assert loader.charge(retry=beside).retry == changed
+    assert loader.charge(settings={"retry": beside}).retry == changed
+    assert loader.charge({"KEEPFAST_RETRY_PROFILE": "financial", "MAX_RETRIES": "1"}).retry == changed
 
 
-def test_a_profile_named_nearer_wins_over_single_values_farther_away(loader: Loader) -> None:
-    charge = loader.charge({"KEEPFAST_RETRY_PROFILE": "financial"}, retry=RetryPolicy(max_retries=1, multiplier=3))
+def test_a_profile_wins_over_what_is_set_for_all_but_not_over_what_is_set_for_its_consumer(loader: Loader) -> None:
+    financial = RetryPolicy(max_retries=5, initial_delay_ms=5000, max_delay_ms=60_000)
+    for_all = {"RETRY_MAX_RETRIES": "2", "RETRY_JITTER": "false"}
+    assert loader.charge(for_all, retry="financial").retry == replace(financial, jitter=False)
+    assert loader.charge(for_all, settings={"retry": "financial"}).retry == replace(financial, jitter=False)
+    for_one = {"KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES": "7"}
+    assert loader.charge(for_one, retry="financial").retry == replace(financial, max_retries=7)
+    assert loader.charge(for_all).retry == RetryPolicy(max_retries=2, jitter=False)
+
+
+def test_a_profile_of_the_users_own_wins_by_source_and_over_what_is_set_for_all(loader: Loader) -> None:
+    environ = {"RETRY_MAX_RETRIES": "2", "KEEPFAST_RETRY_PROFILES_SLOW_MAX_DELAY_MS": "9000"}
+    toml = "[retry.profiles.slow]\nmax_retries = 8\nmax_delay_ms = 8000"
+    slow = loader.charge(environ, toml=toml, retry="slow").retry
+    assert (slow.max_retries, slow.max_delay_ms) == (8, 9000)
+
+
+def test_the_profile_default_fills_in_what_nothing_sets_unless_it_is_named(loader: Loader) -> None:
+    toml = "[retry.profiles.default]\nmax_retries = 8\nmultiplier = 3"
+    both = loader.charge({"RETRY_MAX_RETRIES": "2"}, toml=toml).retry
+    assert (both.max_retries, both.multiplier) == (2, 3)
+    assert loader.charge({"RETRY_MAX_RETRIES": "2"}, toml=toml, retry="default").retry.max_retries == 8
+
+
+def test_a_profile_named_for_a_consumer_in_a_nearer_source_replaces_the_policy_of_the_code(loader: Loader) -> None:
+    policy = RetryPolicy(max_retries=1, multiplier=3)
+    charge = loader.charge({"KEEPFAST_CONSUMERS_CHARGE_RETRY_PROFILE": "financial"}, retry=policy)
     assert (charge.retry.max_retries, charge.retry.multiplier) == (5, 3)
+    assert loader.charge({"KEEPFAST_RETRY_PROFILE": "financial"}, retry=policy).retry == policy
 
 
 def test_for_ever_is_every_3_seconds_unless_delays_are_told(loader: Loader) -> None:

@@ -27,7 +27,10 @@ def test_every_way_to_say_it(loader: Loader) -> None:
 
 
 def test_what_the_code_says_can_be_switched_off(loader: Loader) -> None:
-    assert loader.charge({"KEEPFAST_RETRY_TOPICS_DELAYS": "off"}, retry_topics=POLICY).retry_topics.delays == ()
+    assert (
+        loader.charge({"KEEPFAST_CONSUMERS_CHARGE_RETRY_TOPICS_DELAYS": "off"}, retry_topics=POLICY).retry_topics.delays
+        == ()
+    )
 
 
 @pytest.mark.parametrize("told", ["soon", "5", "5s,", "0s", "2d", "off,5s"])

@@ -52,17 +52,17 @@ def test_rules_in_variables(loader: Loader) -> None:
 
 def test_all_sources_hold_together_and_the_nearest_is_asked_first(loader: Loader) -> None:
     toml = '[consumer.rules]\n"http:409" = "discard"\n"http:410" = "discard"\n"http:411" = "discard"'
-    environ = {"KEEPFAST_CONSUMER_RULES": "http:409=halt"}
-    code = [Rule("http:409", "retryable"), Rule("http:410", "retryable"), Rule("http:412", "retryable")]
+    environ = {"KEEPFAST_CONSUMER_RULES": "http:410=halt", "KEEPFAST_CONSUMERS_CHARGE_RULES": "http:412=halt"}
+    code = [Rule("http:409", "retryable"), Rule("http:412", "retryable")]
     settings = loader.load(environ, toml=toml, rules=code)
     keys = "http:409", "http:410", "http:411", "http:412"
-    assert kinds(settings.consumers["charge"], *keys) == ["halt", "discard", "discard", "retryable"]
+    assert kinds(settings.consumers["charge"], *keys) == ["retryable", "halt", "discard", "halt"]
     origins = [settings.origins[f"consumers.charge.consumer.rules.{key}"] for key in keys]
     assert origins == [
+        "code, consumer charge: rules",
         "environment variable KEEPFAST_CONSUMER_RULES",
         "keepfast.toml [consumer] rules",
-        "keepfast.toml [consumer] rules",
-        "code, consumer charge: rules",
+        "environment variable KEEPFAST_CONSUMERS_CHARGE_RULES",
     ]
 
 
@@ -107,7 +107,7 @@ def test_every_problem_of_every_source_is_said_at_once(loader: Loader) -> None:
     fit = fit.replace('"retry"', '"retryable"').replace('"http:410" = 3', "")
     for part in (
         "there is no retry profile 'finacial'. Did you mean financial?",
-        "the retry policy for http:503: 'max_retrys' is no retry setting. There are: profile, max_retries",
+        "the retry policy for http:503: 'max_retrys' is no retry setting. Did you mean max_retries?",
         "the retry policy for http:503: jitter must be true or false; got 'no'",
         "the retry policy for http:503: max_delay_ms must be a number from 0",
         "the retry policy for http:504: retry: initial_delay_ms (9) is larger than max_delay_ms (8)",
@@ -135,12 +135,16 @@ def test_retry_policies_of_single_errors_come_from_every_source(loader: Loader) 
     [consumers.charge.retries]
     "http:503" = "none"
     """
-    environ = {"KEEPFAST_CONSUMER_RETRIES": "http:503=financial; TimeoutError=none"}
+    environ = {
+        "KEEPFAST_CONSUMERS_CHARGE_RETRIES": "http:503=financial",
+        "KEEPFAST_CONSUMER_RETRIES": "TimeoutError=none; http:502=none",
+    }
     charge = loader.charge(environ, toml=toml, retries={Busy: RetryPolicy(max_retries=1), "TimeoutError": "patient"})
     policies = RetryPolicies(charge.retry, charge.retries).by_error
     assert dict(policies) == {
-        "http:503": FINANCIAL,  # the environment goes before the file, as everywhere
-        "builtins.TimeoutError": RetryPolicy(max_retries=0),
+        "http:503": FINANCIAL,  # for one consumer, the environment goes before the file
+        "http:502": RetryPolicy(max_retries=0),
+        "builtins.TimeoutError": RetryPolicy(max_retries=None),  # for one consumer goes before for all
         "http:429": RetryPolicy(max_retries=10, initial_delay_ms=12000, jitter=False),
         "mylib.errors.Busy": RetryPolicy(max_retries=None),
         "mylib.errors.Slow": RetryPolicy(max_retries=5, initial_delay_ms=5000, max_delay_ms=60_000, max_elapsed_s=60),

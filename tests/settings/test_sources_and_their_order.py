@@ -47,15 +47,50 @@ def test_one_topic_is_all_that_a_consumer_needs(loader: Loader) -> None:
     assert dict(settings.origins) == {"consumers.charge.consumer.topics": "code, consumer charge: topics"}
 
 
-def test_environment_wins_over_dotenv_over_file_over_code_over_defaults(loader: Loader) -> None:
-    code: dict[str, Any] = {"retry": {"max_retries": 41}}
-    environ = {"KEEPFAST_RETRY_MAX_RETRIES": "1"}
-    dotenv = "KEEPFAST_RETRY_MAX_RETRIES=2"
+@pytest.mark.parametrize(
+    ("variable", "code"),
+    [
+        ("KEEPFAST_RETRY_MAX_RETRIES", {"settings": {"retry": {"max_retries": 41}}}),
+        ("KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES", {"retry": {"max_retries": 41}}),
+    ],
+    ids=["for all", "for one consumer"],
+)
+def test_environment_wins_over_dotenv_over_file_over_code_over_defaults(
+    loader: Loader, variable: str, code: dict[str, Any]
+) -> None:
     assert loader.charge().retry.max_retries == 3
     assert loader.charge(**code).retry.max_retries == 41
-    assert loader.charge(toml=TOML, **code).retry.max_retries == 22
-    assert loader.charge(dotenv=dotenv, **code).retry.max_retries == 2
-    assert loader.charge(environ, **code).retry.max_retries == 1
+    table = "[retry]" if "settings" in code else "[consumers.charge.retry]"
+    assert loader.charge(toml=f"{table}\nmax_retries = 22", **code).retry.max_retries == 22
+    assert loader.charge(dotenv=f"{variable}=2", **code).retry.max_retries == 2
+    assert loader.charge({variable: "1"}, **code).retry.max_retries == 1
+
+
+SCOPES: list[dict[str, Any]] = [
+    {"environ": {"KEEPFAST_BUFFER_RECORDS": "1"}},
+    {"dotenv": "KEEPFAST_BUFFER_RECORDS=2"},
+    {"toml": "[buffer]\nrecords = 3"},
+    {"settings": {"buffer": {"records": 4}}},
+    {"environ": {"KEEPFAST_CONSUMERS_CHARGE_BUFFER_RECORDS": "5"}},
+    {"dotenv": "KEEPFAST_CONSUMERS_CHARGE_BUFFER_RECORDS=6"},
+    {"toml": "[consumers.charge.buffer]\nrecords = 7"},
+    {"buffer": {"records": 8}},
+]
+
+
+@pytest.mark.parametrize(("for_all", "for_one"), [(one, other) for one in SCOPES[:4] for other in SCOPES[4:]])
+def test_a_value_for_one_consumer_wins_over_one_for_all_whatever_their_sources(
+    loader: Loader, for_all: dict[str, Any], for_one: dict[str, Any]
+) -> None:
+    alone = loader.charge(**for_one).buffer.records
+    for name in (".env", "keepfast.toml"):
+        (loader.cwd / name).unlink(missing_ok=True)
+    both = for_all | for_one
+    for name in set(for_all) & set(for_one) & {"dotenv", "toml"}:
+        both[name] = f"{for_all[name]}\n{for_one[name]}"
+    if "environ" in for_all and "environ" in for_one:
+        both["environ"] = for_all["environ"] | for_one["environ"]
+    assert loader.charge(**both).buffer.records == alone
 
 
 def test_what_is_handed_over_wins_over_every_source_and_says_so(loader: Loader) -> None:
@@ -72,7 +107,7 @@ def test_what_is_handed_over_wins_over_every_source_and_says_so(loader: Loader) 
     assert settings.consumers["charge"].topics == ("c.d",), "what is not handed over is left to the others"
 
 
-def test_within_one_source_the_consumers_own_value_wins(loader: Loader) -> None:
+def test_each_consumer_takes_its_own_value_or_the_one_for_all(loader: Loader) -> None:
     environ = {"KEEPFAST_RETRY_MAX_RETRIES": "1", "KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES": "7"}
     consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}
     settings = loader.load(environ, toml=TOML, consumers=consumers)
@@ -119,8 +154,69 @@ def test_sections_of_code_may_be_policies_or_words_or_tables(loader: Loader) -> 
 
 def test_the_environment_overrides_single_fields_of_a_policy_of_the_code(loader: Loader) -> None:
     policy = RetryPolicy(max_retries=9, initial_delay_ms=7)
-    charge = loader.charge({"RETRY_MAX_RETRIES": "2"}, retry=policy)
+    environ = {"KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES": "2", "RETRY_INITIAL_DELAY_MS": "1"}
+    charge = loader.charge(environ, retry=policy)
     assert (charge.retry.max_retries, charge.retry.initial_delay_ms) == (2, 7)
+
+
+def test_what_can_only_mean_one_consumer_means_the_only_one(loader: Loader) -> None:
+    environ = {"KAFKA_INPUT_TOPIC": "c.d", "KAFKA_CONSUMER_GROUP": "g"}
+    settings = loader.load(environ, group="in code")
+    charge = settings.consumers["charge"]
+    assert (charge.topics, charge.group, settings.warnings) == (("c.d",), "g", ())
+
+
+def test_a_variable_without_effect_is_warned_of(loader: Loader) -> None:
+    consumers: dict[str, dict[str, Any]] = {
+        "charge": {"topics": "a.b", "retry": "financial"},
+        "refund": {"topics": "a.b", "retry": RetryPolicy(max_retries=9)},
+    }
+    (warning,) = loader.load({"RETRY_MAX_RETRIES": "2"}, consumers=consumers).warnings
+    assert warning == (
+        "environment variable RETRY_MAX_RETRIES has no effect: retry.max_retries is set more specifically (charge: the"
+        " profile financial; refund: code, consumer refund: retry.max_retries). Remove it, or set"
+        " KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES for one consumer."
+    )
+
+
+def test_a_value_of_the_file_without_effect_is_warned_of_too(loader: Loader) -> None:
+    (warning,) = loader.load(toml="[buffer]\nrecords = 5", buffer={"records": 7}).warnings
+    assert warning.startswith("keepfast.toml [buffer] records has no effect: buffer.records is set more specifically")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        # the default of the other consumer
+        {"environ": {"RETRY_MAX_RETRIES": "2"}, "charge": {"retry": "financial"}},
+        # overridden where everyone expects it: by a nearer source
+        {"environ": {"RETRY_MAX_RETRIES": "2"}, "toml": "[retry]\nmax_retries = 4"},
+        {
+            "environ": {
+                "KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES": "2",
+                "KEEPFAST_CONSUMERS_REFUND_RETRY_MAX_RETRIES": "2",
+            },
+            "settings": {"retry": {"max_retries": 4}},
+        },
+        # the same value
+        {"environ": {"RETRY_MAX_RETRIES": "5"}, "settings": {"retry": "financial"}},
+    ],
+)
+def test_what_is_overridden_as_expected_is_not_warned_of(loader: Loader, given: dict[str, Any]) -> None:
+    consumers = {"charge": {"topics": "a.b", **given.pop("charge", {})}, "refund": {"topics": "a.b"}}
+    assert loader.load(consumers=consumers, **given).warnings == ()
+
+
+def test_a_variable_for_a_profile_that_no_consumer_uses_is_warned_of(loader: Loader) -> None:
+    environ = {"KEEPFAST_RETRY_PROFILES_SLOW_MAX_RETRIES": "9"}
+    (warning,) = loader.load(environ).warnings
+    assert warning == (
+        "environment variable KEEPFAST_RETRY_PROFILES_SLOW_MAX_RETRIES has no effect: no consumer takes max_retries"
+        " from the retry profile slow. Remove it."
+    )
+    assert loader.load(environ, retry="slow").warnings == ()
+    assert loader.load(environ, retries={"http:503": "slow"}).warnings == ()
+    assert loader.load(toml="[retry.profiles.spare]\nmax_retries = 9").warnings == ()
 
 
 def test_the_file_is_the_same_tree_as_the_variables(loader: Loader) -> None:

@@ -10,11 +10,9 @@ def test_there_is_no_time_limit_unless_told(loader: Loader) -> None:
 
 def test_it_is_told_in_code_and_in_the_environment(loader: Loader) -> None:
     assert loader.charge(timeout_s=2.5, on_timeout="hold").timeout.timeout_s == 2.5
-    louder = loader.charge(
-        {"KEEPFAST_CONSUMERS_CHARGE_TIMEOUT_S": "1", "KEEPFAST_CONSUMER_TIMEOUT_S": "7"}, timeout_s=2
-    )
-    assert louder.timeout.timeout_s == 1
-    assert loader.charge({"KEEPFAST_CONSUMER_TIMEOUT_S": "none"}, timeout_s=2).timeout.timeout_s is None
+    both = loader.charge({"KEEPFAST_CONSUMERS_CHARGE_TIMEOUT_S": "1", "KEEPFAST_CONSUMER_TIMEOUT_S": "7"}, timeout_s=2)
+    assert both.timeout.timeout_s == 1
+    assert loader.charge({"KEEPFAST_CONSUMERS_CHARGE_TIMEOUT_S": "none"}, timeout_s=2).timeout.timeout_s is None
     assert loader.charge(timeout_s=None).timeout.timeout_s is None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from keepfast import App, CardNumbers, Context, Discard, Halt, Reject, RetryLater
+from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.runner import KafkaConsumerRunner
@@ -31,6 +32,41 @@ def address(request: pytest.FixtureRequest) -> str | None:
 
 def played(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(story)
+
+
+def test_settings_come_from_the_file_that_run_reads_but_not_from_this_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App("shop")
+
+    @app.consumer("shop.order.v1", retry="patient")
+    def charge(order: dict[str, Any]) -> None:
+        raise ConnectionError("gateway")
+
+    (tmp_path / "keepfast.toml").write_text(
+        """
+        kafka = {security_protocol = "SSL", ssl_ca_location = "/only/in/production.pem"}
+        spool = "file:///only/in/production"
+        [retry.profiles.patient]
+        max_retries = 7
+        """
+    )
+    (tmp_path / ".env").write_text("KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES=0")
+    monkeypatch.setenv("KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES", "0")
+
+    async def story(retries: int, **more: Any) -> None:
+        async with harness(app, **more) as h:
+            await h.send("shop.order.v1", {"id": 1})
+            [letter] = h.dead
+            assert letter.retry_count == retries
+
+    monkeypatch.chdir(tmp_path)
+    played(story(7))
+    played(story(2, environ={"KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES": "2"}))
+    monkeypatch.chdir("/")
+    played(story(7, cwd=tmp_path))
+    with pytest.raises(ConfigError, match="there is no retry profile 'patient'"):
+        played(story(7))
 
 
 def test_each_record_is_found_where_it_ended(address: str | None) -> None:

@@ -11,15 +11,18 @@ from tools.reference.markdown import MADE, code, codes, escaped, table
 
 INTRODUCTION = """# Settings
 
-Every setting has one name and may be said in five places. The first that says it decides:
+Every setting has one name. The more specific value wins first, then the source:
 
-1. environment variables
-2. `.env` in the working folder
-3. `keepfast.toml` in the working folder
-4. code: arguments of `App(…)` and `@app.consumer(…)`
-5. the default
+| | wins first → last |
+|---|---|
+| for whom | one consumer, its [retry profile](#retry-profiles), the whole app |
+| source | environment variables, `.env` and then `keepfast.toml` in the working folder, code, the default |
 
-All of them are read once, at the start, and checked whole: `keepfast run` lists every problem, with what to do, and
+So a variable for all consumers, such as `RETRY_MAX_RETRIES`, is the default of the consumers that are not configured
+otherwise: it does not overrule `@app.consumer(…, retry="financial")`. A variable for this consumer does. What has no
+effect, because everything it could change is set more specifically, is warned of at the start.
+
+All sources are read once, at the start, and checked whole: `keepfast run` lists every problem, with what to do, and
 starts nothing (exit code 2). A name that no setting has is a problem, too, with the nearest one that exists.
 
 A section marked **per consumer** may be set for all consumers or for one of them. Of one consumer, here `charge`:
@@ -28,12 +31,11 @@ A section marked **per consumer** may be set for all consumers or for one of the
 |---|---|---|
 | environment | `KEEPFAST_RETRY_MAX_RETRIES=5` | `KEEPFAST_CONSUMERS_CHARGE_RETRY_MAX_RETRIES=5` |
 | `keepfast.toml` | `[retry]` `max_retries = 5` | `[consumers.charge.retry]` `max_retries = 5` |
-| code | – | `@app.consumer(…, retry=RetryPolicy(max_retries=5))` |
+| code | `App(…, retry={"max_retries": 5})` | `@app.consumer(…, retry=RetryPolicy(max_retries=5))` |
 
-What stands in the section `consumer` is, in code and in `[consumers.charge]`, an option of its own: `order = "key"`.
-What is said for one consumer goes before what the same place says for all (and the environment for all before
-`keepfast.toml` for one). App-wide sections are arguments of the app in code: `App("payments", kafka={"brokers":
-"kafka-1:9092"})`.
+What is in the section `consumer` is, in code and in `[consumers.charge]`, an option of its own: `order = "key"`. In
+code, sections for all are arguments of the app: `App("payments", kafka={"brokers": "kafka-1:9092"})`. In an app with
+one consumer, `KAFKA_INPUT_TOPIC` and `KAFKA_CONSUMER_GROUP` mean that consumer, so they win over the code.
 
 In variables, lists are separated by commas, and true and false may be written as `true`, `1`, `yes`, `on` and
 `false`, `0`, `no`, `off`. A blank variable counts as not set.
@@ -100,7 +102,8 @@ def profiles() -> str:
             for name, said in catalogue.PROFILES.items()]  # fmt: skip
     return (
         '## Retry profiles\n\nNamed sets of retry settings: `retry = "financial"`. Tables `[retry.profiles.<name>]` in'
-        " `keepfast.toml`\nadd more, or change these.\n\n" + table(("profile", "says"), rows)
+        " `keepfast.toml`\nadd more, or change these. A setting beside the name of a profile changes it there:"
+        ' `retry = {profile = "financial", max_retries = 7}`.\n\n' + table(("profile", "says"), rows)
     )
 
 

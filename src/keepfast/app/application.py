@@ -63,8 +63,12 @@ class App:
 
         return register
 
-    def settings(self, *, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Settings:
-        """The settings that hold for this app here and now. Raises ConfigError with every problem."""
+    def settings(
+        self, *, environ: Mapping[str, str] | None = None, cwd: Path | None = None, for_tests: bool = False
+    ) -> Settings:
+        """The settings that hold for this app here and now. `for_tests`: without `.env`, and without what
+        `keepfast.toml` says about brokers and the host. Raises ConfigError with every problem.
+        """
         from keepfast.settings import AppSpec, load  # a third of what importing App would cost
 
         consumers = {
@@ -73,7 +77,8 @@ class App:
         }
         batches = [consumer.name for consumer in self.chosen() if consumer.shape.batch]
         spec = AppSpec(name=self.name, settings=self._settings, consumers=consumers, batches=batches)
-        return load(spec, environ=os.environ if environ is None else environ, cwd=cwd or Path.cwd())
+        environ = os.environ if environ is None else environ
+        return load(spec, environ=environ, cwd=cwd or Path.cwd(), for_tests=for_tests)
 
     def chosen(self, only: Sequence[str] = ()) -> list[Consumer]:
         """All consumers, or those named. Raises ConfigError for unknown names, or if there are none at all."""

@@ -1,4 +1,6 @@
-"""The settings of a consumer in code. Environment, `.env` and `keepfast.toml` go before it."""
+"""The settings of a consumer in code. Environment, `.env` and `keepfast.toml` override them by what they set for this
+consumer, not by what they set for all.
+"""
 
 from __future__ import annotations
 

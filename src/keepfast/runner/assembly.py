@@ -92,14 +92,17 @@ def build(
     return assemble([spec], settings, connect, leave=leave, observers=observers)
 
 
-def settings_of(blueprint: Blueprint, *, environ: Mapping[str, str], cwd: Path) -> tuple[Settings, MadeConsumer]:
+def settings_of(
+    blueprint: Blueprint, *, environ: Mapping[str, str], cwd: Path, for_tests: bool = False
+) -> tuple[Settings, MadeConsumer]:
     """The settings that hold for a runner, without running it, and what its consumer would be; one that the factory
-    has made for that is closed again, and its `source` is None. Raises ConfigError.
+    has made for that is closed again, and its `source` is None. `for_tests`: as `load` has it. Raises ConfigError.
     """
     client = blueprint.consumer_factory()
     try:
         made = made_consumer(client)
-        return _settings(blueprint, made, environ=environ, cwd=cwd), replace(made, source=None, partitions=None)
+        settings = _settings(blueprint, made, environ=environ, cwd=cwd, for_tests=for_tests)
+        return settings, replace(made, source=None, partitions=None)
     finally:
         close_consumer(client)
 
@@ -144,7 +147,9 @@ def _connect(blueprint: Blueprint, made: MadeConsumer, spec: ConsumerSpec, setti
         raise
 
 
-def _settings(blueprint: Blueprint, made: MadeConsumer, *, environ: Mapping[str, str], cwd: Path) -> Settings:
+def _settings(
+    blueprint: Blueprint, made: MadeConsumer, *, environ: Mapping[str, str], cwd: Path, for_tests: bool = False
+) -> Settings:
     own, arguments = dict(made.tree.get("consumer", {})), dict(blueprint.consumer)
     if "group" in own and made.source is not None and arguments.get("group") not in (None, own["group"]):
         raise ConfigError(
@@ -158,7 +163,7 @@ def _settings(blueprint: Blueprint, made: MadeConsumer, *, environ: Mapping[str,
         consumers={blueprint.name: dict(blueprint.settings.get("consumer", {}))},
         handed_over={"kafka": made.tree.get("kafka", {}), "consumers": {blueprint.name: consumer}},
     )
-    settings = load(spec, environ=environ, cwd=cwd)
+    settings = load(spec, environ=environ, cwd=cwd, for_tests=for_tests)
     if f"consumers.{blueprint.name}.consumer.group" not in settings.origins:
         raise ConfigError(
             'KafkaConsumerRunner: no group is configured; add "group.id" to the dict of consumer_factory, or'

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from keepfast.core import names
 from keepfast.core.errors import ConfigError
@@ -23,6 +23,9 @@ from keepfast.settings.sources import (
     parse_dotenv,
     read_variables,
 )
+
+HOST_SECTIONS: Final = ("kafka", "spool", "state", "health", "control", "metrics", "tracing")
+"""What an app connects to and serves where it is deployed; a test has its own broker and nothing else."""
 
 _FILES = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location")
 _SASL = ("sasl_mechanism", "sasl_username", "sasl_password")
@@ -110,9 +113,10 @@ class AppSpec:
     handed_over: Mapping[str, object] = field(default_factory=dict)
 
 
-def load(spec: AppSpec, *, environ: Mapping[str, str], cwd: Path) -> Settings:
+def load(spec: AppSpec, *, environ: Mapping[str, str], cwd: Path, for_tests: bool = False) -> Settings:
     """The settings of the app: environment, then `.env` and `keepfast.toml` in cwd, then code, then defaults.
 
+    `for_tests`: without what is about one host, that is without `.env`, and of `keepfast.toml` without HOST_SECTIONS.
     Raises ConfigError with every problem: where the value came from, what is wrong, what to do.
     """
     raw = RawSettings()
@@ -124,8 +128,9 @@ def load(spec: AppSpec, *, environ: Mapping[str, str], cwd: Path) -> Settings:
         consumers=consumers,
         origin=lambda name: f"environment variable {name}",
     )
-    _read_dotenv(raw, cwd / ".env", consumers)
-    _read_toml(raw, cwd / "keepfast.toml", consumers)
+    if not for_tests:
+        _read_dotenv(raw, cwd / ".env", consumers)
+    _read_toml(raw, cwd / "keepfast.toml", consumers, without=HOST_SECTIONS if for_tests else ())
     TreeReader(raw, SettingSource.CODE, consumers).read({**spec.settings, "consumers": spec.consumers})
     TreeReader(raw, SettingSource.HANDED_OVER, consumers).read(spec.handed_over)
     return _resolve(spec, raw, cwd)
@@ -144,6 +149,7 @@ def _resolve(spec: AppSpec, raw: RawSettings, cwd: Path) -> Settings:
     raw.problems.extend(security_problems(kafka, cwd, refused=resolver.refused))
     raw.warnings.extend(security_warnings(kafka))
     built = _build_consumers(spec, app, resolver, raw)
+    raw.warnings.extend(resolver.without_effect())
     properties = resolver.properties()
     if raw.problems:
         raise ConfigError(*raw.problems)
@@ -228,7 +234,7 @@ def _read_dotenv(raw: RawSettings, path: Path, consumers: tuple[str, ...]) -> No
     read_variables(raw, SettingSource.DOTENV, values, consumers=consumers, origin=origin)
 
 
-def _read_toml(raw: RawSettings, path: Path, consumers: tuple[str, ...]) -> None:
+def _read_toml(raw: RawSettings, path: Path, consumers: tuple[str, ...], *, without: Collection[str]) -> None:
     text = _text_of(raw, path)
     if text is None:
         return
@@ -237,7 +243,7 @@ def _read_toml(raw: RawSettings, path: Path, consumers: tuple[str, ...]) -> None
     except tomllib.TOMLDecodeError as error:
         raw.problems.append(f"keepfast.toml: is not TOML: {error}. Fix it there.")
         return
-    TreeReader(raw, SettingSource.FILE, consumers).read(tree)
+    TreeReader(raw, SettingSource.FILE, consumers).read({name: tree[name] for name in tree if name not in without})
 
 
 def _text_of(raw: RawSettings, path: Path) -> str | None:

@@ -1,8 +1,12 @@
-"""Decides between the sources: which of the values that were given holds for the app and for each consumer."""
+"""Decides between the sources: which of the values that were given holds for the app and for each consumer.
+
+The more specific scope wins first: a consumer, then its retry profile, then the app. Within a scope the source decides:
+environment, `.env`, keepfast.toml, code. What was handed over wins over everything. So a variable for all consumers is
+the default of those that are not configured otherwise; what ends up without effect is warned of.
+"""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from typing import cast
@@ -15,20 +19,35 @@ from keepfast.core.policies import RetryPolicy
 from keepfast.settings import catalogue
 from keepfast.settings.catalogue import Section, variable
 from keepfast.settings.kinds import RetryEntry
-from keepfast.settings.sources import APP, RawSettings, Scope, SettingSource, Sourced, SourcePosition, profile_name
+from keepfast.settings.sources import (
+    APP,
+    RawSettings,
+    Scope,
+    SettingSource,
+    Sourced,
+    SourcePosition,
+    did_you_mean,
+    profile_name,
+)
 
 DEFAULT = "the default"
 
 Resolved = Mapping[str, Sourced]
 """Settings of a section by name, each with where its value came from."""
 
+Hit = tuple[SourcePosition | None, Sourced]
+"""A value, and the position at which it was found; None for defaults and profiles that are built in."""
+
+_VARIABLES = {SettingSource.ENVIRONMENT, SettingSource.DOTENV}
+
 
 class Resolver:
-    """The nearer source wins; within one source, a value for a consumer wins over one for the app."""
+    """Resolves section by section, and remembers which values have taken effect. One owner: the function that loads."""
 
     def __init__(self, raw: RawSettings, consumers: Collection[str]) -> None:
         self._raw = raw
         self._consumers = consumers
+        self._effective: dict[str, dict[str, Hit]] = {}
         self.origins: dict[str, str] = {}
 
     def section(self, section: Section, consumer: str | None = None) -> dict[str, Sourced]:
@@ -36,13 +55,13 @@ class Resolver:
         found = {}
         for setting in section.settings:
             key = f"{section.name}.{setting.name}"
-            own_only = setting.name in section.one_consumer and len(self._consumers) > 1
-            positions = _positions(consumer, app=not own_only)
+            positions = self._positions(section, setting.name, consumer)
             if setting.name in section.merged:
                 found[setting.name] = self._joined(self._raw.find_all(positions, key), consumer, key)
                 continue
-            hit = self._raw.find(positions, key)
-            found[setting.name] = hit[1] if hit else Sourced(setting.default, DEFAULT)
+            hit = self._raw.find(positions, key) or (None, Sourced(setting.default, DEFAULT))
+            self._take_effect(key, consumer, hit)
+            found[setting.name] = hit[1]
         self._note(section, consumer, found)
         return found
 
@@ -56,37 +75,66 @@ class Resolver:
     def retry(self, consumer: str) -> dict[str, Sourced]:
         """What was set for the retries of a consumer; what was not is left out, for the policy to fill in.
 
-        A profile counts where it was named: it wins over all that is farther away, and what is set beside it wins over
-        it.
+        What is set for the consumer wins over its profile, unless the profile was named in a nearer source. The profile
+        wins over what is set for the app, but not over what is set beside its name. If none is named, the profile
+        `default` fills in what nothing else sets.
         """
-        positions = _positions(consumer)
-        hit = self._raw.find(positions, "retry.profile")
-        named_at, named = hit or (None, Sourced("default", DEFAULT))
+        own, app = _by_source(Scope("consumer", consumer)), _by_source(APP)
+        named_at, named = self._raw.find([*own, *app], "retry.profile") or (None, Sourced("default", DEFAULT))
+        self._take_effect("retry.profile", consumer, (named_at, named))
+        before, after = [*own, *app], list[SourcePosition]()
+        if named_at in own:
+            nearer = own.index(named_at) + 1
+            before, after = own[:nearer], [*own[nearer:], *app]
+        elif named_at is not None:
+            before, after = [*own, named_at], app
         profile = self._profile(named)
         found: dict[str, Sourced] = {}
-        for position in positions:
-            for setting in catalogue.RETRY.settings:
-                given = self._raw.find([position], f"retry.{setting.name}")
-                if given and setting.name != "profile":
-                    found.setdefault(setting.name, given[1])
-            if position == named_at:
-                found = profile | found
-        found = profile | found
+        for name in (one.name for one in catalogue.RETRY.settings if one.name != "profile"):
+            key = f"retry.{name}"
+            hit: Hit | None = self._raw.find(before, key) or profile.get(name) or self._raw.find(after, key)
+            if hit is not None:
+                self._take_effect(key, consumer, hit)
+                found[name] = hit[1]
         self._note(catalogue.RETRY, consumer, {"profile": named, **found})
         return found
 
     def profile(self, consumer: str) -> str:
         """The name of its retry profile."""
-        hit = self._raw.find(_positions(consumer), "retry.profile")
+        hit = self._raw.find([*_by_source(Scope("consumer", consumer)), *_by_source(APP)], "retry.profile")
         return profile_name(str(hit[1].value)) if hit else "default"
 
     def retries(self, consumer: str) -> tuple[tuple[str, RetryPolicy], ...]:
         """The policies that were set for single errors, by key, the nearest source first."""
-        given = self._raw.find_all(_positions(consumer), "consumer.retries")
+        given = self._raw.find_all(self._positions(catalogue.CONSUMER, "retries", consumer), "consumer.retries")
         entries = tuple((entry, one.origin) for one in given for entry in cast("tuple[RetryEntry, ...]", one.value))
-        policies, problems = policies_of(entries, self.retry(consumer) if entries else {}, profile=self._profile)
+        policies, problems = policies_of(
+            entries, self.retry(consumer) if entries else {}, profile=lambda named: self._of_profile(named, consumer)
+        )
         self._raw.problems.extend(problem for problem in problems if problem not in self._raw.problems)
         return policies
+
+    def without_effect(self) -> list[str]:
+        """Warnings for values that take effect nowhere, though their source is nearer than what is used instead."""
+        warnings = []
+        for position, key, given in self._raw.given() if self._consumers else ():
+            used = self._effective.get(key, {})
+            section, _, name = key.partition(".")
+            if any(hit[1] is given for hit in used.values()):
+                continue
+            if position.scope.kind == "profile" and position.source in _VARIABLES:
+                warnings.append(
+                    f"{given.origin} has no effect: no consumer takes {name} from the retry profile"
+                    f" {position.scope.name}. Remove it."
+                )
+            elif position.scope == APP and any(_surprises(position, given, hit) for hit in used.values()):
+                instead = "; ".join(f"{consumer}: {hit[1].origin}" for consumer, hit in used.items())
+                own = variable("consumers", next(iter(used)), section, name)
+                warnings.append(
+                    f"{given.origin} has no effect: {key} is set more specifically ({instead}). Remove it, or set"
+                    f" {own} for one consumer."
+                )
+        return warnings
 
     def refused(self, key: str) -> bool:
         return self._raw.refused(key)
@@ -109,23 +157,42 @@ class Resolver:
                     )
         return problems
 
-    def _profile(self, named: Sourced) -> dict[str, Sourced]:
+    def _positions(self, section: Section, name: str, consumer: str | None) -> list[SourcePosition]:
+        """Where the values of a setting are looked for: the order in which they win."""
+        if consumer is None:
+            return _by_source(APP)
+        own = Scope("consumer", consumer)
+        if name not in section.one_consumer:
+            return [*_by_source(own), *_by_source(APP)]
+        # What can only mean one consumer means the only one, so for these the source alone decides.
+        return _by_source(own, APP) if len(self._consumers) == 1 else _by_source(own)
+
+    def _take_effect(self, key: str, consumer: str | None, hit: Hit) -> None:
+        if consumer is not None:
+            self._effective.setdefault(key, {})[consumer] = hit
+
+    def _of_profile(self, named: Sourced, consumer: str) -> Resolved:
+        """A profile's settings, for the policy of a single error."""
+        found = self._profile(named)
+        for name, hit in found.items():
+            self._take_effect(f"retry.{name}", f"{consumer}, {named.origin}", hit)
+        return {name: hit[1] for name, hit in found.items()}
+
+    def _profile(self, named: Sourced) -> dict[str, Hit]:
         name = profile_name(str(named.value))
         known = {*catalogue.PROFILES, *self._raw.profiles()}
         if name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=1)
-            advice = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(sorted(known))}."
-            problem = f"{named.origin}: there is no retry profile {named.value!r}. {advice}"
+            problem = f"{named.origin}: there is no retry profile {named.value!r}. {did_you_mean(name, sorted(known))}"
             if problem not in self._raw.problems:
                 self._raw.problems.append(problem)
             return {}
         origin = f"the profile {name}"
-        found = {key: Sourced(value, origin) for key, value in catalogue.PROFILES.get(name, {}).items()}
+        built_in = catalogue.PROFILES.get(name, {})
+        found: dict[str, Hit] = {key: (None, Sourced(value, origin)) for key, value in built_in.items()}
         for setting in catalogue.RETRY.settings:
-            positions = [SourcePosition(source, Scope("profile", name)) for source in SettingSource]
-            hit = self._raw.find(positions, f"retry.{setting.name}")
+            hit = self._raw.find(_by_source(Scope("profile", name)), f"retry.{setting.name}")
             if hit:
-                found[setting.name] = hit[1]
+                found[setting.name] = hit
         return found
 
     def _joined(self, given: list[Sourced], consumer: str | None, key: str) -> Sourced:
@@ -145,10 +212,16 @@ class Resolver:
         )
 
 
-def _positions(consumer: str | None, *, app: bool = True) -> list[SourcePosition]:
-    """Where values for this consumer, or for the app, are looked for: the order in which they win."""
-    scopes = ([] if consumer is None else [Scope("consumer", consumer)]) + ([APP] if app else [])
+def _by_source(*scopes: Scope) -> list[SourcePosition]:
     return [SourcePosition(source, scope) for source in SettingSource for scope in scopes]
+
+
+def _surprises(position: SourcePosition, given: Sourced, hit: Hit) -> bool:
+    """Whether another value is used although this one's source is as near: more than a default that was overridden."""
+    used_at, used = hit
+    if used.value == given.value:
+        return False
+    return used_at is None or used_at.source == SettingSource.HANDED_OVER or used_at.source > position.source
 
 
 def policies_of(
@@ -205,7 +278,7 @@ def _policy(
     settings = catalogue.RETRY.by_name
     for name, item in value.items():
         if name not in settings:
-            problems.append(f"{name!r} is no retry setting. There are: {', '.join(settings)}.")
+            problems.append(f"{name!r} is no retry setting. {did_you_mean(name, settings)}")
             continue
         try:
             own[name] = settings[name].kind.check(item)

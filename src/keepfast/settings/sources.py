@@ -18,7 +18,7 @@ import difflib
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import Final, Literal, NamedTuple
@@ -125,6 +125,12 @@ class RawSettings:
         found = (self._values.get(position, {}).get(key) for position in positions)
         return [given for given in found if given is not None]
 
+    def given(self) -> Iterator[tuple[SourcePosition, str, Sourced]]:
+        """Every value that was accepted, with its position and its key."""
+        for position, values in self._values.items():
+            for key, value in values.items():
+                yield position, key, value
+
     def under(self, prefix: str) -> dict[str, Sourced]:
         """The app's values whose key starts with this, the nearest of each, with the prefix cut off."""
         found: dict[str, Sourced] = {}
@@ -145,10 +151,7 @@ class RawSettings:
         self, origin: str, what: str, wrong: str, known: Iterable[str], *, sure: str = "", else_: str = ""
     ) -> None:
         """Note a name that does not exist, with advice: what is `sure`, the nearest known name, or `else_`."""
-        # Variables share their beginnings, so for them only a misspelling is near.
-        cutoff = 0.85 if wrong.startswith(PREFIX) else 0.6
-        near = difflib.get_close_matches(wrong, list(known), n=1, cutoff=cutoff)
-        advice = sure or (f"Did you mean {near[0]}?" if near else else_ or "Remove it, or look it up in the reference.")
+        advice = sure or did_you_mean(wrong, known, else_=else_ or "Remove it, or look it up in the reference.")
         self.problems.append(f"{origin}: there is no {what} of this name. {advice}")
 
     def _keep(self, position: SourcePosition, key: str, value: object, origin: str) -> None:
@@ -157,6 +160,14 @@ class RawSettings:
     def _refuse(self, key: str, *problems: str) -> None:
         self._refused.add(key)
         self.problems.extend(problems)
+
+
+def did_you_mean(wrong: str, known: Iterable[str], *, else_: str = "") -> str:
+    """Advice for a name that does not exist: the nearest one that does, or `else_`, or all there are."""
+    names = list(known)
+    # Variables share their beginnings, so for them only a misspelling is near.
+    near = difflib.get_close_matches(wrong, names, n=1, cutoff=0.85 if wrong.startswith(PREFIX) else 0.6)
+    return f"Did you mean {near[0]}?" if near else else_ or f"There are: {', '.join(names)}."
 
 
 def _remedy(setting: PolicyField) -> str:
@@ -335,7 +346,7 @@ class TreeReader:
             elif name in catalogue.BY_NAME:
                 self._section(APP, catalogue.BY_NAME[name], value, (name,))
             else:
-                self._unknown((name,), "section", [*catalogue.BY_NAME, "consumers"])
+                self._unknown((name,), "section", [*catalogue.BY_NAME, "consumers"], sure=self._other_home(name))
 
     def _consumers_of(self, tree: object) -> None:
         for name, value in self._table(tree, ("consumers",)).items():
@@ -357,7 +368,9 @@ class TreeReader:
             elif name in catalogue.BY_NAME:
                 self._problem(here, f"is for the whole app; set it in [{name}]")
             else:
-                self._unknown(here, "setting or section of a consumer", [*own, *sections])
+                self._unknown(
+                    here, "setting or section of a consumer", [*own, *sections], sure=self._other_home(name, path[1])
+                )
 
     def _section(self, scope: Scope, section: Section, value: object, path: Path) -> None:
         if section.policy is not None and is_dataclass(value) and isinstance(value, section.policy):
@@ -380,7 +393,7 @@ class TreeReader:
             elif setting is not None:
                 self._value(scope, section, setting, item, here)
             else:
-                self._unknown(here, f"setting in {section.name}", section.by_name, sure=_other_home(name))
+                self._unknown(here, f"setting in {section.name}", section.by_name, sure=self._other_home(name))
 
     def _profiles(self, tree: object, path: Path) -> None:
         for name, value in self._table(tree, path).items():
@@ -416,6 +429,15 @@ class TreeReader:
     def _problem(self, path: Path, what: str) -> None:
         self._raw.problems.append(f"{self._origin(path)}: {what}.")
 
+    def _other_home(self, name: str, consumer: str = "") -> str:
+        """Advice for a setting that exists, but elsewhere."""
+        homes = [one for one in catalogue.SECTIONS if name in one.by_name and (one.per_consumer or not consumer)]
+        if not homes:
+            return ""
+        if consumer and self._source is not SettingSource.FILE:
+            return f'It belongs in {homes[0].name}: {homes[0].name}={{"{name}": …}}.'
+        return f"It belongs in [{f'consumers.{consumer}.' if consumer else ''}{homes[0].name}]."
+
     def _origin(self, path: Path) -> str:
         if self._source is SettingSource.FILE:
             table = f"[{'.'.join(path[:-1])}] " if len(path) > 1 else ""
@@ -428,8 +450,3 @@ class TreeReader:
 def profile_name(name: str) -> str:
     """Profiles are distinguished as variables are, which know no case and no hyphen."""
     return variable_part(name).lower()
-
-
-def _other_home(name: str) -> str:
-    homes = [section.name for section in catalogue.SECTIONS if name in section.by_name]
-    return f"It belongs in [{homes[0]}]." if homes else ""

@@ -52,9 +52,6 @@ SETTLE_S = 2 * 86_400.0
 """How long records may take by the app's own clock, which in memory costs nothing: the longest retry topic is a day."""
 
 REAL_SETTLE_S = 60.0
-NOWHERE = Path("/nonexistent")
-"""A folder without `.env` and `keepfast.toml`."""
-
 KAFKA_VARIABLE = "KEEPFAST_TEST_KAFKA"
 """Set by `pytest --keepfast-kafka`: the address of a broker, for all harnesses."""
 
@@ -145,18 +142,21 @@ async def harness(
     topics: Sequence[str] = (),
     partitions: int = 4,
     environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
     kafka: str | None = None,
 ) -> AsyncIterator[Harness]:
     """Run the app, or the runner, until the block ends: in memory, or on the broker at the address `kafka`.
 
-    Settings come from the code and from `environ` alone, so that a test does not depend on where it runs. Its
+    Settings come from `environ`, from the `keepfast.toml` of the working folder (or of `cwd`), retry profiles included,
+    and from the code, as for `keepfast run`. Not from variables of this machine, `.env`, and what the file says about
+    brokers and the host (`[kafka]`, `[spool]`, `[state]`, …), so that a test does not depend on where it runs. Its
     topics, and those in `topics` that handlers send to, are made with so many partitions. Of a runner's hooks those on
     the way of a record are called; `producer_factory` and those of the start and the end are not. Raises ConfigError,
     and in memory Halt, if a handler does.
     """
     from keepfast.testing.harness.tested import tested
 
-    subject = tested(app, environ=environ or {}, cwd=NOWHERE)
+    subject = tested(app, environ=environ or {}, cwd=cwd or Path.cwd())
     address = kafka or os.environ.get(KAFKA_VARIABLE)
     recorder = EventRecorder()
     backend: Backend

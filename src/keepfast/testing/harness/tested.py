@@ -37,7 +37,7 @@ class TestedApp:
     __test__ = False
 
     def __init__(self, app: App, *, environ: Mapping[str, str], cwd: Path) -> None:
-        self.settings = app.settings(environ=environ, cwd=cwd)
+        self.settings = app.settings(environ=environ, cwd=cwd, for_tests=True)
         self.noted: list[Letter] = []
         self._consumers = app.chosen()
         self.specs = specs_of(self._consumers, self.settings)
@@ -57,7 +57,7 @@ class TestedRunner:
     def __init__(self, runner: KafkaConsumerRunner, *, environ: Mapping[str, str], cwd: Path) -> None:
         self.noted: list[Letter] = []
         self._blueprint = replace(runner.blueprint, producer_factory=None, serves=False, noted=self.noted.append)
-        self.settings, self._made = settings_of(self._blueprint, environ=environ, cwd=cwd)
+        self.settings, self._made = settings_of(self._blueprint, environ=environ, cwd=cwd, for_tests=True)
         self.specs = [spec_of(self._blueprint, self._made, self.settings, PublisherAtOnce)]
 
     def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
