@@ -91,7 +91,7 @@ def test_an_exporter_gets_all_of_it_again_and_again_and_once_more_at_the_end() -
 
 
 def test_the_exporter_is_the_one_that_the_variable_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = EntryPoint("mine", f"{Collecting.__module__}:Collecting", otel.GROUP)
+    mine = EntryPoint("mine", f"{Collecting.__module__}:Collecting", otel.METRICS.group)
     monkeypatch.setattr(otel, "entry_points", lambda group: [mine])
     monkeypatch.setattr(EntryPoint, "load", lambda _: Collecting)
     assert isinstance(exporter_from({"OTEL_METRICS_EXPORTER": "mine"}), Collecting)

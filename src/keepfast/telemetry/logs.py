@@ -3,10 +3,9 @@
     log = get_logger("keepfast.engine")
     log.info("partition_assigned", topic="orders", partition=3)
 
-keepfast is a library here: loggers below `keepfast` have a handler that does nothing, and records travel to whatever
-the user has set up. Only `configure`, which the CLI calls, adds an output of our own. Fields are made safe (`clean.py`)
-before a record exists, so that no handler of anybody's can print a payload; `record.event` and `record.fields` are
-there for structured handlers.
+As a library, keepfast only has a NullHandler on the logger `keepfast`; the user's handlers get the records. Only
+`configure`, which the CLI calls, adds an output. Fields are made safe (`clean.py`) before a record exists, so that no
+handler can print a payload. Structured handlers can use `record.event` and `record.fields`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event and its clean fields; as text it is `event a=1 b="two words"`, which is what plain handlers print."""
+    """An event and its clean fields; as text, which plain handlers print: `event a=1 b="two words"`."""
 
     event: str
     fields: Mapping[str, Clean]
@@ -50,7 +49,7 @@ class Entry:
 
 
 class Logger:
-    """Any thread may use it. A level that is switched off costs a dictionary look-up."""
+    """Any thread may use it. A call at a disabled level costs a dictionary lookup."""
 
     __slots__ = ("_bound", "_enabled", "_log", "_sampler")
 
@@ -77,7 +76,7 @@ class Logger:
             self._emit(30, event, fields)
 
     def error(self, event: str, /, **fields: Any) -> None:
-        """An exception among the fields is shown with the places it came through."""
+        """An exception in the fields is logged with its stack."""
         if self._enabled(40):
             self._emit(40, event, fields)
 
@@ -97,10 +96,10 @@ class Logger:
         at_most: int = 1,
         **fields: Any,
     ) -> bool:
-        """Log what may come in storms: `at_most` entries in `every_s` seconds for one event and key.
+        """Log an event that may be frequent: at most `at_most` entries in `every_s` seconds for one event and key.
 
-        The first entry of the next window says how many were left out since (`suppressed`). `now` is monotonic. True if
-        it was logged.
+        The first entry of the next window has the number of suppressed ones (`suppressed`). `now` is monotonic. Returns
+        whether it was logged.
         """
         if not self._enabled(level):
             return False
@@ -120,15 +119,14 @@ class Logger:
             if level >= logging.ERROR and isinstance(value, BaseException) and value.__traceback__ is not None:
                 shown[f"{safe_name}_at"] = clean_trace(value)
         entry = Entry(clean_text(event, 100), shown)
-        # stacklevel: the file and line that a user's own format may show are those of the caller.
+        # stacklevel: file and line in a user's format are those of the caller.
         self._log.log(level, entry, extra={"event": entry.event, "fields": shown}, stacklevel=3)
 
 
 class Sampler:
     """At most n per window and key, in bounded memory. Any thread may use it.
 
-    When all places are taken by keys whose windows still run, new keys share one window, so that a storm of keys is
-    limited like a storm of one key.
+    If `capacity` keys have open windows, new keys share one window, so that many keys are limited like one.
     """
 
     def __init__(self, *, capacity: int = 1024) -> None:
@@ -139,7 +137,7 @@ class Sampler:
         self.suppressed_total = 0
 
     def admit(self, key: Hashable, *, now: float, every_s: float, at_most: int) -> int | None:
-        """How many were suppressed since the last one admitted, or None if this one is suppressed too."""
+        """The number suppressed since the last admitted one, or None if this one is suppressed too."""
         with self._lock:
             window = self._windows.get(key) or self._place(key, now)
             end, admitted, suppressed = window
@@ -154,7 +152,7 @@ class Sampler:
             return None
 
     def over(self, now: float) -> list[tuple[Hashable, int]]:
-        """Keys whose window is over, and how many were suppressed in it, unless that was told before."""
+        """Keys whose window is over, with the number suppressed in it, unless that was returned before."""
         with self._lock:
             ended = [(key, window) for key, window in self._windows.items() if now >= window[0] and window[2]]
             found = [(key, int(window[2])) for key, window in ended]
@@ -168,7 +166,7 @@ class Sampler:
     def _place(self, key: Hashable, now: float) -> list[float]:
         if len(self._windows) >= self._capacity and now >= self._sweep_at:
             self._windows = {k: w for k, w in self._windows.items() if now < w[0]}
-            # Nothing can have ended before the earliest end, so that a storm of new keys does not sweep each time.
+            # No window ends before the earliest end, so many new keys do not sweep each time.
             self._sweep_at = min((w[0] for w in self._windows.values()), default=now)
         if len(self._windows) >= self._capacity:
             key = Sampler
@@ -180,17 +178,17 @@ os.register_at_fork(after_in_child=_sampler.renew_lock)
 
 
 def get_logger(name: str) -> Logger:
-    """The logger of that name, of ours or of a handler's (`keepfast.app.…`)."""
+    """The logger of that name: ours, or that of a handler (`keepfast.app.…`)."""
     return Logger(logging.getLogger(name), bound={}, sampler=_sampler)
 
 
 def logger_for(log: logging.Logger) -> Logger:
-    """The same on a logger of the user's own."""
+    """A structured logger on a logger of the user."""
     return Logger(log, bound={}, sampler=_sampler)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ts, level, logger, event, then the fields (one named like these four gets a `_`)."""
+    """One JSON object per line: ts, level, logger, event, then the fields (`_` is added to a field of these names)."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = _entry_of(record)
@@ -207,7 +205,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """For people: time, level, event, fields."""
+    """Time, level, event and fields, for people."""
 
     def __init__(self, *, colour: bool = False) -> None:
         super().__init__()
@@ -235,24 +233,24 @@ FLOODS = frozenset(
         *("batch_retry_scheduled", "batch_retry_held", "batch_split"),
     }
 )
-"""Events that each record may cause. Not discards: no record goes without a word."""
+"""Events that every record may cause. Discards are not among them: each discarded record is logged."""
 STORM_S = 10.0
 STORM_FIELDS = ("consumer_group", "topic", "error_type")
 
 
 class _Output(logging.StreamHandler[TextIO]):
-    """Ours, so that `configure` finds and replaces it; writes what the stream's encoding cannot take as escapes.
+    """The handler that `configure` adds and replaces; characters that the stream cannot encode are escaped.
 
-    Of an event that each record may cause, `max_lines` are written in 10 s for one group, topic and type of error; the
-    first one after that says how many were left out, or a line of its own does if no such one comes. Who listens to the
-    loggers otherwise gets all.
+    Of an event that every record may cause, it writes `max_lines` in 10 s for one group, topic and error type. The next
+    line of that kind, or a line `log_lines_suppressed`, has the number that was suppressed. Other handlers get all
+    records.
     """
 
     def __init__(self, stream: TextIO, *, max_lines: int | None) -> None:
         super().__init__(stream)
         self._max_lines = max_lines
         self._sampler = Sampler()
-        self._tell_at = float("-inf")
+        self._report_at = float("-inf")
 
     def emit(self, record: logging.LogRecord) -> None:
         entry = record.msg
@@ -264,18 +262,18 @@ class _Output(logging.StreamHandler[TextIO]):
             if left_out:
                 record = logging.makeLogRecord(record.__dict__)
                 record.msg = Entry(entry.event, {**entry.fields, "suppressed": left_out})
-        if time.monotonic() >= self._tell_at:
-            self._tell(time.monotonic())
+        if time.monotonic() >= self._report_at:
+            self._report(time.monotonic())
         super().emit(record)
 
-    def _tell(self, now: float) -> None:
-        self._tell_at = now + STORM_S
+    def _report(self, now: float) -> None:
+        self._report_at = now + STORM_S
         for key, count in self._sampler.over(now):
-            # All that found no place of their own share one window.
+            # Keys beyond the capacity share one window.
             fields = dict(zip(("of", *STORM_FIELDS), key, strict=True)) if isinstance(key, tuple) else {}
             entry = Entry("log_lines_suppressed", {**fields, "suppressed": count})
-            said = {"name": ROOT, "levelno": logging.WARNING, "levelname": "WARNING", "msg": entry}
-            super().emit(logging.makeLogRecord(said))
+            warning = {"name": ROOT, "levelno": logging.WARNING, "levelname": "WARNING", "msg": entry}
+            super().emit(logging.makeLogRecord(warning))
 
     def format(self, record: logging.LogRecord) -> str:
         line = super().format(record)
@@ -291,10 +289,10 @@ def configure(
     max_lines: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> None:
-    """Write keepfast's logs to `stream` (standard error); auto is console on a terminal, else JSON.
+    """Write keepfast's logs to `stream` (standard error); auto is console on a terminal, otherwise JSON.
 
-    `max_lines`: see `[log]` in the settings. For the CLI alone. It touches no logger but `keepfast`; calling it again
-    replaces its own output. Raises ConfigError.
+    `max_lines`: see `[log]` in the settings. For the CLI only. It changes only the logger `keepfast`; a second call
+    replaces the output of the first. Raises ConfigError.
     """
     number = level if isinstance(level, int) else LEVELS.get(level.lower())
     problems = []
@@ -320,12 +318,12 @@ def configure(
 
 
 def _entry_of(record: logging.LogRecord) -> Entry:
-    """Ours as it is; a record of somebody else's made safe."""
+    """Our entry unchanged; the record of another library made safe."""
     if isinstance(record.msg, Entry):
         return record.msg
     try:
         text = record.getMessage()
-    except Exception:  # noqa: BLE001  a format that does not fit its arguments is its caller's mistake, not a crash
+    except Exception:  # noqa: BLE001  a format that does not match its arguments must not crash the app
         text = record.msg if isinstance(record.msg, str) else "<no text>"
     fields: dict[str, Clean] = {}
     if record.exc_info and record.exc_info[1] is not None:
@@ -334,12 +332,12 @@ def _entry_of(record: logging.LogRecord) -> Entry:
 
 
 def _title(event: str) -> str:
-    """The event; quoted if it could be taken for fields, which only the free text of others can."""
+    """The event; quoted if it looks like fields, which only messages of other libraries can."""
     return json.dumps(event, ensure_ascii=False) if _LIKE_A_FIELD.search(event) else event
 
 
 def _quoted(value: Clean) -> str:
-    """A value that cannot be taken for two: bare if it has no blank, quote, `=`, bracket or backslash."""
+    """An unambiguous value: unquoted if it has no blank, quote, `=`, bracket or backslash."""
     if isinstance(value, str):
         return value if _BARE_VALUE.fullmatch(value) else json.dumps(value, ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False)

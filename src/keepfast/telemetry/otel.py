@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from keepfast.core.errors import ConfigError
 from keepfast.telemetry import catalogue
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 log = get_logger("keepfast.otel")
 
-GROUP: Final = "opentelemetry_metrics_exporter"
-"""The entry point group of exporters; OTEL_METRICS_EXPORTER selects one."""
 LAST_EXPORT_S: Final = 2.0
 UNITS: Final = {"seconds": "s", "bytes": "By"}
 CONSUMED: Final = catalogue.CONSUMED.dotted()
@@ -92,25 +90,41 @@ class MetricsExport:
             log.sampled(40, "metrics_not_exported", now=time.monotonic(), every_s=60.0, exc=error)
 
 
-def exporter_from(environ: dict[str, str]) -> Exporter:
-    """The exporter that the OTEL_* variables select. Raises ConfigError if it is not installed."""
+class ExporterKind(NamedTuple):
+    """The environment variable that selects an exporter, and the entry point group in which exporters register."""
+
+    variable: str
+    group: str
+
+
+METRICS: Final = ExporterKind("OTEL_METRICS_EXPORTER", "opentelemetry_metrics_exporter")
+
+
+def exporter_from(environ: Mapping[str, str]) -> Exporter:
+    """The exporter of metrics that OTEL_METRICS_EXPORTER selects. Raises ConfigError if it is not installed."""
     try:
-        import opentelemetry.sdk.metrics.export as _sdk  # noqa: F401 - only whether it is there
+        import opentelemetry.sdk.metrics.export as _sdk  # noqa: F401 - whether it is installed
     except ImportError as error:
         raise ConfigError(
             "metrics: otel needs OpenTelemetry: install opentelemetry-sdk, and an exporter such as"
             " opentelemetry-exporter-otlp-proto-http."
         ) from error
-    name = environ.get("OTEL_METRICS_EXPORTER", "otlp").split(",")[0].strip() or "otlp"
-    found = [one for one in entry_points(group=GROUP) if one.name in (name, f"{name}_proto_http", f"{name}_proto_grpc")]
+    exporter: Exporter = load_exporter("metrics: otel", environ, METRICS)
+    return exporter
+
+
+def load_exporter(feature: str, environ: Mapping[str, str], kind: ExporterKind) -> Any:
+    """Raises ConfigError if the selected exporter is not installed."""
+    name = environ.get(kind.variable, "otlp").split(",")[0].strip() or "otlp"
+    listed = entry_points(group=kind.group)
+    found = [one for one in listed if one.name in (name, f"{name}_proto_http", f"{name}_proto_grpc")]
     if not found:
-        known = ", ".join(sorted(one.name for one in entry_points(group=GROUP))) or "none"
+        known = ", ".join(sorted(one.name for one in listed)) or "none"
         raise ConfigError(
-            f"metrics: otel has no exporter {name!r} (OTEL_METRICS_EXPORTER); installed: {known}. Install one, such as"
+            f"{feature} has no exporter {name!r} ({kind.variable}); installed: {known}. Install one, such as"
             " opentelemetry-exporter-otlp-proto-http."
         )
-    exporter: Exporter = found[0].load()()
-    return exporter
+    return found[0].load()()
 
 
 def metrics_data(families: Sequence[MetricFamily], *, resource: Any, started_ns: int, now_ns: int) -> MetricsData:

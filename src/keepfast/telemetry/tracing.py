@@ -1,8 +1,8 @@
-"""Spans of what handlers do, through OpenTelemetry (extra `tracing`). Where it is off, nothing of this is called.
+"""Spans of handler calls through OpenTelemetry (extra `tracing`). If it is off, none of this is called.
 
-A span is one attempt at one record, or at one batch: `process <topic>`, as the conventions for messaging name it. What
-is decided about a failed attempt is an event of its span; the decision is the loop's, so the worker leaves the span of
-a failed attempt open, and the loop ends it. Nothing of a record is in a span but where it is, and of an error its type.
+A span is one attempt at a record or a batch, named `process <topic>` as in the messaging conventions. The verdict on a
+failed attempt is an event of its span. The loop decides it, so the worker leaves the span of a failed attempt open and
+the loop ends it. Of a record a span contains only topic, partition and offset, and of an error only its type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
 
 from keepfast.core import verdicts
@@ -23,6 +22,7 @@ from keepfast.core.records import Headers, Message, Outgoing, read_headers
 from keepfast.core.retry_topics import original
 from keepfast.core.runs import NotBegun, Run, Selection
 from keepfast.settings import Settings
+from keepfast.telemetry.otel import ExporterKind, load_exporter
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -33,12 +33,12 @@ Relation = Literal["parent", "link"]
 Attempted = tuple[str, str, int, int]
 """Group, topic, partition and offset."""
 
-GROUP: Final = "opentelemetry_traces_exporter"
-OURS: Final = ("traceparent", "tracestate", "baggage")
+EXPORTERS: Final = ExporterKind("OTEL_TRACES_EXPORTER", "opentelemetry_traces_exporter")
+CONTEXT_HEADERS: Final = ("traceparent", "tracestate", "baggage")
 MAX_LINKS: Final = 128
 MAX_OPEN: Final = 10_000
-"""Failed attempts whose decision has not come; it never does for a partition that was lost meanwhile."""
-LAST_WORD_S: Final = 1.0
+"""Failed attempts without a verdict yet; there is none if the partition was lost meanwhile."""
+SHUTDOWN_TIMEOUT_S: Final = 1.0
 
 
 class OpenSpan(NamedTuple):
@@ -52,8 +52,10 @@ class OpenSpan(NamedTuple):
 
 
 class Tracing:
-    """Any thread. `relation`: whether the span of a record is a child of the one that its `traceparent` names, or only
-    linked to it. `stop` flushes what was made here.
+    """Creates the spans. Any thread.
+
+    `relation`: whether the span of a record is a child of the span in its `traceparent`, or linked to it. `provider`:
+    the provider that `stop` shuts down; None if it is the user's.
     """
 
     wants: frozenset[type[Event]] = frozenset({RecordFailed})
@@ -67,7 +69,7 @@ class Tracing:
         self._open: dict[Attempted, Span] = {}
 
     def begin(self, message: Message, run: Run, group: str) -> OpenSpan:
-        """An attempt at a record begins: its span is the current one until `end`, on the same thread or task."""
+        """Start the span of an attempt at a record; it is the current span until `end`, on the same thread or task."""
         headers = read_headers(message)
         context = _context_in(headers) if headers else None
         place: dict[str, str | int] = {
@@ -78,7 +80,7 @@ class Tracing:
         return OpenSpan(span, self._attached(span), run, group, message)
 
     def begin_batch(self, selection: Selection, run: Run, group: str) -> OpenSpan:
-        """An attempt at a batch begins; its span is linked to those of its records."""
+        """Start the span of an attempt at a batch, linked to the spans of its records; see `begin`."""
         messages = selection.messages
         found = [context for one in messages[:MAX_LINKS] if (context := _context_in(read_headers(one))) is not None]
         size: dict[str, str | int] = {"messaging.batch.message_count": len(messages)}
@@ -86,43 +88,43 @@ class Tracing:
         return OpenSpan(span, self._attached(span), run, group)
 
     def end(self, opened: OpenSpan, error: BaseException | None) -> None:
-        """The attempt is over. The span of a failed attempt at a record stays open until it is decided about."""
+        """The attempt is over. The span of a failed attempt at a record stays open until its verdict."""
         span, token, run, group, message = opened
         self._otel.detach(token)
-        if error is not None and not isinstance(error, NotBegun):  # else nothing was tried
+        if error is not None and not isinstance(error, NotBegun):  # else the handler was not called
             _failed(span, error)
-            if message is not None and not run.abandoned:  # else it was decided about long ago
+            if message is not None and not run.abandoned:  # else its verdict was a timeout
                 self._leave_open(message, group, span)
                 return
         span.end()
 
     def sink(self, sink: Sink) -> Sink:
-        """What handlers send carries the context of the span that they run in, unless they give one themselves."""
-        return _Passing(sink)
+        """A sink that adds the current trace context to what handlers send, unless they set one themselves."""
+        return _ContextSink(sink)
 
     def on_event(self, event: Event) -> None:
-        """Implements `core.events.Observer`: the loop has decided about a failed attempt, which ends its span."""
+        """Implements `core.events.Observer`: the verdict on a failed attempt ends its span."""
         if not isinstance(event, RecordFailed):
             return
         span = self._open.pop((event.group, event.topic, event.partition, event.offset), None)
-        if span is None:  # it timed out, and its handler still runs; or it is one of a batch
+        if span is None:  # it timed out and its handler is still running, or it is part of a batch
             return
         name, fields = _event(event.verdict)
         span.add_event(name, {"keepfast.retry_count": max(0, event.attempt - 1), **fields})
         span.end()
 
     def stop(self) -> None:
-        """All loops have ended; what was not decided about comes again elsewhere."""
+        """Call it when all loops have ended. Records without a verdict are redelivered elsewhere."""
         while self._open:
             self._open.popitem()[1].end()
         if self._provider is not None:
-            # An exporter that reaches nobody takes half a minute to say so, and there is a moment only.
-            last_word = threading.Thread(target=self._provider.shutdown, name="keepfast-spans", daemon=True)
-            last_word.start()
-            last_word.join(LAST_WORD_S)
+            # If the collector cannot be reached, an exporter blocks for half a minute.
+            shutdown = threading.Thread(target=self._provider.shutdown, name="keepfast-spans", daemon=True)
+            shutdown.start()
+            shutdown.join(SHUTDOWN_TIMEOUT_S)
 
     def _attached(self, span: Span) -> Any:
-        """The token to detach it with."""
+        """Make it the current span; returns the token to detach it."""
         return self._otel.attach(self._otel.set_span_in_context(span))
 
     def _started(
@@ -163,13 +165,13 @@ class Tracing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Passing:
+class _ContextSink:
     """A sink that adds the context of the current span."""
 
     inner: Sink
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        if not any(name in OURS for name, _ in outgoing.headers):
+        if not any(name in CONTEXT_HEADERS for name, _ in outgoing.headers):
             carrier: dict[str, str] = {}
             _otel().inject(carrier)
             added = tuple((name, value.encode()) for name, value in carrier.items())
@@ -182,7 +184,7 @@ class _Passing:
 
 @dataclass(frozen=True, slots=True)
 class _Otel:
-    """What is used of OpenTelemetry for each record, looked up once."""
+    """The functions of OpenTelemetry that are used for each record, looked up once."""
 
     attach: Any
     detach: Any
@@ -193,7 +195,7 @@ class _Otel:
     inject: Any
     consumer: Any
     nothing: Context
-    """A context without a span: a worker's own is nobody's parent."""
+    """A context without a span, so that the worker's own context is not the parent."""
 
 
 @cache
@@ -214,8 +216,12 @@ def _otel() -> _Otel:
 
 
 def _context_in(headers: Headers) -> Context | None:
-    """What the record's headers name; None if they name nothing that is well-formed."""
-    carrier = {name: value.decode("ascii", "replace") for name, value in headers if name in OURS and value is not None}
+    """The trace context in the headers of a record; None if there is no valid one."""
+    carrier = {
+        name: value.decode("ascii", "replace")
+        for name, value in headers
+        if name in CONTEXT_HEADERS and value is not None
+    }
     if not carrier:
         return None
     otel = _otel()
@@ -224,7 +230,7 @@ def _context_in(headers: Headers) -> Context | None:
 
 
 def _failed(span: Span, error: BaseException) -> None:
-    """Its type, and not its text, which may hold what was in the record."""
+    """Set the type of the error, and not its message, which may contain data of the record."""
     from opentelemetry.trace import Status, StatusCode
 
     name = type(error).__name__
@@ -254,9 +260,9 @@ def _event(verdict: verdicts.Verdict | None) -> tuple[str, dict[str, str | int]]
 
 
 def tracing_from(settings: Settings) -> Tracing | None:
-    """By the settings, and the variables of OpenTelemetry; a provider that the user's code has set is taken as it is.
+    """Tracing as the settings and the OTEL_* variables configure it; a provider that the user's code has set is used.
 
-    None if it is off. Raises ConfigError that says what to install.
+    None if it is off. Raises ConfigError if a package is missing.
     """
     if not settings.tracing.enabled:
         return None
@@ -279,19 +285,6 @@ def tracing_from(settings: Settings) -> Tracing | None:
             {"service.name": settings.app.name, **({"service.version": version} if version else {})}
         )
     )
-    provider.add_span_processor(BatchSpanProcessor(_exporter()))
-    trace.set_tracer_provider(provider)  # spans that handlers make go the same way
+    provider.add_span_processor(BatchSpanProcessor(load_exporter("tracing", os.environ, EXPORTERS)))
+    trace.set_tracer_provider(provider)  # so that spans of handlers are exported, too
     return Tracing(provider.get_tracer("keepfast"), relation=relation, provider=provider)
-
-
-def _exporter() -> Any:
-    name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")[0].strip() or "otlp"
-    listed = entry_points(group=GROUP)
-    found = [one for one in listed if one.name in (name, f"{name}_proto_http", f"{name}_proto_grpc")]
-    if not found:
-        known = ", ".join(sorted(one.name for one in listed)) or "none"
-        raise ConfigError(
-            f"tracing has no exporter {name!r} (OTEL_TRACES_EXPORTER); installed: {known}. Install one, such as"
-            " opentelemetry-exporter-otlp-proto-http."
-        )
-    return found[0].load()()
