@@ -77,7 +77,7 @@ class CardFoundError(errors.Discard):
         (caught(lambda: socket.getaddrinfo("no-such-host.invalid", 80)), DOWN),
         (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 111] …"), DOWN),
         (ssl.SSLCertVerificationError(1, "expired"), ("retryable", "TLS_ERROR", True)),
-        (TimeoutError(), TIMEOUT),
+        (TimeoutError(), ("retryable", "TIMEOUT", True)),
         (TimeoutError(errno.ETIMEDOUT, "x"), ("retryable", "TIMEOUT", True)),
         (OSError(errno.ENOSPC, "x"), ("retryable", "RESOURCE_EXHAUSTED", False)),
         (MemoryError(), ("retryable", "RESOURCE_EXHAUSTED", False)),

@@ -20,7 +20,7 @@ def test_without_a_time_limit_nothing_is_said_about_time() -> None:
     [
         ({"timeout_s": 0}, "timeout: timeout_s must be a number above 0"),
         ({"timeout_s": float("nan")}, "timeout: timeout_s must be"),
-        ({"on_timeout": "wait"}, "timeout: on_timeout must be one of dead-letter, hold; got 'wait'"),
+        ({"on_timeout": "wait"}, "timeout: on_timeout must be one of dead-letter, retry, hold; got 'wait'"),
         ({"stuck_after_s": 0}, "timeout: stuck_after_s must be a number above 0"),
         ({"max_abandoned": 0}, "timeout: max_abandoned must be a whole number from 1"),
     ],

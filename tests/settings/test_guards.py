@@ -65,3 +65,10 @@ def test_all_that_is_wrong_is_said_at_once(loader: Loader) -> None:
 @pytest.mark.parametrize("wrong", [3, "yes", RatePolicy()])
 def test_a_breaker_is_no_number_and_no_text(loader: Loader, wrong: object) -> None:
     assert "breaker: must be a BreakerPolicy" in loader.problem(breaker=wrong)
+
+
+def test_with_a_breaker_a_record_that_timed_out_is_retried(loader: Loader) -> None:
+    assert loader.charge(timeout_s=5).timeout.on_timeout == "dead-letter"
+    assert loader.charge(timeout_s=5, breaker=True).timeout.on_timeout == "retry"
+    assert loader.charge(timeout_s=5, breaker=True, on_timeout="dead-letter").timeout.on_timeout == "dead-letter"
+    assert loader.charge(timeout_s=5, on_timeout="retry").timeout.on_timeout == "retry"

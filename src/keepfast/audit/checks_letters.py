@@ -16,6 +16,8 @@ def timeouts_are_dead_lettered(one: AuditedConsumer) -> Finding:
     timeout = one.own.timeout
     if timeout.timeout_s is None:
         return not_applicable("No timeout_s is configured.")
+    if timeout.on_timeout == "retry":
+        return passed(f"After {timeout.timeout_s:g} s the record is retried as after an outage, then dead-lettered.")
     if timeout.on_timeout == "dead-letter":
         return passed(f"After {timeout.timeout_s:g} s the record is dead-lettered.")
     return failed("on_timeout is hold: a record that takes too long blocks its lane.", 'Set on_timeout="dead-letter".')

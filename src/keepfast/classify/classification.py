@@ -12,6 +12,7 @@ another) is ignored: it may be unrelated.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from keepfast.classify.rules.error_keys import is_error
@@ -63,11 +64,17 @@ def classify(
     """
     lookup = Lookup(unknown, not_found, now_wall)
     if type(error) is HandlerTimeout:
-        rules = BUILT_IN  # final by the standard, even if a user's rule matches its bases
+        return _timed_out(error, lookup)
     try:
         return rules.classify(error, lookup) or unknown_error(lookup)
     except BaseException:  # noqa: BLE001 - an unreadable error is unknown; signals arrive in another thread
         return unknown_error(lookup)
+
+
+def _timed_out(error: HandlerTimeout, lookup: Lookup) -> Classification:
+    """Final by the standard, even if a user's rule matches its bases; with `on_timeout="retry"` an outage."""
+    found = BUILT_IN.classify(error, lookup) or unknown_error(lookup)
+    return replace(found, kind="retryable", outage=True) if error.retry else found
 
 
 def classify_key(

@@ -109,12 +109,13 @@ class DecodeError(KeepfastError):
 
 
 class HandlerTimeout(KeepfastError):
-    """The handler did not end within its `timeout_s`. Final, and not to be taken for a TimeoutError of the handler's
-    own, which is classified like any other error.
+    """The handler did not end within its `timeout_s`. Final unless `retry`, and not to be taken for a TimeoutError of
+    the handler's own, which is classified like any other error.
     """
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, *, retry: bool = False) -> None:
         self.timeout_s = timeout_s
+        self.retry = retry
         super().__init__(f"the handler did not end within {timeout_s:g} s")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, Literal
 
-from keepfast.core.fields import Doc, NoneWord, Policy, Range
+from keepfast.core.fields import Derived, Doc, NoneWord, Policy, Range
 
-OnTimeout = Literal["dead-letter", "hold"]
+OnTimeout = Literal["dead-letter", "retry", "hold"]
 
 WEEK_S: Final = 7 * 24 * 3600
 
@@ -23,8 +23,9 @@ class TimeoutPolicy(Policy):
     """`timeout_s` None: as long as it likes.
 
     `dead-letter`: the record is dead-lettered, whatever retries are left; a coroutine is cancelled, a thread is
-    abandoned, which can be done to at most `max_abandoned` at a time. `hold`: the record keeps its lane until the
-    handler ends, and its outcome counts.
+    abandoned, which can be done to at most `max_abandoned` at a time. `retry`: the handler is given up in the same way,
+    and the attempt failed with an outage: the record is retried, and a breaker opens. `hold`: the record keeps its lane
+    until the handler ends, and its outcome counts.
 
     `stuck_after_s`: a handler that takes longer, and longer than `timeout_s`, is reported with its stack, and so is a
     blocked event loop. A new epoch of a partition waits that long for a run of an earlier one. None: no report, and it
@@ -40,7 +41,12 @@ class TimeoutPolicy(Policy):
         Doc("How long the handler may take for one record; `none`: without limit."),
     ] = None
     on_timeout: Annotated[
-        OnTimeout, Doc("`dead-letter` the record and abandon the handler, or `hold` its lane until the handler ends.")
+        OnTimeout,
+        Doc(
+            "`dead-letter` the record and abandon the handler, `retry` it as after an outage, or `hold` its lane until"
+            " the handler ends."
+        ),
+        Derived("`dead-letter`; with a breaker `retry`"),
     ] = "dead-letter"
     max_abandoned: Annotated[
         int,

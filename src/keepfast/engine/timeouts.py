@@ -251,7 +251,7 @@ class Overdue:
     @property
     def choked(self) -> bool:
         """Nothing new may start: a record is overdue, and no more workers may be given up."""
-        return bool(self.held) and self._policy.on_timeout == "dead-letter"
+        return bool(self.held) and self._policy.on_timeout != "hold"
 
     @property
     def stuck(self) -> bool:
@@ -355,7 +355,7 @@ class Overdue:
         self._tell_to_stop(run)
         if not _stands(run, at):
             return  # it has just come to its end: that counts
-        if self._policy.on_timeout == "dead-letter" and self.abandoned(now) < self._policy.max_abandoned:
+        if self._policy.on_timeout != "hold" and self.abandoned(now) < self._policy.max_abandoned:
             self.held.discard(run)
             self._give_up(run, at, now)
         elif run not in self.held:
@@ -370,7 +370,8 @@ class Overdue:
 
     def _give_up(self, run: Run, at: int, now: float) -> None:
         run.abandoned = True  # from here on its context refuses
-        timeout = HandlerTimeout(self._policy.timeout_s or 0.0).with_traceback(self._executor.where(run))
+        timeout = HandlerTimeout(self._policy.timeout_s or 0.0, retry=self._policy.on_timeout == "retry")
+        timeout = timeout.with_traceback(self._executor.where(run))
         other = run.stand_in(at, timeout, now)
         if run.case is None:
             self._lanes.replace(run, other)

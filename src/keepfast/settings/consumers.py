@@ -51,11 +51,11 @@ class ConsumerBuilder:
         retries = self._resolver.retries(self._name)
         self.warnings.extend(without_effect(self._own, retries))
         timings = self._timings()
-        timeout = self._timeout()
         commit = self._commit()
         batch = self._batch()
         buffer = self._policy(BufferPolicy, self._resolver.section(catalogue.BUFFER, self._name))
         breaker = self._switched(BreakerPolicy, catalogue.BREAKER)
+        timeout = self._timeout(breaker)
         storm_guard = self._switched(StormPolicy, catalogue.STORM_GUARD)
         rate = self._policy(RatePolicy, self._resolver.section(catalogue.RATE, self._name))
         alerts = self._alerts()
@@ -181,8 +181,10 @@ class ConsumerBuilder:
                 self.problems.append(f"consumer.topics has {own[0]}, which is read anyway: it is a retry topic.")
         return found
 
-    def _timeout(self) -> TimeoutPolicy | None:
+    def _timeout(self, breaker: BreakerPolicy | None) -> TimeoutPolicy | None:
         values = {one.name: self._own[one.name] for one in fields_of(TimeoutPolicy)}
+        if breaker is not None and values["on_timeout"].origin == DEFAULT:
+            values["on_timeout"] = Sourced("retry", DEFAULT)
         if values["timeout_s"].value is None and values["on_timeout"].origin != DEFAULT:
             self.warnings.append(f"on_timeout ({values['on_timeout'].origin}) has no effect without a timeout_s.")
         if (

@@ -92,7 +92,7 @@ LANGUAGE_RULES: Final = (
         name="handler-timeout",
         code="TIMEOUT",
         standard="§2.1 Processing timeout exceeded",
-        why="The handler exceeded its time. Users' rules do not apply: its thread may still be running.",
+        why="The handler exceeded its time. on_timeout decides, not users' rules: its thread may still be running.",
     ),
     # The shape of the record
     Rule(
@@ -260,7 +260,8 @@ LANGUAGE_RULES: Final = (
         "retryable",
         name="timeout",
         code="TIMEOUT",
+        outage=True,
         standard=_TIMEOUT,
-        why="Also of asyncio and sockets. It does not name what timed out, so it does not count as an outage.",
+        why="Also of asyncio and sockets. A service that does not respond is the most expensive outage.",
     ),
 )
