@@ -14,7 +14,7 @@ from typing import Any
 
 from keepfast.core.ports import Mailbox
 from keepfast.core.records import Message
-from keepfast.core.runs import Run, Selection, lane_of
+from keepfast.core.runs import Run, SelectedRecords, lane_of
 from keepfast.decode.signature import inspect_handler
 from keepfast.engine.calls import (
     AsyncBatchCall,
@@ -255,7 +255,7 @@ class SimExecutor:
         if error is not None:
             raise error
 
-    def _call_batch(self, selection: Selection, run: Run) -> None:
+    def _call_batch(self, selection: SelectedRecords, run: Run) -> None:
         batch = run.as_batch()
         if batch is None:
             self._call(selection.messages[0], run)
@@ -363,7 +363,7 @@ class SimExecutor:
             with suppress(CancelledError):
                 await self._pause(left_s)
 
-    async def _call_batch_async(self, selection: Selection, run: Run) -> None:
+    async def _call_batch_async(self, selection: SelectedRecords, run: Run) -> None:
         batch = run.as_batch()
         if batch is None:
             await self._call_async(selection.messages[0], run)

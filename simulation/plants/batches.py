@@ -50,7 +50,7 @@ def buries_the_good_with_the_bad(patch: Patch) -> None:
         bad: Any = dict.fromkeys(batch.members(), ValueError("one of them"))
         self._isolate(batch, bad, now)
 
-    patch.set(Batches, "_search_on", search_on)
+    patch.set(Batches, "_continue_search", search_on)
 
 
 @plant

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from keepfast.core.crash_guard import NOT_DEAD, UNKNOWN, CrashWatch, Fate, Guard
 from keepfast.core.lanes import KeyLanes
 from keepfast.core.records import TopicPartition
-from keepfast.core.runs import Batch, Partition, Run, Selection
+from keepfast.core.runs import Batch, Partition, Run, SelectedRecords
 from keepfast.engine import flight_recorder
 from keepfast.engine.calls import AsyncBatchCall, BatchCall
 from keepfast.engine.flight_recorder import (
@@ -163,12 +163,12 @@ def test_what_a_batch_handler_does_not_get_is_in_hand_only_while_it_is_decoded(t
             raise ValueError("not for this handler")
         return int(one.offset())
 
-    def handle(selection: Selection, _: Run) -> None:
+    def handle(selection: SelectedRecords, _: Run) -> None:
         seen.append(noted.fate().in_hand)
         assert selection.value() == [1, 3, 8]
         assert noted.fate(OTHER).in_hand == ((8, 9),)
 
-    async def handle_async(selection: Selection, run: Run) -> None:
+    async def handle_async(selection: SelectedRecords, run: Run) -> None:
         handle(selection, run)
 
     slot = noted.recorder.slot()

@@ -12,7 +12,7 @@ from keepfast.core.ledger import METADATA_LIMIT
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, Record, TopicPartition
-from keepfast.core.runs import Batch, Run, Selection, lane_of
+from keepfast.core.runs import Batch, Run, SelectedRecords, lane_of
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
 from keepfast.engine.calls import BatchCall, RecordCall
@@ -263,9 +263,9 @@ class World:
         return name
 
     def _call_one(self, record: Message, run: Run) -> None:
-        self._call(Selection((record,), [self._decode(record)]), run)
+        self._call(SelectedRecords((record,), [self._decode(record)]), run)
 
-    def _call(self, selection: Selection, run: Run) -> None:
+    def _call(self, selection: SelectedRecords, run: Run) -> None:
         values = selection.value()
         assert [(record.value() or b"").decode() for record in selection.messages] == values
         self.calls.append(values)

@@ -17,7 +17,7 @@ from keepfast.core import verdicts
 from keepfast.core.errors import ConfigError
 from keepfast.core.events import RecordFailed
 from keepfast.core.records import Message, TopicPartition
-from keepfast.core.runs import Partition, Run, Selection
+from keepfast.core.runs import Partition, Run, SelectedRecords
 from keepfast.settings import AppSpec, Settings, load
 from keepfast.telemetry import tracing
 from keepfast.telemetry.tracing import Tracing, tracing_from
@@ -49,7 +49,7 @@ def test_a_batch_is_one_span_linked_to_all_of_its_records() -> None:
     own, exporter = traced()
     found = messages(3, ("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode()))
     for error in (None, ValueError("4111")):
-        own.end(own.begin_batch(Selection(found, [1, 2, 3]), run_of(found), "g"), error)
+        own.end(own.begin_batch(SelectedRecords(found, [1, 2, 3]), run_of(found), "g"), error)
     good, bad = exporter.get_finished_spans()
     assert [f"{link.context.trace_id:032x}" for link in good.links] == [TRACE] * 3
     assert (good.attributes or {})["messaging.batch.message_count"] == 3

@@ -299,7 +299,7 @@ LaneOf = Callable[[Message], Hashable]
 """What the record must be in order with; None where it is free."""
 
 
-class Selection:
+class SelectedRecords:
     """Records that are handed over in one call. It reads like one message whose value is the list of their values."""
 
     __slots__ = ("_values", "messages")
@@ -416,14 +416,14 @@ class Run:
         """It is back from its worker."""
         self.partition.running.discard(self)
 
-    def select(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> Selection | None:  # noqa: ARG002 - see Batch
+    def select(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> SelectedRecords | None:  # noqa: ARG002 - see Batch
         """The worker: what is handed over in one call of a batch handler; None if nothing is. Raises what `decode`
         raises, unless the run can go on without that record.
         """
         self.current = 0
         if self.stop or not self.messages:
             return None
-        return Selection(self.messages, [decode(message) for message in self.messages])
+        return SelectedRecords(self.messages, [decode(message) for message in self.messages])
 
     def succeeded(self) -> None:
         """The worker: what was selected is done."""
@@ -639,16 +639,16 @@ class Batch(Run):
         """Whether it must not begin any more: it was told so, or one of its partitions is about to go."""
         return self.stop or any(part.stop for part in self.parts)
 
-    def select(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> Selection | None:
+    def select(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> SelectedRecords | None:
         self.current = 0
         if self.stopped:
             return None
         if not self.bad:
             with suppress(BaseException):  # one by one it shows which record it was
-                return Selection(self.messages, [decode(message) for message in self.messages])
+                return SelectedRecords(self.messages, [decode(message) for message in self.messages])
         return self._without_bad(decode, lane_of)
 
-    def _without_bad(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> Selection | None:
+    def _without_bad(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> SelectedRecords | None:
         """Leave out what cannot be decoded or was named before, and in each lane what is behind that: it must wait."""
         values: list[Any] = []
         given: list[int] = []
@@ -666,7 +666,7 @@ class Batch(Run):
                     self.bad[index] = error
             blocked.add(lane)
         self.given = given
-        return Selection([self.messages[index] for index in given], values) if given else None
+        return SelectedRecords([self.messages[index] for index in given], values) if given else None
 
     def judged_by(self, error: BaseException) -> BaseException:
         return error

@@ -1,4 +1,4 @@
-"""What becomes of a batch when its worker is through with it. Owner: the loop thread."""
+"""What happens to a batch that its worker has returned. Owner: the loop thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from keepfast.engine.plan import Plan
 from keepfast.redact.sensitive import SensitiveData
 
 Bad = dict[tuple[Run, int], BaseException]
-"""Records, by part and sequence number, that are to be judged on their own, and by what."""
+"""Records, by part and sequence number, that are judged on their own, and the error of each."""
 
 
 def batches_of(
@@ -38,7 +38,7 @@ def batches_of(
     holds: Collection[str],
     events: Events,
 ) -> Batches | None:
-    """None for a consumer that takes records one by one."""
+    """None for a consumer whose handler takes single records."""
     if not isinstance(lanes, BatchLanes):
         return None
     return Batches(
@@ -54,12 +54,12 @@ def batches_of(
 
 
 class Batches:
-    """Finishes what went well, and looks for the record to blame for what did not.
+    """Finishes what succeeded, and searches for the bad record in what failed.
 
-    A retryable failure: the whole batch runs again after the delay. A final one: the search for the bad record, which
-    then is a case like any other; what lies behind the search is gathered anew. If the handler or a downstream asks for
-    a longer wait than a lane should take, and there are retry topics, all of its records become cases. While it drains,
-    nothing is judged any more: the consumer is about to go.
+    After a retryable failure the whole batch runs again, after the delay. After a final one the bad record is searched
+    for; once found, it is a failed record like any other, and the records behind it go back to their lanes. If the
+    handler or a downstream asks for a longer wait than a lane should take, and there are retry topics, all records of
+    the batch become failed records. During a drain nothing is judged.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Batches:
         self._holds = holds
 
     def returned(self, batch: Batch, now: float) -> None:
-        """A worker handed back a batch."""
+        """A worker has returned a batch."""
         failure, batch.failure = batch.failure, None
         if failure is not None:
             failure = self._failures.decisive(failure)
@@ -94,11 +94,11 @@ class Batches:
             verdict = self._judged(batch, failure, bad, now)
         discard = verdict if isinstance(verdict, verdicts.DiscardRecord) else None
         if discard is not None:
-            batch.succeeded()  # by its own word the handler is through with all that it was given
+            batch.succeeded()  # all that was handed over
         done = self._finish(batch)
-        self._let_go(batch)
+        self._give_back_closing(batch)
         if batch.parts:
-            self._go_on(batch, verdict, bad, now)
+            self._continue(batch, verdict, bad, now)
         for run in done:
             if failure is not None and batch.found is not None and discard is not None:
                 self._discarded(run, batch, failure, batch.found, discard.reason)
@@ -108,13 +108,13 @@ class Batches:
                     self._events.emit(run_finished(self._events, run.partition, run.messages))
 
     def _judged(self, batch: Batch, failure: BaseException | None, bad: Bad, now: float) -> Verdict:
-        """What becomes of all that was handed over; in `bad`, what is to be judged on its own."""
+        """The verdict on all that was handed over; adds to `bad` what is judged on its own."""
         members = list(batch.members())
         given = range(len(members)) if batch.given is None else batch.given
         bad |= {members[index]: error for index, error in batch.bad.items()}
-        if failure is None or not self._has_a_say(batch):
+        if failure is None or not self._may_judge(batch):
             return verdicts.Done()
-        if len(given) == 1:  # nobody else can be to blame
+        if len(given) == 1:  # it must be this one
             bad[members[given[0]]] = named_in(failure, 1).get(0, failure)
             return verdicts.Done()
         named = named_in(failure, len(given))
@@ -127,17 +127,17 @@ class Batches:
             return verdicts.Done()
         return verdict
 
-    def _has_a_say(self, batch: Batch) -> bool:
+    def _may_judge(self, batch: Batch) -> bool:
         return DRAIN not in self._holds and any(self._ownership.is_current(part.partition) for part in batch.parts)
 
-    def _go_on(self, batch: Batch, verdict: Verdict, bad: Bad, now: float) -> None:
-        """Something of it is left."""
+    def _continue(self, batch: Batch, verdict: Verdict, bad: Bad, now: float) -> None:
+        """Continue with what is left of it."""
         match verdict:
             case verdicts.Done() | verdicts.DiscardRecord():
                 if bad:
                     self._lanes.when_committed(batch, lambda now: self._isolate(batch, bad, now), now)
                 elif batch.search is not None and batch.done:
-                    self._search_on(batch, batch.search.succeeded(len(batch.messages)), now)
+                    self._continue_search(batch, batch.search.succeeded(len(batch.messages)), now)
                 else:  # it never began
                     self._lanes.again(batch)
             case verdicts.RetryAfter(delay_s=delay_s):
@@ -146,7 +146,7 @@ class Batches:
                 count = len(batch.messages)
                 before = batch.search or Search(count, count, self._plan.atomic)
                 asked_s = batch.found.retry_after_s if batch.found is not None else None
-                self._search_on(batch, before.failed(count), now, after_s=asked_s or 0.0)
+                self._continue_search(batch, before.failed(count), now, after_s=asked_s or 0.0)
             case verdicts.HaltConsumer(reason=reason):
                 self._lanes.put_back(batch.parts)
                 self._failures.halt(reason)
@@ -176,7 +176,7 @@ class Batches:
             )
 
     def _finish(self, batch: Batch) -> list[Run]:
-        """What is done of partitions that are ours is finished and need not wait for the rest. Returns that."""
+        """Finish what is done, of partitions that are still ours, without waiting for the rest. Returns it."""
         first = 0
         done: list[Run] = []
         left: list[Run] = []
@@ -205,8 +205,8 @@ class Batches:
         batch.parts = left
         return done
 
-    def _let_go(self, batch: Batch) -> None:
-        """Parts of partitions that are about to go are left to whoever has them next."""
+    def _give_back_closing(self, batch: Batch) -> None:
+        """Give back the parts of partitions that are being revoked: their next owner reads them again."""
         going = [part for part in batch.parts if part.partition.closing or DRAIN in self._holds]
         for part in going:
             self._lanes.give_back(part)
@@ -253,7 +253,7 @@ class Batches:
         if isinstance(verdict, verdicts.HaltConsumer):
             events.emit(Halted(*events.source, **place, kind="halted", reason=verdict.reason, error=error))
 
-    def _search_on(self, batch: Batch, search: Search | None, now: float, *, after_s: float = 0.0) -> None:
+    def _continue_search(self, batch: Batch, search: Search | None, now: float, *, after_s: float = 0.0) -> None:
         batch.search = search
         if search is None:
             self._lanes.when_committed(batch, lambda _: self._lanes.put_back(batch.parts), now)
@@ -263,7 +263,7 @@ class Batches:
             self._lanes.again(batch)
 
     def _isolate(self, batch: Batch, bad: Bad, now: float) -> None:
-        """Everything before these in their lanes is finished: from here on they are cases of their own."""
+        """Everything before these records in their lanes is finished: make failed records of them."""
         begun_at, parts, batch.parts = batch.begun_at, batch.parts, []
         rest: list[Run] = []
         for part in parts:

@@ -32,7 +32,7 @@ from keepfast.core.policies import Order
 from keepfast.core.ports import Sink
 from keepfast.core.records import Message, read_headers
 from keepfast.core.retry_topics import Returned, original
-from keepfast.core.runs import LaneOf, NotBegun, Run, Selection, lane_of
+from keepfast.core.runs import LaneOf, NotBegun, Run, SelectedRecords, lane_of
 from keepfast.decode.annotation import decoder_for, element_of, takes_bytes
 from keepfast.decode.signature import HandlerShape, positional
 from keepfast.engine.context import BatchContext, Context, HandlerSends
@@ -155,7 +155,7 @@ class _WholeRun:
     decode: Callable[[Message], Any]
     lane_of: LaneOf
 
-    def _select(self, run: Run, slot: Slot) -> Selection | None:
+    def _select(self, run: Run, slot: Slot) -> SelectedRecords | None:
         selection = run.select(self.decode, self.lane_of)
         if selection is not None and run.given is not None:  # what was left out is not in hand, should the rest kill
             slot.end()  # in between nothing is: a list that is half overwritten would name others
@@ -298,7 +298,7 @@ class Handler:
             run.sends = None
             return Context(message, run, group=group, logger=logger, sink=sink)
 
-        def batch_context_for(selection: Selection, run: Run) -> BatchContext:
+        def batch_context_for(selection: SelectedRecords, run: Run) -> BatchContext:
             run.sends = None
             return BatchContext(selection.messages, run, context_of, group=group, logger=logger)
 
@@ -350,7 +350,7 @@ def _restored(message: Message, run: Run) -> Message:
     return own
 
 
-def _counted_on(selection: Selection, run: Run) -> Selection:
+def _counted_on(selection: SelectedRecords, run: Run) -> SelectedRecords:
     """Records of a batch share its attempt; a single one has its own."""
     first = selection.messages[0]
     if len(selection.messages) == 1 and isinstance(first, Returned):

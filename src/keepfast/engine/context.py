@@ -20,7 +20,7 @@ _first_send = threading.Lock()
 
 
 class HandlerSends:
-    """What one attempt has sent, and whether all of it was acknowledged. Any thread may send and answer.
+    """The records that one attempt has sent, and whether all were acknowledged. Any thread may send and answer.
 
     Implements `core.runs.Sends`.
     """
@@ -36,7 +36,7 @@ class HandlerSends:
 
     @classmethod
     def of(cls, run: Run) -> HandlerSends:
-        """Those of the attempt in hand."""
+        """The sends of the current attempt, made on first use."""
         with _first_send:
             sends = run.sends
             if not isinstance(sends, HandlerSends):
@@ -44,7 +44,7 @@ class HandlerSends:
             return sends
 
     def begin(self) -> bool:
-        """One more is about to be sent. False: it is too late for that."""
+        """A record is about to be sent. False: the sends are closed, and it must not be."""
         with self._lock:
             if not self._closed:
                 self._pending += 1
@@ -60,14 +60,14 @@ class HandlerSends:
             notify()
 
     def wait(self) -> SinkError | None:
-        """Block until everything is answered, or closed. Returns the first failure."""
+        """Block until every send is answered, or they are closed. Returns the first failure."""
         answered = threading.Event()
         if self._when_answered(answered.set):
             answered.wait()
         return self._failure
 
     async def wait_async(self) -> SinkError | None:
-        """Wait until everything is answered, or closed. Returns the first failure."""
+        """Wait until every send is answered, or they are closed. Returns the first failure."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         if self._when_answered(lambda: loop.call_soon_threadsafe(answered.set)):
@@ -75,7 +75,7 @@ class HandlerSends:
         return self._failure
 
     def close(self, answered: Callable[[SinkError | None], None]) -> None:
-        """See the port. Who waits for them does not any more."""
+        """See the protocol. Ends `wait` and `wait_async`."""
         with self._lock:
             self._closed = True
             waiter, self._notify = self._notify, lambda: answered(self._failure)
@@ -129,7 +129,7 @@ class Context:
 
     @property
     def raw(self) -> bytes | None:
-        """The value as it came, before decoding."""
+        """The value in bytes, before decoding."""
         return self._message.value()
 
     @property
@@ -144,7 +144,7 @@ class Context:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the record has timed out. Then nothing that the handler still does for it counts, so it may stop."""
+        """Whether the record has timed out. What the handler still does for it has no effect, so it may stop."""
         return self._run.abandoned
 
     def header(self, name: str) -> bytes | None:
@@ -162,16 +162,16 @@ class Context:
         acknowledged by all in-sync replicas, whatever the handler returns or raises. If it is not, the attempt has
         failed with the error of the send, whatever the handler raised (except for Halt), and the handler runs again.
 
-        `value` may be bytes, str, None, or anything that JSON can say (pydantic models, dataclasses and structs too).
+        `value` may be bytes, str, None, or anything that can be JSON (pydantic models, dataclasses and structs too).
         Raises Abandoned, and sends nothing, if the record has timed out.
         """
         outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), _pairs(headers))
         sends = HandlerSends.of(self._run)
-        # The loop sets `abandoned` and then closes what it finds. So this is asked when it can find them.
+        # The loop sets `abandoned` and then closes the sends of the run, so ask only when the run has them.
         if self._run.abandoned or not sends.begin():
             raise Abandoned(
-                f"{self.topic}[{self.partition}] offset {self.offset} has timed out and is given up, so nothing more is"
-                " sent for it; end the handler, or raise its timeout_s."
+                f"{self.topic}[{self.partition}] offset {self.offset} has timed out, so nothing more is sent for it;"
+                " return from the handler, or raise its timeout_s."
             )
         self._sink.send(outgoing, sends.delivered)
 

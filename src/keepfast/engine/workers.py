@@ -1,11 +1,9 @@
 """Where the user's code runs: threads for `def`, coroutines of one event loop for `async def`.
 
-Fast handlers are called by the thread that drives the loop; if one hangs, another thread drives on.
-
-Giving a record to another thread and hearing back costs about 50 µs, ten times as much as a fast handler. So the
-driver walks runs of fast handlers itself. Somebody must go on polling when such a handler turns out to be slow: a
-watcher looks now and then, takes the loop over, and the thread that hangs in the handler goes on as a worker, whose run
-comes back through the mailbox like any other.
+Handing a record to another thread and getting the result back costs about 50 µs, ten times as much as a fast handler.
+So the thread that drives the loop (the driver) walks runs of fast handlers itself. Polling must go on when such a
+handler turns out to be slow: a watcher thread checks now and then and takes the loop over, and the thread that hangs in
+the handler continues as a worker, whose run comes back through the mailbox like any other.
 """
 
 from __future__ import annotations
@@ -32,14 +30,14 @@ from keepfast.telemetry.metrics import Tallies
 log = get_logger("keepfast.workers")
 
 CANCEL_GRACE_S = 1.0
-"""A coroutine that is cancelled and is not over by then is lost, like a thread that nobody can end."""
+"""A coroutine that has not ended this long after its cancellation is lost, like a thread that hangs."""
 
 
 class ThreadExecutor:
-    """Daemon threads, started as they are needed, at most `capacity` beside those that were given up; they live as long
-    as the process, and one that comes back serves again.
+    """Daemon threads, started on demand, at most `capacity` besides those whose run was given up. They live as long as
+    the process; one whose run was given up takes runs again as soon as its handler returns.
 
-    The tallies are the workers', and so are their places in `_at`; everything else is the loop thread's.
+    Each worker writes its own tally and its own entry of `_at`; everything else belongs to the loop thread.
     """
 
     grace_s = 0.0
@@ -60,8 +58,8 @@ class ThreadExecutor:
         self._recorder = recorder
         self._queue: SimpleQueue[Run] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._at: list[Run | None] = []  # what each thread took last
-        self._given_up: set[Run] = set()  # and not back yet
+        self._at: list[Run | None] = []  # the run that each thread took last
+        self._given_up: set[Run] = set()  # and not returned yet
         self.tallies: list[Tallies] = []
 
     def submit(self, runs: list[Run], out: int) -> None:
@@ -94,16 +92,16 @@ class ThreadExecutor:
         return True
 
     def where(self, run: Run) -> TracebackType | None:
-        """Wherever that is: it may hang in a thread that drove the loop."""
+        """Looks at all threads: the run may hang in one that drove the loop."""
         stacks = map(stack_of, threads_now().values())
         return next((trace_of(stack) for stack in stacks if run in _runs_on(stack)), None)
 
     def blocker(self) -> tuple[TracebackType | None, list[Run]]:
-        """No thread keeps another from its work."""
+        """A thread does not block the others."""
         return None, []
 
     def give_up(self, run: Run) -> None:
-        """A thread cannot be ended: it is only not counted on any more."""
+        """A thread cannot be ended: from now on it does not count towards the capacity."""
         if _index(self._at, run) is not None:
             self._given_up.add(run)
 
@@ -112,12 +110,12 @@ class ThreadExecutor:
 
 
 def _runs_on(stack: list[FrameType]) -> list[Run]:
-    """The runs whose handlers stand on this stack, each once."""
+    """The runs whose handlers are on this stack, each once."""
     return list(dict.fromkeys(frame.f_locals["run"] for frame in stack if frame.f_code in WALKS))
 
 
 def _slot(recorder: FlightRecorder | None) -> Slot:
-    """Where a new worker notes what it has in hand."""
+    """The slot in which a new worker notes the records that it has in hand."""
     return NO_SLOT if recorder is None else recorder.slot()
 
 
@@ -253,7 +251,7 @@ class EventLoopThread:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
-        # Tasks that would not be cancelled end with the process; they were counted as unfinished, so say no more.
+        # Tasks that would not be cancelled end with the process; they were counted as unfinished, which was reported.
         loop.set_exception_handler(lambda *_: None)
         self._finished = True
         loop.call_soon(loop.stop)
@@ -316,7 +314,7 @@ class CoroutineExecutor:
             self._workers.append(self._worker(tally, number, _slot(self._recorder)))
 
     def _wake(self) -> bool:
-        """Whether a worker was idle and takes what waits."""
+        """Wake an idle worker, which takes the next run. False: there is none."""
         while self._idle:
             waiter = self._idle.popleft()
             if not waiter.done():  # else its worker was cancelled
@@ -330,7 +328,7 @@ class CoroutineExecutor:
         return task
 
     def _replace(self, tally: Tallies, number: int, slot: Slot) -> None:
-        """The worker was cancelled while it had no run in hand: another takes its place, and what it was woken for."""
+        """The worker was cancelled without a run in hand: another takes its place, and the run it was woken for."""
         if not self._events.stopping:
             self._workers[number] = self._worker(tally, number, slot)
 
@@ -353,14 +351,14 @@ class CoroutineExecutor:
                 await self._clear(self._workers[number])
 
     async def _clear(self, worker: asyncio.Task[None]) -> None:
-        """The cancellation was for the last record, if it was for any: the next one must not see anything of it."""
+        """The cancellation was meant for the last record, if for any: the next one must not see it."""
         with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)  # where it is delivered if the record ended before
+            await asyncio.sleep(0)  # delivers it, if the record ended before
         while worker.cancelling():
             worker.uncancel()
 
     def lively(self) -> bool:
-        """Whether the event loop has turned since. It has not while a handler calls something that blocks."""
+        """Whether the event loop has run a callback since the last question. It has not while a handler blocks it."""
         answered = self._asked == self._answered
         if answered and self._loop is not None:
             self._asked += 1
@@ -386,17 +384,17 @@ class CoroutineExecutor:
             self._loop.call_soon_threadsafe(self._cancel, run)
 
     def _cancel(self, run: Run) -> None:
-        """Reaches this run alone: whoever is at another by now is not in its place."""
+        """Cancels the worker only if it still has this run."""
         number = _index(self._at, run)
         if number is not None:
             self._cancelled.add(run)
             self._workers[number].cancel()
 
     def regain(self, run: Run) -> None:
-        """The event loop has noticed already."""
+        """Nothing to do: the worker has removed it from `_cancelled`."""
 
     def _hand_back(self, run: Run, loop: asyncio.AbstractEventLoop) -> None:
-        """Results of one turn of the event loop travel together: waking the loop thread is the dear part."""
+        """Results of one turn of the event loop are posted together: waking the loop thread is expensive."""
         if not self._done:
             loop.call_soon(self._flush)
         self._done.append(run)
@@ -407,20 +405,20 @@ class CoroutineExecutor:
 
 
 HANG_S = 0.02
-"""A run that takes this long on the driver's thread loses it the loop."""
+"""After this long in one run, the driver loses the loop to another thread."""
 
 WATCH_S = 0.01
-"""How often the watcher looks while runs are walked here; it sleeps for good when none was for QUIET_LOOKS of these."""
+"""How often the watcher checks while runs are walked here. After QUIET_LOOKS checks without any it sleeps."""
 
 QUIET_LOOKS = 100
 
 
 class Superseded(Exception):
-    """Another thread drives the loop now: whoever gets this must not touch it any more."""
+    """Another thread drives the loop now: the thread that gets this must not touch the loop any more."""
 
 
 class Inline:
-    """Who drives the loop, and what that thread walks itself.
+    """Which thread drives the loop, and the runs that it walks itself.
 
     `_turn` counts the threads that have driven; it changes hands under the lock. `walk` is the driver's.
     """
@@ -440,7 +438,7 @@ class Inline:
         self._recorder = recorder
         self._lock = threading.Lock()
         self._awake = threading.Event()
-        self._watched = False  # the watcher looks, or is about to
+        self._watched = False  # the watcher is awake, or about to be
         self._since: float | None = None
         self._spare: list[tuple[Tallies, Slot]] = []  # of threads that have driven and are back from their handlers
         self._own = self._new()
@@ -470,7 +468,7 @@ class Inline:
         raise Superseded
 
     def _new(self) -> tuple[Tallies, Slot]:
-        """What a thread that drives writes to: its counts, and what it has in hand."""
+        """What a driver writes to: its tally, and its slot of the flight recorder."""
         tally = Tallies()
         self.tallies.append(tally)
         return tally, NO_SLOT if self._recorder is None else self._recorder.slot()

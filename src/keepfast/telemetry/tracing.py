@@ -20,7 +20,7 @@ from keepfast.core.events import Event, RecordFailed
 from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Headers, Message, Outgoing, read_headers
 from keepfast.core.retry_topics import original
-from keepfast.core.runs import NotBegun, Run, Selection
+from keepfast.core.runs import NotBegun, Run, SelectedRecords
 from keepfast.settings import Settings
 from keepfast.telemetry.otel import ExporterKind, load_exporter
 
@@ -79,7 +79,7 @@ class Tracing:
         span = self._started([context] if context else [], message.topic(), run, group, place, parent=self._parent)
         return OpenSpan(span, self._attached(span), run, group, message)
 
-    def begin_batch(self, selection: Selection, run: Run, group: str) -> OpenSpan:
+    def begin_batch(self, selection: SelectedRecords, run: Run, group: str) -> OpenSpan:
         """Start the span of an attempt at a batch, linked to the spans of its records; see `begin`."""
         messages = selection.messages
         found = [context for one in messages[:MAX_LINKS] if (context := _context_in(read_headers(one))) is not None]
