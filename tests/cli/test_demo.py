@@ -35,9 +35,9 @@ def demo(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, records: int) -> None:
     assert done.returncode == 0, done.stderr
     account: dict[str, Any] = json.loads(done.stdout)
-    assert account["sent"] == records == account["processed"] + account["buried"] + account["discarded"]
+    assert account["sent"] == records == account["processed"] + account["dead_lettered"] + account["discarded"]
     assert account["lost"] == account["out_of_order"] == account["strangers"] == 0
-    assert account["buried"] > 0
+    assert account["dead_lettered"] > 0
     assert account["discarded"] > 0
     assert account["replayed"] == account["processed_after_replay"] > 1
     assert account["deaths"] == 3
@@ -53,7 +53,7 @@ def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, record
         "died of SIGSEGV",
         "runs alone now",
         "died of SIGSEGV",
-        "kills its process whenever it is tried: buried",
+        "kills its process whenever it is tried: it alone is dead-lettered",
         "Why orders are in shop.order.dlq",
         "invalid literal",
         "release 1.0 drained (exit code 0)",
@@ -63,7 +63,7 @@ def assert_it_shows_everything(done: subprocess.CompletedProcess[str], *, record
         f"lost 0: all {records:,} orders are accounted for",
     ):
         assert any(words in line for line in told), f"{words!r} is missing, or not in its place, in:\n{done.stderr}"
-    assert "ConnectionResetError" not in done.stderr, "nobody is buried for an outage"
+    assert "ConnectionResetError" not in done.stderr, "no order is dead-lettered for an outage"
     assert "\x1b" not in done.stderr, "no terminal: no codes for one"
 
 
@@ -97,8 +97,8 @@ def test_ctrl_c_ends_it_and_everything_it_started(tmp_path: Path) -> None:
     said = tmp_path / "said"
     mark = f"DEMO_OF_A_TEST={os.getpid()}"
     with running("demo", cwd=tmp_path, said=said, **dict([mark.split("=")])) as process:
-        wait_until(lambda: "is at work" in said.read_text(), "the consumer is at work", timeout_s=DEADLINE_S)
-        assert len(marked(mark)) >= 3, "the demo, the keeper, the consumer"
+        wait_until(lambda: "partitions and is running" in said.read_text(), "the consumer runs", timeout_s=DEADLINE_S)
+        assert len(marked(mark)) >= 3, "the demo, the supervisor, the consumer"
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 130
     wait_until(lambda: not marked(mark), "all of its processes are gone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -13,31 +14,43 @@ import pytest
 from rich.console import Console
 
 from keepfast.cli.terminal import console
+from keepfast.core import events
+from keepfast.core.records import TopicPartition
+from keepfast.core.verdicts import DeadLetter, RetryAfter
 from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
 from keepfast.demo.screen import ScreenView
 from keepfast.desk.causes import Cause
+from keepfast.supervisor.supervisor import ChildExited, ChildStarted
+from keepfast.telemetry.event_log import event_line
 
-LOG: list[dict[str, Any]] = [
-    {"event": "partitions_assigned", "partitions": ["shop.order.v1[0]"]},
-    {"event": "retry_scheduled"},
-    {"event": "breaker_opened"},
-    {"event": "retry_held"},
-    {"event": "breaker_closed", "held_s": 2.0},
-    {"event": "child_ended", "ending": "SIGSEGV"},
-    {"event": "partitions_assigned", "partitions": ["shop.order.v1[0]"]},
-    {"event": "probation_started", "partition": 0},
-    {"event": "dead_lettering", "code": "CRASHED", "partition": 0, "offset": 17},
-    {"event": "dead_lettered", "code": "CRASHED"},
-    {"event": "record_discarded"},
-    {"event": "probation_ended", "partition": 0},
-    {"event": "something else"},
-    {},
-]
+SHIP = ("ship", "shop.ship")
+PLACE: dict[str, Any] = {"topic": "shop.order.v1", "partition": 0, "offset": 17}
+FAILED: dict[str, Any] = {**PLACE, "attempt": 1, "error": ValueError("secret"), "error_type": "ValueError", "rule": "r"}
+OUTAGE = {**FAILED, "kind": "retryable", "code": "NETWORK_ERROR"}
+CRASHED = {**FAILED, "kind": "non-retryable", "code": "CRASHED"}
+ASSIGNED = events.Assigned(*SHIP, partitions=(TopicPartition("shop.order.v1", 0),))
+EVENTS = (
+    ASSIGNED,
+    events.RecordFailed(*SHIP, **OUTAGE, verdict=RetryAfter(1.0)),
+    events.RetryScheduled(*SHIP, **OUTAGE, delay_s=1.0),
+    events.BreakerOpened(*SHIP, outages=5, attempts=5, rule="network", next_probe_s=1.0),
+    events.RecordFailed(*SHIP, **OUTAGE, verdict=None),
+    events.BreakerClosed(*SHIP, by="probe", held_s=2.0),
+    ChildStarted(0, 71, restarted=False),
+    ChildExited(0, 71, "SIGSEGV", stopping=False),
+    ASSIGNED,
+    events.ProbationStarted(*SHIP, **PLACE, suspects=1),
+    events.RecordFailed(*SHIP, **CRASHED, verdict=DeadLetter("it kills", "CRASHED")),
+    events.DeadLettered(*SHIP, **CRASHED, reason="it kills", letter_topic="shop.order.dlq"),
+    events.Discarded(*SHIP, **FAILED, kind="discard", code="DISCARDED", reason="a test"),
+    events.ProbationEnded(*SHIP, topic="shop.order.v1", partition=0, handed_over=False),
+    events.Held(*SHIP, hold="commit"),
+)
 ACCOUNT = Account(
     sent=10,
     processed=8,
-    buried=1,
+    dead_lettered=1,
     discarded=1,
     lost=0,
     lost_orders=[],
@@ -62,8 +75,8 @@ LOSING = replace(
 
 def tell(view: ScreenView, account: Account) -> None:
     picture = Picture(sent=10, committed=5, at_s=9.0)
-    for entry in LOG:
-        picture.heard(entry, lambda about, text, mood: view.note(Note(1.0, about, text, mood)))
+    for event in EVENTS:
+        picture.take(json.loads(event_line(event)), lambda about, text, mood: view.note(Note(1.0, about, text, mood)))
         view.show(picture)
     view.causes("shop.order.dlq", [Cause("abcdef123456", "ValueError", "bad", "0:0", count=7)], {"abcdef123456"})
     view.account(account)
@@ -94,7 +107,9 @@ def test_both_tell_the_whole_story(told: type[str]) -> None:
     for words in ("open: orders wait", "closed after 2.0 s", "died of SIGSEGV", "runs alone now", "at 0:17", "cleared"):
         assert words in text, words
     assert re.search(r"7 +abcdef123456 +ValueError", text)
-    assert re.search(r"sent +10\b.*processed +8 .*buried +1 .*discarded +1 .*lost +0.*repeated +3", text, re.DOTALL)
+    numbers = r"sent +10\b.*processed +8 .*dead-lettered +1 .*discarded +1 .*lost +0.*repeated +3"
+    assert re.search(numbers, text, re.DOTALL)
+    assert "secret" not in text
     assert "3 in hand when the process died" in text
     assert "lost 0: all 10 orders are accounted for" in text
 

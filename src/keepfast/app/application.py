@@ -14,6 +14,7 @@ from keepfast.engine.context import BatchContext, Context
 from keepfast.redact.sensitive import CardNumbers
 
 if TYPE_CHECKING:
+    from keepfast.core.events import Observer
     from keepfast.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -97,11 +98,13 @@ class App:
         settings: Settings | None = None,
         wait: bool = False,
         supervisor_stops: Callable[[], bool] = lambda: False,
+        observers: Sequence[Observer] = (),
     ) -> int:
         """Run until a signal, a verdict or a failure ends it; returns the exit code.
 
         Raises ConfigError or StartError before anything has started. `wait`: for ever, not 30 s, for a broker that is
-        away. `supervisor_stops`: whether a signal came because the whole of `--processes` is stopped.
+        away. `supervisor_stops`: whether a signal came because the whole of `--processes` is stopped. `observers`: for
+        keepfast's own commands.
         """
         from keepfast.app.assembly import assemble_app, specs_of
         from keepfast.http.local_app import AppServer
@@ -109,6 +112,6 @@ class App:
         settings = settings or self.settings()
         specs = specs_of(self.chosen(only), settings)  # what is wrong in the code is reported before anything is served
         with AppServer(settings) as serving:
-            assembly = assemble_app(specs, settings, wait=wait, supervisor_stops=supervisor_stops)
+            assembly = assemble_app(specs, settings, wait=wait, supervisor_stops=supervisor_stops, observers=observers)
             serving.attach(assembly)
             return assembly.run()

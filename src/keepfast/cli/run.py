@@ -57,6 +57,16 @@ class RunOptions:
         return words + ["--wait"] * (self.wait or wait) + ["--debug"] * self.debug
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildOptions:
+    """What a parent process tells this one by hidden options; all None without a parent."""
+
+    index: int | None
+    parent_fd: int | None
+    health_socket: Path | None
+    events_fd: int | None
+
+
 def consumer_options(command: F) -> F:
     """Add the options --consumer, --log-level, --log-format and --debug."""
     levels = click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False)
@@ -93,6 +103,7 @@ def consumer_options(command: F) -> F:
     hidden=True,
     help="The Unix socket on which this process serves health to its parent.",
 )
+@click.option("--events-fd", type=int, hidden=True, help="The file descriptor to which events are written as JSON.")
 @click.option("--dev-at", hidden=True, help="The address of the broker that `keepfast dev` started for this app.")
 @click.option("--dev-embedded", is_flag=True, hidden=True, help="That broker is the embedded one.")
 @click.option(
@@ -111,6 +122,7 @@ def run(
     child: int | None,
     parent_fd: int | None,
     health_socket: Path | None,
+    events_fd: int | None,
     dev_at: str | None,
     dev_embedded: bool,
     dev_partitions: int,
@@ -151,7 +163,8 @@ def run(
             code = _reload(options)
         else:
             dev_env = _dev_environment(dev_at, embedded=dev_embedded, partitions=dev_partitions)
-            code = _run_here(options, index=child, parent_fd=parent_fd, health_socket=health_socket, dev_env=dev_env)
+            here = ChildOptions(index=child, parent_fd=parent_fd, health_socket=health_socket, events_fd=events_fd)
+            code = _run_here(options, here, dev_env)
     exit_process(code)
 
 
@@ -184,35 +197,24 @@ def _dev_environment(address: str | None, *, embedded: bool, partitions: int) ->
     return DevEnvironment(address=address, embedded=embedded, partitions=partitions)
 
 
-def _run_here(
-    options: RunOptions,
-    *,
-    index: int | None,
-    parent_fd: int | None,
-    health_socket: Path | None,
-    dev_env: DevEnvironment | None,
-) -> int:
+def _run_here(options: RunOptions, here: ChildOptions, dev_env: DevEnvironment | None) -> int:
     stop_before_start = _StopBeforeStart()
     stop_before_start.listen()
-    parent_link = _open_parent_link(parent_fd)
+    parent_link = _open_parent_link(here.parent_fd)
     try:
-        return _load_and_run(options, index, parent_link, health_socket=health_socket, dev_env=dev_env)
+        return _load_and_run(options, here, parent_link, dev_env)
     except _Stopped:
         click.echo("Stopped before startup finished.", err=True)
         return 0
 
 
 def _load_and_run(
-    options: RunOptions,
-    index: int | None,
-    parent_link: ParentLink | None,
-    *,
-    health_socket: Path | None,
-    dev_env: DevEnvironment | None,
+    options: RunOptions, here: ChildOptions, parent_link: ParentLink | None, dev_env: DevEnvironment | None
 ) -> int:
     from keepfast.cli.app_loader import load_app
     from keepfast.http.server import on_unix_socket, server_required
     from keepfast.supervisor import Report, with_static_members
+    from keepfast.telemetry.event_log import EventWriter
     from keepfast.telemetry.logs import get_logger
 
     app = load_app(options.target, cwd=Path.cwd())
@@ -223,8 +225,8 @@ def _load_and_run(
     _configure_logs(level, log_format, max_lines=settings.log.max_lines)
     for warning in settings.warnings:
         get_logger("keepfast.settings").warning("settings_warning", text=warning)
-    if index is not None:
-        settings = with_static_members(settings, index=index, host=socket.gethostname())
+    if here.index is not None:
+        settings = with_static_members(settings, index=here.index, host=socket.gethostname())
     if parent_link is not None:
         health = settings.health
         parent_link.report(
@@ -233,18 +235,21 @@ def _load_and_run(
                 log_level=level,
                 log_format=log_format,
                 app=settings.app.name,
-                health=(health.host, health.port) if health.enabled and health_socket else None,
+                health=(health.host, health.port) if health.enabled and here.health_socket else None,
                 health_required=server_required(settings),
             )
         )
-    if health_socket is not None:
-        settings = on_unix_socket(settings, health_socket)
+    if here.health_socket is not None:
+        settings = on_unix_socket(settings, here.health_socket)
     if dev_env is not None:
         settings = dev_env.adapt(settings)
         dev_env.create_topics(settings)
         dev_env.print_summary(settings, app.chosen(options.consumers))
     stops = parent_link.supervisor_stops if parent_link is not None else lambda: False
-    return app.run(only=options.consumers, settings=settings, wait=options.wait, supervisor_stops=stops)
+    observers = () if here.events_fd is None else (EventWriter(here.events_fd),)
+    return app.run(
+        only=options.consumers, settings=settings, wait=options.wait, supervisor_stops=stops, observers=observers
+    )
 
 
 def _supervise(options: RunOptions, processes: int) -> int:

@@ -1,4 +1,4 @@
-"""What there is to see at one moment: from the consumer's log, its commits and the carrier."""
+"""What there is to see at one moment: from the consumer's events, its commits and the carrier."""
 
 from __future__ import annotations
 
@@ -41,61 +41,61 @@ class Picture:
     held_s: float = 0.0
     process: str = "starting"
     deaths: int = 0
-    suspected: set[str] = field(default_factory=set)
+    suspected: set[int] = field(default_factory=set)
     """Partitions on probation."""
 
-    def heard(self, entry: dict[str, Any], tell: Tell) -> None:
-        """Take in a line of the consumer's or its supervisor's log."""
-        match entry.get("event"):
-            case "retry_scheduled":
+    def take(self, event: dict[str, Any], tell: Tell) -> None:
+        """Take in an event of the consumer (`core.events`) or of its supervisor."""
+        match event["event"]:
+            case "RetryScheduled":
                 self.retries += 1
-            case "retry_held":
-                self.waited += 1
-            case "record_discarded":
+            case "RecordFailed":
+                self._failed(event, tell)
+            case "Discarded":
                 self.discarded += 1
-            case "dead_lettering" | "dead_lettered" as event:
-                self._buried(entry, tell, settled=event == "dead_lettered")
-            case str(event) if event.startswith("breaker_"):
-                self._breaker(event, entry, tell)
-            case str(event) if event.startswith("probation_"):
-                self._probation(event, str(entry.get("partition")), tell)
-            case "partitions_assigned" if self.process != "running":
+            case "DeadLettered":
+                self.letters[str(event["code"])] += 1
+            case "BreakerOpened" | "BreakerClosed":
+                self._breaker(event, tell)
+            case "ProbationStarted" | "ProbationEnded":
+                self._probation(event, tell)
+            case "Assigned" if self.process != "running":
                 self.process = "running"
-                tell("consumer", f"has its {len(entry.get('partitions', ()))} partitions and is at work", "plain")
-            case "child_started":
+                tell("consumer", f"has its {len(event['partitions'])} partitions and is running", "plain")
+            case "ChildStarted":
                 self.process = "joining"
-            case "child_ended":
+            case "ChildExited" if not event["stopping"]:
                 self.process = "dead"
                 self.deaths += 1
-                tell("process", f"died of {entry.get('ending')}; its supervisor starts it again", "bad")
-            case "stopping":
+                tell("process", f"died of {event['ending']}; its supervisor starts it again", "bad")
+            case "DrainStarted":
                 self.process = "draining"
             case _:
-                pass  # the log says more than the demo tells
+                pass  # more happens than the demo shows
 
-    def _buried(self, entry: dict[str, Any], tell: Tell, *, settled: bool) -> None:
-        code = str(entry.get("code"))
-        if settled:
-            self.letters[code] += 1
-        elif code == "CRASHED":
-            where = f"the order at {entry.get('partition')}:{entry.get('offset')}"
-            tell("crash guard", f"{where} kills its process whenever it is tried: buried, alone", "good")
+    def _failed(self, event: dict[str, Any], tell: Tell) -> None:
+        if event["verdict"] is None:
+            self.waited += 1
+        elif event["code"] == "CRASHED":
+            order = f"the order at {event['partition']}:{event['offset']}"
+            tell("crash guard", f"{order} kills its process whenever it is tried: it alone is dead-lettered", "good")
 
-    def _breaker(self, event: str, entry: dict[str, Any], tell: Tell) -> None:
-        if event == "breaker_opened":
+    def _breaker(self, event: dict[str, Any], tell: Tell) -> None:
+        if event["event"] == "BreakerOpened":
             self.breaker, self.opened = "open", self.opened + 1
-            tell("breaker", "open: orders wait instead of using up their retries, and none is buried", "bad")
-        elif event == "breaker_closed":
+            tell("breaker", "open: orders wait instead of using up their retries, and none is dead-lettered", "bad")
+        else:
             self.breaker = "closed"
-            self.held_s += float(entry.get("held_s", 0.0))
-            tell("breaker", f"closed after {self.held_s:.1f} s: a probe went through, everybody goes on", "good")
+            self.held_s += float(event["held_s"])
+            tell("breaker", f"closed after {self.held_s:.1f} s: a probe succeeded, all orders go on", "good")
 
-    def _probation(self, event: str, place: str, tell: Tell) -> None:
-        if event == "probation_started":
+    def _probation(self, event: dict[str, Any], tell: Tell) -> None:
+        partition = int(event["partition"])
+        if event["event"] == "ProbationStarted":
             if not self.suspected:
-                tell("crash guard", "twice in the same place: whoever was in hand runs alone now, one by one", "bad")
-            self.suspected.add(place)
+                tell("crash guard", "twice in the same place: each order that was in hand runs alone now", "bad")
+            self.suspected.add(partition)
         elif self.suspected:
-            self.suspected.discard(place)
+            self.suspected.discard(partition)
             if not self.suspected:
                 tell("crash guard", "all others are cleared and run side by side again", "good")

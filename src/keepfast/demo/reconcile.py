@@ -1,11 +1,11 @@
-"""The books: read the topics and account for every order by its identity. They run in a process of their own, know
-nothing of what the demo has seen, and can say `lost 1`.
+"""Reads the topics and accounts for every order by its identity, in a process of its own that knows nothing of what the
+demo has seen, and can report `lost 1`.
 
-What was sent is made anew from the seed. Each record of the topic of orders, replayed ones included, must have come to
-an end: a shipment that names its place, a letter about it with its exact bytes, or the engine's log entry that it was
+What was sent is created again from the seed. Each record of the topic of orders, replayed ones included, must have come
+to an end: a shipment that names its place, a letter about it with its exact bytes, or the engine's event that it was
 discarded (a discarded record leaves no trace in a topic).
 
-`python -m keepfast.demo.reconcile BROKERS LETTER_TOPIC LOG_FILE RECORDS SEED CALM` prints one JSON object.
+`python -m keepfast.demo.reconcile BROKERS LETTER_TOPIC EVENTS_FILE RECORDS SEED CALM` prints one JSON object.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ MAX_NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Every order that was sent is in exactly one of processed, buried, discarded and lost."""
+    """Every order that was sent is in exactly one of processed, dead-lettered, discarded and lost."""
 
     sent: int
     processed: int
-    buried: int
+    dead_lettered: int
     discarded: int
     lost: int
     lost_orders: list[str]
@@ -78,7 +78,7 @@ class Ends:
     def state(self) -> str:
         if self.shipped_by:
             return "processed"
-        return "buried" if self.letters else "discarded" if self.discards else "lost"
+        return "dead-lettered" if self.letters else "discarded" if self.discards else "lost"
 
 
 def reconcile(
@@ -86,9 +86,9 @@ def reconcile(
     orders: Iterable[Record],
     shipments: Iterable[Record],
     letters: Iterable[Record],
-    log: Iterable[str],
+    events: Iterable[str],
 ) -> Account:
-    """From what was meant to be sent, what the topics hold, and the lines of the log."""
+    """From what was meant to be sent, what the topics hold, and the lines with events."""
     deliveries: dict[bytes, list[Place]] = {value: [] for value in sent}
     values: dict[Place, bytes] = {}
     first: set[Place] = set()
@@ -102,12 +102,12 @@ def reconcile(
         values[place] = value
         if not ours.replays(record.headers):
             first.add(place)
-    discards, deaths, losses = _logged(log)
+    discards, deaths, losses = _reported(events)
     ends: dict[Place, Ends] = defaultdict(Ends, {place: Ends() for place in values})
     for place in discards:
         ends[place].discards += 1
     out_of_order, unknown = _ship(shipments, values, first, ends)
-    strangers += unknown + _bury(letters, values, ends)
+    strangers += unknown + _note_letters(letters, values, ends)
     finals = {value: _final(places, ends) for value, places in deliveries.items()}
     states = Counter(finals.values())
     lost = [value for value, state in finals.items() if state == "lost"]
@@ -116,7 +116,7 @@ def reconcile(
     return Account(
         sent=len(deliveries),
         processed=states["processed"],
-        buried=states["buried"],
+        dead_lettered=states["dead-lettered"],
         discarded=states["discarded"],
         lost=len(lost),
         lost_orders=[repr(value)[2:80] for value in lost[:MAX_NAMED]],
@@ -136,21 +136,23 @@ def _final(places: list[Place], ends: Mapping[Place, Ends]) -> str:
     return "lost" if not states or "lost" in states else states[-1]
 
 
-def _logged(log: Iterable[str]) -> tuple[list[Place], int, int]:
+def _reported(events: Iterable[str]) -> tuple[list[Place], int, int]:
     """What was discarded, how often the process died, and how often it lost its partitions."""
     discards: list[Place] = []
-    events: Counter[str] = Counter()
-    for line in log:
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        # A consumer that was not heard in time, on a machine that has much else to do.
-        events["lost"] += entry.get("event") == "partitions_lost" or bool(entry.get("unconfirmed"))
-        events[entry.get("event", "")] += 1
-        if entry.get("event") == "record_discarded" and entry.get("topic") == ORDERS:
-            discards.append((int(entry["partition"]), int(entry["offset"])))
-    return discards, events["child_ended"], events["lost"]
+    deaths = losses = 0
+    for event in map(json.loads, events):
+        match event["event"]:
+            case "Discarded" if event["topic"] == ORDERS:
+                discards.append((int(event["partition"]), int(event["offset"])))
+            case "ChildExited":
+                deaths += not event["stopping"]
+            case "Lost":
+                losses += 1
+            case "Revoked":
+                losses += bool(event["unconfirmed"])
+            case _:
+                pass
+    return discards, deaths, losses
 
 
 def _ship(
@@ -173,7 +175,7 @@ def _ship(
     return out_of_order, strangers
 
 
-def _bury(letters: Iterable[Record], values: Mapping[Place, bytes], ends: Mapping[Place, Ends]) -> int:
+def _note_letters(letters: Iterable[Record], values: Mapping[Place, bytes], ends: Mapping[Place, Ends]) -> int:
     """Note every letter; returns how many are about nothing that was sent, or not with its bytes."""
     strangers = 0
     for record in letters:
@@ -204,7 +206,7 @@ def _repeated(ends: Iterable[Ends], deaths: int, losses: int) -> Counter[str]:
     return reasons
 
 
-def main(brokers: str, letter_topic: str, log_file: str, *plan: str) -> str:
+def main(brokers: str, letter_topic: str, events_file: str, *plan: str) -> str:
     records, seed, calm = (int(number) for number in plan)
     browser = KafkaBrowser(browser_properties(Connection(brokers=brokers.split(","), properties={"log_level": 0})))
 
@@ -213,8 +215,8 @@ def main(brokers: str, letter_topic: str, log_file: str, *plan: str) -> str:
 
     try:
         sent = [value for _, value in OrderPlan(records, seed, calm=bool(calm)).orders()]
-        log = Path(log_file).read_text(errors="replace").splitlines()
-        account = reconcile(sent, whole(ORDERS), whole(SHIPMENTS), whole(letter_topic), log)
+        events = Path(events_file).read_text().splitlines()
+        account = reconcile(sent, whole(ORDERS), whole(SHIPMENTS), whole(letter_topic), events)
     finally:
         browser.close()
     return json.dumps(asdict(account))

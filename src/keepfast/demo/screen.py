@@ -124,8 +124,11 @@ class ScreenView:
         if not picture.opened:
             return state, ""
         if is_open:
-            return state, "the carrier is away: orders wait, none is buried for that"
-        return state, f"opened {_times(picture.opened)}, for {picture.held_s:.1f} s; no order was buried for that"
+            return state, "the carrier is away: orders wait, none is dead-lettered for that"
+        return (
+            state,
+            f"opened {_times(picture.opened)}, for {picture.held_s:.1f} s; no order was dead-lettered for that",
+        )
 
     @staticmethod
     def _process(picture: Picture) -> tuple[Text, str]:
@@ -147,7 +150,7 @@ def _lines(account: Account) -> Iterator[tuple[str, int, str]]:
     after = f"{account.processed_after_replay} of them after the replay" if account.replayed else ""
     yield "sent", account.sent, ""
     yield "processed", account.processed, after
-    yield "buried", account.buried, "with their exact bytes, the reason, and a way back"
+    yield "dead-lettered", account.dead_lettered, "with their exact bytes, the reason, and a way back"
     yield "discarded", account.discarded, "test orders: the handler said so"
     yield "lost", account.lost, ", ".join(account.lost_orders)
     yield "repeated", account.repeated, ", ".join(f"{n} {why}" for why, n in account.repeated_because.items())

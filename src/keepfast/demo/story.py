@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from keepfast.core.errors import KeepfastError
 from keepfast.demo.carrier import Carrier
-from keepfast.demo.crew import Crew, environment
+from keepfast.demo.consumer_process import ConsumerProcess, environment
 from keepfast.demo.orders import CUSTOMERS, OrderPlan
 from keepfast.demo.picture import Note, Picture
 from keepfast.demo.reconcile import Account
@@ -82,12 +82,11 @@ class Story:
         self._stage = stage
         self._carrier = carrier
         self._picture = Picture(sent=stage.plan.records)
-        self._log = stage.folder / "consumer.log"
-        self.crew = Crew(
+        self.consumer = ConsumerProcess(
             target=stage.target,
             brokers=stage.brokers,
             carrier=carrier.address,
-            log=self._log,
+            folder=stage.folder,
             settings=stage.settings,
         )
         self._client = Consumer(
@@ -104,7 +103,7 @@ class Story:
     def play(self) -> Account:
         """From the first order to the account; the consumer is left running. Raises KeepfastError."""
         self._send()
-        self.crew.start("1.0")
+        self.consumer.start("1.0")
         self._act("consuming")
         self._until_all_is_committed()
         self._act("all through")
@@ -112,9 +111,9 @@ class Story:
         fixed = [cause for cause in causes if cause.error_type in FIXED_TYPES]
         self._stage.view.causes(letter_topic(), causes, {cause.fingerprint for cause in fixed})
         self._act("deploying the fix")
-        code = self.crew.stop()
+        code = self.consumer.stop()
         self._tell("fix", f"release 1.0 drained (exit code {code}); 1.1 reads new coupons and prints any name", "good")
-        self.crew.start("1.1")
+        self.consumer.start("1.1")
         if fixed:
             self._act("replaying")
             self._replay(fixed)
@@ -124,7 +123,7 @@ class Story:
 
     def close(self) -> None:
         """End the consumer. Harmless when repeated."""
-        self.crew.stop()
+        self.consumer.stop()
         self._client.close()
 
     # -- acts
@@ -164,7 +163,7 @@ class Story:
 
     def _books(self) -> Account:
         plan = self._stage.plan
-        words = [self._stage.brokers, letter_topic(), str(self._log)]
+        words = [self._stage.brokers, letter_topic(), str(self.consumer.events)]
         numbers = [str(plan.records), str(plan.seed), str(int(plan.calm))]
         return Account(**json.loads(self._run(["-m", "keepfast.demo.reconcile", *words, *numbers])))
 
@@ -202,7 +201,7 @@ class Story:
     def _until_all_is_committed(self) -> None:
         deadline = time.monotonic() + CONNECT_TIMEOUT_S
         while not self._look():
-            self.crew.check()
+            self.consumer.check()
             if time.monotonic() > deadline:
                 done, sent = self._picture.committed, self._picture.sent
                 self._tell(
@@ -216,8 +215,8 @@ class Story:
     def _look(self) -> bool:
         """Take everything in, and show it. Whether all records of the topic are committed."""
         picture = self._picture
-        for entry in self.crew.happened():
-            picture.heard(entry, self._tell)
+        for event in self.consumer.happened():
+            picture.take(event, self._tell)
         places = [TopicPartition(ORDERS, number) for number in range(PARTITIONS)]
         ends = [self._client.get_watermark_offsets(place, timeout=10)[1] for place in places]
         committed = self._client.committed(places, timeout=10)

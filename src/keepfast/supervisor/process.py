@@ -54,8 +54,9 @@ class ChildProcess:
         now: float,
         restarted: bool = False,
         environ: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> ChildProcess:
-        """Start a child. Raises OSError if the program cannot be started."""
+        """Start a child, which inherits `pass_fds`. Raises OSError if the program cannot be started."""
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
@@ -64,7 +65,7 @@ class ChildProcess:
                 process = subprocess.Popen(
                     command(ChildSpec(index, fd, restarted)),
                     stdin=subprocess.DEVNULL,
-                    pass_fds=(fd,),
+                    pass_fds=(fd, *pass_fds),
                     process_group=0,
                     env=environ,
                 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -49,12 +49,32 @@ class _Stopping:
     killed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ChildStarted:
+    """A child runs."""
+
+    index: int
+    pid: int
+    restarted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChildExited:
+    """A child has ended: by an exit code or a signal. `stopping`: because all were asked to."""
+
+    index: int
+    pid: int
+    ending: str
+    stopping: bool
+
+
 class Supervisor:
     """Runs `processes` children of `command`. Owner: the main thread.
 
     The first child starts alone; the others start when it has reported valid settings, so that an error common to all
     is reported once. The first SIGTERM or SIGINT is forwarded and all children drain; a second one is forwarded too
-    and ends them at once. No child outlives `run`.
+    and ends them at once. No child outlives `run`. `on_child` is called when a child was started or has ended; children
+    inherit `pass_fds`.
     """
 
     def __init__(
@@ -65,8 +85,12 @@ class Supervisor:
         restart: RestartPolicy | None = None,
         shutdown: ShutdownPolicy | None = None,
         on_report: Callable[[Report], None] = lambda _: None,
+        on_child: Callable[[ChildStarted | ChildExited], object] = lambda _: None,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self._command = command
+        self._on_child = on_child
+        self._pass_fds = pass_fds
         self._slots = [_Slot(index) for index in range(processes)]
         self._restart = restart or RestartPolicy()
         self._shutdown = shutdown or ShutdownPolicy()
@@ -113,6 +137,7 @@ class Supervisor:
         if code is None:
             return
         slot.child = None
+        self._on_child(ChildExited(slot.index, child.pid, describe_exit(code), stopping=self._stopping is not None))
         if self._stopping is not None:
             self._stopping.codes.append(code)
         elif is_final(code):
@@ -138,7 +163,9 @@ class Supervisor:
     def _start(self, slot: _Slot, now: float) -> None:
         slot.due_at = None
         try:
-            slot.child = ChildProcess.start(self._command, index=slot.index, now=now, restarted=slot.started)
+            slot.child = ChildProcess.start(
+                self._command, index=slot.index, now=now, restarted=slot.started, pass_fds=self._pass_fds
+            )
         except OSError as error:  # out of memory or processes: possibly temporary
             slot.deaths += 1
             delay_s = self._restart.delay_s(slot.deaths)
@@ -146,6 +173,7 @@ class Supervisor:
             log.error("child_not_started", process=slot.index, exc=error, restart_in_s=delay_s)  # noqa: TRY400 - it logs `exc`
             return
         log.info("child_started", process=slot.index, pid=slot.child.pid, again=slot.started)
+        self._on_child(ChildStarted(slot.index, slot.child.pid, restarted=slot.started))
         slot.started = True
 
     def _on_signal(self, number: int, now: float) -> None:

@@ -1,13 +1,17 @@
-"""Events of a consumer as lines of the log, one line for each."""
+"""Events of a consumer as lines: of the log, for people, and as JSON for another process."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, Final
 
 from keepfast.classify.rules.codes import CRASHED
 from keepfast.core import events, verdicts
 from keepfast.redact.sensitive import SensitiveData
+from keepfast.telemetry.clean import Clean, clean_value
 from keepfast.telemetry.logs import get_logger
 
 consumer = get_logger("keepfast.consumer")
@@ -76,6 +80,37 @@ class EventLog:
 
     def on_event(self, event: events.Event) -> None:
         self._lines[type(event)](event)
+
+
+class EventWriter:
+    """Implements `core.events.Observer`: writes each event that the log has a line for to a file descriptor, as JSON.
+
+    `{"event": "RetryScheduled", "consumer": …}`: the type of the event and its fields but `error`; a verdict is a type.
+    The descriptor is that of a file opened for appending, so a line is never mixed with another writer's and writing
+    never waits for a reader.
+    """
+
+    keeps_errors = False
+
+    def __init__(self, fd: int) -> None:
+        os.set_inheritable(fd, False)  # not for processes that a handler starts
+        self._fd = fd
+        self.wants = EventLog().wants
+
+    def on_event(self, event: events.Event) -> None:
+        os.write(self._fd, event_line(event))
+
+
+def event_line(event: object) -> bytes:
+    """A dataclass as a line of JSON, made safe as fields of the log are."""
+    line: dict[str, Clean] = {"event": type(event).__name__}
+    for field in fields(event):  # type: ignore[arg-type] # every event is a dataclass
+        value = getattr(event, field.name)
+        if field.name == "verdict":
+            line["verdict"] = None if value is None else type(value).__name__
+        elif field.name != "error":
+            line[field.name] = clean_value(value)
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
 # -- records

@@ -1,4 +1,4 @@
-"""The parent's hold on the consumer: starts and stops its keeper, and reads what they log."""
+"""The demo's consumer: its supervisor is started and stopped here, and what they report is read."""
 
 from __future__ import annotations
 
@@ -30,59 +30,69 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-class Crew:
-    """A keeper and its consumer, one after another. Owner: the main thread; `happened` may be another one's."""
+class ConsumerProcess:
+    """A supervisor and its consumer, one release after another. Owner: the main thread; `happened` may be another's.
 
-    def __init__(self, *, target: str, brokers: str, carrier: str, log: Path, settings: Mapping[str, str]) -> None:
+    They write events to a file that they inherit open for appending: so nothing is lost with a process that dies.
+    """
+
+    def __init__(self, *, target: str, brokers: str, carrier: str, folder: Path, settings: Mapping[str, str]) -> None:
         self._target = target
-        self._log = log
+        self._log = folder / "consumer.log"
         self._log.touch()
+        self.events = folder / "events.jsonl"
+        self.events.touch()
         self._read_to = 0
-        self._keeper: ChildProcess | None = None
+        self._supervisor: ChildProcess | None = None
         shop = {"KAFKA_BROKERS": brokers, "SHOP_CARRIER": carrier, "KEEPFAST_HEALTH_ENABLED": "false"}
         self._environ = {**environment(), **shop, "KEEPFAST_SHUTDOWN_TIMEOUT_S": "5", **settings}
 
     def start(self, release: str) -> None:
-        module = "keepfast.demo.keeper"
-        self._keeper = ChildProcess.start(
-            lambda spec: [sys.executable, "-m", module, str(spec.parent_fd), str(self._log), self._target],
-            index=0,
-            now=time.monotonic(),
-            environ={**self._environ, "SHOP_RELEASE": release},
-        )
+        module = "keepfast.demo.consumer_supervisor"
+        events = os.open(self.events, os.O_WRONLY | os.O_APPEND)
+        try:
+            self._supervisor = ChildProcess.start(
+                lambda spec: [
+                    *(sys.executable, "-m", module, str(spec.parent_fd)),
+                    *(str(events), str(self._log), self._target),
+                ],
+                index=0,
+                now=time.monotonic(),
+                environ={**self._environ, "SHOP_RELEASE": release},
+                pass_fds=(events,),
+            )
+        finally:
+            os.close(events)
 
     def check(self) -> None:
-        """Raises KeepfastError if the keeper has given up."""
-        code = None if self._keeper is None else self._keeper.ended()
+        """Raises KeepfastError if the supervisor has ended."""
+        code = None if self._supervisor is None else self._supervisor.ended()
         if code is not None:
             said = self._log.read_text(errors="replace").splitlines()[-3:]
             raise KeepfastError("\n".join([f"The consumer of the demo ended by itself, with code {code}.", *said]))
 
     def stop(self) -> int:
         """Drain and end it; returns its exit code. Nothing is left behind, however long it would rather take."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is None:
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
             return 0
-        for patience_s in (DRAIN_S, HURRY_S):  # a second signal says: now
-            keeper.send(signal.SIGTERM)
-            deadline = time.monotonic() + patience_s
+        for timeout_s in (DRAIN_S, HURRY_S):  # the second signal ends it at once
+            supervisor.send(signal.SIGTERM)
+            deadline = time.monotonic() + timeout_s
             while time.monotonic() < deadline:
-                code = keeper.ended()
+                code = supervisor.ended()
                 if code is not None:
                     return code
                 time.sleep(POLL_INTERVAL_S)
-        keeper.kill_and_wait()  # its child notices by the tether, and ends by its own deadline
+        supervisor.kill_and_wait()  # its child notices, and ends by its own deadline
         return -signal.SIGKILL
 
     def happened(self) -> Iterator[dict[str, Any]]:
-        """What was logged since it was last asked."""
-        with self._log.open("rb") as log:
-            log.seek(self._read_to)
-            for line in log:
+        """The events since the last call."""
+        with self.events.open("rb") as lines:
+            lines.seek(self._read_to)
+            for line in lines:
                 if not line.endswith(b"\n"):
                     break
                 self._read_to += len(line)
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    continue  # words of others
+                yield json.loads(line)

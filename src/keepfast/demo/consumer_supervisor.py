@@ -1,7 +1,8 @@
-"""Keeps the shop's consumer running, as `keepfast run --processes 1` does, only with a demo's patience: a child that
-died is started again soon, the third time as well as the first.
+"""Keeps the shop's consumer running, as `keepfast run --processes 1` does, but restarts it sooner: a child that died is
+started again after less than a second, the third time as well as the first.
 
-`python -m keepfast.demo.keeper TETHER_FD LOG_FILE MODULE:APP`; the logs of all go to the file.
+`python -m keepfast.demo.consumer_supervisor PARENT_FD EVENTS_FD LOG_FILE MODULE:APP`: the logs of both processes go to
+the file, and what happens in them to the descriptor, as lines of JSON.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from pathlib import Path
 
 from keepfast.supervisor import ChildSpec, ParentLink, RestartPolicy, Supervisor
 from keepfast.telemetry import logs
+from keepfast.telemetry.event_log import event_line
 
 
-def main(parent_fd: str, log_file: str, target: str) -> int:
+def main(parent_fd: str, events_fd: str, log_file: str, target: str) -> int:
     ParentLink(int(parent_fd)).watch()
     # A process that is meant to die must not leave its memory on the newcomer's disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -28,13 +30,20 @@ def main(parent_fd: str, log_file: str, target: str) -> int:
     logs.configure(level="info", format="json")
 
     def command(spec: ChildSpec) -> Sequence[str]:
-        here = ["--child", str(spec.index), "--parent-fd", str(spec.parent_fd)]
+        here = ["--child", str(spec.index), "--parent-fd", str(spec.parent_fd), "--events-fd", events_fd]
         return [sys.executable, "-m", "keepfast", "run", target, "--log-format", "json", "--log-level", "info", *here]
 
     # The embedded broker lets a member in a second before the session of the dead one ends, and then waits for that one
     # to come back: whoever joins within a second of a death waits twice.
     restart = RestartPolicy(first_delay_s=0.7, max_delay_s=0.7)
-    return Supervisor(command, processes=1, restart=restart).run()
+    events = int(events_fd)
+    return Supervisor(
+        command,
+        processes=1,
+        restart=restart,
+        on_child=lambda event: os.write(events, event_line(event)),
+        pass_fds=(events,),
+    ).run()
 
 
 if __name__ == "__main__":
