@@ -26,7 +26,6 @@ INVALID_VALUE = ("non-retryable", "VALUE_INVALID", False)
 INVALID_TYPE = ("non-retryable", "TYPE_INVALID", False)
 LOOKUP = ("non-retryable", "LOOKUP_FAILED", False)
 UNKNOWN = ("retryable", "UNHANDLED_EXCEPTION", False)
-TIMEOUT = ("retryable", "TIMEOUT", False)
 DECODE = ("non-retryable", "DECODE_FAILED", False)
 
 
