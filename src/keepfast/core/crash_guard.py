@@ -1,14 +1,14 @@
-"""The crash guard: a record that kills its process is found and buried; those that were only beside it are not.
+"""The crash guard: a record that kills its process is found and dead-lettered; records beside it are not.
 
 What it knows has to outlive the process, so it travels with the partition's commit, in the field that the completion
 map leaves free for it (see `core.completion`). While a partition is at work the commit says how far: records below the
 *lease* may be in flight, nothing beyond it starts before a later commit is confirmed. An orderly end takes the lease
-back, so whoever finds one knows that the last owner died, and which records it may have had in hand.
+back, so an owner that finds one knows that the last owner died, and which records it may have had in hand.
 
 The first time that only leaves a *mark*. The second time in about the same place (the committed offset lies below the
 mark) those records become *suspects*: each of them runs alone in its process, and each start is counted before it
 happens, in a confirmed commit. The count is taken back when the record comes back, whatever became of it, so what is
-found there after a death are starts that nothing came back from; after `max_deliveries` of them it is buried.
+found there after a death are starts that nothing came back from; after `max_deliveries` of them it is dead-lettered.
 
 Where the next owner can read the flight recorder of the last one (see `runtime.flight_recorder`), it knows the records
 in hand exactly, and also whether the last owner died at all. Then only those records are marked, and the suspects are
@@ -89,7 +89,7 @@ def covers(spans: Spans, offset: int) -> bool:
 class Guard:
     """What a commit says about crashes. All offsets are those of the log; None: nothing to say.
 
-    `lease`: somebody is at work, and records below it may be in flight. `mark`: records below it may have been in
+    `lease`: an owner is active, and records below it may be in flight. `mark`: records below it may have been in
     flight when a process died. `until`: unfinished records below it are suspects. `starts`: how often a suspect was
     started and did not come back; `charged` is the one whose latest start is counted ahead of it.
 
@@ -117,7 +117,7 @@ class Fate:
 
 
 UNKNOWN = Fate(dead=True)
-"""No flight recorder is found: whoever left a lease has died, as far as anybody can say."""
+"""No flight recorder is found: an owner that left a lease is assumed to have died."""
 NOT_DEAD = Fate(dead=False)
 """It lives, or it ended on purpose and could not say so in a commit."""
 
@@ -204,7 +204,7 @@ def _from(spans: Spans, base: int) -> Spans:
 
 
 def inherited(found: Guard, base: int, fate: Fate = UNKNOWN) -> Guard:
-    """What a new owner makes of what it finds with the commit at `base`: a lease that nobody took back is a death,
+    """What a new owner makes of what it finds with the commit at `base`: a lease that was not taken back is a death,
     unless the `fate` of its owner is known to be another, or it was about to end.
 
     Marks and suspects that everything has been finished below are forgotten; the others go on from owner to owner.
@@ -232,7 +232,7 @@ def inherited(found: Guard, base: int, fate: Fate = UNKNOWN) -> Guard:
 
 
 def _taken_back(starts: dict[int, int], charged: int | None) -> dict[int, int]:
-    """The counts without the start that was counted ahead of it and from which nobody died."""
+    """The counts without the start that was counted ahead of it and which killed no process."""
     return {offset: left for offset, count in starts.items() if (left := count - (offset == charged)) > 0}
 
 
@@ -272,7 +272,7 @@ class CrashWatch:
         self._starts = dict(found.starts)
         self._handed: int | None = None
         self._length = 2 * first_lease
-        self.lease = 0  # as proposed last; 0: nobody is at work
+        self.lease = 0  # as proposed last; 0: no owner is active
         self._awaited = False  # a lease was proposed, and is not confirmed yet
         self._working = False
         self._leaving = False
@@ -340,7 +340,7 @@ class CrashWatch:
             self._press()
 
     def take_back(self) -> None:
-        """The broker holds a count for a start of an earlier owner, from which nobody died."""
+        """The broker holds a count for a start of an earlier owner, which killed no process."""
         self.exposed = True
         self._press()
 
@@ -363,7 +363,7 @@ class CrashWatch:
     def words(self, base: int, handed: int) -> str:
         """What a commit at `base` shall say; no record from `handed` on has been handed out. Sent at once.
 
-        Every commit comes through here, so the usual case, in which nobody ever died, is a short way.
+        Every commit comes through here, so the usual case, without any death, is a short way.
         """
         if self._mark <= base:
             self._mark = 0

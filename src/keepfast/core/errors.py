@@ -8,13 +8,13 @@ KeepfastError
 │   ├── SourceError        consuming side
 │   └── SinkError          producing side
 ├── SpoolError             the spool did not take a letter, or does not give one back
-├── DecodeError            the bytes of a record do not fit the annotation     buried
-├── HandlerTimeout         the handler did not end within timeout_s            buried
+├── DecodeError            the bytes of a record do not fit the annotation     dead-lettered
+├── HandlerTimeout         the handler did not end within timeout_s            dead-lettered
 ├── Abandoned              a handler that timed out still wanted to act
-├── Crashed                the process died whenever a record was started      buried
-└── Signal                 raised by a handler to speak its mind
+├── Crashed                the process died whenever a record was started      dead-lettered
+└── Signal                 raised by a handler to choose the outcome
     ├── RetryLater         try this record again after a while
-    ├── Reject             bury this record now
+    ├── Reject             dead-letter this record now
     ├── Discard            drop this record on purpose, counted and logged
     ├── BatchError         these records of the batch failed, each with its own error
     └── Halt               stop the whole app; the record stays unfinished     exit 4
@@ -56,7 +56,7 @@ class Fault(StrEnum):
     FENCED = "fenced"
     """Another member took over the static identity."""
     REFUSED = "refused"
-    """Authentication or authorisation said no."""
+    """Authentication or authorisation failed."""
     MISSING = "missing"
     """The topic or partition does not exist."""
     TOO_LARGE = "too_large"
@@ -175,7 +175,7 @@ class BatchError(Signal):
     """These records of the batch failed, each with its own error; the others run again without them.
 
     `errors` are by position in the list that the handler was given. Each record is judged by its own error, as if the
-    handler had been called with it alone: tried again, buried, dropped.
+    handler had been called with it alone: retried, dead-lettered, discarded.
     """
 
     def __init__(self, errors: Mapping[int, BaseException]) -> None:

@@ -1,4 +1,4 @@
-"""How a process of ours ends: the exit codes, and what each says to whoever started it."""
+"""How a process of ours ends: the exit codes, and what each means to the process that started it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     EXIT_UNEXPECTED: "Something unexpected failed; a command did not get through its list, or found a broken rule.",
     EXIT_USAGE: "The command line or the configuration is wrong. Nothing was started; every problem is listed.",
     EXIT_NOT_STARTED: "The broker, a topic or a right was missing at the start, for 30 s (`--wait`: for ever).",
-    EXIT_HALTED: "A handler, or a rule, said halt. The record stays unfinished and comes again after the restart.",
+    EXIT_HALTED: "A handler or a rule halted the app. The record stays unfinished and comes again after the restart.",
     EXIT_DEADLINE: "The drain deadline passed. What was not finished or not committed comes again.",
     EXIT_FENCED: "Another process took this static member's identity. Two must not run under one name.",
     EXIT_SIGINT: "A second Ctrl-C (SIGINT) ended it at once; or a command was interrupted, and says how to go on.",

@@ -52,7 +52,7 @@ class BreakerState(StrEnum):
 class Breaker:
     """Closed: everything runs. Open: nothing does. Half-open: one probe is out, and its result decides.
 
-    Results of what began before it opened decide nothing: whoever owns the breaker must not report them.
+    Results of what began before it opened decide nothing: the owner of the breaker must not report them.
     """
 
     def __init__(self, policy: BreakerPolicy) -> None:
@@ -96,7 +96,7 @@ class Breaker:
         return self.attempts > self.outages
 
     def may_probe(self, now: float) -> bool:
-        """Whether it is time to try one record. Whoever gets True must try one, and report what came of it."""
+        """Whether it is time to try one record. A caller that gets True must try one and report its outcome."""
         if self.state is BreakerState.OPEN and now >= self._until:
             self.state = BreakerState.HALF_OPEN
             return True
@@ -211,7 +211,7 @@ class StormGuard:
         return True
 
     def may_probe(self, now: float) -> bool:
-        """Whether it is time to try one record. Whoever gets True must try one, and report what came of it."""
+        """Whether it is time to try one record. A caller that gets True must try one and report its outcome."""
         if self.tripped and not self.probing and now >= self._probe_at:
             self.probing = True
             return True
@@ -239,7 +239,7 @@ class StormGuard:
 
 
 SMOOTHED_S = 0.05
-"""What a rate allows in this time may start at once, unless told: a loop that wakes up late catches up."""
+"""What a rate allows in this time may start at once by default: a loop that wakes up late catches up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ def judge(
     for, and `floor_s` (a rate limit's), are floors under the policy's; the handler's own is taken as it is.
 
     `tiers_s` are the delays of the consumer's retry topics, `moved` how many of them the record has behind it; None: it
-    is still where it came from. There it is tried again in place first, unless somebody asked for a longer delay than
+    is still where it came from. There it is tried again in place first, unless a longer delay was asked for than
     any lane should wait; in a retry topic there is one attempt each.
     """
     match found.kind:
@@ -61,7 +61,7 @@ def judge(
 
 
 def _reason(error: BaseException) -> str:
-    """What the handler said itself, or we about it."""
+    """The reason that the handler gave, or ours."""
     if isinstance(error, DecodeError):
         return "the record cannot be decoded"
     if isinstance(error, HandlerTimeout):

@@ -2,7 +2,7 @@
 
 A lane is the unit of order: a partition, a (topic, key), or a single record. It is held by one *holder* at a time, a
 run or a case, from the start of a record until that record is finished (and, under commit="each", committed). A lane
-that nobody holds and nobody waits for costs nothing. Owner: the loop thread.
+that is not held and has no queue costs nothing. Owner: the loop thread.
 
 order="key" and order="none": other keys, or all records, go on beside each other.
 
@@ -52,7 +52,7 @@ class Lanes(Protocol):
         """The same for one run that is not out yet."""
 
     def relieve(self, run: Run) -> None:
-        """The run was told to stop and hangs in a record: what it cannot start any more goes back at once, and so do
+        """The run was asked to stop and hangs in a record: what it cannot start any more goes back at once, and so do
         the lanes of what was taken off it as finished (`Partition.take_stock`).
         """
 
@@ -128,7 +128,7 @@ class Queue:
         return [partition for partition in self.partitions if partition.buffer and partition.startable]
 
     def next(self) -> Partition | None:
-        """The next one that may start; those that may not are left out until somebody adds them again."""
+        """The next one that may start; those that may not are left out until they are added again."""
         while self.partitions:
             partition = self.partitions.popleft()
             partition.queued = False
@@ -183,7 +183,7 @@ def _joined(first: Sequence[int], second: Sequence[int]) -> Sequence[int]:
 
 
 class _Lane:
-    """A key that somebody waits for. `queue` is what came while it was held, in order of arrival."""
+    """A key with waiting records. `queue` is what came while it was held, in order of arrival."""
 
     __slots__ = ("holder", "home", "key", "queue")
 
@@ -219,7 +219,7 @@ class KeyLanes(_RecordLanes):
         self._keyed = keyed
         self._queue = Queue()
         self._busy: dict[str, dict[bytes, Holder | _Lane]] = {}
-        self._waiting: deque[_Lane] = deque()  # nobody holds them and something is queued in them
+        self._waiting: deque[_Lane] = deque()  # not held, and something is queued in them
         self._resumed: deque[Run] = deque()  # what a failed or stopped run left, still holding its lanes
 
     def ready(self, partition: Partition) -> None:
@@ -309,7 +309,7 @@ class KeyLanes(_RecordLanes):
         distinct = dict.fromkeys(keys)
         if None not in distinct:
             owners = list(map(busy.setdefault, cast("dict[bytes, None]", distinct), repeat(run)))
-            if owners.count(run) == len(owners):  # nobody was in the way: the usual case
+            if owners.count(run) == len(owners):  # nothing was in the way: the usual case
                 run.keys.update(cast("dict[bytes, None]", distinct))
                 return chunk, seqs
         messages: list[Message] = []
@@ -527,7 +527,7 @@ class PartitionLanes(_RecordLanes):
             del partition.buffer[:count]
 
     def relieve(self, run: Run) -> None:
-        """Nobody else could work on it: it is all one lane."""
+        """It is all one lane, so no other worker could run any of it."""
 
     def replace(self, run: Run, other: Run) -> None:
         place = run.partition.place

@@ -11,7 +11,7 @@ one go are read, and more in between only where these lie apart: a busy partitio
 The completion map: which records above the committed offset are already finished, as text in the commit's metadata.
 
 The text is `kf1;<base>;<topic id>;<partitions>;<guard>;<bits>;<crc>`: the committed offset it belongs to, the topic's
-id (so that a topic that was made anew does not inherit it), how many partitions the topic had when the group started
+id (so that a recreated topic does not inherit it), how many partitions the topic had when the group started
 at its end (0 where it started at the beginning; those from this number on were added later, and are read from their
 beginning), the words of the crash guard (see `core.crash_guard`), a bitmap (bit i: offset base + i is finished) as
 unpadded URL-safe base64 of little-endian bytes, and a CRC-32 of all before it. Whatever does not parse, does not match
@@ -92,7 +92,7 @@ WINDOW = 16_384
 """
 
 METADATA_LIMIT = 4_096
-"""What a broker takes as commit metadata unless it was told otherwise (offset.metadata.max.bytes)."""
+"""What a broker takes as commit metadata by default (offset.metadata.max.bytes)."""
 
 GUARD_LIMIT = 512
 """Characters kept free for the crash guard, which says little."""
@@ -137,7 +137,7 @@ class CompletionMap:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What a commit was made for: the topic's id, and how many partitions it had when the group started at its end.
-    None: not told.
+    None: unknown.
     """
 
     topic_id: str = ""
@@ -155,7 +155,7 @@ def encode(
     """The metadata text for a commit at `finished.base`, of at most `limit` characters.
 
     Within METADATA_LIMIT there is room for everything while the window is kept. Where a broker takes less, the map ends
-    earlier (what it leaves out is repeated, never skipped); where not even the rest fits, nothing is said at all.
+    earlier (what it leaves out is repeated, never skipped); where not even the rest fits, the text is empty.
     """
     head = f"{_VERSION};{finished.base};{topic_id};{'' if partitions is None else partitions};{guard};"
     room = limit - len(head) - _CRC_LENGTH

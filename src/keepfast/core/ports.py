@@ -65,7 +65,7 @@ class Listener(Protocol):
         """Still ours until this returns: drain and commit inside. The adapter lets go (unassigns) afterwards."""
 
     def on_lost(self, places: Sequence[TopicPartition]) -> None:
-        """Already somebody else's: commit nothing. The adapter unassigns afterwards."""
+        """Another member owns them already: commit nothing. The adapter unassigns afterwards."""
 
     def on_committed(self, outcome: CommitOutcome) -> None:
         """The answer to the one commit request under way."""
@@ -119,7 +119,7 @@ class Source(Protocol):
         """The first offset of each log, in one question. Raises SourceError, also if it is about one alone."""
 
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The ends as the client knows them from its last fetches: asks nobody and never waits, also in callbacks.
+        """The ends as the client knows them from its last fetches: makes no request and never waits, also in callbacks.
         Those it knows nothing of are left out. Raises SourceError.
         """
 
@@ -161,19 +161,19 @@ Keeping = Callable[[Kept | SpoolError], None]
 class Spool(Protocol):
     """Where letters wait that Kafka does not take; whatever is behind it sends them on when it can. Any thread."""
 
-    def keep(self, outgoing: Outgoing, told: Keeping) -> None:
-        """Never blocks, never raises: calls `told` exactly once, from any thread, perhaps before this returns."""
+    def keep(self, outgoing: Outgoing, answer: Keeping) -> None:
+        """Never blocks, never raises: calls `answer` exactly once, from any thread, perhaps before this returns."""
 
     def has(self, outgoing: Outgoing) -> bool:
         """Whether this letter (or a copy of it) is kept, or was sent on not long ago. Never blocks."""
 
 
 class TopicIds(Protocol):
-    """Says which topic a name stands for: one that is deleted and made anew has another id."""
+    """Says which topic a name stands for: one that was deleted and created again has another id."""
 
-    def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
-        """Never blocks, never raises. Calls `told` at most once, from any thread, with the ids that could be had: a
-        topic that is not there, or whose id nobody knows, is left out.
+    def ask(self, topics: Sequence[str], answer: Callable[[Mapping[str, str]], None]) -> None:
+        """Never blocks, never raises. Calls `answer` at most once, from any thread, with the ids that are known: a
+        topic that is not there, or whose id is not known, is left out.
         """
 
 
@@ -204,11 +204,11 @@ class Executor(Protocol):
         """Whether workers could work since this was last asked. False while something keeps all of them from it."""
 
     def where(self, run: Run) -> TracebackType | None:
-        """Where in the code the run is now, the innermost place last; None if it cannot be told."""
+        """Where in the code the run is now, the innermost place last; None if it is not known."""
 
     def blocker(self) -> tuple[TracebackType | None, list[Run]]:
         """While not `lively`: where in the code the thread is that keeps all workers from working, and the runs whose
-        handlers stand on its stack; they may be another consumer's. None and empty if it cannot be told.
+        handlers stand on its stack; they may be another consumer's. None and empty if it is not known.
         """
 
     def give_up(self, run: Run) -> None:

@@ -1,7 +1,7 @@
 """Retry topics: where a record waits that failed too often in place, so that its partition goes on meanwhile.
 
 The topic of a delay is `<topic>.<group>.retry.<delay>`: two groups on one topic must not run each other's retries. A
-record goes through the delays one by one, an attempt after each, and is buried after the last.
+record goes through the delays one by one, an attempt after each, and is dead-lettered after the last.
 
 What a record carries on its way through retry topics: a block of `keepfast-retry-…` headers behind its own.
 
@@ -20,7 +20,7 @@ Into a retry topic and back: what is published there, and the message that comes
 
 Values out of foreign bytes: of the right type, length and range, or absent. Nothing here raises.
 
-Headers and letters are input that anybody may have written; a bad one must never stop whoever reads it.
+Headers and letters are untrusted input; a bad one must never stop the reader.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Delays:
 class RetryTopics(Policy):
     """Delays like `("5s", "1m", "10m")` that a record waits in topics of their own after its retries in place.
 
-    There is one attempt after each; then it is buried. No delays: no retry topics. A record that comes back is
+    There is one attempt after each; then it is dead-lettered. No delays: no retry topics. A record that comes back is
     overtaken by those behind it, so with order="partition" or "key" this must be asked for: `allow_reorder=True`.
     """
 
@@ -221,7 +221,7 @@ OWN_HEADERS: Final = "keepfast-retry-headers"
 
 MAX_FAILURES: Final = 1_000_000
 MAX_ATTEMPTS: Final = 20
-"""Told one by one: the first and the last ones."""
+"""Listed one by one: the first and the last ones."""
 MAX_TYPE: Final = 100
 MAX_ATTEMPTS_BYTES: Final = 16_000
 LAST_MS: Final = 253_402_300_799_999
@@ -241,13 +241,13 @@ class RetryOrigin:
     timestamp_ms: int
 
 
-Told = tuple[float, str]
+PastAttempt = tuple[float, str]
 """A failed attempt: when (wall clock) and the type of the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What became of a record before it came back. `headers` are its own; `origin` is None where nobody can tell it.
+    """What became of a record before it came back. `headers` are its own; `origin` is None where it is not known.
 
     `foreign`: it says that another group has moved it here, whose topics happen to have the same names.
     """
@@ -256,14 +256,14 @@ class Past:
     failures: int
     due_ms: int | None
     origin: RetryOrigin | None
-    attempts: tuple[Told, ...]
+    attempts: tuple[PastAttempt, ...]
     headers: tuple[tuple[str, bytes | None], ...]
     foreign: bool = False
 
 
 def encode(past: Past, *, group: str) -> Headers:
     """All headers of the moved record: its own, then ours."""
-    said: list[tuple[str, str]] = [
+    added: list[tuple[str, str]] = [
         (STEP, str(past.step)),
         (FAILURES, str(min(past.failures, MAX_FAILURES))),
         (DUE, str(past.due_ms)),
@@ -271,21 +271,21 @@ def encode(past: Past, *, group: str) -> Headers:
     ]
     if past.origin is not None:
         origin = past.origin
-        said += [(TOPIC, origin.topic), (PARTITION, str(origin.partition)), (OFFSET, str(origin.offset))]
+        added += [(TOPIC, origin.topic), (PARTITION, str(origin.partition)), (OFFSET, str(origin.offset))]
         if origin.timestamp_ms >= 0:
-            said += [(TIMESTAMP, str(origin.timestamp_ms)), (TIMESTAMP_KIND, str(origin.timestamp_kind))]
+            added += [(TIMESTAMP, str(origin.timestamp_ms)), (TIMESTAMP_KIND, str(origin.timestamp_kind))]
     attempts = past.attempts
     if len(attempts) > MAX_ATTEMPTS:
         attempts = (attempts[0], *attempts[1 - MAX_ATTEMPTS :])
     if attempts:
-        told = [[round(at * 1000), error_type[:MAX_TYPE]] for at, error_type in attempts]
-        said.append((ATTEMPTS, json.dumps(told, separators=(",", ":"))))
-    said.append((OWN_HEADERS, str(len(past.headers))))
-    return (*past.headers, *((name, value.encode("utf-8", "replace")) for name, value in said))
+        listed = [[round(at * 1000), error_type[:MAX_TYPE]] for at, error_type in attempts]
+        added.append((ATTEMPTS, json.dumps(listed, separators=(",", ":"))))
+    added.append((OWN_HEADERS, str(len(past.headers))))
+    return (*past.headers, *((name, value.encode("utf-8", "replace")) for name, value in added))
 
 
 def shortened(headers: Headers) -> Headers:
-    """The same without the attempts told one by one; the very same if they are gone already."""
+    """The headers without the list of attempts; unchanged if it is gone already."""
     count = _own(headers)
     if count is None:
         return headers
@@ -297,16 +297,16 @@ def decode(headers: Headers, *, tier: Tier, tiers: Tiers) -> Past:
     """What the headers of a record in this retry topic say, as far as it can be believed. Never raises."""
     count = _own(headers)
     own = tuple(headers[: len(headers) if count is None else count])
-    told: dict[str, bytes | None] = {} if count is None else dict(headers[count:])
-    step = _step(digits(told.get(STEP), MAX_STEPS), tier, tiers)
+    fields: dict[str, bytes | None] = {} if count is None else dict(headers[count:])
+    step = _step(digits(fields.get(STEP), MAX_STEPS), tier, tiers)
     return Past(
         step=step,
-        failures=digits(told.get(FAILURES), MAX_FAILURES) or max(step, 1),
-        due_ms=digits(told.get(DUE), LAST_MS),
-        origin=_origin(told, tier),
-        attempts=_attempts(told.get(ATTEMPTS)),
+        failures=digits(fields.get(FAILURES), MAX_FAILURES) or max(step, 1),
+        due_ms=digits(fields.get(DUE), LAST_MS),
+        origin=_origin(fields, tier),
+        attempts=_attempts(fields.get(ATTEMPTS)),
         headers=own,
-        foreign=_is_foreign(told.get(GROUP), tiers.group),
+        foreign=_is_foreign(fields.get(GROUP), tiers.group),
     )
 
 
@@ -334,41 +334,41 @@ def _own(headers: Headers) -> int | None:
     return count if all(name.startswith(PREFIX) for name, _ in headers[count:]) else None
 
 
-def _is_foreign(told: bytes | None, group: str) -> bool:
-    """What cannot be a group's name in a topic's name is nobody's."""
-    if not told or len(told) > MAX_TOPIC_LENGTH:
+def _is_foreign(name: bytes | None, group: str) -> bool:
+    """What cannot be a group's name in a topic's name counts as no group."""
+    if not name or len(name) > MAX_TOPIC_LENGTH:
         return False
-    return topic_problem(utf8(told, MAX_TOPIC_LENGTH)) is None and told != group.encode()
+    return topic_problem(utf8(name, MAX_TOPIC_LENGTH)) is None and name != group.encode()
 
 
-def _step(told: int | None, tier: Tier, tiers: Tiers) -> int:
-    """The topic itself says which steps end in it; of a topic that is left over, what is told is taken, capped."""
+def _step(step: int | None, tier: Tier, tiers: Tiers) -> int:
+    """The topic itself says which steps end in it; of a topic that is left over, the header is taken, capped."""
     possible = tiers.steps_at(tier)
     if possible:
-        return told if told in possible else possible[-1]
-    return min(told or len(tiers.delays_s), len(tiers.delays_s))
+        return step if step in possible else possible[-1]
+    return min(step or len(tiers.delays_s), len(tiers.delays_s))
 
 
-def _origin(told: dict[str, bytes | None], tier: Tier) -> RetryOrigin | None:
-    partition, offset = digits(told.get(PARTITION), MAX_PARTITION), digits(told.get(OFFSET))
-    if told.get(TOPIC) != tier.source.encode() or partition is None or offset is None:
+def _origin(fields: dict[str, bytes | None], tier: Tier) -> RetryOrigin | None:
+    partition, offset = digits(fields.get(PARTITION), MAX_PARTITION), digits(fields.get(OFFSET))
+    if fields.get(TOPIC) != tier.source.encode() or partition is None or offset is None:
         return None
-    timestamp_ms, kind = digits(told.get(TIMESTAMP), LAST_MS), digits(told.get(TIMESTAMP_KIND), 2)
+    timestamp_ms, kind = digits(fields.get(TIMESTAMP), LAST_MS), digits(fields.get(TIMESTAMP_KIND), 2)
     if timestamp_ms is None or kind is None:
         return RetryOrigin(tier.source, partition, offset, 0, -1)
     return RetryOrigin(tier.source, partition, offset, kind, timestamp_ms)
 
 
-def _attempts(told: bytes | None) -> tuple[Told, ...]:
+def _attempts(header: bytes | None) -> tuple[PastAttempt, ...]:
     """Entries that make no sense are left out."""
-    if told is None or len(told) > MAX_ATTEMPTS_BYTES:
+    if header is None or len(header) > MAX_ATTEMPTS_BYTES:
         return ()
     try:
-        listed = json.loads(told)
+        listed = json.loads(header)
     except (ValueError, RecursionError):
         return ()
     entries: Sequence[object] = listed[:MAX_ATTEMPTS] if isinstance(listed, list) else ()
-    found: list[Told] = []
+    found: list[PastAttempt] = []
     for entry in entries:
         if isinstance(entry, list) and len(entry) == 2:
             at_ms, error_type = whole(entry[0], LAST_MS), text(entry[1], MAX_TYPE)
@@ -466,7 +466,7 @@ def source_of(message: Message) -> str:
 
 
 def moved(
-    message: Message, *, tiers: Tiers, step: int, wall_s: float, failures: int, attempts: Iterable[Told]
+    message: Message, *, tiers: Tiers, step: int, wall_s: float, failures: int, attempts: Iterable[PastAttempt]
 ) -> Outgoing:
     """The record as it goes into the retry topic of this step: key, value and headers exactly, and where it came from.
 

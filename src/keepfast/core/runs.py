@@ -43,7 +43,7 @@ NO_LEASE_NEEDED = 1 << 63
 
 
 class Partition:
-    """Lives for one ownership epoch. Whoever holds one after `live` went False holds something stale."""
+    """Lives for one ownership epoch. After `live` became False it is stale."""
 
     __slots__ = (
         "ages",
@@ -132,7 +132,7 @@ class Partition:
 
     def behind_s(self, wall_s: float, end: int, *, fetched: bool) -> float | None:
         """How old the oldest record below `end` is that is not finished: 0 if there is none, None if it has no
-        timestamp. Whoever wrote a record may have a clock that is ahead of this one; it is no younger than new.
+        timestamp. The producer's clock may be ahead of this one; a record is never younger than new.
 
         Of one that was not received only this is known: how long ago it was first missed, if the partition is not
         `fetched`. If it is, a record would be here: what is below the end is the marker of a transaction.
@@ -196,7 +196,7 @@ class Partition:
         self._finish(run, run.done)
 
     def take_stock(self, run: Run) -> bool:
-        """A run that was told to stop hangs in a record: what it did before is finished. Whether that is anything."""
+        """A run that was asked to stop hangs in a record: what it did before is finished. Whether that is anything."""
         if run.current <= run.taken or not self.live or self.closing:
             return False
         self._finish(run, run.current)
@@ -216,7 +216,7 @@ class Partition:
         self.cases.discard(case)
 
     def close(self) -> None:
-        """The epoch is over: nothing of it may be committed, buried or started any more."""
+        """The epoch is over: nothing of it may be committed, dead-lettered or started any more."""
         self.live = False
         self.buffer.clear()
         self.awaiting.clear()
@@ -226,7 +226,7 @@ KEPT_ATTEMPTS = 20
 
 
 class NotBegun(Exception):
-    """Raised in place of calling the user's function: the run was told to stop while its record waited for its turn. No
+    """Raised in place of calling the user's function: the run was asked to stop while its record waited its turn. No
     failure: the record counts as never begun.
     """
 
@@ -280,8 +280,8 @@ class FailedRecord:
         self.begun_at = begun_at
         past = message.past if isinstance(message, Returned) else None
         self.failures = past.failures if past else 0
-        self.attempts = [Attempt(*told) for told in past.attempts] if past else []
-        self.found: Classification | None = None  # what the rules said of the last failure
+        self.attempts = [Attempt(*one) for one in past.attempts] if past else []
+        self.found: Classification | None = None  # how the rules classified the last failure
         self.verdict: Verdict | None = None
         self.stays = False  # too large for a retry topic: what is left of its way is here
         self.dropped = False
@@ -510,7 +510,7 @@ def lane_of(order: Order) -> LaneOf:
 def named_in(error: BaseException, count: int) -> dict[int, BaseException]:
     """Which of the `count` records that were handed over the error is about, and what each is to be judged by.
 
-    Empty: about all of them. Positions that do not exist mean that nobody knows.
+    Empty: about all of them. Positions that do not exist mean that it is not known.
     """
     if not isinstance(error, Signal) or not error.indices or error.indices[-1] >= count:
         return {}
@@ -537,7 +537,7 @@ class Search:
         return cls(suspects, max(1, suspects // 2) if atomic else 1, atomic)
 
     def succeeded(self, count: int) -> Search | None:
-        """So many of them went well; None when nobody is left to suspect."""
+        """So many of them went well; None when no suspect is left."""
         left = self.suspects - count
         return self.among(left, atomic=self.atomic) if left > 0 else None
 
@@ -636,7 +636,7 @@ class Batch(Run):
 
     @property
     def stopped(self) -> bool:
-        """Whether it must not begin any more: it was told so, or one of its partitions is about to go."""
+        """Whether it must not begin any more: it was asked to stop, or one of its partitions is about to go."""
         return self.stop or any(part.stop for part in self.parts)
 
     def select(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> SelectedRecords | None:

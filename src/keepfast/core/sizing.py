@@ -14,7 +14,7 @@ QUICK_S = 200e-6
 MAX_RUN = 4_000
 CONSECUTIVE_S, BUNDLE_S, INLINE_S = 20e-3, 5e-3, 2e-3
 """How long a run should take: long enough to pay for the hand-over, short enough to be stopped and committed; on the
-loop's own thread, short enough to keep nobody waiting.
+loop's own thread, short enough not to delay anything.
 """
 
 LONG_INLINE_S, DISTRUST_RUNS = 10e-3, 100
@@ -24,7 +24,7 @@ LONG_INLINE_S, DISTRUST_RUNS = 10e-3, 100
 class Sizer:
     """Keeps a running mean of the handler's time. Owner: the loop thread.
 
-    `consecutive`: runs are stretches of one lane, which nobody else could work on anyway; else they are bundles of
+    `consecutive`: runs are stretches of one lane, which no other worker could run anyway; else they are bundles of
     lanes that could run side by side, so only a fast handler gets them. `one_by_one`: every record on its own.
     `may_inline`: the loop could walk runs on its own thread.
 

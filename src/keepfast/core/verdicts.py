@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["retryable", "non-retryable", "discard", "halt"]
-"""What becomes of the record: tried again, buried, dropped on purpose, or left as it is while the app stops."""
+"""What becomes of the record: retried, dead-lettered, discarded, or left as it is while the app stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
