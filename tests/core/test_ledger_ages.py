@@ -28,7 +28,7 @@ def test_every_age_is_true_to_within_two_grains(sweeps: list[list[int]]) -> None
     messages = written(*(step for sweep in sweeps for step in sweep))
     ages, start = Ages(), 0
     for sweep in sweeps:
-        ages.note(messages[start : start + len(sweep)])
+        ages.note(start, messages[start : start + len(sweep)])
         start += len(sweep)
     for one in messages:
         found = ages.written_ms(one.offset())
@@ -47,17 +47,46 @@ def test_a_busy_partition_is_looked_at_twice_a_sweep() -> None:
 
     ages = Ages()
     for first in range(0, 50_000, 500):
-        ages.note([Counted(PLACE, first + at, key=None, value=b"", timestamp_ms=10**6 + first) for at in range(500)])
+        sweep = [Counted(PLACE, first + at, key=None, value=b"", timestamp_ms=10**6 + first) for at in range(500)]
+        ages.note(first, sweep)  # type: ignore[arg-type]
     assert looks == 2 * 100
     assert ages.written_ms(49_999) in (10**6 + 49_000, 10**6 + 49_500)
+
+
+def test_records_that_were_written_apart_are_looked_at_once_each() -> None:
+    """A backlog of a topic that gets a record now and then: what its age costs must not depend on how far apart."""
+    looks = 0
+
+    class Counted(FakeMessage):
+        def timestamp(self) -> tuple[int, int]:
+            nonlocal looks
+            looks += 1
+            return super().timestamp()
+
+    ages = Ages()
+    sweep = [Counted(PLACE, at, key=None, value=b"", timestamp_ms=10**6 + at * DAY_MS) for at in range(500)]
+    ages.note(0, sweep)  # type: ignore[arg-type]
+    assert looks == 500 + 2
+    assert len(ages._marks) == 1
+    assert [ages.written_ms(at) for at in (0, 250, 499)] == [10**6 + at * DAY_MS for at in (0, 250, 499)]
+
+
+def test_the_age_of_a_record_behind_offsets_that_never_came_is_its_own() -> None:
+    partition = Partition(PLACE, epoch=1, start=0)
+    partition.feed([message(offset, timestamp_ms=1000 * offset) for offset in (10, 20, 5_000)])
+    [*taken, _] = partition.buffer
+    run = Run(partition, taken, range(2), {})
+    run.done = 2
+    partition.finish(run)
+    assert partition.behind_s(5_060.0, 5_001, fetched=True) == 60.0
 
 
 def test_before_the_first_and_without_timestamps_nothing_is_known() -> None:
     ages = Ages()
     assert ages.written_ms(7) is None
-    ages.note([message(5), message(6)])
+    ages.note(5, [message(5), message(6)])
     assert ages.written_ms(6) is None
-    ages.note(written(0, first=7))
+    ages.note(7, written(0, first=7))
     assert (ages.written_ms(6), ages.written_ms(7)) == (None, 1_000_000)
 
 

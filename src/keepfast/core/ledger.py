@@ -6,7 +6,7 @@ transaction markers, aborted records) need no care. Owner: the loop thread.
 How old what was received is, by the timestamps that Kafka has of it.
 
 To read the timestamp of every record would cost every record something. So only the first and the last of what comes in
-one go are read, and more in between only where these lie apart: a busy partition has two marks a second at most.
+one go are read, and all in between only where these lie apart: a busy partition has two marks a second at most.
 
 The completion map: which records above the committed offset are already finished, as text in the commit's metadata.
 
@@ -38,47 +38,41 @@ MANY: Final = 1_024
 
 
 class Ages:
-    """When the received records of one partition were written. Owner: the loop thread."""
+    """When the received records of one partition were written. They are known by their sequence numbers. Owner: the
+    loop thread.
+    """
 
     __slots__ = ("_marks",)
 
     def __init__(self) -> None:
-        self._marks: deque[tuple[int, int]] = deque()  # offset, timestamp in ms: holds until the next mark
+        # A sequence number, and the timestamps in ms from there on, record by record; the last holds until the next.
+        self._marks: deque[tuple[int, list[int]]] = deque()
 
-    def note(self, messages: list[Message]) -> None:
-        """Records were received: at least one, in offset order, above all before."""
-        first_ms = _written_ms(messages[0])
-        self._mark(messages[0], first_ms)
-        if len(messages) > 1:
-            self._between(messages, 0, len(messages) - 1, first_ms, _written_ms(messages[-1]))
+    def note(self, first: int, messages: list[Message]) -> None:
+        """Records were received: at least one, in offset order, above all before; the first has this number."""
+        first_ms, last_ms = _written_ms(messages[0]), _written_ms(messages[-1])
+        if abs(last_ms - first_ms) > GRAIN_MS:
+            stamps = map(type(messages[0]).timestamp, messages)
+            self._marks.append((first, [at_ms if kind else 0 for kind, at_ms in stamps]))
+        elif first_ms > 0 and (not self._marks or abs(first_ms - self._marks[-1][1][-1]) > GRAIN_MS):
+            self._marks.append((first, [first_ms]))
 
-    def written_ms(self, offset: int) -> int | None:
-        """The timestamp of the record at this offset, or of one shortly before it; None where there was none. What lies
-        below is forgotten.
+    def written_ms(self, seq: int) -> int | None:
+        """The timestamp of this record, or of one shortly before it; None where there was none. What lies below is
+        forgotten.
         """
         marks = self._marks
-        while len(marks) > 1 and marks[1][0] <= offset:
+        while len(marks) > 1 and marks[1][0] <= seq:
             marks.popleft()
-        return marks[0][1] if marks and marks[0][0] <= offset else None
+        if not marks or marks[0][0] > seq:
+            return None
+        first, stamps = marks[0]
+        return stamps[min(seq - first, len(stamps) - 1)] or None
 
     @property
     def many(self) -> bool:
         """Whether it is time to ask, so that old marks are forgotten."""
         return len(self._marks) > MANY
-
-    def _between(self, messages: list[Message], low: int, high: int, low_ms: int, high_ms: int) -> None:
-        """Mark what needs one behind `low` and up to `high`."""
-        middle = (low + high) // 2
-        if middle == low or abs(high_ms - low_ms) <= GRAIN_MS:
-            self._mark(messages[high], high_ms)
-            return
-        middle_ms = _written_ms(messages[middle])
-        self._between(messages, low, middle, low_ms, middle_ms)
-        self._between(messages, middle, high, middle_ms, high_ms)
-
-    def _mark(self, message: Message, at_ms: int) -> None:
-        if at_ms > 0 and (not self._marks or abs(at_ms - self._marks[-1][1]) > GRAIN_MS):
-            self._marks.append((message.offset(), at_ms))
 
 
 def _written_ms(message: Message) -> int:
@@ -283,6 +277,11 @@ class Ledger:
             return self.last + 1
         self._low = low
         return self._offsets[low]
+
+    @property
+    def lowest(self) -> int:
+        """The sequence number of the record at the watermark, as it was asked for last."""
+        return self._base + self._low
 
     def unfinished(self) -> int:
         """How many received records are not finished."""

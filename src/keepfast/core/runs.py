@@ -126,9 +126,10 @@ class Partition:
             self.buffered_seq = first
         self.buffer.extend(messages)
         self.held.receive(first, messages)
-        self.ages.note(messages)
+        self.ages.note(first, messages)
         if self.ages.many:
-            self.ages.written_ms(self.ledger.watermark())
+            self.ledger.watermark()
+            self.ages.written_ms(self.ledger.lowest)
 
     def behind_s(self, wall_s: float, end: int, *, fetched: bool) -> float | None:
         """How old the oldest record below `end` is that is not finished: 0 if there is none, None if it has no
@@ -139,7 +140,7 @@ class Partition:
         """
         position = self.ledger.watermark()
         if position <= self.ledger.last:
-            written_ms = self.ages.written_ms(position)
+            written_ms = self.ages.written_ms(self.ledger.lowest)
             return None if written_ms is None else max(0.0, wall_s - written_ms / 1000)
         if end <= position or fetched:
             self.missed = None
