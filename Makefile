@@ -74,7 +74,7 @@ check: setup ## format, lint, types, layers, documentation; changes nothing
 	$(BIN)/mkdocs build --strict --quiet; rest=$$?; \
 	$(BIN)/pytest --collect-only -q >/dev/null; wait $$types && exit $$rest
 
-reference: setup ## write what is derived from the declared settings: the options of consumers
+reference: setup ## write what is derived from the code: docs/reference, and the options of consumers
 	$(BIN)/python -m tools.reference
 
 docs: setup ## build the documentation into build/site

@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the documentation: the reference is made, and links into the sources are kept.
+"""What MkDocs calls while it builds the documentation: links into the sources are kept.
 
 Pages link to files of the project as they stand beside them (`../tests/…`), so that the links work where the project is
 read as files. For the site, each file that is linked to becomes a page of its own. A link to what does not exist is a
@@ -10,17 +10,13 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mkdocs.structure.files import File
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from mkdocs.structure.files import File  # noqa: E402 - after the path, which our own modules need
-
-from tools.reference.pages import PAGES  # noqa: E402
 
 log = logging.getLogger("mkdocs.hooks.site")
 SOURCES = "sources"
@@ -37,10 +33,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Add the pages that are made from the code, and those of sources that are linked to."""
+    """Add the pages of sources that are linked to."""
     pages = [(file.src_uri, file.content_string) for file in files.documentation_pages()]
-    for name, make in PAGES.items():
-        files.append(File.generated(config, name, content=make()))
     for path in sorted({target for uri, text in pages for target in _leading_out(uri, text)}):
         if (ROOT / path).is_file():
             files.append(File.generated(config, _page_of(path), content=_source(path)))

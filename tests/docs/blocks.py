@@ -49,7 +49,9 @@ class Block:
 
 @cache
 def pages() -> tuple[Path, ...]:
-    return (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+    """What people write; the reference is made from the code."""
+    written = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "reference"]
+    return (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *written)
 
 
 @cache

@@ -6,12 +6,14 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import os
 import re
 import textwrap
 import typing
 from collections.abc import Iterator
 from types import FunctionType, ModuleType, UnionType
 from typing import Any
+from unittest.mock import patch
 
 from keepfast.app.options import ConsumerOptions
 from keepfast.settings import catalogue
@@ -122,14 +124,16 @@ def _parameters(thing: Any, signature: inspect.Signature) -> Iterator[str]:
         if parameter.annotation is not parameter.empty:
             word += f": {_plain(parameter.annotation)}"
         if parameter.default is not parameter.empty:
-            word += f" = {getattr(made, name, parameter.default)!r}"
+            default = getattr(made, name, parameter.default)
+            word += " = …" if isinstance(default, FunctionType) else f" = {default!r}"
         yield word
 
 
 def _made(thing: Any) -> object:
     """One of these with all its defaults, which may have been worked out."""
     try:
-        return thing() if dataclasses.is_dataclass(thing) and isinstance(thing, type) else None
+        with patch.dict(os.environ, clear=True):  # some defaults come from there
+            return thing() if dataclasses.is_dataclass(thing) and isinstance(thing, type) else None
     except TypeError:  # something must be given
         return None
 

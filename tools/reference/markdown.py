@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
-MADE = "<!-- Made from the code by tools/reference when the site is built; change the code instead. -->\n\n"
+MADE = "<!-- Made from the code by `make reference`; change the code instead. -->\n\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""All pages of the reference, by their place in the documentation, and what is derived and committed."""
+"""What is derived from the code and committed: the pages of the reference, and the options of consumers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from tools.reference import api, commands, errors, events, health, letters, metr
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
-    "reference/settings.md": settings.page,
-    "reference/cli.md": commands.page,
-    "reference/api.md": api.page,
-    "reference/errors.md": errors.page,
-    "reference/letters.md": letters.page,
-    "reference/metrics.md": metrics.page,
-    "reference/health.md": health.page,
-    "reference/events.md": events.page,
-    "reference/project.md": project.page,
-    "reference/rules.md": rules.page,
+    "docs/reference/settings.md": settings.page,
+    "docs/reference/cli.md": commands.page,
+    "docs/reference/api.md": api.page,
+    "docs/reference/errors.md": errors.page,
+    "docs/reference/letters.md": letters.page,
+    "docs/reference/metrics.md": metrics.page,
+    "docs/reference/health.md": health.page,
+    "docs/reference/events.md": events.page,
+    "docs/reference/project.md": project.page,
+    "docs/reference/rules.md": rules.page,
 }
 
 COMMITTED: Final[Mapping[str, Callable[[], str]]] = {
+    **PAGES,
     options.MODULE: lambda: options.with_options((ROOT / options.MODULE).read_text()),
 }
 """Files of the project that `make reference` writes."""

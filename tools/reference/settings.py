@@ -78,7 +78,14 @@ def _row(section: Section, setting: PolicyField) -> tuple[str, ...]:
     names = codes((variable(section.name, setting.name), *setting.aliases))
     if setting.name in section.code_only:
         names = "only in code"
-    return code(setting.name), setting.derived or shown(setting.default), takes, doc, names
+    return code(setting.name), default_of(setting), takes, doc, names
+
+
+def default_of(setting: PolicyField) -> str:
+    word = getattr(setting.kind, "none_word", None)
+    if setting.default is None and word:
+        return code(word)
+    return setting.derived or shown(setting.default)
 
 
 def shown(value: object) -> str:
