@@ -1,73 +1,94 @@
-"""Breaking keepfast makes the tests fail that keep its rules: each break of `breaks`, made in a copy of the code."""
+"""Breaking keepfast makes the tests fail that keep its rules: each break of `breaks`, in processes of its own."""
 
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
 from tests.audit import evidence
+from tests.audit.breaking import VARIABLE
 from tests.audit.breaks import BREAKS
 from tests.audit.evidence import Evidence
-from tests.audit.one_break import Break
-from tests.support.project_files import ROOT, SOURCES
+from tests.support.project_files import ROOT
 
 EVIDENCE = {name: value for name, value in vars(evidence).items() if isinstance(value, Evidence)}
 TESTS_FAILED = 1
 """What pytest says when tests ran and failed; a module that cannot be imported is another number."""
 
 
-class Copy:
-    """The code, to be broken."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        shutil.copytree(SOURCES, folder / SOURCES.name, ignore=shutil.ignore_patterns("__pycache__"))
-
-    def notices(self, broken: Break, code: str, test: str) -> bool:
-        """Whether the test fails while this is broken."""
-        file = broken.file or code
-        path = self._folder / SOURCES.name / file
-        whole = path.read_text()
-        assert broken.old in whole, f"{file} has changed; find another way to break it than {broken.new!r}"
-        path.write_text(whole.replace(broken.old, broken.new))
-        environ = {**os.environ, "PYTHONPATH": str(self._folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{test}"]
-        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
-        path.write_text(whole)
-        assert done.returncode in (0, TESTS_FAILED), f"{file}, {broken.new!r}: {done.stdout[-2000:]}"
-        return done.returncode == TESTS_FAILED
+def notices(environment: Mapping[str, str], test: str) -> bool:
+    """Whether the test fails in processes with this environment."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{test}"]
+    environ = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    told = f"{environment[VARIABLE]}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    assert done.returncode in (0, TESTS_FAILED), told
+    assert "Error in sitecustomize" not in done.stderr, told
+    assert not re.search(r"tests/audit/break\S+:\d+: \w+", done.stdout), f"the break itself fails: {told}"
+    return done.returncode == TESTS_FAILED
 
 
 @pytest.mark.breaks
 @pytest.mark.long
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", BREAKS)
-def test_every_break_is_noticed_and_every_test_notices_one(name: str, tmp_path: Path) -> None:
-    copy, kept = Copy(tmp_path), EVIDENCE[name]
-    silent, unnoticed = set(kept.tests), list[Break]()
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_every_break_is_noticed_and_every_test_notices_one(name: str) -> None:
+    tests = EVIDENCE[name].tests
+    silent, unnoticed = set(tests), list[str]()
     for broken in BREAKS[name]:
         noticed = False
-        for test in kept.tests:
-            if (not noticed or test in silent) and copy.notices(broken, kept.code, test):
+        for test in tests:
+            if (not noticed or test in silent) and notices(broken.environment, test):
                 noticed = True
                 silent.discard(test)
         if not noticed:
-            unnoticed.append(broken)
+            unnoticed.append(broken.name)
     assert (unnoticed, silent) == ([], set())
 
 
-def test_every_evidence_has_a_break_in_a_file_that_exists() -> None:
+def test_every_evidence_has_breaks_each_with_a_name_of_its_own() -> None:
     assert set(BREAKS) == set(EVIDENCE)
-    assert [name for name, breaks in BREAKS.items() if not breaks] == []
-    files = {broken.file or EVIDENCE[name].code for name, breaks in BREAKS.items() for broken in breaks}
-    assert [file for file in sorted(files) if not (SOURCES / file).is_file()] == []
+    for name, found in BREAKS.items():
+        assert len({broken.name for broken in found}) == len(found), name
+    several = [broken for found in BREAKS.values() for broken in found]
+    named = {(broken.make.__module__, broken.name): broken.make for broken in several}
+    assert [one.name for one in several if named[one.make.__module__, one.name] is not one.make] == []
+
+
+EACH = """
+import os, sys
+from tests.audit.breaks import BREAKS
+
+failed = []
+for broken in [broken for found in BREAKS.values() for broken in found]:
+    child = os.fork()
+    if child == 0:
+        try:
+            broken.make()
+        except BaseException as error:
+            print(broken.evidence, broken.name, repr(error), flush=True)
+            os._exit(1)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
 
 
 def test_every_break_finds_what_it_replaces() -> None:
-    places = [(broken.file or EVIDENCE[name].code, broken.old) for name, breaks in BREAKS.items() for broken in breaks]
-    assert [(file, old) for file, old in places if old not in (SOURCES / file).read_text()] == []
+    """In a process of its own for each, which is gone afterwards."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    done = subprocess.run(
+        [sys.executable, "-c", EACH], cwd=ROOT, env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(("name", "expected"), [("", False), ("for_ever_is_every_second", True)])
+def test_a_test_notices_what_is_broken_and_nothing_else(name: str, expected: bool) -> None:
+    [broken] = [one for one in BREAKS["FOR_EVER"] if one.name == "for_ever_is_every_second"]
+    environment = broken.environment if name else {**broken.environment, VARIABLE: ""}
+    assert notices(environment, EVIDENCE["FOR_EVER"].tests[0]) is expected

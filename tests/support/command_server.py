@@ -162,7 +162,8 @@ def _heard(wait_s: float | None) -> tuple[str, int] | None:
 def _server() -> subprocess.Popen[bytes]:
     """It ends when its standard input does: with this process."""
     # The keepfast of this process, which may be another one than the checkout's.
-    environ = {**os.environ, "PYTHONPATH": str(Path(keepfast.__file__).parents[1])}
+    path = [str(Path(keepfast.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
     command = [sys.executable, "-P", "-c", SERVER]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environ)
     atexit.register(server.communicate)

@@ -11,7 +11,7 @@ INTRODUCTION = """# Rules
 
 Every rule of [the documents that keepfast is based on](../decisions/README.md#the-documents-they-speak-of), in our
 own words, with the file of `src/keepfast` that implements it and the tests below `tests/` that fail without it;
-mutations of the code prove that they do (`tests/audit/breaks.py`).
+mutations of the code prove that they do (`tests/audit/breaks`).
 
 - **guaranteed**: by the engine, for every app.
 - **checked**: `keepfast check app:app` reports whether an app complies, and what to do
