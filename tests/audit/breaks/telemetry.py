@@ -92,10 +92,10 @@ def errors_are_not_told_apart() -> None:
 
 @breaks("COUNTED")
 def letters_are_not_told_apart() -> None:
-    def was_buried(self: FailureCounts, labels: Any, exemplar: Any = None) -> None:
-        self.buried += 1
+    def was_dead_lettered(self: FailureCounts, labels: Any, exemplar: Any = None) -> None:
+        self.dead_lettered += 1
 
-    replace(FailureCounts, "was_buried", was_buried)
+    replace(FailureCounts, "was_dead_lettered", was_dead_lettered)
 
 
 @breaks("COUNTED")
