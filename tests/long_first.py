@@ -99,7 +99,7 @@ LONG_FIRST: Final = (
     "tests/supervisor/test_signals.py",
     "tests/scenarios/test_every_rule_of_the_standard_about_dead_letters_and_commits.py",
     "tests/desk/test_desk_on_a_broker.py",
-    "tests/settings/test_loading_problems.py",
+    "tests/settings/test_every_problem_is_reported_at_once.py",
     "tests/deadletters/test_writing.py",
     "tests/simulation/test_the_simulate_command.py",
     "tests/cli/test_doctor.py",

@@ -7,8 +7,8 @@ from typing import Any
 
 from keepfast.core import lanes
 from keepfast.core.errors import SinkError
-from keepfast.core.held_bytes import HeldBytes
 from keepfast.core.lanes import KeyLanes, PartitionLanes
+from keepfast.core.ledger import HeldBytes
 from keepfast.core.records import Message
 from keepfast.core.runs import Run
 from keepfast.engine.failures import Failures

@@ -29,13 +29,13 @@ _EXACT: Final = (
 _CLASSIFIED: Final = "classify/test_rules_language.py"
 _DATABASES: Final = "classify/test_rules_databases.py"
 _DEFAULTS: Final = "settings/test_sources_and_their_order.py::test_one_topic_is_all_that_a_consumer_needs"
-_NAMES: Final = "settings/test_sources_variables_of_the_documents.py::test_a_name_of_the_texts_sets_its_setting"
+_NAMES: Final = "settings/test_the_names_of_the_texts.py::test_a_name_of_the_texts_sets_its_setting"
 _SHOWS: Final = "engine/test_status.py"
 _ENDS: Final = "engine/test_shutdown.py"
 _LETTERS: Final = "scenarios/test_a_dead_letter_keeps_the_bytes_of_its_record.py::test_key_value_and_headers_are_exact"
 _SIGTERM: Final = "scenarios/test_sigterm_mid_handler_finishes_it_and_commits.py"
 _HEALTH: Final = "http/test_health.py"
-_RULES: Final = "monitoring/test_monitoring_rules_and_dashboard.py"
+_RULES: Final = "monitoring/test_rules_and_dashboard.py"
 
 # -- what errors mean
 
@@ -221,7 +221,7 @@ KEY_ORDER: Final = by(
     "scenarios/test_key_order_is_kept_with_64_workers.py::test_5_000_records_of_200_keys_keep_their_order",
 )
 OWN_GROUP: Final = by(
-    "settings/loading.py", "settings/test_loading_problems.py::test_two_consumers_cannot_share_a_group"
+    "settings/loading.py", "settings/test_every_problem_is_reported_at_once.py::test_two_consumers_cannot_share_a_group"
 )
 GROUP_NAMES: Final = by("core/names.py", "core/test_names.py::test_the_default_group_names_app_and_function", _DEFAULTS)
 TOPIC_NAMES: Final = by("core/names.py", "core/test_names.py::test_domain_and_entity_come_from_the_topic")
@@ -291,11 +291,9 @@ SETTING: Final = by("settings/model.py", _DEFAULTS)
 DEFAULTS: Final = by("settings/model.py", _DEFAULTS)
 DRAIN_DEFAULT: Final = by("settings/model.py", _DEFAULTS)
 HEALTH_PORT: Final = by("settings/model.py", _DEFAULTS, _NAMES)
-PROFILES: Final = by(
-    "settings/catalogue.py", "settings/test_consumers_retry_profiles.py::test_the_profiles_that_are_built_in"
-)
+PROFILES: Final = by("settings/catalogue.py", "settings/test_retry_profiles.py::test_the_profiles_that_are_built_in")
 FLOORS: Final = by(
-    "core/policies.py", "settings/test_consumers_timings.py::test_short_timings_are_refused_with_where_they_came_from"
+    "core/policies.py", "settings/test_timings.py::test_short_timings_are_refused_with_where_they_came_from"
 )
 THIRD: Final = by(
     "core/policies.py",
@@ -303,19 +301,17 @@ THIRD: Final = by(
     "core/test_policies.py::test_a_heartbeat_of_a_third_of_the_session_is_fine",
 )
 RETRY_SUM: Final = by(
-    "settings/consumers.py", "settings/test_consumers_timings.py::test_a_poll_interval_below_the_retry_sum_only_warns"
+    "settings/consumers.py", "settings/test_timings.py::test_a_poll_interval_below_the_retry_sum_only_warns"
 )
 ONE_PLACE: Final = by(
     "settings/loading.py",
     "settings/test_sources_and_their_order.py::test_environment_wins_over_dotenv_over_file_over_code_over_defaults",
 )
-TYPED: Final = by("settings/loading.py", "settings/test_catalogue.py::test_what_is_set_arrives_as_a_typed_field")
-DOTENV: Final = by(
-    "settings/loading.py", "settings/test_sources_variables_of_the_documents.py::test_it_works_in_dotenv_too"
-)
+TYPED: Final = by("settings/loading.py", "settings/test_the_catalogue.py::test_what_is_set_arrives_as_a_typed_field")
+DOTENV: Final = by("settings/loading.py", "settings/test_the_names_of_the_texts.py::test_it_works_in_dotenv_too")
 CHECKED_WHOLE: Final = by(
     "settings/loading.py",
-    "settings/test_loading_problems.py::test_problems_of_all_sources_come_together_each_with_its_place",
+    "settings/test_every_problem_is_reported_at_once.py::test_problems_of_all_sources_come_together_each_with_its_place",
 )
 
 # -- logs, metrics, health, alerts

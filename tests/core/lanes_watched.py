@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 
-from keepfast.core.held_bytes import size_of
 from keepfast.core.lanes import Holder, KeyLanes, PartitionLanes, _Lane, lanes_for
+from keepfast.core.ledger import size_of
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import FailedRecord, Partition, Run

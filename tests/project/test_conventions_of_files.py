@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import stat
-from pathlib import Path
 
 from tests.long_first import LONG_FIRST
 from tests.support.project_files import ROOT, SOURCES, project_texts
@@ -23,8 +22,6 @@ REGISTRIES = re.compile(
     ),
     re.IGNORECASE,
 )
-NOT_BY_MODULE = ("audit",)
-"""Where files of tests are named by what they show of a whole package."""
 OF_ONE_MACHINE = re.compile(r"(?<![\w.~$}])/(?:work|farm|root|home/[a-z]\w*|Users/[A-Za-z]\w*)/")
 
 
@@ -73,22 +70,3 @@ def test_the_former_name_stands_nowhere_but_where_it_is_explained() -> None:
     former = "hold" + "fast"
     found = {name for name, text in project_texts() if former in text.lower() or former in name.lower()}
     assert found <= {"CHANGELOG.md", "docs/decisions/0034-the-name.md"}
-
-
-def modules_of(package: str) -> set[str]:
-    """The names that a file of tests may begin with: those of the modules and packages there, or the package's own."""
-    folder = SOURCES / package
-    return {path.stem for path in folder.iterdir() if not path.name.startswith("__")} | {Path(package).name}
-
-
-def test_unit_tests_are_named_after_the_modules_that_they_test() -> None:
-    """tests/engine/test_commits.py, or test_commits_refused.py, is about src/keepfast/engine/commits.py."""
-    found = []
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        package = path.parent.relative_to(ROOT / "tests").as_posix()
-        if not (SOURCES / package).is_dir() or package in NOT_BY_MODULE:
-            continue
-        words = path.stem.removeprefix("test_")
-        if not any(words == one or words.startswith(f"{one}_") for one in modules_of(package)):
-            found.append(f"{package}/{path.name}")
-    assert found == []

@@ -15,8 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from keepfast.core.crash_guard import CrashWatch
 from keepfast.core.errors import BatchError, Signal, SinkError
-from keepfast.core.held_bytes import HeldBytes
-from keepfast.core.ledger import WINDOW, Ages, CompletionMap, Ledger
+from keepfast.core.ledger import WINDOW, Ages, CompletionMap, HeldBytes, Ledger
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned

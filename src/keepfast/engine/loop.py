@@ -281,6 +281,7 @@ class Loop:
             events=events,
         )
         self.shutdown = Shutdown(parts)
+        self._counts = self.failures.by_topic
         self.status = LoopStatus(parts, self.shutdown, source, clock, ask_ends=ask_ends, letters=letters)
         self.operator = Operator(parts, self.status.look)
         self._reports_runs = events.wants_runs
@@ -439,7 +440,9 @@ class Loop:
         if not self.ownership.is_current(partition):
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
             return
-        self.status.done(run, now)
+        self._counts[partition.place.topic].processed += run.done
+        if now >= self.status.sample_at:
+            self.status.sample(run, now)
         if run.case is not None:
             self._case_returned(run, run.case, now)
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from keepfast.core.held_bytes import size_of
+from keepfast.core.ledger import size_of
 from keepfast.core.policies import BufferPolicy
 from keepfast.core.ports import Clock
 from keepfast.core.records import Message

@@ -117,7 +117,7 @@ class LoopStatus:
         self._letters = letters
         self._counts = parts.failures.by_topic
         self._look_at = float("-inf")
-        self._example_at = float("-inf")
+        self.sample_at = float("-inf")
         self._progress: dict[TopicPartition, _Progress] = {}
         self._brokers = ""
         self._away_at = float("-inf")
@@ -146,14 +146,13 @@ class LoopStatus:
         if now >= self._look_at:
             self.look(now)
 
-    def done(self, run: Run, now: float) -> None:
-        """A run came back; so many of its records succeeded."""
-        counts = self._counts[run.partition.place.topic]
-        counts.processed += run.done
-        if now >= self._example_at and run.done == 1 == len(run.messages):
-            self._example_at = now + POLL_INTERVAL_S
+    def sample(self, run: Run, now: float) -> None:
+        """A run came back when a sample for the exemplars of the metrics was due (`sample_at`)."""
+        if run.done == 1 == len(run.messages):
+            self.sample_at = now + POLL_INTERVAL_S
             example = exemplar_of(run.messages[0], run.elapsed_s, self._clock.wall())
             if example is not None:
+                counts = self._counts[run.partition.place.topic]
                 counts.slow[bisect_left(BOUNDS_S, run.elapsed_s)] = example
 
     def rebalanced(self, what: str) -> None:

@@ -414,7 +414,8 @@ class KafkaSource(Questions):
         if self._requests.under_way is not None or self._unsent is not None:
             raise SourceError("A commit is under way already: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
         try:
-            self._open.commit(offsets=list(map(client_position, positions)), asynchronous=True)
+            offsets = [ClientPlace(*one.place, one.offset, one.metadata) for one in positions]
+            self._open.commit(offsets=offsets, asynchronous=True)
         except CLIENT_ERRORS as error:
             self._not_sent(CommitRequest(tuple(positions)), error)
         else:

@@ -8,7 +8,7 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.core.held_bytes import HeldBytes, header_bytes, size_of
+from keepfast.core.ledger import HeldBytes, header_bytes, size_of
 from keepfast.core.records import Headers, Message
 from tests.support.messages import message
 
