@@ -242,7 +242,7 @@ class ConsumerBuilder:
         given = self._own["topics"]
         if not isinstance(given.value, tuple):
             if self._resolver.refused("consumer.topics"):
-                return ()  # said already
+                return ()  # reported already
             own = variable("consumers", self._name, "topics")
             self.problems.append(f"there is no topic to consume. Name one in code, or set {own}.")
             return ()
