@@ -70,7 +70,7 @@ def test_the_story_of_a_newcomer(tmp_path: Path) -> None:
         send(2)
         (tmp_path / "app.py").write_text(APP.replace("version one", "version two"))
         wait_until(lambda: "charged 2 in version two" in said.read_text(), "what was sent meanwhile")
-        wait_until(lambda: said.read_text().count('"buried"') == 2, "both letters, one by the retry topic")
+        wait_until(lambda: said.read_text().count('"dead_lettered"') == 2, "both letters, one by the retry topic")
         listed = keepfast("dlq", "list", "orders.payment.dlq", cwd=tmp_path, **here)
         assert (listed.returncode, "2 letters" in listed.stdout) == (0, True), listed.stderr
         behind = keepfast("lag", "payments.charge", "--for", "0", cwd=tmp_path, **here)

@@ -80,7 +80,7 @@ def test_dev_runs_it_as_it_is(project: Path, tmp_path: Path) -> None:
         for amount in (12, -1):
             done = keepfast("send", TOPIC, f'{{"id": "a1", "amount": {amount}}}', cwd=project, **here)
             assert done.returncode == 0, done.stderr
-        wait_until(lambda: '"buried"' in said.read_text() and "processed a1" in said.read_text(), "both records")
+        wait_until(lambda: '"dead_lettered"' in said.read_text() and "processed a1" in said.read_text(), "both records")
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
     assert "NEGATIVE_AMOUNT" in said.read_text()
