@@ -23,12 +23,15 @@ TESTS_FAILED = 1
 
 def notices(environment: Mapping[str, str], test: str) -> bool:
     """Whether the test fails in processes with this environment."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{test}"]
+    # keepfast is imported before pytest can rewrite the assertions of its plugin, which has none.
+    quiet = ["-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", *quiet, f"tests/{test}"]
     environ = {**os.environ, **environment}
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     told = f"{environment[VARIABLE]}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     assert done.returncode in (0, TESTS_FAILED), told
     assert "Error in sitecustomize" not in done.stderr, told
+    assert re.search(r"^\d+ (failed|passed|error)", done.stdout, re.MULTILINE), told
     assert not re.search(r"tests/audit/break\S+:\d+: \w+", done.stdout), f"the break itself fails: {told}"
     return done.returncode == TESTS_FAILED
 
