@@ -12,6 +12,7 @@ from keepfast.audit.decisions import (
 )
 from keepfast.audit.subject import AuditedConsumer, Subject
 from keepfast.core.fields import floor_of
+from keepfast.core.guards import StormPolicy
 from keepfast.core.policies import RetryPolicy, TimingPolicy
 from keepfast.settings.catalogue import PROFILES
 from keepfast.settings.consumers import POLL_MARGIN_MS
@@ -31,7 +32,10 @@ retries_end = per_consumer(_end)
 
 @per_consumer
 def dead_lettered_after_retries(one: AuditedConsumer) -> Finding:
-    if one.own.breaker is not None or one.own.storm_guard is not None:
+    if one.own.breaker is not None or one.own.storm_guard not in (
+        None,
+        StormPolicy(),
+    ):  # by default only a bug trips it
         return overruled(GUARDS, "A breaker or storm guard is on: during an outage records wait instead.")
     return _end(one)
 

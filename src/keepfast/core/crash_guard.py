@@ -1,7 +1,7 @@
 """The crash guard: a record that kills its process is found and dead-lettered; records beside it are not.
 
 What it knows has to outlive the process, so it travels with the partition's commit, in the field that the completion
-map leaves free for it (see `core.completion`). While a partition is at work the commit says how far: records below the
+map leaves free for it (see `core.ledger`). While a partition is at work the commit says how far: records below the
 *lease* may be in flight, nothing beyond it starts before a later commit is confirmed. An orderly end takes the lease
 back, so an owner that finds one knows that the last owner died, and which records it may have had in hand.
 
@@ -10,7 +10,7 @@ mark) those records become *suspects*: each of them runs alone in its process, a
 happens, in a confirmed commit. The count is taken back when the record comes back, whatever became of it, so what is
 found there after a death are starts that nothing came back from; after `max_deliveries` of them it is dead-lettered.
 
-Where the next owner can read the flight recorder of the last one (see `runtime.flight_recorder`), it knows the records
+Where the next owner can read the flight recorder of the last one (see `engine.flight_recorder`), it knows the records
 in hand exactly, and also whether the last owner died at all. Then only those records are marked, and the suspects are
 the records that were in hand at both deaths.
 

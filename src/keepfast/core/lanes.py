@@ -1,14 +1,12 @@
 """Lanes: which records may start now without breaking the order that was asked for.
 
 A lane is the unit of order: a partition, a (topic, key), or a single record. It is held by one *holder* at a time, a
-run or a case, from the start of a record until that record is finished (and, under commit="each", committed). A lane
-that is not held and has no queue costs nothing. Owner: the loop thread.
+run or a failed record, from the start of a record until that record is finished (and, under commit="each", committed).
+A lane that is not held and has no queue costs nothing. Owner: the loop thread.
 
 order="key" and order="none": other keys, or all records, go on beside each other.
 
 order="partition": records of a partition run one after another.
-
-Which lanes belong to which order.
 """
 
 from __future__ import annotations

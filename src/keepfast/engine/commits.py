@@ -183,7 +183,7 @@ class Committer:
         self._mark_dirty(partition)
 
     def commit_soon(self, partition: Partition) -> None:
-        """As `touch`, and soon: records of this partition wait for it."""
+        """As `mark_dirty`, and soon: records of this partition wait for it."""
         if self._mark_dirty(partition):
             self._pressed = True
 

@@ -1,6 +1,6 @@
 """Breaker, storm guard and rate limits: what may start now, and what must wait. Owner: the loop thread.
 
-The machines are pure (`core/guards.py`, `core/guards.py`, `core/guards.py`); here is what the loop does about them.
+The machines are pure (`core/guards.py`); here is what the loop does about them.
 Breaker and storm guard each have a named hold of the consumer. While one is there nothing starts but one probe at a
 time, and no other result than the probe's decides anything. Waiting is never burning: a record that waits for a guard
 is neither counted as failed once more nor buried, and the clock of its retries stands still.

@@ -4,7 +4,7 @@ The cache folder is `$KEEPFAST_CACHE_DIR`, else `$XDG_CACHE_HOME/keepfast`, else
 
     kafka-4.3.1/jars/*.jar               the runtime dependencies of org.apache.kafka:kafka_2.13
     kafka-4.3.1/bootstrap.checkpoint     what Kafka's own format tool writes into an empty data folder
-    kafka-4.3.1/classes-<java>.jsa       preloaded classes for one Java; halves the boot time (see classes.py)
+    kafka-4.3.1/classes-<java>.jsa       preloaded classes for one Java; halves the boot time
 
 The folder appears whole or not at all, and two processes that want it at once wait for each other.
 """
