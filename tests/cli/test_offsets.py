@@ -135,3 +135,17 @@ def test_what_is_missing_is_named(kafka: TopicAdmin, group: str, tmp_path: Path)
     bad = keepfast("offsets", "reset", group, "--to", "yesterday", cwd=tmp_path, **brokers)
     assert bad.returncode == 2
     assert "is not a time" in bad.stderr
+
+
+def test_a_reset_keeps_the_partition_count_that_the_group_has_recorded(
+    kafka: TopicAdmin, group: str, tmp_path: Path
+) -> None:
+    """With `latest`, partitions from that number on start at their beginning: they were added later."""
+    recorded = encode(CompletionMap(4), partitions=1)
+    commit(kafka, group, TopicPartition(group, 0, 4, metadata=recorded))
+    done = keepfast(
+        "offsets", "reset", group, "--partition", "0", "--to", "2", "--yes", cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap
+    )
+    assert done.returncode == 0, done.stderr
+    offset, metadata = committed(kafka, group)[0]
+    assert (offset, origin_of(metadata, offset=offset).partitions) == (2, 1)

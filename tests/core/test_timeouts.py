@@ -82,6 +82,15 @@ def test_a_timeout_of_ours_is_final_whatever_a_rule_says_about_its_bases() -> No
     assert (found.kind, found.code, found.rule) == ("non-retryable", "TIMEOUT", "handler-timeout")
 
 
+def test_a_timeout_of_ours_is_an_outage_and_retried_only_where_that_is_configured() -> None:
+    assert [
+        (one.kind, one.outage) for one in (classify(HandlerTimeout(1.0, retry=retry)) for retry in (False, True))
+    ] == [
+        ("non-retryable", True),
+        ("retryable", True),
+    ]
+
+
 def test_a_timeout_of_the_handler_is_not_ours() -> None:
     found = classify(TimeoutError("a socket"))
     assert (found.kind, found.rule) == ("retryable", "timeout")

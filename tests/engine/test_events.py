@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields, is_dataclass
+from types import SimpleNamespace
 
 import pytest
 
 from keepfast.core import events as known
 from keepfast.core.events import Assigned, Committed, Event, Held, Lost, RunFinished
 from keepfast.core.records import RecordPlace, TopicPartition
-from keepfast.engine.events import Events
+from keepfast.engine.events import Events, run_finished
 from keepfast.telemetry.event_log import EventLog
 from tests.support.events import SAMPLES, SOURCE
 from tests.support.log_capture import LogCapture
@@ -56,6 +57,17 @@ def test_an_observer_that_raises_harms_neither_the_loop_nor_the_others_and_is_lo
     [line] = log.of("observer_failed")
     assert line.level == "error"
     assert line.fields.items() >= {"consumer": "charge", "observer": "Kept", "of": "Held"}.items()
+
+
+def test_an_observer_that_exits_does_not_end_the_loop() -> None:
+    exits = Kept(Held, error=SystemExit(1))
+    Events(*SOURCE, (exits,)).emit(Held(*SOURCE, hold="breaker"))
+    assert len(exits.seen) == 1
+
+
+def test_a_run_of_which_everything_was_reported_before_is_no_error() -> None:
+    partition = SimpleNamespace(place=TopicPartition("t", 0))
+    assert run_finished(Events(*SOURCE, ()), partition, []).records == ()  # type: ignore[arg-type]
 
 
 def test_what_the_hot_path_would_cause_is_wanted_only_if_an_observer_wants_it() -> None:

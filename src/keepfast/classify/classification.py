@@ -72,9 +72,9 @@ def classify(
 
 
 def _timed_out(error: HandlerTimeout, lookup: Lookup) -> Classification:
-    """Final by the standard, even if a user's rule matches its bases; with `on_timeout="retry"` an outage."""
+    """An outage. Final by the standard, even if a user's rule matches its bases, unless `on_timeout` is "retry"."""
     found = BUILT_IN.classify(error, lookup) or unknown_error(lookup)
-    return replace(found, kind="retryable", outage=True) if error.retry else found
+    return replace(found, kind="retryable" if error.retry else found.kind, outage=True)
 
 
 def classify_key(

@@ -17,7 +17,7 @@ from keepfast.cli.errors import report_errors
 from keepfast.cli.lag import is_app
 from keepfast.cli.terminal import console, table
 from keepfast.core.errors import ConfigError, StartError
-from keepfast.core.ledger import CompletionMap, decode, encode
+from keepfast.core.ledger import CompletionMap, decode, encode, origin_of
 from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.desk.offsets import PlannedOffset, ShiftBy, Span, Target, ToEdge, ToOffset, ToTime, plan_reset, totals
@@ -63,6 +63,17 @@ class OffsetsOfGroup:
     @property
     def committed(self) -> dict[TopicPartition, int | None]:
         return {place: one.offset for place, one in self.stored.items()}
+
+    def recorded_partitions(self, topic: str) -> int | None:
+        """The partition count that the group's commits record: partitions from there on were added later, and with
+        `auto_offset_reset=latest` only these start at their beginning.
+        """
+        counts = [
+            origin_of(one.metadata, offset=one.offset).partitions
+            for place, one in self.stored.items()
+            if place.topic == topic and one.offset is not None
+        ]
+        return min((count for count in counts if count is not None), default=None)
 
 
 @click.group()
@@ -144,7 +155,7 @@ def reset(
     """Move the committed offsets of a group that has no members. Prints a plan and asks before it changes anything.
 
     Records between an earlier offset and the committed one are processed again (AGAIN). Records that are jumped over
-    are never processed (SKIPPED). Finished records above the committed offset are forgotten and processed again, too.
+    are never processed (SKIPPED). Where the offset changes, finished records above it are processed again, too.
     Stop all members first: the broker refuses the reset otherwise. Offsets outside of a partition become its first
     offset or its end.
 
@@ -303,7 +314,7 @@ def _commit(found: OffsetsOfGroup, plan: Sequence[PlannedOffset]) -> None:
                 metadata = encode(
                     CompletionMap(one.offset),
                     topic_id=(known.topic_id or "") if known is not None else "",
-                    partitions=known.partitions if known is not None else None,
+                    partitions=found.recorded_partitions(one.place.topic) or (known.partitions if known else None),
                 )
                 positions.append(Position(one.place, one.offset, metadata))
         found.groups.reset(found.group, positions)

@@ -37,10 +37,10 @@ class Events:
         for observer in self._observers.get(type(event), ()):
             try:
                 observer.on_event(event)
-            except Exception as error:  # noqa: BLE001 - whatever an observer does, the loop goes on
+            except BaseException as error:  # noqa: BLE001 - whatever an observer does, the loop goes on
                 self._log_failure(observer, event, error)
 
-    def _log_failure(self, observer: Observer, event: Event, error: Exception) -> None:
+    def _log_failure(self, observer: Observer, event: Event, error: BaseException) -> None:
         if id(observer) in self._failed:
             return
         self._failed.add(id(observer))
@@ -59,7 +59,8 @@ def run_finished(events: Events, partition: Partition, messages: Iterable[Messag
     topic = partition.place.topic
     records = [original(message) for message in messages]
     places = tuple(RecordPlace(one.topic(), one.partition(), one.offset()) for one in records)
-    return RunFinished(*events.source, records=places, retry_topic="" if places[0].topic == topic else topic)
+    moved = bool(places) and places[0].topic != topic
+    return RunFinished(*events.source, records=places, retry_topic=topic if moved else "")
 
 
 def record_fields(case: FailedRecord, error: BaseException | None) -> dict[str, Any]:

@@ -343,8 +343,8 @@ class Guards:
     def _ask_breaker(
         self, breaker: Breaker, found: Classification, verdict: Verdict, now: float, *, probe: bool
     ) -> float | None:
-        closed = breaker.state is BreakerState.CLOSED
-        if not (found.outage and found.kind == "retryable"):
+        closed, final = breaker.state is BreakerState.CLOSED, found.kind != "retryable"
+        if not found.outage:
             if closed:
                 breaker.succeeded(now)
             elif probe:  # it failed by itself, perhaps long before it came to the downstream
@@ -354,7 +354,7 @@ class Guards:
             breaker.failed(now)
         if probe and not closed:
             log.warning("breaker_probe_failed", consumer=self._consumer, next_probe_s=round(breaker.probes_in(now), 3))
-        if breaker.state is BreakerState.CLOSED and isinstance(verdict, verdicts.DeadLetter):
+        if breaker.state is BreakerState.CLOSED and isinstance(verdict, verdicts.DeadLetter) and not final:
             if breaker.serves_others(now):
                 return self._alone_s
             breaker.force_open(now)
@@ -369,7 +369,7 @@ class Guards:
                     next_probe_s=breaker.probes_in(now),
                 )
             )
-        return None if breaker.state is BreakerState.CLOSED else 0.0
+        return None if final or breaker.state is BreakerState.CLOSED else 0.0
 
     def _ask_storm(
         self, storm: StormGuard, verdict: Verdict, wait_s: float | None, now: float, *, probe: bool

@@ -447,7 +447,7 @@ class Loop:
             self._case_returned(run, run.case, now)
             return
         if run.done:
-            if self._reports_runs:
+            if self._reports_runs and run.done > run.taken:  # what was taken before is reported
                 self.events.emit(run_finished(self.events, partition, run.messages[run.taken : run.done]))
             partition.finish(run)
         if run.done == len(run.messages):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from keepfast.core.crash_guard import spans_of
 from keepfast.core.events import DrainStarted
 from keepfast.core.runs import Partition, Run
+from keepfast.engine.guards import BREAKER
 from keepfast.engine.mailbox import DRAIN, Ending, Stop
 from keepfast.engine.parts import LoopParts
 from keepfast.telemetry.logs import get_logger
@@ -88,10 +89,11 @@ class Shutdown:
 
     def _count_deaths(self) -> None:
         """The deadline has passed with records in hand. If only a restart could help, these records are the cause: it
-        counts as a death of the process. A record that is only slow is not to blame for a deploy.
+        counts as a death of the process. A record that is only slow is not to blame for a deploy, nor is one that hangs
+        in an outage that the breaker has found.
         """
         parts = self._parts
-        if self._counted or not parts.overdue.not_live:
+        if self._counted or not parts.overdue.not_live or BREAKER in parts.holds:
             return
         self._counted = True
         culprits = parts.overdue.culprits()

@@ -9,6 +9,7 @@ the handler continues as a worker, whose run comes back through the mailbox like
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 import time
 from collections import deque
@@ -168,8 +169,13 @@ class GivenEventLoop:
         self.stopping = True
         if self._loop.is_closed():
             return
-        with suppress(TimeoutError):  # it is blocked
-            asyncio.run_coroutine_threadsafe(self._finish(timeout_s), self._loop).result(timeout_s)
+        ending = self._finish(timeout_s)
+        try:
+            asyncio.run_coroutine_threadsafe(ending, self._loop).result(timeout_s)
+        except (TimeoutError, concurrent.futures.CancelledError):
+            pass  # it is blocked, or ends by itself
+        except RuntimeError:  # closed meanwhile
+            ending.close()
 
     async def _finish(self, timeout_s: float) -> None:
         tasks = list(self._tasks)

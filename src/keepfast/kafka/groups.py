@@ -112,10 +112,13 @@ class KafkaGroups:
             return committed_of(consumer.committed([TopicPartition(*place) for place in places], timeout=timeout_s))
 
     def at_time(self, places: Sequence[Place], at_ms: int, timeout_s: float) -> dict[Place, int]:
-        """The first offset of each partition that is not older; partitions without one are left out."""
+        """The first offset of each partition that is not older; the others are left out. Raises SourceError."""
         with self._outsider("keepfast-desk") as consumer, translated("find offsets by time"):
             wanted = [TopicPartition(*place, at_ms) for place in places]
             found = consumer.offsets_for_times(wanted, timeout=timeout_s)
+        for one in found:
+            if one.error is not None:
+                raise source_error(f"find the offset by time of {one.topic}[{one.partition}]", one.error)
         return {Place(str(one.topic), int(one.partition)): one.offset for one in found if one.offset >= 0}
 
     def reset(self, group: str, positions: Sequence[Position]) -> None:
