@@ -109,6 +109,7 @@ async def handle_async(value: bytes | None, ctx: Context) -> None:
     write_down("end", ctx)
 
 
-app.consumer(name="handle", idempotent=bool(os.environ.get("SCENARIO_IDEMPOTENT")))(
+# Scenarios dead-letter as many records as they like: the storm guard has its own.
+app.consumer(name="handle", idempotent=bool(os.environ.get("SCENARIO_IDEMPOTENT")), storm_guard=False)(
     handle_async if os.environ.get("SCENARIO_ASYNC") else handle
 )
