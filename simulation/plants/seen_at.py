@@ -71,7 +71,7 @@ SEEN_AT: Final = {
     "p33_lets_the_retry_counter_survive_a_revoke": 29,
     "p38_puts_the_rest_of_a_run_at_the_end": 18,
     "p48_leaks_what_is_in_flight_after_a_revoke": 26,
-    "p50_runs_all_null_keys_in_one_lane": 58,
+    "p50_runs_all_null_keys_in_one_lane": 247,
     "runs_the_handler_again_when_a_letter_fails": 4,
     "starts_new_work_while_it_drains": 3,
     "p34_stops_polling_while_it_drains": 52,
