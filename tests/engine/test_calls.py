@@ -251,6 +251,36 @@ def test_the_context_tells_where_the_record_comes_from() -> None:
     assert list(ctx.headers) == [("a", b"1"), ("a", b"2"), ("b", None)]
 
 
+REPLAYED = [("a", b"1"), ("keepfast-replay-count", b"2"), ("b", None), ("keepfast-letter-id", b"g/t/0/1")]
+
+
+def test_a_handler_never_sees_headers_of_keepfast_but_how_often_its_record_was_replayed() -> None:
+    found: list[Context] = []
+
+    def handle(value: bytes, ctx: Context) -> None:
+        found.append(ctx)
+
+    for one in (message(offset=0, value=b"x", headers=REPLAYED), message(offset=1, value=b"x", headers=[("a", b"1")])):
+        handler_of(handle).call(FakeSink(hold)).handle(one, run_for(one))
+    replayed, plain = found
+    assert list(replayed.headers) == [("a", b"1"), ("b", None)]
+    assert replayed.header("keepfast-replay-count") is None
+    assert (replayed.replays, plain.replays) == (2, 0)
+
+
+@pytest.mark.parametrize("headers", [{"a": "1", "keepfast-x": "1"}, [("keepfast-replay-count", b"9")]])
+def test_a_header_of_keepfast_is_refused_in_ctx_send_and_nothing_is_sent(headers: Any) -> None:
+    sink = FakeSink(hold)
+
+    def handle(value: bytes, ctx: Context) -> None:
+        ctx.send("elsewhere", value, headers=headers)
+
+    one = message(offset=0, value=b"x")
+    with pytest.raises(ValueError, match="is reserved: names must not begin with 'keepfast-'"):
+        handler_of(handle).call(sink).handle(one, run_for(one))
+    assert sink.sent == []
+
+
 def test_values_are_sent_as_one_would_expect() -> None:
     assert [to_bytes(value) for value in (None, b"x", "ü", {"a": [1]}, bytearray(b"y"))] == [
         None,

@@ -14,6 +14,7 @@ from keepfast.core.errors import Abandoned, SinkError
 from keepfast.core.ports import Sink
 from keepfast.core.records import Headers, Message, Outgoing, Receipt, read_headers
 from keepfast.core.runs import Run
+from keepfast.deadletters import ours
 
 _first_send = threading.Lock()
 """Held while the first send of an attempt creates its `Sends`: a handler may send from several threads of its own."""
@@ -93,23 +94,13 @@ class HandlerSends:
             return True
 
 
-class Context:
-    """One attempt at one record. Valid while the handler runs, and no longer than its `timeout_s`: after that, `send`
-    raises Abandoned.
+class RecordView:
+    """What is known of a record without decoding it. Read from the client's message when it is asked for."""
 
-    A record that came back from a retry topic looks as it did in its own topic: `topic`, `partition`, `offset`,
-    `timestamp_ms` and `headers` are the original's, and `attempt` counts on.
-    """
+    __slots__ = ("_message",)
 
-    __slots__ = ("_message", "_run", "_sink", "attempt", "group", "logger")
-
-    def __init__(self, message: Message, run: Run, *, group: str, logger: logging.Logger, sink: Sink) -> None:
+    def __init__(self, message: Message) -> None:
         self._message = message
-        self._run = run
-        self._sink = sink
-        self.attempt = run.attempt
-        self.group = group
-        self.logger = logger
 
     @property
     def topic(self) -> str:
@@ -128,14 +119,12 @@ class Context:
         return self._message.key()
 
     @property
-    def raw(self) -> bytes | None:
-        """The value in bytes, before decoding."""
-        return self._message.value()
-
-    @property
     def headers(self) -> Headers:
-        """All headers in order; a name may occur more than once."""
-        return read_headers(self._message)
+        """All headers in order; a name may occur more than once. Those named `keepfast-…` are left out."""
+        headers = read_headers(self._message)
+        if any(ours.is_ours(name) for name, _ in headers):
+            return tuple(pair for pair in headers if not ours.is_ours(pair[0]))
+        return headers
 
     @property
     def timestamp_ms(self) -> int | None:
@@ -143,13 +132,42 @@ class Context:
         return timestamp_ms if kind else None
 
     @property
+    def replays(self) -> int:
+        """How often the record was replayed from a dead letter; 0 if it never was."""
+        return ours.replays(read_headers(self._message))
+
+    def header(self, name: str) -> bytes | None:
+        """The value of the last header of that name; None if there is none."""
+        return ours.last(self.headers, name)
+
+
+class Context(RecordView):
+    """One attempt at one record. Valid while the handler runs, and no longer than its `timeout_s`: after that, `send`
+    raises Abandoned.
+
+    A record that came back from a retry topic looks as it did in its own topic: `topic`, `partition`, `offset`,
+    `timestamp_ms` and `headers` are the original's, and `attempt` counts on.
+    """
+
+    __slots__ = ("_run", "_sink", "attempt", "group", "logger")
+
+    def __init__(self, message: Message, run: Run, *, group: str, logger: logging.Logger, sink: Sink) -> None:
+        self._message = message
+        self._run = run
+        self._sink = sink
+        self.attempt = run.attempt
+        self.group = group
+        self.logger = logger
+
+    @property
+    def raw(self) -> bytes | None:
+        """The value in bytes, before decoding."""
+        return self._message.value()
+
+    @property
     def abandoned(self) -> bool:
         """Whether the record has timed out. What the handler still does for it has no effect, so it may stop."""
         return self._run.abandoned
-
-    def header(self, name: str) -> bytes | None:
-        """The last header of that name."""
-        return next((value for found, value in reversed(self.headers) if found == name), None)
 
     def send(
         self,
@@ -163,9 +181,9 @@ class Context:
         failed with the error of the send, whatever the handler raised (except for Halt), and the handler runs again.
 
         `value` may be bytes, str, None, or anything that can be JSON (pydantic models, dataclasses and structs too).
-        Raises Abandoned, and sends nothing, if the record has timed out.
+        Raises Abandoned, and sends nothing, if the record has timed out; ValueError for a header named `keepfast-…`.
         """
-        outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), _pairs(headers))
+        outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), to_headers(headers))
         sends = HandlerSends.of(self._run)
         # The loop sets `abandoned` and then closes the sends of the run, so ask only when the run has them.
         if self._run.abandoned or not sends.begin():
@@ -243,7 +261,11 @@ def to_bytes(value: Any) -> bytes | None:
             return msgspec.json.encode(value)
 
 
-def _pairs(headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]]) -> Headers:
-    if isinstance(headers, Mapping):
-        return tuple((name, to_bytes(value)) for name, value in headers.items())
-    return tuple(headers)
+def to_headers(headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]]) -> Headers:
+    """Headers of a record that user code sends. Raises ValueError for a name that is reserved for keepfast."""
+    found = headers.items() if isinstance(headers, Mapping) else headers
+    pairs = tuple((name, to_bytes(value)) for name, value in found)
+    reserved = next((name for name, _ in pairs if ours.is_ours(name)), None)
+    if reserved is not None:
+        raise ValueError(f"the header {reserved!r} is reserved: names must not begin with {ours.PREFIX!r}")
+    return pairs
