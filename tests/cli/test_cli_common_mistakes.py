@@ -116,5 +116,5 @@ def test_a_port_that_is_taken(project: Path, taken: int) -> None:
 def test_a_port_that_does_not_speak_kafka_as_we_do(taken: int) -> None:
     """Somebody listens and says nothing, as a port for TLS would."""
     connection = Connection(brokers=[f"127.0.0.1:{taken}"])
-    with pytest.raises(SourceError, match=r"Does that port speak PLAINTEXT\?"):
+    with pytest.raises(SourceError, match=r"Does that port use PLAINTEXT\?"):
         KafkaAdmin(admin_properties(connection)).check(0.5)

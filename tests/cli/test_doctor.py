@@ -160,7 +160,7 @@ def test_the_embedded_broker_is_looked_at_as_far_as_it_can_tell(tmp_path: Path) 
         code, found = asked("app:app", "--brokers", broker.bootstrap, cwd=tmp_path)
     assert code == 3
     assert [text.partition(" →")[0] for text in texts(found, "problem")] == [
-        "topics: orders.refund.v1 does not exist, or this login may not see it"
+        "topics: orders.refund.v1 does not exist, or this user may not describe it"
     ]
     assert "topics: orders.payment.v1 has 4 partitions, 1 replica → " in texts(found, "ok")
 

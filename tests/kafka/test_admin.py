@@ -130,7 +130,7 @@ def test_a_cluster_that_chooses_a_controller_is_asked_once_more_and_is_not_taken
     assert found is not None
     assert (found.topic_id is not None) is known
     assert not admin.embedded
-    assert admin.tells_ids, "if not now, then later"
+    assert admin.has_topic_ids, "if not now, then later"
 
 
 def test_the_embedded_broker_tells_no_ids() -> None:
@@ -139,7 +139,7 @@ def test_the_embedded_broker_tells_no_ids() -> None:
         admin = KafkaAdmin(admin_properties(connection(broker.bootstrap)))
         assert admin.topics(["orders"], 10.0)["orders"] == TopicFacts("orders", PARTITIONS, None)
         assert admin.embedded
-        assert not admin.tells_ids
+        assert not admin.has_topic_ids
 
 
 def test_a_topic_made_again_has_another_id(admin: KafkaAdmin, kafka: KafkaBroker, topic: Topic) -> None:

@@ -60,9 +60,9 @@ def test_why_a_client_ended_under_kip_848_is_in_its_text(code: int, lacks: bool,
     text = f"Fatal error: {KafkaError(code).str()}: ConsumerGroupHeartbeat fatal error: {KafkaError(code).str()}"
     error = KafkaError(KafkaError._FATAL, text)
     assert faults.lacks_new_protocol(error) is lacks
-    assert (faults.passing_end(error) is not None) is passing
+    assert (faults.transient_end(error) is not None) is passing
     assert faults.lacks_new_protocol(KafkaError(code)) is False  # it has ended nothing
-    assert faults.passing_end(KafkaError(code)) is None
+    assert faults.transient_end(KafkaError(code)) is None
 
 
 def test_the_text_says_what_failed_and_what_to_do() -> None:

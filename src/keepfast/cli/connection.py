@@ -89,7 +89,7 @@ def _dev_broker(target: str | None, origin: str) -> DevBroker | None:
 
 def connect(connection: Connection) -> KafkaAdmin:
     """An admin client of a cluster that has answered. Raises StartError, at once if the connection is refused."""
-    admin = KafkaAdmin(admin_properties(connection), hurried=True)
+    admin = KafkaAdmin(admin_properties(connection), fail_fast=True)
     with as_start_error():
         admin.check(CONNECT_TIMEOUT_S)
     return admin

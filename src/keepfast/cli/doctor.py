@@ -161,12 +161,12 @@ def _inspect(
 
     names = sorted(topics_of(settings))
     admin = KafkaAdmin(admin_properties(connection))
-    topics = probe.topics(names, timeout_s) if facts.led else _listed(admin, names, timeout_s)
+    topics = probe.topics(names, timeout_s) if facts.has_controller else _listed(admin, names, timeout_s)
     groups: dict[str, GroupFacts | SourceError] = {}
     held: dict[str, RetainedRecords] = {}
     configs: dict[str, dict[str, str]] = {}
     deadline = time.monotonic() + MAX_REQUESTS * timeout_s  # each request may take its time, but not all of them
-    for own in settings.consumers.values() if facts.led else ():
+    for own in settings.consumers.values() if facts.has_controller else ():
         if time.monotonic() >= deadline:
             break
         try:

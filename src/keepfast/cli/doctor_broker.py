@@ -100,7 +100,7 @@ def _login_hint(connection: Connection) -> str:
 def cluster_finding(facts: ProbedCluster) -> Iterator[DoctorFinding]:
     count = len(facts.brokers)
     brokers = f"{count} broker{'s' * (count != 1)}"
-    if facts.led:
+    if facts.has_controller:
         yield DoctorFinding("broker", "ok", f"The cluster {facts.cluster_id} has {brokers}")
     else:
         yield DoctorFinding(

@@ -70,7 +70,7 @@ def _source(topic: str, seen: ClusterView) -> Iterator[DoctorFinding]:
 
 def _not_seen(at: Section, topic: str, why: SourceError, seen: ClusterView, create: str) -> DoctorFinding:
     if why.fault is Fault.MISSING:
-        return DoctorFinding(at, "problem", f"{topic} does not exist, or this login may not see it", create)
+        return DoctorFinding(at, "problem", f"{topic} does not exist, or this user may not describe it", create)
     if why.fault is Fault.REFUSED:
         return DoctorFinding(
             "permissions", "problem", f"This login may not see {topic}", _acl(seen, "Describe", "topic", topic)

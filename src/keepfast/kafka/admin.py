@@ -1,4 +1,4 @@
-"""Questions to the cluster that no group member asks: is it there, which topics, make one."""
+"""Requests to the cluster outside of any group: reachability, topics, offsets, creating a topic."""
 
 from __future__ import annotations
 
@@ -27,30 +27,31 @@ from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, fault_of, source_error
 from keepfast.kafka.places import ClientPlace
 
-ASK_S = 10.0
-"""For a question that nobody waits for."""
+REQUEST_TIMEOUT_S = 10.0
+"""For requests that are answered in the background."""
 
-TRY_S = 1.0
-"""One attempt to reach the brokers; between attempts the reason of the failure is looked at."""
+CONNECT_TIMEOUT_S = 1.0
+"""One attempt to connect; between attempts the reason of the failure is examined."""
 
-PLAIN_S = 2.0
-"""How long a broker that is plainly not there is tried by the hurried."""
+FAIL_FAST_S = 2.0
+"""With `fail_fast`: how long to try an address that refuses the connection or does not resolve."""
 
-CONTROLLER_S = 1.0
-"""When a cluster says that it has no controller, it is asked once more after this time: it may be choosing one."""
+CONTROLLER_RETRY_S = 1.0
+"""When the cluster reports no controller, the request is repeated once after this time: an election may be under way.
+"""
 
 EMBEDDED_CLUSTER = "mockCluster"
-"""How the embedded broker's cluster id begins; that of a real one is made of 22 characters."""
+"""Prefix of the embedded broker's cluster id; the id of a real cluster has 22 characters."""
 
 _LOCAL = re.compile(r"(?:localhost|127\.\d+\.\d+\.\d+|\[?::1\]?):\d+\Z")
 _SILENT = ("_TIMED_OUT", "_TRANSPORT")
-_CANNOT_TELL = ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE")
+_UNSUPPORTED = ("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the cluster says about a topic. `topic_id` is None where the broker cannot tell it (the embedded one) or
-    cannot tell it now (no controller); it names the cluster, too: `<id>@<cluster>`.
+    """The cluster's metadata of a topic. `topic_id` is None if the broker does not support topic ids (the embedded
+    one) or is unable to return it now (no controller); it includes the cluster: `<id>@<cluster>`.
     """
 
     name: str
@@ -61,31 +62,31 @@ class TopicFacts:
 class KafkaAdmin:
     """One thread at a time. Every method blocks for at most its timeout_s (plus a moment) and raises SourceError.
 
-    `properties`: see `config.admin_properties`. `hurried`: for somebody who waits; a broker that is plainly not there
-    is not tried for long.
+    `properties`: see `config.admin_properties`. `fail_fast`: for interactive commands; an address that refuses the
+    connection is tried for `FAIL_FAST_S` only.
     """
 
-    def __init__(self, properties: Mapping[str, Any], *, hurried: bool = False) -> None:
+    def __init__(self, properties: Mapping[str, Any], *, fail_fast: bool = False) -> None:
         self._properties = dict(properties)
-        self._hurried = hurried
+        self._fail_fast = fail_fast
         self._made: AdminClient | None = None
-        self._trouble: KafkaError | None = None
+        self._last_error: KafkaError | None = None
         self._cluster_id = ""
-        self._led: bool | None = None
-        """There is a controller, who could describe a topic; the embedded broker has none, and others may have none for
-        a while. None: not asked yet.
+        self._has_controller: bool | None = None
+        """Whether the cluster has a controller, which describes topics. The embedded broker has none; a real cluster
+        has none during an election. None: not known yet.
         """
-        self._cannot_tell = False
+        self._ids_unsupported = False
 
     @property
     def embedded(self) -> bool:
         """Whether the last answer came from the embedded broker."""
-        return self._led is False and self._cluster_id.startswith(EMBEDDED_CLUSTER)
+        return self._has_controller is False and self._cluster_id.startswith(EMBEDDED_CLUSTER)
 
     @property
-    def tells_ids(self) -> bool:
-        """Whether the cluster can tell ids of topics, if perhaps not now."""
-        return not self.embedded and not self._cannot_tell
+    def has_topic_ids(self) -> bool:
+        """Whether the cluster supports topic ids, even if it is unable to return them now."""
+        return not self.embedded and not self._ids_unsupported
 
     def check(self, timeout_s: float) -> None:
         """Return when a broker has answered. Raises at once when the login is refused, else after timeout_s."""
@@ -93,21 +94,21 @@ class KafkaAdmin:
         deadline = begun + timeout_s
         while True:
             try:
-                self._client.list_topics(timeout=max(0.01, min(TRY_S, deadline - time.monotonic())))
+                self._client.list_topics(timeout=max(0.01, min(CONNECT_TIMEOUT_S, deadline - time.monotonic())))
                 return
             except CLIENT_ERRORS as error:
-                self._client.poll(0)  # serves error_cb, which knows the reason: refused, unresolved, no such login
-                trouble = self._trouble
+                self._client.poll(0)  # serves error_cb, which gets the reason: refused, unresolved, authentication
+                trouble = self._last_error
                 if trouble is not None and fault_of(trouble) is Fault.REFUSED:
                     raise self._unreachable(trouble) from error
-                plain = self._hurried and trouble is not None and self._is_plain(trouble)
-                if time.monotonic() >= (begun + PLAIN_S if plain else deadline):
+                plain = self._fail_fast and trouble is not None and self._is_absent(trouble)
+                if time.monotonic() >= (begun + FAIL_FAST_S if plain else deadline):
                     raise self._unreachable(trouble or error) from error
 
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicFacts | None]:
         """Each topic's facts, or None if there is no such topic."""
         listed = self._cluster(timeout_s)
-        if not self._led:
+        if not self._has_controller:
             return _from_list(listed, names)
         futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
         facts: dict[str, TopicFacts | None] = {}
@@ -117,43 +118,52 @@ class KafkaAdmin:
                 facts[name] = TopicFacts(name, len(described.partitions), self._id_of(described.topic_id))
             except CLIENT_ERRORS as error:
                 inner = error_in(error)
-                if inner is not None and inner.name() in _CANNOT_TELL:
-                    self._cannot_tell = True
+                if inner is not None and inner.name() in _UNSUPPORTED:
+                    self._ids_unsupported = True
                     return _from_list(listed, names)
                 if inner is None or fault_of(inner) is not Fault.MISSING:
                     raise source_error(f"describe topic {name}", error) from error
                 facts[name] = None
         return facts
 
-    def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
-        """Implements `core.ports.TopicIds`; any thread. The client's own thread answers."""
+    def ask(self, topics: Sequence[str], on_answer: Callable[[Mapping[str, str]], None]) -> None:
+        """Implements `core.ports.TopicIds`; any thread. `on_answer` is called on the client's own thread."""
 
         def answered(done: Mapping[str, Future[Any]]) -> None:
-            ids = {name: self._id_of(facts.topic_id) for name, facts in _good(done).items()}
-            told({name: topic_id for name, topic_id in ids.items() if topic_id})
+            ids = {name: self._id_of(facts.topic_id) for name, facts in _successful(done).items()}
+            on_answer({name: topic_id for name, topic_id in ids.items() if topic_id})
 
         try:
-            _gather(self._client.describe_topics(TopicCollection(list(topics)), request_timeout=ASK_S), answered)
+            _gather(
+                self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S), answered
+            )
         except (*CLIENT_ERRORS, SourceError):
             return
 
-    def ask_ends(self, places: Sequence[TopicPartition], told: Callable[[Mapping[TopicPartition, int]], None]) -> None:
-        """Implements `engine.status.AskEnds`; any thread. Never blocks, never raises; the client's own thread answers,
-        at most once, with the ends that could be had.
+    def ask_ends(
+        self, places: Sequence[TopicPartition], on_answer: Callable[[Mapping[TopicPartition, int]], None]
+    ) -> None:
+        """Implements `engine.status.AskEnds`; any thread. Never blocks, never raises. `on_answer` is called at most
+        once, on the client's own thread, with the ends that were returned.
         """
 
         def answered(done: Mapping[ClientPlace, Future[Any]]) -> None:
-            told({TopicPartition(place.topic, place.partition): facts.offset for place, facts in _good(done).items()})
+            on_answer(
+                {
+                    TopicPartition(place.topic, place.partition): facts.offset
+                    for place, facts in _successful(done).items()
+                }
+            )
 
         try:
             asked = {ClientPlace(*place): OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]
-            _gather(self._client.list_offsets(asked, request_timeout=ASK_S), answered)
+            _gather(self._client.list_offsets(asked, request_timeout=REQUEST_TIMEOUT_S), answered)
         except (*CLIENT_ERRORS, SourceError):
             return
 
-    def ask_depths(self, partitions: Mapping[str, int], told: Callable[[Mapping[str, int | None]], None]) -> None:
-        """Implements `runtime.letter_depths.AskDepths`; any thread. Never blocks, never raises; the client's own thread
-        answers.
+    def ask_depths(self, partitions: Mapping[str, int], on_answer: Callable[[Mapping[str, int | None]], None]) -> None:
+        """Implements `engine.status.AskDepths`; any thread. Never blocks, never raises. `on_answer` is called on the
+        client's own thread.
         """
         places = [ClientPlace(topic, number) for topic, count in partitions.items() for number in range(count)]
 
@@ -161,35 +171,35 @@ class KafkaAdmin:
             depths: dict[str, int | None] = {}
             for topic in partitions:
                 of_it = {key: future for key, future in done.items() if key[1].topic == topic}
-                known = _good(of_it)
+                known = _successful(of_it)
                 if any(_is_missing(future) for future in of_it.values()):
                     depths[topic] = None
                 elif len(known) == len(of_it):
                     depths[topic] = sum(
                         facts.offset if latest else -facts.offset for (latest, _), facts in known.items()
                     )
-            told(depths)
+            on_answer(depths)
 
         try:
             asked: dict[tuple[bool, ClientPlace], Future[Any]] = {}
             for latest, which in ((False, OffsetSpec.earliest()), (True, OffsetSpec.latest())):  # type: ignore[no-untyped-call]
-                futures = self._client.list_offsets(dict.fromkeys(places, which), request_timeout=ASK_S)
+                futures = self._client.list_offsets(dict.fromkeys(places, which), request_timeout=REQUEST_TIMEOUT_S)
                 asked |= {(latest, place): future for place, future in futures.items()}
             _gather(asked, answered)
         except (*CLIENT_ERRORS, SourceError):
             return
 
     def names(self, timeout_s: float) -> set[str]:
-        """The topics that there are, as far as this login may see them."""
+        """The existing topics that this user may describe."""
         return {name for name, topic in self._cluster(timeout_s).topics.items() if topic.error is None}
 
     def topic_config(self, name: str, timeout_s: float) -> dict[str, str]:
-        """What was set for a topic, and what holds by default. Empty where nobody can tell: the embedded broker, or a
-        login that may not ask.
+        """A topic's configuration, defaults included. Empty if it is not available: the embedded broker, or a user
+        without the right to describe it.
         """
-        if self._led is None:
+        if self._has_controller is None:
             self._cluster(timeout_s)
-        if not self._led:
+        if not self._has_controller:
             return {}
         resource = ConfigResource(ResourceType.TOPIC, name)
         try:
@@ -197,7 +207,7 @@ class KafkaAdmin:
             return {entry.name: entry.value for entry in _wait(future, timeout_s).values() if entry.value is not None}
         except CLIENT_ERRORS as error:
             inner = error_in(error)
-            if inner is not None and (fault_of(inner) is Fault.REFUSED or inner.name() in _CANNOT_TELL):
+            if inner is not None and (fault_of(inner) is Fault.REFUSED or inner.name() in _UNSUPPORTED):
                 return {}
             raise source_error(f"describe the configuration of topic {name}", error) from error
 
@@ -210,7 +220,7 @@ class KafkaAdmin:
         replicas: int = -1,
         config: Mapping[str, str] | None = None,
     ) -> bool:
-        """Make a topic and wait until the cluster shows it; False if it was there already.
+        """Create a topic and wait until the cluster lists it; False if it existed.
 
         `replicas=-1` is the broker's default.
         """
@@ -229,23 +239,23 @@ class KafkaAdmin:
             if self.topics([name], left_s)[name] is not None:
                 return made
             time.sleep(0.02)
-        text = f"Topic {name} was created, but the cluster does not show it after {timeout_s:g} s."
+        text = f"Topic {name} was created, but the cluster does not list it after {timeout_s:g} s."
         raise SourceError(text, fault=Fault.RETRY, code="NOT_SHOWN")
 
     def _cluster(self, timeout_s: float) -> ClusterMetadata:
-        found = self._listed(timeout_s)
-        if not self._led and not self.embedded:
-            time.sleep(min(CONTROLLER_S, timeout_s))
-            found = self._listed(timeout_s)
+        found = self._list_topics(timeout_s)
+        if not self._has_controller and not self.embedded:
+            time.sleep(min(CONTROLLER_RETRY_S, timeout_s))
+            found = self._list_topics(timeout_s)
         return found
 
-    def _listed(self, timeout_s: float) -> ClusterMetadata:
+    def _list_topics(self, timeout_s: float) -> ClusterMetadata:
         try:
             found = self._client.list_topics(timeout=timeout_s)
         except CLIENT_ERRORS as error:
             raise source_error("list the topics", error) from error
         self._cluster_id = str(getattr(found, "cluster_id", None) or "")
-        self._led = found.controller_id in found.brokers
+        self._has_controller = found.controller_id in found.brokers
         return found
 
     def _id_of(self, topic_id: object) -> str | None:
@@ -261,13 +271,13 @@ class KafkaAdmin:
         return self._made
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.name() != "_ALL_BROKERS_DOWN":  # follows each reason, and says less than it
-            self._trouble = error
+        if error.name() != "_ALL_BROKERS_DOWN":  # follows each reason, and has less detail
+            self._last_error = error
 
-    def _is_plain(self, trouble: KafkaError) -> bool:
-        """Nobody listens there, or there is no such name; and there is no other address that may still answer."""
-        alone = "," not in str(self._properties.get("bootstrap.servers"))
-        return alone and (trouble.name() == "_RESOLVE" or "refused" in trouble.str())
+    def _is_absent(self, trouble: KafkaError) -> bool:
+        """Connection refused or name not resolved, and there is no other address to try."""
+        single = "," not in str(self._properties.get("bootstrap.servers"))
+        return single and (trouble.name() == "_RESOLVE" or "refused" in trouble.str())
 
     def _unreachable(self, trouble: KafkaError | BaseException) -> SourceError:
         addresses = str(self._properties.get("bootstrap.servers"))
@@ -277,30 +287,32 @@ class KafkaAdmin:
         hint = "Check the address (KAFKA_BROKERS), and that the broker runs and can be reached from here."
         if all(_LOCAL.match(address) for address in addresses.split(",")):
             hint = (
-                "Check the address (KAFKA_BROKERS), and that a broker runs there; `keepfast dev` brings one of its own."
+                "Check the address (KAFKA_BROKERS), and that a broker runs there; `keepfast dev` starts one of its own."
             )
-        if error.code in _SILENT and "refused" not in str(error):  # somebody listens, and hangs up or says nothing
-            hint += f" Does that port speak {self._properties.get('security.protocol', 'PLAINTEXT')}?"
+        if error.code in _SILENT and "refused" not in str(
+            error
+        ):  # the port accepts connections and closes them or does not reply
+            hint += f" Does that port use {self._properties.get('security.protocol', 'PLAINTEXT')}?"
         return SourceError(f"{error} {hint}", fault=error.fault, code=error.code)
 
 
 def _from_list(listed: ClusterMetadata, names: Sequence[str]) -> dict[str, TopicFacts | None]:
-    """What a plain listing tells: everything but the id."""
+    """What a metadata listing contains: everything but the topic id."""
     known = {name: topic for name, topic in listed.topics.items() if topic.error is None}
     return {name: TopicFacts(name, len(known[name].partitions), None) if name in known else None for name in names}
 
 
 def _wait(future: Future[Any], timeout_s: float) -> Any:
     try:
-        return future.result(timeout_s + 1)  # the client's own timeout comes first and says more
+        return future.result(timeout_s + 1)  # the client's own timeout comes first and has more detail
     except TimeoutError as error:
         raise SourceError(
             f"The broker gave no answer within {timeout_s:g} s.", fault=Fault.RETRY, code="TIMED_OUT"
         ) from error
 
 
-def _good(done: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
-    """The answers that are no errors."""
+def _successful(done: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
+    """Results of the futures that did not fail."""
     return {one: future.result() for one, future in done.items() if future.exception() is None}
 
 
@@ -309,8 +321,8 @@ def _is_missing(future: Future[Any]) -> bool:
     return inner is not None and fault_of(inner) is Fault.MISSING
 
 
-def _gather(futures: Mapping[Any, Future[Any]], told: Callable[[Mapping[Any, Future[Any]]], None]) -> None:
-    """Call `told` once all have answered, with all of them."""
+def _gather(futures: Mapping[Any, Future[Any]], on_complete: Callable[[Mapping[Any, Future[Any]]], None]) -> None:
+    """Call `on_complete` once all are done, with all of them."""
     answers: dict[Any, Any] = {}
     lock = threading.Lock()
 
@@ -319,7 +331,7 @@ def _gather(futures: Mapping[Any, Future[Any]], told: Callable[[Mapping[Any, Fut
             answers[key] = future
             complete = len(answers) == len(futures)
         if complete:
-            told(answers)
+            on_complete(answers)
 
     for key, future in futures.items():
         future.add_done_callback(partial(answered, key))

@@ -1,19 +1,21 @@
-"""Clients that somebody else has made, of whichever library: found out without importing the one that is not there.
+"""Clients created by the user's own factories, of either library; the library that is not installed is not imported.
 
-A producer of confluent-kafka that somebody else has made, behind the port.
+The user's confluent-kafka producer behind the port
+---------------------------------------------------
 
-What it was made with cannot be read: whether it is idempotent, and how many replicas it waits for (all, unless its
-maker said otherwise). Nor can it be replaced when it fails for good; then every record fails until the next start.
+Its configuration cannot be read: whether it is idempotent, and how many replicas it waits for (all by default). Nor
+can it be replaced after a fatal error; then every record fails until the process restarts.
 
-A consumer of confluent-kafka that somebody else has made, behind the port.
+The user's confluent-kafka consumer behind the port
+---------------------------------------------------
 
-What it was made with cannot be read and its callbacks cannot be set any more, so it is less than our own:
+Its configuration cannot be read and its callbacks cannot be set any more, so it does less than `KafkaSource`:
 
-- Commits are confirmed by reading them back, a question of about a millisecond each time. That they were refused is
-  not told; it is concluded from their not being there after a while, or after a rebalance.
+- Commits are confirmed by reading them back, a request of about a millisecond each. A refused commit is not reported;
+  it is inferred when the offsets are not stored after a while, or after a rebalance.
 - Brokers that cannot be reached are not reported (`error_cb`).
-- Its own `auto.offset.reset` decides, silently, when the log is cut away under a running consumer. Where a partition
-  starts is looked at before, so what happened while nobody read is reported as always.
+- Its own `auto.offset.reset` applies, silently, when retention removes the records a running consumer is about to
+  read. The start position is checked before, so records lost while the consumer was down are reported as usual.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.kafka.faults import error_in, sink_error
 from keepfast.kafka.places import ClientPlace, names_of, translated
 from keepfast.kafka.producer_worker import ProducerWorker, Sending
-from keepfast.kafka.sink import closed, tell
+from keepfast.kafka.sink import closed, notify
 from keepfast.kafka.source import KafkaSource
 
 _sink_log = logging.getLogger("keepfast.kafka.sink")
@@ -47,12 +49,12 @@ class AdoptedSink:
     def __init__(self, client: Any) -> None:
         if type(client).produce is not Producer.produce:
             raise ConfigError(
-                f"producer_factory: a {type(client).__name__} serialises by itself, but a letter is bytes already;"
+                f"producer_factory: a {type(client).__name__} serialises values, but a letter is already bytes;"
                 " return a plain confluent_kafka.Producer, or the dict of its configuration."
             )
         self._client: Producer = client
         self._lock = threading.Lock()  # guards the fields below
-        self._line: ProducerWorker | None = None
+        self._worker: ProducerWorker | None = None
         self._closing = False
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
@@ -63,57 +65,57 @@ class AdoptedSink:
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome of this record
             failed = error
         if failed is not None:
-            tell(delivered, failed if isinstance(failed, SinkError) else _said(outgoing.topic, failed))
+            notify(delivered, failed if isinstance(failed, SinkError) else _send_error(outgoing.topic, failed))
 
     def close(self, timeout_s: float) -> None:
-        """Flush what is under way, by others too, for at most timeout_s."""
+        """Flush all records in flight, those of other users of the client too, for at most timeout_s."""
         deadline = time.monotonic() + timeout_s
         with self._lock:
             self._closing = True
-            line, self._line = self._line, None
-        if line is None:
+            worker, self._worker = self._worker, None
+        if worker is None:
             self._client.flush(timeout_s)
             return
-        line.flush(deadline)
-        for one in line.close():
-            tell(one.delivered, closed(one.outgoing.topic))
+        worker.flush(deadline)
+        for one in worker.close():
+            notify(one.delivered, closed(one.outgoing.topic))
 
     def _open(self) -> ProducerWorker:
         with self._lock:
             if self._closing:
                 raise SinkError("The sink is closed.", fault=Fault.FATAL, code="CLOSED")
-            if self._line is None:
-                self._line = ProducerWorker({}, reported=self._reported, broke=_broke, client=self._client)
-            return self._line
+            if self._worker is None:
+                self._worker = ProducerWorker({}, reported=self._reported, on_fatal=_on_fatal, client=self._client)
+            return self._worker
 
     def _reported(
-        self, line: ProducerWorker, one: Sending, word: confluent_kafka.Message | KafkaError | Exception
+        self, worker: ProducerWorker, one: Sending, report: confluent_kafka.Message | KafkaError | Exception
     ) -> None:
         topic = one.outgoing.topic
-        if isinstance(word, confluent_kafka.Message):
-            tell(one.delivered, Receipt(topic, cast(int, word.partition()), cast(int, word.offset())))
-        elif isinstance(word, KafkaError) and word.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
-            tell(one.delivered, closed(topic) if line.fatal is None else _said(topic, line.fatal))
+        if isinstance(report, confluent_kafka.Message):
+            notify(one.delivered, Receipt(topic, cast(int, report.partition()), cast(int, report.offset())))
+        elif isinstance(report, KafkaError) and report.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
+            notify(one.delivered, closed(topic) if worker.fatal is None else _send_error(topic, worker.fatal))
         else:
-            tell(one.delivered, _said(topic, word))
+            notify(one.delivered, _send_error(topic, report))
 
 
-def _said(topic: str, word: KafkaError | Exception) -> SinkError:
-    return sink_error(f"send to {topic}", word)
+def _send_error(topic: str, report: KafkaError | Exception) -> SinkError:
+    return sink_error(f"send to {topic}", report)
 
 
-def _broke(line: ProducerWorker) -> None:
-    _sink_log.error("producer_failed: %s; it came from producer_factory and is not replaced: restart", line.fatal)
+def _on_fatal(worker: ProducerWorker) -> None:
+    _sink_log.error("producer_failed: %s; it came from producer_factory and is not replaced: restart", worker.fatal)
 
 
 _source_log = logging.getLogger("keepfast.kafka.source")
 
-READ_S = 0.02
-"""How long one reading back may hold up the loop."""
-CONFIRMED_WITHIN_S = 5.0
-"""A commit that is not found after this time counts as failed, and is sent again."""
-EDGES_S = 2.0
-LAST_WORDS_S = 1.0
+READ_BACK_TIMEOUT_S = 0.02
+"""How long reading back the offsets may block the loop."""
+CONFIRM_TIMEOUT_S = 5.0
+"""A commit that is not found after this time is treated as failed, and sent again."""
+EDGES_TIMEOUT_S = 2.0
+FINAL_COMMIT_TIMEOUT_S = 1.0
 
 _PROBE = ClientPlace("keepfast.probe", 0, 0)
 _MAGIC = b"CGMDv2:"
@@ -125,7 +127,7 @@ class AdoptedSource(KafkaSource):
     def __init__(self, client: Any) -> None:
         super().__init__({})
         self._wake = None  # it has no callback for commits
-        _refuse_unfit(client)
+        _require_usable(client)
         self._given: Consumer = client
         self._sent_at = 0.0
         self._protocol_known = False
@@ -133,14 +135,16 @@ class AdoptedSource(KafkaSource):
 
     @property
     def group(self) -> str | None:
-        """The group it was made for, if that can be told."""
-        told = bytes(self._given.consumer_group_metadata())
-        if not told.startswith(_MAGIC):
+        """Its group id, or None if it cannot be read."""
+        metadata = bytes(self._given.consumer_group_metadata())
+        if not metadata.startswith(_MAGIC):
             return None
-        return told[len(_MAGIC) + 4 :].partition(b"\0")[0].decode(errors="replace") or None
+        return metadata[len(_MAGIC) + 4 :].partition(b"\0")[0].decode(errors="replace") or None
 
     def partition_count(self, topic: str, timeout_s: float) -> int:
-        """0: there is no such topic, or it may not be seen. Before `subscribe`, from any thread. Raises SourceError."""
+        """0: the topic does not exist or may not be described. Call before `subscribe`, from any thread. Raises
+        SourceError.
+        """
         with translated(f"look up topic {topic}"):
             found = self._given.list_topics(topic, timeout=timeout_s).topics[topic]
         return 0 if found.error is not None else len(found.partitions)
@@ -149,14 +153,14 @@ class AdoptedSource(KafkaSource):
         self._client = self._given
         self._join(topics, listener)
 
-    def _outlived(self, error: KafkaError) -> bool:  # noqa: ARG002 - whatever it is
-        """The client is the user's, and so is the decision to make another one."""
+    def _recovers_from(self, error: KafkaError) -> bool:  # noqa: ARG002 - whatever it is
+        """Never: the client belongs to the user and is not replaced."""
         return False
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
     def commit(self, positions: Sequence[Position]) -> None:
-        self._requests.forget_late()  # no answer of the client will come late: it has nobody to tell
+        self._requests.forget_late()  # no late answer will come: there is no callback
         self._sent_at = time.monotonic()
         self._read_back_at = 0.0
         super().commit(positions)
@@ -168,11 +172,11 @@ class AdoptedSource(KafkaSource):
         return super()._before() or self._requests.under_way is not request
 
     def _confirm(self) -> None:
-        """Look whether the commit under way is there; give it up if it should long have been."""
+        """Check whether the commit in flight is stored; report it as failed after `CONFIRM_TIMEOUT_S`."""
         if time.monotonic() < self._read_back_at:
             return
-        self.serve(READ_S)
-        if time.monotonic() - self._sent_at >= CONFIRMED_WITHIN_S:
+        self.serve(READ_BACK_TIMEOUT_S)
+        if time.monotonic() - self._sent_at >= CONFIRM_TIMEOUT_S:
             self._give_up(Fault.RETRY)
 
     def _give_up(self, fault: Fault) -> None:
@@ -183,30 +187,30 @@ class AdoptedSource(KafkaSource):
 
     @property
     def _is_static(self) -> bool:
-        told = bytes(self._given.consumer_group_metadata())
-        if not told.startswith(_MAGIC):
+        metadata = bytes(self._given.consumer_group_metadata())
+        if not metadata.startswith(_MAGIC):
             return False
-        _, _, name = told[len(_MAGIC) + 4 :].split(b"\0", 2)
+        _, _, name = metadata[len(_MAGIC) + 4 :].split(b"\0", 2)
         return name.startswith(b"\0")  # else there is none
 
-    def _last_words(self) -> None:
-        self.serve(LAST_WORDS_S)
+    def _before_leave(self) -> None:
+        self.serve(FINAL_COMMIT_TIMEOUT_S)
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
     def _on_assign(self, client: Consumer, partitions: list[ClientPlace]) -> None:
         if not self._protocol_known:
-            self._tell(self._learn_protocol)
+            self._notify(self._learn_protocol)
         super()._on_assign(client, partitions)
-        self._tell(self._settle)
+        self._notify(self._settle)
 
     def _on_lost(self, client: Consumer, partitions: list[ClientPlace]) -> None:
         super()._on_lost(client, partitions)
-        self._tell(self._settle)
+        self._notify(self._settle)
 
     def _settle(self) -> None:
-        """Membership has changed: what was sent before and is not there was refused because of it."""
-        self.serve(READ_S)
+        """Membership has changed: a commit that was sent before and is not stored was refused because of it."""
+        self.serve(READ_BACK_TIMEOUT_S)
         self._give_up(Fault.REBALANCING)
 
     def _learn_protocol(self) -> None:
@@ -236,7 +240,7 @@ class AdoptedSource(KafkaSource):
         if position.offset < 0:
             return False
         try:
-            low, high = self.edges(position.place, EDGES_S)
+            low, high = self.edges(position.place, EDGES_TIMEOUT_S)
         except SourceError:
             _source_log.warning("start_not_checked %s", position.place)
             return False
@@ -250,21 +254,21 @@ class AdoptedSource(KafkaSource):
                 with translated(f"resume {position.place}"):
                     self._open.resume([ClientPlace(*position.place)])
 
-    def _let_go(self, places: Sequence[TopicPartition]) -> None:
+    def _release(self, places: Sequence[TopicPartition]) -> None:
         outside = [place for place in places if place in self._outside and place not in self._paused]
         if outside:
             self._outside.difference_update(places)
             with translated(f"resume {names_of(outside)}"):
                 self._open.resume([ClientPlace(*place) for place in outside])
-        super()._let_go(places)
+        super()._release(places)
 
 
-def _refuse_unfit(client: Any) -> None:
+def _require_usable(client: Any) -> None:
     """Raises ConfigError with what to do about it."""
     if type(client).poll is not Consumer.poll:
         raise ConfigError(
-            f"consumer_factory: a {type(client).__name__} deserialises by itself, so that the bytes a letter needs are"
-            " gone; return a plain confluent_kafka.Consumer and decode in message_factory."
+            f"consumer_factory: a {type(client).__name__} deserialises values, so the bytes that a letter needs are"
+            " lost; return a plain confluent_kafka.Consumer and decode in message_factory."
         )
     try:
         client.store_offsets(offsets=[_PROBE])
@@ -272,8 +276,8 @@ def _refuse_unfit(client: Any) -> None:
         inner = error_in(error)
         if inner is not None and inner.name() == "_INVALID_ARG":
             raise ConfigError(
-                "consumer_factory: the Consumer stores offsets by itself, so that records count as done before they"
-                ' are; make it with "enable.auto.offset.store": False (and "enable.auto.commit": False), or return'
+                "consumer_factory: the Consumer stores offsets automatically, before the records are processed;"
+                ' create it with "enable.auto.offset.store": False (and "enable.auto.commit": False), or return'
                 " the dict of its configuration."
             ) from error
     except RuntimeError as error:
@@ -285,7 +289,7 @@ Library = Literal["confluent-kafka", "kafka-python"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedConsumer:
-    """A consumer behind the port, and what could be learned of it; None and empty: nobody can tell."""
+    """A consumer behind the port, and its configuration as far as it can be read; None or empty: unknown."""
 
     source: Source
     group: str | None
@@ -297,7 +301,7 @@ class AdoptedConsumer:
 
 
 def library_of(client: object) -> Library | None:
-    """Which library a client is of, if of any that we know."""
+    """The library of a client; None if it is not a supported one."""
     if isinstance(client, Consumer | Producer):
         return "confluent-kafka"
     known = {"KafkaConsumer", "KafkaProducer"}
@@ -307,7 +311,7 @@ def library_of(client: object) -> Library | None:
 
 
 def adopt_consumer(client: Any) -> AdoptedConsumer | None:
-    """None if it is no consumer. Raises ConfigError if it is one that must not be used."""
+    """None if it is not a consumer. Raises ConfigError if it is one that cannot be used safely."""
     if isinstance(client, Consumer):
         adopted = AdoptedSource(client)
         return AdoptedConsumer(
@@ -322,7 +326,7 @@ def adopt_consumer(client: Any) -> AdoptedConsumer | None:
     if library_of(client) != "kafka-python" or not hasattr(client, "subscription"):
         return None
     from keepfast.kafka.kafka_python import KafkaPythonSource
-    from keepfast.kafka.kafka_python.questions import partitions_of
+    from keepfast.kafka.kafka_python.offsets import partitions_of
 
     source = KafkaPythonSource(client)
     known = source.adopted
@@ -338,7 +342,7 @@ def adopt_consumer(client: Any) -> AdoptedConsumer | None:
 
 
 def adopt_producer(client: Any) -> Sink | None:
-    """None if it is no producer. Raises ConfigError if letters cannot go through it."""
+    """None if it is not a producer. Raises ConfigError if it cannot publish letters."""
     if isinstance(client, Producer):
         return AdoptedSink(client)
     if library_of(client) != "kafka-python" or not hasattr(client, "send"):
@@ -349,7 +353,7 @@ def adopt_producer(client: Any) -> Sink | None:
 
 
 def close_consumer(client: Any) -> None:
-    """For one that was made and is not used after all; commits nothing. Never raises."""
+    """Close a consumer that was created and is not used; commits nothing. Never raises."""
     with contextlib.suppress(Exception):
         if isinstance(client, Consumer):
             client.close()
@@ -358,7 +362,7 @@ def close_consumer(client: Any) -> None:
 
 
 def close_producer(client: Any, timeout_s: float) -> None:
-    """Flush and, where there is such a thing, close. Never raises."""
+    """Flush and, if the client has a `close`, close. Never raises."""
     with contextlib.suppress(Exception):
         if isinstance(client, Producer):
             client.flush(timeout_s)

@@ -1,4 +1,4 @@
-"""Reading a piece of a topic without being a member of a group: nothing is committed, nobody is disturbed."""
+"""Reads a range of a topic without joining a group: nothing is committed, no group rebalances."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def browser_properties(connection: Connection) -> Properties:
     """For `KafkaBrowser`."""
     return {
         **admin_properties(connection),
-        # The client demands a name, but who only assigns never joins a group of it.
+        # The client requires a group id, but a consumer that only assigns never joins the group.
         "group.id": "keepfast-desk",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -43,7 +43,7 @@ def browser_properties(connection: Connection) -> Properties:
 
 
 class KafkaBrowser:
-    """Looks into topics. One thread at a time; `close` it. Raises SourceError.
+    """Reads topics. One thread at a time; call `close`. Raises SourceError.
 
     `properties`: see `browser_properties`.
     """
@@ -71,11 +71,11 @@ class KafkaBrowser:
     def read(
         self, topic: str, spans: Mapping[int, Span], *, silence_s: float = 30.0
     ) -> Generator[Record | None, None, None]:
-        """The records of these spans, each partition in order; None whenever nothing came for a moment, so that the
-        caller can look around.
+        """The records of these spans, each partition in order; yields None when no record arrived for a moment, so that
+        the caller can do other work.
 
-        Gaps (compaction, transactions) need no care. Close it to read no further. Raises SourceError if the broker is
-        silent for `silence_s`; what the caller does with a record takes as long as it takes.
+        Gaps (compaction, transactions) are skipped. Close the generator to stop reading. Raises SourceError if the
+        broker sends nothing for `silence_s`; time spent by the caller does not count.
         """
         left = {partition: span for partition, span in spans.items() if span[0] < span[1]}
         if not left:
@@ -137,20 +137,20 @@ class KafkaBrowser:
 
 
 def _ignore(error: KafkaError) -> None:
-    """Brokers that cannot be reached show by their silence."""
+    """Unreachable brokers are detected by `silence_s`."""
 
 
 def _is_from_broker(message: confluent_kafka.Message) -> bool:
-    """A record, or the end of a partition: both need an answer of the broker."""
+    """Whether it is a record or the end of a partition: both are responses of the broker."""
     error = message.error()
     return error is None or error.name() == "_PARTITION_EOF"
 
 
 def _is_end(topic: str, error: KafkaError) -> bool:
-    """Whether this says that a partition has no more. Raises SourceError for what reading cannot get over."""
+    """Whether it marks the end of a partition. Raises SourceError for errors that end the reading."""
     if error.name() == "_PARTITION_EOF":
         return True
-    # A login without rights on groups may read all the same: no group is joined.
+    # A user without rights on groups may still read: no group is joined.
     if error.name() != "GROUP_AUTHORIZATION_FAILED" and fault_of(error) not in (Fault.RETRY, Fault.REBALANCING):
         raise source_error(f"read topic {topic}", error)
     return False

@@ -1,4 +1,4 @@
-"""The client's own log lines, through Python's logging instead of straight to the terminal."""
+"""The client's own log lines, through Python's logging instead of standard error."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import logging
 import time
 
 EVERY_S = 10.0
-"""A client that cannot reach a broker says so many times a second; once in this time is enough."""
+"""A client that cannot reach a broker logs it many times a second; one line in this time is enough."""
 
 
 class _OncePerKind(logging.Filter):
-    """Lets one line of a kind through per EVERY_S. Any thread; a line too many does no harm."""
+    """Passes one line of a kind per EVERY_S. Any thread; an occasional extra line is harmless."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class _OncePerKind(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if "ConsumerGroupHeartbeat fatal error" in record.getMessage():
-            return False  # the source hears it too, and knows whether it is one
+            return False  # the source gets it too, and decides whether it is an error
         kind = (record.levelno, record.args[0] if isinstance(record.args, tuple) and record.args else record.msg)
         now = time.monotonic()
         if now - self._last.get(kind, float("-inf")) < EVERY_S or len(self._last) > 1000:
@@ -29,4 +29,4 @@ class _OncePerKind(logging.Filter):
 
 LOGGER = logging.getLogger("keepfast.client")
 LOGGER.addFilter(_OncePerKind())
-"""To be given to every client as `logger`."""
+"""Every client gets it as `logger`."""

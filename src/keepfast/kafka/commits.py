@@ -1,4 +1,4 @@
-"""Commit requests on their way, and which answer belongs to which."""
+"""Commit requests in flight, and matching answers to requests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CommitRequest:
         )
 
     def read_back(self, held: Sequence[CommittedOffset], now: float) -> CommitOutcome | None:
-        """What the offsets that the broker holds say about this request; None: nothing yet.
+        """The outcome of this request, from the offsets that the broker holds; None: not known yet.
 
         The broker stores what it takes of a request at once and as a whole. So if it holds some of it, and after
         PARTLY_S the rest is still not there, it has refused the rest.
@@ -62,7 +62,7 @@ class CommitRequest:
         return CommitOutcome(stored, tuple((sent, _not_held(sent.place)) for sent in missing))
 
     def outcome(self, error: KafkaError | None, answer: Sequence[ClientPlace]) -> CommitOutcome:
-        """What the client's answer says, partition by partition.
+        """The outcome by partition, from the client's answer.
 
         If the broker refused some of them, the client gives their error to all: then all count as failed, and sending
         those again that were stored does no harm.
@@ -101,12 +101,12 @@ class Requests:
         self.under_way = CommitRequest(tuple(positions))
 
     def drop(self) -> CommitRequest | None:
-        """The answer to the one under way is not waited for any more."""
+        """Stop waiting for the answer to the request in flight."""
         request, self.under_way = self.under_way, None
         return request
 
     def read_back(self, held: Sequence[CommittedOffset], now: float) -> CommitOutcome | None:
-        """What the offsets that the broker holds say about the one under way; None: nothing yet."""
+        """The outcome of the request in flight, from the offsets that the broker holds; None: not known yet."""
         request = self.under_way
         outcome = None if request is None else request.read_back(held, now)
         if request is not None and outcome is not None:
@@ -122,7 +122,7 @@ class Requests:
         """The request to which the client's answer belongs; None if its outcome was known already."""
         request = self.under_way
         if self._late or request is None or len(answer) != 1 or not request.is_about(answer[0]):
-            request = self._match(answer)  # else the usual case, on the way of every record that is committed by itself
+            request = self._match(answer)  # else the usual case, on the hot path of `commit="each"`
         if request in self._late:
             self._late.remove(request)
             return None
@@ -133,8 +133,8 @@ class Requests:
     def _match(self, answer: Sequence[ClientPlace]) -> CommitRequest | None:
         # The client retries by itself, so answers may overtake each other: compare what was asked, not the order.
         requests = self._late if self.under_way is None else [*self._late, self.under_way]
-        told = {(one.topic, one.partition, one.offset) for one in answer}
+        answered = {(one.topic, one.partition, one.offset) for one in answer}
         for request in requests:
-            if told == {(*position.place, position.offset) for position in request.positions}:
+            if answered == {(*position.place, position.offset) for position in request.positions}:
                 return request
-        return requests[0] if requests and not told else None
+        return requests[0] if requests and not answered else None

@@ -14,12 +14,12 @@ Properties = dict[str, Any]
 EAGER_ASSIGNORS: Final = ("range", "roundrobin")
 _MIB: Final = 1024 * 1024
 MAX_RECORD_BYTES: Final = 100 * _MIB
-"""What the sink lets through; the topic's own limit decides."""
+"""Limit of the sink; the topic's own limit applies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """How to reach the brokers. `properties` are the client's own names, for what has no name here."""
+    """How to connect to the brokers. `properties`: further settings by the client's own names."""
 
     brokers: Sequence[str]
     client_id: str = "keepfast"
@@ -109,7 +109,7 @@ def sink_properties(connection: Connection, producing: Producing | None = None) 
         "reconnect.backoff.max.ms": 2_000,
         "socket.keepalive.enable": True,
         "delivery.timeout.ms": producing.delivery_timeout_ms,
-        # A missing topic is told as such before the record's time is up; a topic just made shows within this time.
+        # A missing topic is reported as such before the delivery timeout; a new topic becomes visible within this time.
         "topic.metadata.propagation.max.ms": max(1_000, min(5_000, producing.delivery_timeout_ms // 2)),
     }
     fixed: Properties = {
@@ -148,5 +148,5 @@ def _merged(defaults: Properties, connection: Connection, fixed: Properties) -> 
         "ssl.key.password": connection.ssl_key_password,
         "ssl.endpoint.identification.algorithm": connection.ssl_endpoint_identification_algorithm,
     }
-    told = {name: value for name, value in reach.items() if value is not None}
-    return {**defaults, **connection.properties, **told, **fixed}
+    given = {name: value for name, value in reach.items() if value is not None}
+    return {**defaults, **connection.properties, **given, **fixed}

@@ -1,4 +1,4 @@
-"""From the client's errors to ours: what kind of trouble it is, and a text that says what to do."""
+"""Translates the client's errors: the kind of fault, and a message with the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from keepfast.core.errors import ConfigError, Fault, SinkError, SourceError
 
 # Names as `KafkaError.name()` gives them; a leading underscore is librdkafka's own, the others are the broker's.
-# What is in no list is taken as passing: trying again can do no harm, giving up could.
+# Errors in no list are treated as transient: retrying is harmless, giving up is not.
 _NAMES: Final[dict[Fault, tuple[str, ...]]] = {
     Fault.REBALANCING: (
         "ILLEGAL_GENERATION",
@@ -75,12 +75,14 @@ REMEDIES: Final = {
     Fault.MISSING: "Check the name, or create the topic.",
 }
 
-NO_RIGHT: Final = "Grant this user the right (kafka-acls.sh --add); `keepfast doctor` says which ones an app needs."
+NO_RIGHT: Final = (
+    "Grant this user the right (kafka-acls.sh --add); `keepfast doctor` lists the rights that an app needs."
+)
 
-# Which thread, which connection, how long in which state: for whoever debugs the client.
+# Thread, connection and time in a state: details for debugging the client.
 _INNER: Final = re.compile(r"^\S+/\S+: (?=\w+ )|\s*\(after \d+ms in state \w+\)")
 
-# What ends a client is told as "_FATAL", without the reason as a code: only the text has it.
+# A fatal error has the code "_FATAL"; the reason is only in its text.
 _FENCED_TEXT: Final = KafkaError(KafkaError.FENCED_INSTANCE_ID).str().removeprefix("Broker: ")
 _NO_NEW_PROTOCOL: Final = tuple(
     KafkaError(code).str()
@@ -98,7 +100,7 @@ _REJOINABLE: Final = tuple(
 
 
 def fault_of(error: KafkaError) -> Fault:
-    """What to do about an error of the client."""
+    """The kind of fault of a client error."""
     known = _FAULTS.get(error.name())
     if (error.fatal() or known is Fault.FATAL) and _FENCED_TEXT in error.str():
         return Fault.FENCED
@@ -108,13 +110,13 @@ def fault_of(error: KafkaError) -> Fault:
 
 
 def lacks_new_protocol(error: KafkaError) -> bool:
-    """Whether this ended a client because the broker does not have KIP-848."""
+    """Whether the client failed because the broker does not support KIP-848."""
     return _ends_client(error) and any(text in error.str() for text in _NO_NEW_PROTOCOL)
 
 
-def passing_end(error: KafkaError) -> KafkaError | None:
-    """The reason that ended a client under KIP-848, if it may pass: then a new client can join. (Under the classic
-    protocol the client itself tries again.)
+def transient_end(error: KafkaError) -> KafkaError | None:
+    """The reason of a fatal error under KIP-848, if it is transient: then a new client can join. (Under the classic
+    protocol the client itself retries.)
     """
     if not _ends_client(error):
         return None
@@ -144,21 +146,21 @@ def sink_error(what: str, trouble: KafkaError | BaseException) -> SinkError:
 
 
 def config_error(who: str, exception: Exception) -> ConfigError:
-    """The client did not take its properties when it was made."""
+    """The client rejected its configuration."""
     error = error_in(exception)
-    return ConfigError(f"The Kafka {who} does not take its configuration: {error.str() if error else exception}")
+    return ConfigError(f"The Kafka {who} rejected its configuration: {error.str() if error else exception}")
 
 
-def _plainly(text: str) -> str:
+def _clean_text(text: str) -> str:
     return _INNER.sub("", text)
 
 
 def _read(what: str, trouble: KafkaError | BaseException) -> tuple[str, Fault, str]:
     error = trouble if isinstance(trouble, KafkaError) else error_in(trouble)
-    if error is None:  # RuntimeError of a closed client, ValueError and TypeError of an argument it cannot take
+    if error is None:  # RuntimeError of a closed client, ValueError and TypeError of an invalid argument
         return f"Could not {what}: {trouble}", Fault.FATAL, type(trouble).__name__
     fault = fault_of(error)
-    text = f"Could not {what}: {_plainly(error.str())} ({error.name()})."
+    text = f"Could not {what}: {_clean_text(error.str())} ({error.name()})."
     remedy = NO_RIGHT if error.name().endswith("_AUTHORIZATION_FAILED") else REMEDIES.get(fault)
     return f"{text} {remedy}" if remedy else text, fault, error.name()
 

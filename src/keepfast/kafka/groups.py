@@ -1,4 +1,4 @@
-"""What consumer groups read, how far they are, and who has it."""
+"""Consumer groups: their topics, committed offsets and members."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
 from keepfast.kafka.places import client_position, committed_of, translated
 
 MAX_GROUPS: Final = 500
-"""Groups that are asked for their offsets, one after another."""
+"""Number of groups whose offsets are read, one after another."""
 
 ONE_GROUP_S: Final = 2.0
-"""What one of them may take: one that may not be seen does not say so, it does not answer."""
+"""Timeout of one group: a request for a group that may not be described gets no answer."""
 
 
 SETTLED: Final = ("STABLE", "EMPTY", "DEAD")
-"""States of a group in which its members have what they are said to have."""
+"""States of a group in which its reported assignment is valid."""
 
 
 class KafkaGroups:
@@ -36,8 +36,8 @@ class KafkaGroups:
     def reading(self, topics: set[str], timeout_s: float) -> dict[str, set[str]]:
         """Each of these topics → the groups that have an offset committed for it. Raises SourceError.
 
-        A group whose offsets may not be seen is left out; of very many groups only the first are looked at, and no
-        longer than timeout_s.
+        A group whose offsets may not be read is left out. Only the first `MAX_GROUPS` groups are read, for at most
+        timeout_s.
         """
         deadline = time.monotonic() + timeout_s
         readers: dict[str, set[str]] = {topic: set() for topic in topics}
@@ -53,7 +53,7 @@ class KafkaGroups:
         return readers
 
     def names(self, timeout_s: float) -> list[str]:
-        """All groups, as far as this login may see them. Raises SourceError."""
+        """All groups that this user may describe. Raises SourceError."""
         try:
             listed = self._client().list_consumer_groups(request_timeout=timeout_s).result(timeout_s + 1)
         except (*CLIENT_ERRORS, TimeoutError) as error:
@@ -61,7 +61,7 @@ class KafkaGroups:
         return sorted(group.group_id for group in listed.valid)
 
     def owned(self, group: str, timeout_s: float) -> set[Place] | None:
-        """The partitions that members of the group have; None if nobody can tell, as during
+        """The partitions assigned to members of the group; None if that is unknown, as during
         a rebalance.
         """
         try:
@@ -78,12 +78,12 @@ class KafkaGroups:
         }
 
     def committed(self, group: str, places: Sequence[Place], timeout_s: float) -> dict[Place, int | None] | None:
-        """What the group has committed of each; None as a whole if it may not be seen, or nobody answers.
+        """The group's committed offset of each; None as a whole if they may not be read or the request times out.
 
-        By a consumer that never joins: to the admin client's question for offsets librdkafka crashes the process if the
-        coordinator is just moving or loading (a NULL, its issue 5040).
+        Uses a consumer that never joins: the admin client's request crashes the process while the coordinator is moving
+        or loading (a NULL in librdkafka, its issue 5040).
         """
-        with self._outsider(group) as consumer:
+        with self._nonmember(group) as consumer:
             try:
                 found = consumer.committed([TopicPartition(*place) for place in places], timeout=timeout_s)
             except CLIENT_ERRORS:
@@ -108,12 +108,12 @@ class KafkaGroups:
 
     def stored(self, group: str, places: Sequence[Place], timeout_s: float) -> list[CommittedOffset]:
         """Offset and metadata of each partition. Raises SourceError, also if a single partition has an error."""
-        with self._outsider(group) as consumer, translated(f"read the committed offsets of the group {group}"):
+        with self._nonmember(group) as consumer, translated(f"read the committed offsets of the group {group}"):
             return committed_of(consumer.committed([TopicPartition(*place) for place in places], timeout=timeout_s))
 
     def at_time(self, places: Sequence[Place], at_ms: int, timeout_s: float) -> dict[Place, int]:
         """The first offset of each partition that is not older; the others are left out. Raises SourceError."""
-        with self._outsider("keepfast-desk") as consumer, translated("find offsets by time"):
+        with self._nonmember("keepfast-desk") as consumer, translated("find offsets by time"):
             wanted = [TopicPartition(*place, at_ms) for place in places]
             found = consumer.offsets_for_times(wanted, timeout=timeout_s)
         for one in found:
@@ -123,12 +123,12 @@ class KafkaGroups:
 
     def reset(self, group: str, positions: Sequence[Position]) -> None:
         """Commit these for a group without members. Raises SourceError: the broker refuses it if there are members."""
-        with self._outsider(group) as consumer, translated(f"reset the offsets of the group {group}"):
+        with self._nonmember(group) as consumer, translated(f"reset the offsets of the group {group}"):
             answer = consumer.commit(offsets=[client_position(one) for one in positions], asynchronous=False)
         committed_of(answer or ())
 
     @contextmanager
-    def _outsider(self, group: str) -> Iterator[Consumer]:
+    def _nonmember(self, group: str) -> Iterator[Consumer]:
         """A consumer that never joins the group."""
         consumer = Consumer({**self._properties, "group.id": group, "enable.auto.commit": False})
         try:
@@ -137,7 +137,7 @@ class KafkaGroups:
             consumer.close()
 
     def read_by(self, group: str, timeout_s: float) -> set[str]:
-        """The topics for which a group has an offset committed, Kafka's own left out; none if that may not be seen.
+        """The topics for which a group has committed offsets, Kafka's own left out; none if they may not be read.
 
         Raises SourceError.
         """

@@ -1,4 +1,4 @@
-"""Between our places and positions and the client's, and its exceptions and ours."""
+"""Conversion of places, positions and exceptions between this package and the client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ClientPlace = confluent_kafka.TopicPartition
 
 
 class translated:  # noqa: N801 - reads as a word in `with`
-    """Raises the client's errors as SourceError; says which call it was."""
+    """Raises the client's errors as SourceError; the message names the failed call."""
 
     __slots__ = ("_what",)
 

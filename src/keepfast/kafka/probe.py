@@ -1,4 +1,4 @@
-"""What a cluster is, and what this login may do there: questions of `keepfast doctor`. Nothing is changed."""
+"""Describes a cluster and the rights of this user, for `keepfast doctor`. Read-only."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
 
 Operations = frozenset[str] | None
-"""What this login may do with a thing: READ, WRITE, … None: nobody can tell."""
+"""Operations that this user may perform on a resource: READ, WRITE, … None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbedCluster:
-    """`brokers` are the addresses that the cluster tells its clients. `led`: it has a controller, as all but the
-    embedded broker have.
-    """
+    """`brokers` are the advertised addresses. `has_controller`: False for the embedded broker."""
 
     cluster_id: str
     brokers: tuple[str, ...]
-    led: bool
+    has_controller: bool
     operations: Operations
 
 
@@ -47,7 +45,7 @@ class TopicProbe:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """One consumer group; one that nobody has ever used is `dead`."""
+    """One consumer group; the state of a group that was never used is `dead`."""
 
     state: str
     members: int
@@ -63,7 +61,7 @@ class RetainedRecords:
 
 
 def client_versions() -> tuple[str, str]:
-    """Of confluent-kafka and of the librdkafka inside it."""
+    """Versions of confluent-kafka and of its librdkafka."""
     return version("confluent-kafka"), confluent_kafka.libversion()[0]
 
 
@@ -86,12 +84,14 @@ class KafkaProbe:
             raise source_error("list the topics", error) from error
         addresses = tuple(sorted(f"{one.host}:{one.port}" for one in listed.brokers.values()))
         if listed.controller_id not in listed.brokers:
-            return ProbedCluster(str(getattr(listed, "cluster_id", None) or ""), addresses, led=False, operations=None)
-        told = self._ask("describe the cluster", self._client.describe_cluster, timeout_s)
-        return ProbedCluster(str(told.cluster_id), addresses, led=True, operations=_operations(told))
+            return ProbedCluster(
+                str(getattr(listed, "cluster_id", None) or ""), addresses, has_controller=False, operations=None
+            )
+        cluster = self._ask("describe the cluster", self._client.describe_cluster, timeout_s)
+        return ProbedCluster(str(cluster.cluster_id), addresses, has_controller=True, operations=_operations(cluster))
 
     def topics(self, names: Sequence[str], timeout_s: float) -> dict[str, TopicProbe | SourceError]:
-        """Each topic, or why nothing can be said about it: MISSING, REFUSED."""
+        """Each topic, or why it cannot be described: MISSING, REFUSED."""
         if not names:
             return {}
         found: dict[str, TopicProbe | SourceError] = {}
@@ -99,9 +99,9 @@ class KafkaProbe:
             TopicCollection(list(names)), include_authorized_operations=True, request_timeout=timeout_s
         ).items():
             try:
-                told = _wait(f"describe topic {name}", future, timeout_s)
-                replicas = min(len(one.replicas) for one in told.partitions)
-                found[name] = TopicProbe(name, len(told.partitions), replicas, _operations(told))
+                topic = _wait(f"describe topic {name}", future, timeout_s)
+                replicas = min(len(one.replicas) for one in topic.partitions)
+                found[name] = TopicProbe(name, len(topic.partitions), replicas, _operations(topic))
             except SourceError as error:
                 found[name] = error
         return found
@@ -110,8 +110,8 @@ class KafkaProbe:
         [future] = self._client.describe_consumer_groups(
             [name], include_authorized_operations=True, request_timeout=timeout_s
         ).values()
-        told = _wait(f"describe group {name}", future, timeout_s)
-        return GroupFacts(told.state.name.lower(), len(told.members), _operations(told))
+        group = _wait(f"describe group {name}", future, timeout_s)
+        return GroupFacts(group.state.name.lower(), len(group.members), _operations(group))
 
     def held(self, topic: str, partitions: int, timeout_s: float) -> RetainedRecords:
         places = [TopicPartition(topic, number) for number in range(partitions)]
@@ -133,11 +133,11 @@ class KafkaProbe:
 
 def _wait(what: str, future: Future[Any], timeout_s: float) -> Any:
     try:
-        return future.result(timeout_s + 1)  # the client's own timeout comes first and says more
+        return future.result(timeout_s + 1)  # the client's own timeout comes first and has more detail
     except (*CLIENT_ERRORS, TimeoutError) as error:
         raise source_error(what, error) from error
 
 
-def _operations(told: Any) -> Operations:
-    found = told.authorized_operations
+def _operations(description: Any) -> Operations:
+    found = description.authorized_operations
     return None if found is None else frozenset(one.name for one in found)

@@ -1,4 +1,4 @@
-"""One producing client with its reporting thread, and what waits for room in the client's queue."""
+"""One producer client with its reporting thread, and the records that wait for room in the client's queue."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in
 
 POLL_S = 0.1
-"""How long the reporting thread waits for reports at a time. It is woken by each report; this only bounds its end."""
+"""How long one poll of the reporting thread waits. Each report wakes it; this only bounds the time to stop."""
 RETRY_S = 0.01
-"""The same, while records wait for room in the client's queue."""
-LEAVE_S = 5.0
-"""How long a client that is of no use any more may take to report on what it still has."""
+"""How long one poll waits while records wait for room in the client's queue."""
+LEAVE_TIMEOUT_S = 5.0
+"""How long a client may take to report its remaining records after a fatal error."""
 
 
 @dataclass(slots=True, frozen=True)
 class Sending:
-    """A record on its way. `again` says that it was sent before, by a client that has failed since."""
+    """A record in flight. `again`: it was sent before, by a client that has failed since."""
 
     outgoing: Outgoing
     delivered: Delivery
@@ -39,10 +39,10 @@ Reported = Callable[["ProducerWorker", Sending, confluent_kafka.Message | KafkaE
 
 
 class ProducerWorker:
-    """Any thread may call it. Every record put in is told to `reported` exactly once, on the line's own thread.
+    """Any thread may call it. Every record put in is passed to `reported` exactly once, on the worker's own thread.
 
-    `fatal` is the error after which the client takes nothing more (an idempotent producer that cannot keep its promise
-    any longer); `broke` is called once when that happens, and then all that was not acknowledged is reported.
+    `fatal` is the error after which the client accepts no records (an idempotent producer that has lost its sequence);
+    `on_fatal` is called once when that happens, and then all records that were not acknowledged are reported.
     """
 
     def __init__(
@@ -50,23 +50,23 @@ class ProducerWorker:
         properties: Mapping[str, Any],
         *,
         reported: Reported,
-        broke: Callable[[ProducerWorker], None],
-        lone: bool = False,
+        on_fatal: Callable[[ProducerWorker], None],
+        unbatched: bool = False,
         client: Producer | None = None,
     ) -> None:
-        """Makes the client, unless one is given, and starts its thread. `lone`: one record a batch. Raises
+        """Creates the client, unless one is given, and starts its thread. `unbatched`: one record a batch. Raises
         ConfigError.
         """
-        if lone:
+        if unbatched:
             properties = {**properties, "batch.num.messages": 1}
         try:
             made = Producer({**properties, "error_cb": _on_error, "logger": LOGGER}) if client is None else client
             self._client: Producer = made
         except CLIENT_ERRORS as error:
             raise config_error("producer", error) from error
-        self.lone = lone
+        self.unbatched = unbatched
         self._reported = reported
-        self._broke = broke
+        self._on_fatal = on_fatal
         self._lock = threading.Lock()  # guards the order of sending, and the fields below
         self._waiting: deque[Sending] = deque()
         self._leave_by: float | None = None
@@ -75,7 +75,7 @@ class ProducerWorker:
         self._thread.start()
 
     def put(self, one: Sending) -> Exception | None:
-        """On its way, or waiting for room; or why it cannot be sent at all (then nothing is reported)."""
+        """Send it, or queue it until there is room. Returns why it cannot be sent at all (then nothing is reported)."""
         with self._lock:
             if self._waiting:
                 self._waiting.append(one)
@@ -89,7 +89,7 @@ class ProducerWorker:
             except CLIENT_ERRORS as error:
                 failed = error
         if is_fatal(error_in(failed)):
-            self._break(error_in(failed))
+            self._fail(error_in(failed))
         return failed
 
     @property
@@ -97,13 +97,13 @@ class ProducerWorker:
         return not self._thread.is_alive()
 
     def flush(self, deadline: float) -> None:
-        """Wait until everything is reported, at most until then."""
-        # The reporting thread goes on meanwhile: it is also the one that sends what still waits here.
+        """Wait until everything is reported, at most until the deadline."""
+        # The reporting thread continues meanwhile: it also sends the records that still wait here.
         while (len(self._client) or self._waiting) and (left_s := deadline - time.monotonic()) > 0:
             self._serve(partial(self._client.flush, min(left_s, POLL_S)))
 
     def close(self) -> list[Sending]:
-        """End now: what is not acknowledged is reported, and what never left is returned."""
+        """Stop now: records that are not acknowledged are reported, those that were never sent are returned."""
         with self._lock:
             self._leave_by = 0.0
             left = list(self._waiting)
@@ -130,7 +130,7 @@ class ProducerWorker:
         )
 
     def _report(self) -> None:
-        """The reporting thread. Polls until `close`, or until a client of no use has told everything."""
+        """The reporting thread. Polls until `close`, or until a failed client has reported everything."""
         while True:
             with self._lock:
                 leave_by, crowded = self._leave_by, bool(self._waiting)
@@ -141,24 +141,24 @@ class ProducerWorker:
                 self._send_waiting()
 
     def _serve(self, call: Callable[[], object]) -> None:
-        """The client tells a fatal error by raising it from whatever serves its events."""
+        """The client raises a fatal error from the call that serves its events."""
         try:
             call()
         except KafkaException as exception:
             error = error_in(exception)
             if is_fatal(error):
-                self._break(error)
+                self._fail(error)
             else:
                 LOGGER.warning("producer: %s", exception)
 
-    def _break(self, error: KafkaError | None) -> None:
+    def _fail(self, error: KafkaError | None) -> None:
         with self._lock:
             if self.fatal is not None or error is None:
                 return
             self.fatal = error
             if self._leave_by is None:
-                self._leave_by = time.monotonic() + LEAVE_S
-        self._broke(self)
+                self._leave_by = time.monotonic() + LEAVE_TIMEOUT_S
+        self._on_fatal(self)
         self._client.purge()
 
     def _send_waiting(self) -> None:
@@ -181,7 +181,7 @@ class ProducerWorker:
 
 
 def is_fatal(error: KafkaError | None) -> bool:
-    """Whether the client takes nothing more after this."""
+    """Whether the client accepts no records after this."""
     return error is not None and (error.fatal() or error.name() == "_FATAL")
 
 

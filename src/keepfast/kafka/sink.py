@@ -20,118 +20,118 @@ from keepfast.kafka.producer_worker import ProducerWorker, Sending, is_fatal
 
 _log = logging.getLogger("keepfast.kafka.sink")
 
-RENEW_S, OFTEN_S = 1.0, 30.0
-"""A client that failed for good is replaced at once; if the last one failed less than so long ago, after a second."""
+RENEW_DELAY_S, FREQUENT_S = 1.0, 30.0
+"""A client is replaced at once after a fatal error, or after RENEW_DELAY_S if another failed within FREQUENT_S."""
 
 
 class KafkaSink:
     """Any thread may call `send` and `close`. Reports come on a thread of its own, or from `send` if nothing was sent.
 
-    When the client's queue is full, records wait here, in order, and go out as room appears; later ones queue up behind
-    them. How many those are is the caller's business: each of them is a record that its lane is waiting for.
+    When the client's queue is full, records wait here, in order, and are sent as room appears; later ones queue behind
+    them. The caller bounds their number: each of them is a record that its lane is waiting for.
 
-    Two things that the client leaves to its user are seen to here. The broker refuses a batch that is too large as a
-    whole: each of its records is then sent once more in a batch of its own, so that TOO_LARGE is always said of that
-    very record. And an idempotent client that cannot keep its promise any longer takes nothing more, for ever: it is
-    replaced, and what it had not delivered is sent once more.
+    It handles two cases that the client leaves to its user. The broker refuses a batch that is too large as a whole:
+    each of its records is then sent once more in a batch of its own, so that TOO_LARGE always concerns that single
+    record. And after a fatal error an idempotent client accepts no more records: it is replaced, and records that it
+    had not delivered are sent once more.
     """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = dict(properties)
-        self._lock = threading.Lock()  # guards the fields below; never held while a line is called
-        self._line: ProducerWorker | None = None
-        self._lone: ProducerWorker | None = None  # for batches of one record
-        self._broken: list[ProducerWorker] = []
-        self._broke_at = self._renew_at = float("-inf")
+        self._lock = threading.Lock()  # guards the fields below; never held while a worker is called
+        self._worker: ProducerWorker | None = None
+        self._unbatched: ProducerWorker | None = None  # for batches of one record
+        self._failed: list[ProducerWorker] = []
+        self._failed_at = self._renew_at = float("-inf")
         self._closing = False
 
     def open(self) -> None:
-        """Make the client and start the reporting thread; `send` does it otherwise. Raises ConfigError."""
-        self._batched()
+        """Create the client and start the reporting thread; otherwise the first `send` does. Raises ConfigError."""
+        self._batched_worker()
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
         """Never blocks, never raises; calls `delivered` exactly once, from any thread, perhaps before this returns."""
         self._send(Sending(outgoing, delivered))
 
     def close(self, timeout_s: float) -> None:
-        """Flush what is under way for at most timeout_s; what is not acknowledged by then is reported as failed."""
+        """Flush records in flight for at most timeout_s; those not acknowledged by then are reported as failed."""
         deadline = time.monotonic() + timeout_s
         with self._lock:
             self._closing = True
-            lines = [line for line in (self._line, self._lone, *self._broken) if line is not None]
-            self._line = self._lone = None
-            self._broken.clear()
-        for line in lines:
-            line.flush(deadline)
-        for line in lines:
-            for one in line.close():
-                tell(one.delivered, closed(one.outgoing.topic))
+            workers = [worker for worker in (self._worker, self._unbatched, *self._failed) if worker is not None]
+            self._worker = self._unbatched = None
+            self._failed.clear()
+        for worker in workers:
+            worker.flush(deadline)
+        for worker in workers:
+            for one in worker.close():
+                notify(one.delivered, closed(one.outgoing.topic))
 
-    def _send(self, one: Sending, *, alone: bool = False) -> None:
+    def _send(self, one: Sending, *, unbatched: bool = False) -> None:
         failed: Exception | None
         try:
-            line = self._lone_line() if alone else self._batched()
-            failed = line.put(one)
+            worker = self._unbatched_worker() if unbatched else self._batched_worker()
+            failed = worker.put(one)
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome of this record
             failed = error
         if failed is None:
             return
         if is_fatal(error_in(failed)) and not one.again:
-            self._send(replace(one, again=True), alone=alone)
+            self._send(replace(one, again=True), unbatched=unbatched)
             return
         if not isinstance(failed, SinkError):
             failed = sink_error(f"send to {one.outgoing.topic}", failed)
-        tell(one.delivered, failed)
+        notify(one.delivered, failed)
 
-    def _batched(self) -> ProducerWorker:
+    def _batched_worker(self) -> ProducerWorker:
         with self._lock:
-            if self._line is None:
-                self._line = self._new_line()
-            return self._line
+            if self._worker is None:
+                self._worker = self._new_worker()
+            return self._worker
 
-    def _lone_line(self) -> ProducerWorker:
+    def _unbatched_worker(self) -> ProducerWorker:
         with self._lock:
-            if self._lone is None:
-                self._lone = self._new_line(lone=True)
-            return self._lone
+            if self._unbatched is None:
+                self._unbatched = self._new_worker(unbatched=True)
+            return self._unbatched
 
-    def _new_line(self, *, lone: bool = False) -> ProducerWorker:
+    def _new_worker(self, *, unbatched: bool = False) -> ProducerWorker:
         """With the lock. Raises ConfigError and SinkError."""
         if self._closing:
             raise SinkError("The sink is closed.", fault=Fault.FATAL, code="CLOSED")
         if time.monotonic() < self._renew_at:
             raise SinkError("The client has failed and is about to be replaced.", fault=Fault.RETRY, code="RENEWING")
-        return ProducerWorker(self._properties, reported=self._reported, broke=self._broke, lone=lone)
+        return ProducerWorker(self._properties, reported=self._reported, on_fatal=self._on_fatal, unbatched=unbatched)
 
-    def _broke(self, line: ProducerWorker) -> None:
-        """From any thread: this line takes nothing more."""
+    def _on_fatal(self, worker: ProducerWorker) -> None:
+        """From any thread: this worker accepts no more records."""
         now = time.monotonic()
         with self._lock:
-            self._line = None if line is self._line else self._line
-            self._lone = None if line is self._lone else self._lone
-            self._renew_at = now + RENEW_S if now - self._broke_at < OFTEN_S else now
-            self._broke_at = now
-            self._broken = [*(one for one in self._broken if not one.ended), line]
-        _log.error("producer_failed: %s; it is replaced", line.fatal)
+            self._worker = None if worker is self._worker else self._worker
+            self._unbatched = None if worker is self._unbatched else self._unbatched
+            self._renew_at = now + RENEW_DELAY_S if now - self._failed_at < FREQUENT_S else now
+            self._failed_at = now
+            self._failed = [*(one for one in self._failed if not one.ended), worker]
+        _log.error("producer_failed: %s; it is replaced", worker.fatal)
 
     def _reported(
-        self, line: ProducerWorker, one: Sending, word: confluent_kafka.Message | KafkaError | Exception
+        self, worker: ProducerWorker, one: Sending, report: confluent_kafka.Message | KafkaError | Exception
     ) -> None:
-        """On the line's thread: what became of a record."""
+        """On the worker's thread: the outcome of a record."""
         topic = one.outgoing.topic
-        if isinstance(word, confluent_kafka.Message):
-            tell(one.delivered, Receipt(topic, cast(int, word.partition()), cast(int, word.offset())))
+        if isinstance(report, confluent_kafka.Message):
+            notify(one.delivered, Receipt(topic, cast(int, report.partition()), cast(int, report.offset())))
             return
-        error = word if isinstance(word, KafkaError) else None
+        error = report if isinstance(report, KafkaError) else None
         purged = error is not None and error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
         if self._closing and purged:
-            tell(one.delivered, closed(topic))
+            notify(one.delivered, closed(topic))
         elif (purged or is_fatal(error)) and not one.again:
-            self._send(replace(one, again=True), alone=line.lone)
-        elif error is not None and fault_of(error) is Fault.TOO_LARGE and not (line.lone or self._closing):
-            self._send(one, alone=True)
+            self._send(replace(one, again=True), unbatched=worker.unbatched)
+        elif error is not None and fault_of(error) is Fault.TOO_LARGE and not (worker.unbatched or self._closing):
+            self._send(one, unbatched=True)
         else:
-            tell(one.delivered, sink_error(f"send to {topic}", line.fatal if purged and line.fatal else word))
+            notify(one.delivered, sink_error(f"send to {topic}", worker.fatal if purged and worker.fatal else report))
 
 
 def closed(topic: str) -> SinkError:
@@ -139,8 +139,8 @@ def closed(topic: str) -> SinkError:
     return SinkError(text, fault=Fault.RETRY, code="CLOSED")
 
 
-def tell(delivered: Delivery, outcome: Receipt | SinkError) -> None:
+def notify(delivered: Delivery, outcome: Receipt | SinkError) -> None:
     try:
         delivered(outcome)
-    except Exception:  # noqa: BLE001 - raised into the client, it would hit the reports of other records
+    except Exception:  # noqa: BLE001 - raised into the client, it would break the reports of other records
         _log.exception("sink_delivery_callback_failed")

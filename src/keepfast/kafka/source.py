@@ -2,21 +2,21 @@
 
 What the client can and cannot do, as far as this file depends on it (measured; confluent-kafka 2.16.1):
 
-- Inside a rebalance callback `poll`, `consume`, `list_topics` and `close` end the process (a C assertion). Commits can
-  be sent there, but their answers are only served after the callback: `serve` reads the offsets back instead.
+- Inside a rebalance callback `poll`, `consume`, `list_topics` and `close` abort the process (a C assertion). Commits
+  can be sent there, but their answers are only served after the callback: `serve` reads the offsets back instead.
 - If a callback raises, the client destroys records that it has already taken from its queue: every callback is guarded.
-- `poll` waits on for a record although the answer to a commit has come, unless the callback calls the client's
-  `rd_kafka_yield`. In `consume` that would cost the next record: it is called in `poll` only.
+- `poll` keeps waiting for a record after the answer to a commit has arrived, unless the callback calls the client's
+  `rd_kafka_yield`. In `consume` that would lose the next record: it is called in `poll` only.
 - A callback that neither assigns nor unassigns makes the binding do it, at the committed offset: we always do.
 - Bool of a message is False for an empty value: compare with None.
-- Under KIP-848 some errors end the client that it would outlive under the classic protocol: see `passing_end`.
+- Under KIP-848 some errors are fatal that the client recovers from under the classic protocol: see `transient_end`.
 - A static member leaves the group when it unsubscribes, and not when it just closes. Under KIP-848 it never leaves.
-- After "offset out of range" only a new assignment gets the partition going again; `seek` does not.
-- Non-record messages have partition 0 where no partition is meant.
+- After "offset out of range" only a new assignment restarts the partition; `seek` does not.
+- Non-record messages that concern no partition have partition 0.
 - A partition that is resumed is fetched again when the thread of its leader wakes up, which it does once a second if it
   has nothing else to do. `seek` wakes it: the first record is there after 2 ms instead of up to a second.
 
-Questions about offsets, to the consuming client: all but one block, within a time, and raise our errors.
+Queries of offsets: all but `seen_ends` block, with a timeout, and raise our errors.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.client_log import LOGGER
 from keepfast.kafka.commits import CommitRequest, Requests
 from keepfast.kafka.config import is_incremental
-from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, lacks_new_protocol, passing_end, source_error
+from keepfast.kafka.faults import CLIENT_ERRORS, config_error, error_in, lacks_new_protocol, source_error, transient_end
 from keepfast.kafka.places import ClientPlace, client_position, committed_of, names_of, places_of, translated
 
 LATEST, EARLIEST = -1, -2
-"""As a time, in a question for offsets: the end of the log, and its beginning."""
+"""Special timestamps in a query of offsets: the end and the beginning of the log."""
 
 
 def edges_of(client: Consumer, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
-    """Blocks up to `fetch.wait.max.ms` on an idle consumer: the question waits behind the fetch that is under way."""
+    """Blocks up to `fetch.wait.max.ms` on an idle consumer: the request queues behind the fetch in flight."""
     with translated(f"read the first and last offset of {place}"):
         low, high = client.get_watermark_offsets(ClientPlace(*place), timeout=timeout_s, cached=False)
     return low, high
@@ -59,7 +59,7 @@ def ends_of(client: Consumer, places: Sequence[TopicPartition], timeout_s: float
 
 
 def beginnings_of(client: Consumer, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-    """The first offset of each log; asks and blocks as `ends_of` does."""
+    """The first offset of each log. One request to each leader; blocks as `ends_of` does."""
     return _offsets_at(EARLIEST, "beginnings", client, places, timeout_s)
 
 
@@ -76,11 +76,11 @@ def _offsets_at(
 
 
 def seen_ends_of(client: Consumer, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """As the last fetch of each told; asks nobody, waits for nobody, and is allowed in callbacks. A partition that was
+    """From the last fetch of each; sends no request, never blocks, and is allowed in callbacks. A partition that was
     not fetched yet is left out.
     """
     ends = {}
-    with translated(f"tell the ends of {names_of(places)}"):
+    with translated(f"read the cached ends of {names_of(places)}"):
         for place in places:
             _, end = client.get_watermark_offsets(ClientPlace(*place), cached=True)
             if end >= 0:  # else nothing of it was fetched yet
@@ -88,8 +88,8 @@ def seen_ends_of(client: Consumer, places: Sequence[TopicPartition]) -> dict[Top
     return ends
 
 
-class Questions(ABC):
-    """The part of `core.ports.Source` that asks about offsets. Owner: the loop's thread."""
+class OffsetQueries(ABC):
+    """The part of `core.ports.Source` that queries offsets. Owner: the loop's thread."""
 
     @property
     @abstractmethod
@@ -109,39 +109,39 @@ class Questions(ABC):
         return edges_of(self._open, place, timeout_s)
 
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-        """The next offset to be written of each, in one question. Raises SourceError, also if it is about one alone."""
+        """The next offset to be written of each, in one query. Raises SourceError, also if one partition fails."""
         return ends_of(self._open, places, timeout_s) if places else {}
 
     def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-        """The first offset of each log, in one question. Raises SourceError, also if it is about one alone."""
+        """The first offset of each log, in one query. Raises SourceError, also if one partition fails."""
         return beginnings_of(self._open, places, timeout_s) if places else {}
 
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """What the client knows of them without asking; never waits. Raises SourceError."""
+        """The ends that the client has cached; never blocks. Raises SourceError."""
         return seen_ends_of(self._open, places)
 
 
 _log = logging.getLogger("keepfast.kafka.source")
 _error_of = confluent_kafka.Message.error
 
-WAKEFUL_POLL_S, SHORT_POLL_S = 0.1, 0.001
-"""While a commit is under way: the longest wait in the client that its answer ends (above 200 ms the binding waits on),
-and the longest where nothing can end it.
+COMMIT_POLL_S, SHORT_POLL_S = 0.1, 0.001
+"""Longest poll while a commit is in flight: if its answer can end the poll (above 200 ms the binding keeps waiting),
+and if it cannot.
 """
 
 READ_BACK_PAUSE_S = 0.1
-"""After a read-back that timed out: requests must not pile up before a frozen coordinator."""
-GIVE_UP_S = 5.0
-"""How long `close` waits for the client to take the partitions back, which it does at once unless a rebalance is on."""
+"""After a read-back that timed out: requests must not pile up at an unresponsive coordinator."""
+UNASSIGN_TIMEOUT_S = 5.0
+"""How long `close` waits for the partitions to be revoked, which is immediate unless a rebalance is under way."""
 READ_BACK_AGAIN_S = 0.005
-"""After a read-back that found something else than was sent."""
+"""After a read-back that found other offsets than were sent."""
 CLOSED = SourceError("The consumer closed before the commit was answered.", fault=Fault.RETRY, code="CLOSED")
 REJOIN_S, MAX_REJOIN_S = 1.0, 30.0
-"""When a new client is made after one that ended for a passing reason; doubled until partitions are assigned."""
+"""Delay before a new client replaces one that failed for a transient reason; doubled until partitions are assigned."""
 
 
-def _wake_up() -> Callable[[None], None] | None:
-    """The client's function that ends the call which serves a callback, without an error; the binding lacks it."""
+def _yield_function() -> Callable[[None], None] | None:
+    """librdkafka's function that makes the call serving a callback return; the binding does not expose it."""
     try:
         function = ctypes.PyDLL(cimpl.__file__).rd_kafka_yield
     except (OSError, AttributeError):
@@ -150,16 +150,16 @@ def _wake_up() -> Callable[[None], None] | None:
     return cast(Callable[[None], None], function)
 
 
-class KafkaSource(Questions):
+class KafkaSource(OffsetQueries):
     """One member of a consumer group. Owner: the loop's thread, from `subscribe` to `close`.
 
-    `properties` are the client's (see `config.source_properties`). `classic`: those to go on with if the broker turns
-    out not to have KIP-848.
+    `properties` are the client's (see `config.source_properties`). `classic`: the properties to fall back to if the
+    broker does not support KIP-848.
 
     Which records come out of `poll` and `sweep`: the client itself drops what it fetched under an older assignment,
     except, in a race of microseconds, for records that it had already put into the batch when a callback stopped their
     partition *during that same call*. So it is enough to remember what was stopped within the call (`_stopped`) and to
-    look at the batch only if something was; otherwise no record is touched.
+    filter the batch only if something was; otherwise no record is examined.
     """
 
     def __init__(self, properties: Mapping[str, Any], *, classic: Mapping[str, Any] | None = None) -> None:
@@ -177,15 +177,15 @@ class KafkaSource(Questions):
         self._stopped: set[TopicPartition] = set()
         self._requests = Requests()
         self._unsent: CommitOutcome | None = None
-        self._kept: BaseException | None = None
+        self._listener_error: BaseException | None = None
         self._read_back_at = 0.0
-        self._wake = _wake_up()
-        self._waits = False  # in `poll`, for the answer to a commit
+        self._wake = _yield_function()
+        self._awaits_commit = False  # in `poll`, for the answer to a commit
 
     # -- records -----------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
-        """Join the group. Raises ConfigError if the client does not take its properties, else SourceError."""
+        """Join the group. Raises ConfigError if the client rejects its properties, else SourceError."""
         self._make()
         self._join(topics, listener)
 
@@ -209,19 +209,19 @@ class KafkaSource(Questions):
     def poll(self, timeout_s: float) -> Message | None:
         """Wait for one record or the answer to a commit, at most timeout_s; serves callbacks. 0 never waits."""
         if self._before():
-            timeout_s = 0  # whoever waits for the answer to a commit has it
+            timeout_s = 0  # the caller waits for the answer to a commit, and has it
         if timeout_s > 0 and self._requests.under_way is not None:
-            timeout_s = min(timeout_s, SHORT_POLL_S if self._wake is None else WAKEFUL_POLL_S)
-            self._waits = self._wake is not None
+            timeout_s = min(timeout_s, SHORT_POLL_S if self._wake is None else COMMIT_POLL_S)
+            self._awaits_commit = self._wake is not None
         try:
             message = self._open.poll(timeout_s)
         except CLIENT_ERRORS as error:
             raise source_error("poll", error) from error
         finally:
-            self._waits = False
+            self._awaits_commit = False
         if message is None:
             if timeout_s == 0:
-                os.sched_yield()  # whoever polls in a circle waits for others, who may need this very processor
+                os.sched_yield()  # a caller that polls in a loop waits for other threads, which may need this processor
             return None
         if message.error() is not None:
             self._report(message)
@@ -231,7 +231,7 @@ class KafkaSource(Questions):
         return cast(Message, message)
 
     def sweep(self, limit: int) -> list[Message]:
-        """Take what is already fetched, at most `limit`; never waits; serves callbacks."""
+        """Return fetched records, at most `limit`; never blocks; serves callbacks."""
         self._before()
         try:
             batch = self._open.consume(limit, 0)
@@ -247,56 +247,56 @@ class KafkaSource(Questions):
         return cast(list[Message], batch)
 
     def _before(self) -> bool:
-        """What is due before the client is touched: an outcome that never left, an exception of the listener. Returns
-        whether there was an outcome.
+        """Work due before each call of the client: report a commit that could not be sent, raise an exception of the
+        listener, replace a failed client. Returns whether there was an outcome.
         """
         answered = self._unsent is not None
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
-            self._tell(self._listener.on_committed, outcome)
-        if self._kept is not None:
-            kept, self._kept = self._kept, None
-            raise kept
+            self._notify(self._listener.on_committed, outcome)
+        if self._listener_error is not None:
+            error, self._listener_error = self._listener_error, None
+            raise error
         if self._stopped:
             self._stopped.clear()
         if self._renew_at is not None and time.monotonic() >= self._renew_at:
             self._renew()
         return answered
 
-    # -- a client that has ended -------------------------------------------------------------------------------------
+    # -- a client that has failed ------------------------------------------------------------------------------------
 
-    def _outlived(self, error: KafkaError) -> bool:
-        """The client has ended of this. Whether a new one can go on: then it is made, at once or after a while."""
+    def _recovers_from(self, error: KafkaError) -> bool:
+        """Whether a new client can continue after this fatal error: then it is created, at once or after a delay."""
         if self._renew_at is not None:
             return True
         if self._classic is not None and lacks_new_protocol(error):
             self._properties, self._classic = dict(self._classic), None
             self._incremental = is_incremental(self._properties)
             self._renew_at = 0.0
-            _log.info("group_protocol_classic: the broker does not have KIP-848")
+            _log.info("group_protocol_classic: the broker does not support KIP-848")
             return True
-        reason = passing_end(error)
+        reason = transient_end(error)
         if reason is None:
             return False
         self._renew_at = time.monotonic() + self._renew_after_s
         self._renew_after_s = min(MAX_REJOIN_S, 2 * self._renew_after_s)
-        self._tell(self._listener.on_error, source_error("join the group", reason), None)
+        self._notify(self._listener.on_error, source_error("join the group", reason), None)
         return True
 
     def _renew(self) -> None:
-        """A new client in the place of one that has ended. What the old one had is lost."""
+        """Replace a failed client with a new one. The partitions of the old one are lost."""
         self._renew_at = None
         places, old = list(self._started), self._open
         if places:
-            self._tell(self._listener.on_lost, places)
-            self._tell(self._let_go, places)
+            self._notify(self._listener.on_lost, places)
+            self._notify(self._release, places)
         self._closing = True
         with contextlib.suppress(*CLIENT_ERRORS):
             old.close()
         self._closing = False
         self._paused.clear()
         self._drop_unanswered()
-        self._requests.forget_late()  # their late answers have gone with the old client
+        self._requests.forget_late()  # their late answers went with the old client
         self._make()
         self._join(self._topics, self._listener)
 
@@ -308,8 +308,8 @@ class KafkaSource(Questions):
     def _without_stopped(self, batch: list[confluent_kafka.Message]) -> list[confluent_kafka.Message]:
         """Drop records of partitions that were stopped (revoked, lost, reset) during this very call.
 
-        One that was started again in the same call may have lost records of its new start this way, so it begins again
-        from there: rather fetched twice than skipped.
+        A partition that was started again in the same call may have lost records of its new start this way, so it is
+        reset to that start: records are fetched twice rather than skipped.
         """
         kept, dropped = [], set()
         for message in batch:
@@ -325,13 +325,13 @@ class KafkaSource(Questions):
 
     def _report(self, message: confluent_kafka.Message) -> None:
         error = cast(KafkaError, message.error())
-        if self._outlived(error):
+        if self._recovers_from(error):
             return
         topic = message.topic()
         place = None if topic is None else TopicPartition(topic, cast(int, message.partition()))
         if place is not None and place not in self._started:
             place = None
-        self._tell(self._listener.on_error, source_error(f"read {place or topic or 'from the group'}", error), place)
+        self._notify(self._listener.on_error, source_error(f"read {place or topic or 'from the group'}", error), place)
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -341,7 +341,7 @@ class KafkaSource(Questions):
         self._assign(positions, "start")
 
     def reset(self, position: Position) -> None:
-        """Drop what was fetched of a started partition and go on from another offset; keeps it paused if it was."""
+        """Drop the fetched records of a started partition and continue at another offset; a pause is kept."""
         place = position.place
         if place not in self._started:
             raise SourceError(f"Could not reset {place}: it is not started.", fault=Fault.FATAL, code="NOT_STARTED")
@@ -350,14 +350,14 @@ class KafkaSource(Questions):
         if self._incremental:
             with translated(f"reset {place}"):
                 self._open.incremental_unassign([ClientPlace(*place)])
-        self._assign([position], "reset")  # a pause survives it
+        self._assign([position], "reset")  # a pause is kept
 
     def _assign(self, positions: Sequence[Position], verb: str) -> None:
         with translated(f"{verb} {names_of([position.place for position in positions])}"):
             if self._incremental:
                 self._open.incremental_assign([client_position(position) for position in positions])
                 return
-            # Eager: the whole list anew. The others go on from what they handed out last; pauses survive it.
+            # Eager: assign the whole list. The others continue after the last record handed out; pauses are kept.
             given = {position.place for position in positions}
             others = [place for place in self._started if place not in given]
             self._open.assign(
@@ -370,18 +370,18 @@ class KafkaSource(Questions):
         return ClientPlace(*place, offset)
 
     def pause(self, places: Sequence[TopicPartition]) -> None:
-        """Stop handing out records of these; what was fetched ahead of them is dropped and fetched again later."""
+        """Stop handing out records of these; prefetched records are dropped and fetched again later."""
         with translated(f"pause {names_of(places)}"):
             self._open.pause([ClientPlace(*place) for place in places])
         self._paused.update(places)
 
     def resume(self, places: Sequence[TopicPartition]) -> None:
-        """Go on with these. Those that were not paused are left alone: resuming them would move them back."""
+        """Continue with these. Partitions that were not paused are skipped: resuming them would move them back."""
         for place in self._unpause(places):
             self._fetch_now(place)
 
     def _unpause(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Those that were paused."""
+        """Resume in the client. Returns those that were paused."""
         paused = [place for place in places if place in self._paused]
         if paused:
             with translated(f"resume {names_of(paused)}"):
@@ -390,18 +390,18 @@ class KafkaSource(Questions):
         return paused
 
     def _fetch_now(self, place: TopicPartition) -> None:
-        """Have a resumed partition fetched from where it stands, without waiting for the client's next look."""
-        with contextlib.suppress(*CLIENT_ERRORS):  # then it is fetched at the next look
+        """Fetch a resumed partition from its position at once, not at the client's next wake-up."""
+        with contextlib.suppress(*CLIENT_ERRORS):  # then it is fetched at the next wake-up
             [found] = self._open.position([ClientPlace(*place)])
-            if found.offset >= 0:  # else it has handed out nothing yet, and begins where it was started
+            if found.offset >= 0:  # else no record was handed out yet, and it begins at its start
                 self._open.seek(ClientPlace(*place, found.offset))
 
-    def _let_go(self, places: Sequence[TopicPartition]) -> None:
+    def _release(self, places: Sequence[TopicPartition]) -> None:
         self._stopped.update(places)
-        self._unpause(places)  # a pause outlives the assignment in the client, and would meet us again
+        self._unpause(places)  # the client keeps a pause beyond the assignment
         for place in places:
             self._started.pop(place, None)
-        with translated(f"let go of {names_of(places)}"):
+        with translated(f"unassign {names_of(places)}"):
             if self._incremental:
                 self._open.incremental_unassign([ClientPlace(*place) for place in places])
             else:
@@ -412,28 +412,28 @@ class KafkaSource(Questions):
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""
         if self._requests.under_way is not None or self._unsent is not None:
-            raise SourceError("A commit is under way already: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
+            raise SourceError("A commit is already in flight: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
         try:
             offsets = [ClientPlace(*one.place, one.offset, one.metadata) for one in positions]
             self._open.commit(offsets=offsets, asynchronous=True)
         except CLIENT_ERRORS as error:
             self._not_sent(CommitRequest(tuple(positions)), error)
         else:
-            self._requests.add(positions)  # while it is on its way: its answer is served by a later call
+            self._requests.add(positions)  # its answer is served by a later call
 
     def _not_sent(self, request: CommitRequest, error: Exception) -> None:
         inner = error_in(error)
-        outlived = inner is not None and self._outlived(inner)
-        told = CLOSED if outlived else source_error(f"commit {names_of(request.places())}", error)
-        self._unsent = request.all_failed(told)
+        recovers = inner is not None and self._recovers_from(inner)
+        reason = CLOSED if recovers else source_error(f"commit {names_of(request.places())}", error)
+        self._unsent = request.all_failed(reason)
 
     def serve(self, timeout_s: float) -> float:
-        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way. Returns
-        for how long the group was seen to hold nothing of it.
+        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit in flight. Returns
+        for how long the group was observed to hold none of its offsets.
         """
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
-            self._tell(self._listener.on_committed, outcome)
+            self._notify(self._listener.on_committed, outcome)
             return 0.0
         request = self._requests.under_way
         deadline = time.monotonic() + timeout_s
@@ -449,7 +449,7 @@ class KafkaSource(Questions):
                 continue
             seen = self._requests.read_back(held, time.monotonic())
             if seen is not None:
-                self._tell(self._listener.on_committed, seen)
+                self._notify(self._listener.on_committed, seen)
                 return 0.0
             self._read_back_at = time.monotonic() + READ_BACK_AGAIN_S
         return 0.0 if request is None or request.absence is None else request.absence.seconds
@@ -457,8 +457,8 @@ class KafkaSource(Questions):
     def close(self, *, leave: bool = True) -> None:
         """See `core.ports.Source`. Callbacks may come during it; may block while the broker is away.
 
-        A commit that is still unanswered afterwards is reported as failed: nobody will ever know. Never raises; what a
-        listener raises meanwhile is logged.
+        A commit that is still unanswered afterwards is reported as failed, because its outcome is unknown. Never
+        raises; exceptions of the listener are logged.
         """
         if (client := self._client) is None:
             return
@@ -466,12 +466,12 @@ class KafkaSource(Questions):
         with contextlib.suppress(*CLIENT_ERRORS):  # a fenced client refuses, and has nothing to give up
             if leave or not self._is_static:
                 client.unsubscribe()
-                deadline = time.monotonic() + GIVE_UP_S
+                deadline = time.monotonic() + UNASSIGN_TIMEOUT_S
                 while self._started and time.monotonic() < deadline:
-                    client.poll(0.05)  # a record that comes out is nobody's any more
+                    client.poll(0.05)  # records are discarded: the partitions are being revoked
             elif self._started:
                 self._on_revoke(client, [ClientPlace(*place) for place in self._started])
-            self._last_words()
+            self._before_leave()
         self._closing = True
         with contextlib.suppress(*CLIENT_ERRORS):
             client.close()
@@ -486,56 +486,56 @@ class KafkaSource(Questions):
 
     @property
     def _is_static(self) -> bool:
-        """Whether the member has a name that outlives it."""
+        """Whether it is a static member (`group.instance.id`)."""
         return "group.instance.id" in self._properties
 
-    def _last_words(self) -> None:
-        """Partitions are given up, the group is not left yet."""
+    def _before_leave(self) -> None:
+        """Hook: partitions are given up, the group is not left yet."""
 
     # -- callbacks: they run inside poll, sweep or close, and never raise --------------------------------------------
 
     def _on_assign(self, _: Consumer, partitions: list[ClientPlace]) -> None:
         places = places_of(partitions)
         self._classic, self._renew_after_s = None, REJOIN_S
-        self._tell(self._listener.on_assigned, places)
-        forgotten = [place for place in places if place not in self._started]
-        if len(forgotten) == len(places):  # also for an empty list: the group waits for an answer
-            self._tell(self._assign, [], "start nothing")
+        self._notify(self._listener.on_assigned, places)
+        not_started = [place for place in places if place not in self._started]
+        if len(not_started) == len(places):  # also for an empty list: the group waits for an answer
+            self._notify(self._assign, [], "start nothing")
 
     def _on_revoke(self, _: Consumer, partitions: list[ClientPlace]) -> None:
         places = places_of(partitions)
         if self._closing and not any(place in self._started for place in places):
             return  # they were given up before; the binding unassigns what the client still has
-        self._tell(self._listener.on_revoked, places)
-        self._tell(self._let_go, places)
+        self._notify(self._listener.on_revoked, places)
+        self._notify(self._release, places)
 
     def _on_lost(self, _: Consumer, partitions: list[ClientPlace]) -> None:
         places = places_of(partitions)
         if self._closing and not any(place in self._started for place in places):
             return
-        self._tell(self._listener.on_lost, places)
-        self._tell(self._let_go, places)
+        self._notify(self._listener.on_lost, places)
+        self._notify(self._release, places)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPlace] | None) -> None:
         request = self._requests.settle(partitions or [])
         if request is None:
             return
-        outlived = error is not None and self._outlived(error)
-        outcome = request.all_failed(CLOSED) if outlived else request.outcome(error, partitions or [])
-        self._tell(self._listener.on_committed, outcome)
-        if self._waits and self._wake is not None:
+        recovers = error is not None and self._recovers_from(error)
+        outcome = request.all_failed(CLOSED) if recovers else request.outcome(error, partitions or [])
+        self._notify(self._listener.on_committed, outcome)
+        if self._awaits_commit and self._wake is not None:
             self._wake(None)
 
     def _on_error(self, error: KafkaError) -> None:
-        if self._outlived(error):
+        if self._recovers_from(error):
             return
-        self._tell(self._listener.on_error, source_error("reach the brokers", error), None)
+        self._notify(self._listener.on_error, source_error("reach the brokers", error), None)
 
-    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+    def _notify(self, call: Callable[..., None], *arguments: object) -> None:
         try:
             call(*arguments)
-        except BaseException as error:  # noqa: BLE001 - at the client's edge: kept, and raised by the next poll or sweep
-            self._kept = self._kept or error
+        except BaseException as error:  # noqa: BLE001 - at the client's edge: raised by the next poll or sweep
+            self._listener_error = self._listener_error or error
 
     @property
     def _open(self) -> Consumer:

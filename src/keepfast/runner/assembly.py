@@ -200,7 +200,7 @@ def _cluster_facts(spec: ConsumerSpec, partitions: Callable[[str, float], int]) 
     except SourceError as error:
         raise StartError(str(error)) from error
     missing = [
-        f"Topic {topic} does not exist, or this login may not see it."
+        f"Topic {topic} does not exist, or this user may not describe it."
         f" Create it: kafka-topics.sh --create --topic {topic} --bootstrap-server …"
         for topic, count in counts.items()
         if not count

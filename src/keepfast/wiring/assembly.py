@@ -205,7 +205,7 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
         sink=clients.sink,
         spool=shared.spool if spec.publisher is None else None,
         letter_topic_missing=shared.letter_topics.missing if shared.letter_topics is not None else None,
-        topic_ids=admin if cluster.tells_ids else None,
+        topic_ids=admin if cluster.has_topic_ids else None,
         ask_ends=admin.ask_ends if admin is not None else None,
         ask_depths=admin.ask_depths if admin is not None else None,
         gate=GATE,

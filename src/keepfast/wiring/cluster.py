@@ -41,7 +41,7 @@ LEAST_ROOM_BYTES = 4 * 1024
 class ClusterFacts:
     """What the cluster answered before the start: each topic's id where it is known, how many partitions each topic and
     each dead-letter topic has, the retry topics of each consumer that has some, and whether it is the embedded broker.
-    `tells_ids`: ids that are missing can still be asked for.
+    `has_topic_ids`: ids that are missing can still be asked for.
     """
 
     topic_ids: Mapping[str, str]
@@ -49,7 +49,7 @@ class ClusterFacts:
     letter_partitions: Mapping[str, int]
     tiers: Mapping[str, Tiers]
     embedded: bool = False
-    tells_ids: bool = True
+    has_topic_ids: bool = True
 
     def letters_of(self, dead_letter_topics: Mapping[str, str]) -> dict[str, int]:
         """Where a consumer's letters go, with the number of partitions; nothing for letters that go elsewhere."""
@@ -113,7 +113,7 @@ def _check(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> ClusterF
         letter_partitions,
         tiers,
         embedded=admin.embedded,
-        tells_ids=admin.tells_ids,
+        has_topic_ids=admin.has_topic_ids,
     )
 
 
@@ -162,8 +162,8 @@ def _missing(topic: str, there: Iterable[str]) -> str:
     near = difflib.get_close_matches(topic, list(there), n=1, cutoff=0.8)
     hint = f" Did you mean {near[0]}?" if near else ""
     return (
-        f"Topic {topic} does not exist, or this login may not see it.{hint} Create it: {create_command(topic)}; to try"
-        " things out, `keepfast dev` creates the topics of an app."
+        f"Topic {topic} does not exist, or this user may not describe it.{hint} Create it: {create_command(topic)};"
+        " to try things out, `keepfast dev` creates the topics of an app."
     )
 
 

@@ -1,6 +1,6 @@
-"""The adapter for kafka-python (extra `kafka-python`): for clients that a user's own factories have made.
+"""The adapter for kafka-python (extra `kafka-python`): for clients created by a user's own factories.
 
-Imported only when one of them is met.
+Imported only when a factory returns one.
 """
 
 from keepfast.kafka.kafka_python.sink import KafkaPythonSink

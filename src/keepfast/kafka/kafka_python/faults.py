@@ -1,4 +1,4 @@
-"""From kafka-python's errors to ours: what kind of trouble it is, and a text that says what to do."""
+"""Translates kafka-python's errors: the kind of fault, and a message with the remedy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kafka import errors
 from keepfast.core.errors import Fault, SinkError, SourceError
 from keepfast.kafka.faults import REMEDIES
 
-# By name, because not every version has every class. What is in no list is taken as passing: trying again can do no
-# harm, giving up could.
+# By name, because not every version has every class. Errors in no list are treated as transient: retrying is harmless,
+# giving up is not.
 _NAMES: Final[dict[Fault, tuple[str, ...]]] = {
     Fault.REBALANCING: (
         "CommitFailedError",
@@ -59,7 +59,7 @@ _FAULTS: Final = {name: fault for fault, names in _NAMES.items() for name in nam
 
 
 def fault_of(error: BaseException) -> Fault:
-    """What to do about an error of the library. One that is not the library's own leaves nothing to hope for."""
+    """The kind of fault of an error. One that is not the library's own is fatal."""
     for kind in type(error).__mro__:
         if kind.__module__.startswith("kafka.") and kind.__name__ in _FAULTS:
             return _FAULTS[kind.__name__]

@@ -1,9 +1,9 @@
-"""Records of kafka-python as the engine sees them, and their bytes before anybody has interpreted them.
+"""Adapts kafka-python's records to `core.records.Message`, with their original bytes.
 
 The library reads a batch with a generator that also deserialises. If that raises, as it does for a header name that is
-not UTF-8 or for a deserialiser that meets bytes it did not expect, the generator is dead, and the next `poll` spins for
-ever over what is left of it (measured; kafka-python 3.0.12). So neither may happen there: `RawRecords` hands out plain
-bytes and puts a placeholder where a name cannot be read.
+not UTF-8 or for a deserialiser that gets unexpected bytes, the generator is closed, and the next `poll` loops for ever
+(measured; kafka-python 3.0.12). So neither may happen there: `RawRecords` returns plain bytes and puts a placeholder
+where a header name cannot be decoded.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RawRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the library
 
 
 class _Batches:
-    """The batches of a fetch, each of them patient with the names of its headers."""
+    """The batches of a fetch; header names that are not UTF-8 are tolerated."""
 
     __slots__ = ("_records",)
 
@@ -84,9 +84,9 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
         try:
             return super()._read_msg()
         except UnicodeDecodeError:  # of a header's name; nothing has been consumed yet
-            return self._read_patiently()
+            return self._read_lenient()
 
-    def _read_patiently(self) -> Any:
+    def _read_lenient(self) -> Any:
         """One record by the format's definition: length, attributes, two deltas, key, value, headers."""
         buffer = self._buffer
         length, start = decode_varint(buffer, self._pos)  # type: ignore[has-type]

@@ -1,8 +1,8 @@
-"""The producing client behind the port, on kafka-python: for producers that a user's own factory has made.
+"""The producing client behind the port, on kafka-python: for producers created by a user's own factory.
 
-What the library cannot do, as far as it shows here: send a header without a value, send a record with neither key nor
-value, tell a topic that does not exist from brokers that are away. `send` of the library may block for `max_block_ms`,
-so it has a thread here.
+Limits of the library: it cannot send a header without a value or a record with neither key nor value, and does not
+distinguish a missing topic from unreachable brokers. Its `send` may block for `max_block_ms`, so it runs on a thread
+here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALL = (-1, "all")
 
 
 class _Sending:
-    """One record on its way. Answered once, by whichever thread comes first."""
+    """One record in flight. Answered once, by whichever thread comes first."""
 
     __slots__ = ("_delivered", "_lock", "outgoing")
 
@@ -52,7 +52,7 @@ class KafkaPythonSink:
     """
 
     def __init__(self, client: Any) -> None:
-        _refuse_unfit(client.config)
+        _require_usable(client.config)
         self._client = client
         self._lock = threading.Lock()  # guards the fields below
         self._closing = False
@@ -75,7 +75,7 @@ class KafkaPythonSink:
             sending.answer(SinkError("The sink is closed.", fault=Fault.FATAL, code="CLOSED"))
 
     def close(self, timeout_s: float) -> None:
-        """Flush what is under way for at most timeout_s; what is not acknowledged by then is reported as failed."""
+        """Flush records in flight for at most timeout_s; those not acknowledged by then are reported as failed."""
         deadline = time.monotonic() + timeout_s
         with self._lock:
             self._closing = True
@@ -83,7 +83,7 @@ class KafkaPythonSink:
         if thread is not None:
             self._waiting.put(None)
             thread.join(max(0.0, deadline - time.monotonic()))
-        with contextlib.suppress(Exception):  # it could not flush in time: what that means is said record by record
+        with contextlib.suppress(Exception):  # it could not flush in time: reported record by record
             self._client.close(timeout=max(0.0, deadline - time.monotonic()))
         for sending in list(self._under_way):
             text = f"Could not send to {sending.outgoing.topic}: the sink closed before the broker acknowledged it."
@@ -121,12 +121,12 @@ def _refusal(outgoing: Outgoing, error: Exception) -> SinkError:
     if isinstance(error, TypeError | ValueError):
         if outgoing.partition is not None and "partition" in str(error):
             return SinkError(f"Could not {what}: {error}.", fault=Fault.MISSING, code="UNKNOWN_PARTITION")
-        text = f"Could not {what}: kafka-python does not take this record ({error}); use a confluent-kafka producer."
+        text = f"Could not {what}: kafka-python cannot send this record ({error}); use a confluent-kafka producer."
         return SinkError(text, fault=Fault.REFUSED, code="NOT_TAKEN")
     return sink_error(what, error)
 
 
-def _refuse_unfit(config: Any) -> None:
+def _require_usable(config: Any) -> None:
     problems = []
     if config["acks"] not in ALL:
         problems.append(
@@ -135,8 +135,8 @@ def _refuse_unfit(config: Any) -> None:
         )
     if config["key_serializer"] is not None or config["value_serializer"] is not None:
         problems.append(
-            "producer_factory: the KafkaProducer serialises by itself, but a letter is bytes already; make it without"
-            " key_serializer and value_serializer, or bury with a dlq_publisher of your own."
+            "producer_factory: the KafkaProducer serialises values, but a letter is already bytes; create it without"
+            " key_serializer and value_serializer, or publish dead letters with a dlq_publisher of your own."
         )
     if problems:
         raise ConfigError(*problems)

@@ -1,16 +1,14 @@
-"""The consuming client behind the port, on kafka-python: for consumers that a user's own factory has made.
+"""The consuming client behind the port, on kafka-python: for consumers created by a user's own factory.
 
 What the library can and cannot do, as far as this file depends on it (measured; kafka-python 3.0.12):
 
-- It must be polled on another thread, and with patience; why: `kafka_python.thread`.
-- A `seek` is overwritten by a `poll` that is about to hand out records, so it waits for the end of the one under way.
-  Commits, pauses and questions may come from here at any time.
+- It must be polled on another thread, and with long polls; why: `kafka_python.thread`.
+- A `seek` is overwritten by a `poll` that is about to hand out records, so it waits for the end of the poll under way.
+  Commits, pauses and queries may come from this thread at any time.
 - `poll` raises for one partition again and again until that is moved or paused, and keeps all others from being read.
-- Errors of one partition in a commit are told for the whole request.
-- A member that learns only while joining that the group has forgotten it joins anew and goes on with what it had, and
-  says nothing, although others may have had it meanwhile. A new member id tells (`_mind_membership`).
-
-Records that were fetched and not yet handed out, and those of them that must wait. Owner: the loop's thread.
+- An error of one partition in a commit is reported for the whole request.
+- A member that learns while joining that the group has removed it joins again and keeps its assignment without a
+  callback, although other members may have had it meanwhile. A new member id shows it (`_check_membership`).
 """
 
 from __future__ import annotations
@@ -29,16 +27,25 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import BEGINNING, CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, TopicPartition
 from keepfast.kafka.commits import CommitRequest
-from keepfast.kafka.kafka_python import questions
+from keepfast.kafka.kafka_python import offsets as queries
 from keepfast.kafka.kafka_python.faults import source_error
-from keepfast.kafka.kafka_python.inside import Adopted, adopt
+from keepfast.kafka.kafka_python.internals import Adopted, adopt
 from keepfast.kafka.kafka_python.records import PythonMessage
-from keepfast.kafka.kafka_python.thread import Answered, CallbackTurn, ClientThread, Fetched, ThreadClosed, Word
+from keepfast.kafka.kafka_python.thread import (
+    Answered,
+    CallbackTurn,
+    ClientThread,
+    Fetched,
+    ThreadClosed,
+    ThreadMessage,
+)
 from keepfast.kafka.places import names_of
 
 
 class Backlog:
-    """In order of arrival. Of partitions that are held (paused, or outside their log), records are parked."""
+    """Records that were fetched and not yet handed out, in order of arrival. Records of partitions that are held
+    (paused, or outside their log) are parked. Owner: the loop's thread.
+    """
 
     def __init__(self) -> None:
         self._ready: deque[PythonMessage] = deque()
@@ -72,7 +79,7 @@ class Backlog:
             self.add(TopicPartition(message.topic(), message.partition()), (message,))
 
     def resume(self, places: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Which of them go on: those that were paused, and may."""
+        """Returns the partitions that continue: paused before, and not held for another reason."""
         going = [place for place in places if place in self.paused]
         self.paused.difference_update(going)
         going = [place for place in going if not self.holds(place)]
@@ -81,7 +88,7 @@ class Backlog:
         return going
 
     def drop(self, places: Collection[TopicPartition]) -> None:
-        """Forget what was fetched of these; a pause stays."""
+        """Drop the fetched records of these; a pause is kept."""
         gone = set(places)
         self._ready = deque(message for message in self._ready if (message.topic(), message.partition()) not in gone)
         self.outside -= gone
@@ -92,18 +99,20 @@ class Backlog:
 _log = logging.getLogger("keepfast.kafka.source")
 
 BATCH = 500
-"""Records asked for when nobody has said how many."""
-NAP_S, PAUSE_S = 0.5e-3, 0.1
-"""For whoever polls in a circle for a commit's answer, whose threads need the interpreter; and after a failed poll."""
-POLL_INTERVAL_S, LEAVE_S = 30.0, 5.0
-"""How long topics are looked for before the group is joined, and how long leaving it may take."""
+"""Records fetched by one poll, by default."""
+MIN_WAIT_S, PAUSE_S = 0.5e-3, 0.1
+"""The shortest wait of `poll` (the client's threads need the interpreter while a caller polls in a loop for the answer
+to a commit), and the pause after a failed poll.
+"""
+POLL_INTERVAL_S, LEAVE_TIMEOUT_S = 30.0, 5.0
+"""How long topics are looked up before the group is joined, and how long leaving it may take."""
 
 
 class KafkaPythonSource:
     """One member of a consumer group. Owner: the loop's thread, from `subscribe` to `close`.
 
-    `client` is a KafkaConsumer that nobody has polled; from now on nobody else may. Raises ConfigError if it commits by
-    itself, or is of a version whose inside is not known.
+    `client` is a KafkaConsumer that was not polled yet; from now on only this object may use it. Raises ConfigError if
+    it commits automatically, or is of an unsupported version.
     """
 
     def __init__(self, client: Any) -> None:
@@ -116,12 +125,12 @@ class KafkaPythonSource:
         self._limit = BATCH
         self._not_before = float("-inf")
         self._moved: dict[TopicPartition, Position] = {}  # reset while a poll was under way: what that brings is old
-        self._in_turn = self._joining_anew = False
+        self._in_turn = self._rejoining = False
         self._member = ""
         self._request: CommitRequest | None = None
         self._unsent: CommitOutcome | None = None
-        self._kept: BaseException | None = None
-        self._broken = False
+        self._listener_error: BaseException | None = None
+        self._failed = False
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -133,61 +142,61 @@ class KafkaPythonSource:
             self._client.subscribe(topics=list(topics), listener=self._thread.listener)
         except Exception as error:
             raise source_error(f"subscribe to {', '.join(topics)}", error) from error
-        # A subscription that meets a metadata request under way is not looked up until the next one, five minutes
-        # later. This waits for the one under way, and then for one that knows these topics.
+        # A subscription during a metadata request takes effect with the next request only, five minutes later. This
+        # waits for the request in flight, and then for one that includes these topics.
         for topic in topics:
-            questions.partitions_of(self._client, topic, POLL_INTERVAL_S)
+            queries.partitions_of(self._client, topic, POLL_INTERVAL_S)
 
     def poll(self, timeout_s: float) -> Message | None:
-        """Wait for one record or the answer to a commit, at most timeout_s; serves callbacks. 0: for NAP_S only."""
-        if self._before():  # whoever waits for the answer to a commit has it
+        """Wait for one record or the answer to a commit, at most timeout_s (0: MIN_WAIT_S); serves callbacks."""
+        if self._before():  # the caller waits for the answer to a commit, and has it
             self._ask()
             return self._backlog.take_one()
-        until = time.monotonic() + max(timeout_s, NAP_S)
+        until = time.monotonic() + max(timeout_s, MIN_WAIT_S)
         while not self._backlog and (left_s := until - time.monotonic()) > 0:
             self._ask()
             try:
-                word = self._open.inbox.get(timeout=left_s)
+                message = self._open.inbox.get(timeout=left_s)
             except Empty:
                 break
-            self._hear(word)
-            if isinstance(word, Answered):
-                break  # somebody may have waited for it
+            self._handle(message)
+            if isinstance(message, Answered):
+                break  # the caller may wait for it
         return self._backlog.take_one()
 
     def sweep(self, limit: int) -> list[Message]:
-        """Take what is already fetched, at most `limit`; never waits; serves callbacks."""
+        """Return fetched records, at most `limit`; never blocks; serves callbacks."""
         self._limit = limit
         self._before()
         self._ask()
         return self._backlog.take(limit)
 
     def _ask(self) -> None:
-        """Have the client polled, if it is not, and there is room."""
+        """Request a poll of the client, unless one is under way or records wait."""
         thread = self._open
-        if thread.idle and not self._backlog and not self._broken and time.monotonic() >= self._not_before:
+        if thread.idle and not self._backlog and not self._failed and time.monotonic() >= self._not_before:
             thread.poll(self._limit)
 
     def _before(self) -> bool:
-        """What is due first: what was heard, an outcome that never left, an exception of the listener. Returns whether
-        the answer to a commit was among it.
+        """Work due before each call: handle the inbox, report a commit that could not be sent, raise an exception of
+        the listener. Returns whether the answer to a commit was among it.
         """
         answered = self._unsent is not None
         inbox = self._open.inbox
         while not inbox.empty():
-            word = inbox.get()
-            self._hear(word)
-            answered = answered or isinstance(word, Answered)
+            message = inbox.get()
+            self._handle(message)
+            answered = answered or isinstance(message, Answered)
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
-            self._tell(self._listener.on_committed, outcome)
-        if self._kept is not None:
-            kept, self._kept = self._kept, None
-            raise kept
+            self._notify(self._listener.on_committed, outcome)
+        if self._listener_error is not None:
+            error, self._listener_error = self._listener_error, None
+            raise error
         return answered
 
-    def _hear(self, word: Word) -> None:
-        match word:
+    def _handle(self, message: ThreadMessage) -> None:
+        match message:
             case Fetched(records=records, error=error):
                 self._open.idle = True
                 for place, found in records.items():
@@ -195,15 +204,15 @@ class KafkaPythonSource:
                 self._catch_up()
                 if error is not None:
                     self._report(error)
-                if self._mind_membership() == MemberState.STABLE and self._joining_anew:
-                    self._gain(())
+                if self._check_membership() == MemberState.STABLE and self._rejoining:
+                    self._take_assignment(())
             case CallbackTurn():
-                self._take_turn(word)
+                self._take_turn(message)
             case Answered(request=request, error=error):
                 if self._request is request:
                     self._request = None
                     confirmed = CommitOutcome(confirmed=request.positions)
-                    self._tell(self._listener.on_committed, confirmed if error is None else request.all_failed(error))
+                    self._notify(self._listener.on_committed, confirmed if error is None else request.all_failed(error))
             case ThreadClosed():
                 pass
 
@@ -213,16 +222,16 @@ class KafkaPythonSource:
 
     def _report(self, error: BaseException) -> None:
         self._not_before = time.monotonic() + PAUSE_S
-        outside = questions.outside_of(error)
+        outside = queries.outside_of(error)
         for place in outside:
             if place in self._started and place not in self._backlog.outside:
                 self._backlog.outside.add(place)
                 self._client_call("pause", [place])
-                self._tell(self._listener.on_error, source_error(f"read {place}", error), place)
+                self._notify(self._listener.on_error, source_error(f"read {place}", error), place)
         if not outside:
             trouble = source_error("read from the group", error)
-            self._broken = trouble.fault in (Fault.FATAL, Fault.FENCED)
-            self._tell(self._listener.on_error, trouble, None)
+            self._failed = trouble.fault in (Fault.FATAL, Fault.FENCED)
+            self._notify(self._listener.on_error, trouble, None)
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -235,7 +244,7 @@ class KafkaPythonSource:
             self._seek(position)
 
     def reset(self, position: Position) -> None:
-        """Drop what was fetched of a started partition and go on from another offset; keeps it paused if it was."""
+        """Drop the fetched records of a started partition and continue at another offset; a pause is kept."""
         place = position.place
         if place not in self._started:
             raise SourceError(f"Could not reset {place}: it is not started.", fault=Fault.FATAL, code="NOT_STARTED")
@@ -247,11 +256,11 @@ class KafkaPythonSource:
             self._moved[place] = position
 
     def _catch_up(self) -> None:
-        """A poll is over: the seeks that had to wait for it."""
+        """After a poll: perform the seeks that had to wait for it."""
         moved, self._moved = self._moved, {}
         for place, position in moved.items():
             if place in self._started:
-                self._tell(self._seek, position)
+                self._notify(self._seek, position)
 
     def _seek(self, position: Position) -> None:
         place = ClientPlace(*position.place)
@@ -265,12 +274,12 @@ class KafkaPythonSource:
         self._client_call("pause" if self._backlog.holds(position.place) else "resume", [position.place])
 
     def pause(self, places: Sequence[TopicPartition]) -> None:
-        """Stop handing out records of these; what was fetched ahead of them is kept."""
+        """Stop handing out records of these; prefetched records are kept."""
         self._backlog.pause(places)
         self._client_call("pause", places)
 
     def resume(self, places: Sequence[TopicPartition]) -> None:
-        """Go on with these."""
+        """Continue with these."""
         self._client_call("resume", self._backlog.resume(places))
 
     def _client_call(self, name: str, places: Sequence[TopicPartition]) -> None:
@@ -282,35 +291,35 @@ class KafkaPythonSource:
         places = [TopicPartition(*place) for place in turn.places]
         self._in_turn = True
         try:
-            self._mind_membership()
+            self._check_membership()
             if turn.what == "assigned":
-                self._gain(places)
+                self._take_assignment(places)
             else:
                 self._give_up(places, self._listener.on_revoked if turn.what == "revoked" else self._listener.on_lost)
         finally:
             self._in_turn = False
             turn.done()
 
-    def _mind_membership(self) -> str:
-        """Whoever has a new member id has lost what it had. Returns the state of the membership."""
+    def _check_membership(self) -> str:
+        """A new member id means that all partitions were lost. Returns the state of the membership."""
         membership = self._client.group_metadata()
         if membership.member_id != self._member:
             self._member = membership.member_id
-            self._joining_anew = self._joining_anew or bool(self._started)
+            self._rejoining = self._rejoining or bool(self._started)
             self._give_up(list(self._started), self._listener.on_lost)
         return str(membership.state)
 
-    def _gain(self, places: Sequence[TopicPartition]) -> None:
-        if self._joining_anew:  # what the library thinks it has kept is new to us, too
+    def _take_assignment(self, places: Sequence[TopicPartition]) -> None:
+        if self._rejoining:  # partitions that the library kept are new to us, too
             kept = {TopicPartition(*place) for place in self._client.assignment()} - self._started.keys()
             places = sorted(kept.union(places))
-            self._joining_anew = False
-        self._tell(self._listener.on_assigned, places)
+            self._rejoining = False
+        self._notify(self._listener.on_assigned, places)
 
-    def _give_up(self, places: Sequence[TopicPartition], tell: Callable[[Sequence[TopicPartition]], None]) -> None:
+    def _give_up(self, places: Sequence[TopicPartition], notify: Callable[[Sequence[TopicPartition]], None]) -> None:
         own = [place for place in places if place in self._started]
         if own:
-            self._tell(tell, own)
+            self._notify(notify, own)
             self._backlog.drop(own)
             self._backlog.paused.difference_update(own)
             for place in own:
@@ -320,24 +329,24 @@ class KafkaPythonSource:
 
     def committed(self, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
         """Ask the group's coordinator. Raises SourceError; an error of one partition is an error, never 'no commit'."""
-        return questions.committed_of(self._client, places, timeout_s)
+        return queries.committed_of(self._client, places, timeout_s)
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
-        return questions.edges_of(self._client, place, timeout_s)
+        return queries.edges_of(self._client, place, timeout_s)
 
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-        return questions.ends_of(self._client, places, timeout_s)
+        return queries.ends_of(self._client, places, timeout_s)
 
     def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
-        return questions.beginnings_of(self._client, places, timeout_s)
+        return queries.beginnings_of(self._client, places, timeout_s)
 
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return questions.seen_ends_of(self._client, places)
+        return queries.seen_ends_of(self._client, places)
 
     def commit(self, positions: Sequence[Position]) -> None:
         """Send one commit request and return at once; `on_committed` answers, exactly once, from a later call."""
         if self._request is not None or self._unsent is not None:
-            raise SourceError("A commit is under way already: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
+            raise SourceError("A commit is already in flight: wait for its outcome.", fault=Fault.FATAL, code="BUSY")
         request = CommitRequest(tuple(positions))
         inbox, what = self._open.inbox, f"commit {names_of(request.places())}"
 
@@ -346,7 +355,7 @@ class KafkaPythonSource:
             inbox.put(Answered(request, error))
 
         offsets = {
-            ClientPlace(*position.place): OffsetAndMetadata(position.offset, questions.ended(position.metadata), -1)
+            ClientPlace(*position.place): OffsetAndMetadata(position.offset, queries.ended(position.metadata), -1)
             for position in positions
         }
         try:
@@ -356,17 +365,17 @@ class KafkaPythonSource:
             self._unsent = request.all_failed(source_error(what, error))
 
     def serve(self, timeout_s: float) -> float:
-        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit under way. Returns
-        0: the library's own answer is heard here, so nobody has to ask the broker.
+        """Inside on_revoked only, where polling is impossible: wait at most timeout_s for the commit in flight. Returns
+        0: the library's own answer arrives here, so reading back is not needed.
         """
         if self._unsent is not None:
             outcome, self._unsent = self._unsent, None
-            self._tell(self._listener.on_committed, outcome)
+            self._notify(self._listener.on_committed, outcome)
             return 0.0
         deadline = time.monotonic() + timeout_s
         while self._request is not None:
             try:
-                self._hear(self._open.inbox.get(timeout=max(0.0, deadline - time.monotonic())))
+                self._handle(self._open.inbox.get(timeout=max(0.0, deadline - time.monotonic())))
             except Empty:
                 break
         return 0.0
@@ -374,23 +383,23 @@ class KafkaPythonSource:
     def close(self, *, leave: bool = True) -> None:  # noqa: ARG002 - a static member of this library never leaves
         """Leave the group. Callbacks may come during it. Over within seconds even when the broker is away.
 
-        A commit that is still unanswered afterwards is reported as failed: nobody will ever know. Never raises; what a
-        listener raises meanwhile is logged.
+        A commit that is still unanswered afterwards is reported as failed, because its outcome is unknown. Never
+        raises; exceptions of the listener are logged.
         """
         if (thread := self._thread) is None:
             return
-        thread.close(LEAVE_S)
-        deadline = time.monotonic() + 2 * LEAVE_S
-        word: Word | None = None
+        thread.close(LEAVE_TIMEOUT_S)
+        deadline = time.monotonic() + 2 * LEAVE_TIMEOUT_S
+        message: ThreadMessage | None = None
         try:
-            while not isinstance(word, ThreadClosed):
+            while not isinstance(message, ThreadClosed):
                 try:
-                    word = thread.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+                    message = thread.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
                 except Empty:
                     break
-                self._hear(word)
+                self._handle(message)
             while not thread.inbox.empty():
-                self._hear(thread.inbox.get())
+                self._handle(thread.inbox.get())
             if self._request is not None:
                 request, self._request = self._request, None
                 text = "The consumer closed before the commit was answered."
@@ -401,11 +410,11 @@ class KafkaPythonSource:
         self._thread = None
         self._started.clear()
 
-    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+    def _notify(self, call: Callable[..., None], *arguments: object) -> None:
         try:
             call(*arguments)
-        except BaseException as error:  # noqa: BLE001 - at the client's edge: kept, and raised by the next poll or sweep
-            self._kept = self._kept or error
+        except BaseException as error:  # noqa: BLE001 - at the client's edge: raised by the next poll or sweep
+            self._listener_error = self._listener_error or error
 
     @property
     def _open(self) -> ClientThread:

@@ -1,12 +1,12 @@
-"""A thread that polls a kafka-python consumer when it is asked to, and brings back what came of it.
+"""A thread that polls a kafka-python consumer on request, and puts the results into an inbox.
 
-Why a thread: the library calls a rebalance listener on its own I/O thread while the caller of `poll` is blocked, and
-whoever blocks in that listener stops the heartbeats and every answer to a commit. So the listener here only leaves word
-and waits without blocking; the owner, who is not in `poll` but at this thread's inbox, does the work on its own thread
-and then says so.
+Why a thread: the library calls a rebalance listener on its own I/O thread while the caller of `poll` is blocked, and a
+listener that blocks stops the heartbeats and every answer to a commit. So the listener here only posts a message and
+awaits a future; the owner, which waits at this thread's inbox and not in `poll`, does the work on its own thread and
+then resolves the future.
 
-Also, the library cannot be polled without waiting: a join that is completed between two polls is not noticed but begun
-anew (measured; kafka-python 3.0.12), and short polls never see the end of it.
+Also, the library does not work with short polls: a join that completes between two polls is not noticed but started
+again (measured; kafka-python 3.0.12), so short polls never complete it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kafka.structs import MemberState
 
 from keepfast.core.errors import SourceError
 from keepfast.kafka.commits import CommitRequest
-from keepfast.kafka.kafka_python.inside import sockets_of, wake
+from keepfast.kafka.kafka_python.internals import sockets_of, wake
 
 POLL_S = 0.2
-"""How long a poll waits for records, at most: so long may a seek, or the end, have to wait for it."""
+"""The longest wait of a poll, and so the longest time that a seek or `close` waits for it."""
 
 Callback = Literal["assigned", "revoked", "lost"]
 
@@ -41,7 +41,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class CallbackTurn:
-    """The group is rebalancing: it is the owner's turn to do what the listener was told. Then call `done`."""
+    """A rebalance callback, to be served by the owner, which then calls `done`."""
 
     what: Callback
     places: tuple[Any, ...]
@@ -58,59 +58,59 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class ThreadClosed:
-    """The consumer has left its group and let everything go, or tried to."""
+    """The consumer has left its group and released its resources, or failed to."""
 
     error: BaseException | None = None
 
 
-Word = Fetched | CallbackTurn | Answered | ThreadClosed
+ThreadMessage = Fetched | CallbackTurn | Answered | ThreadClosed
 
 
 class ClientThread:
-    """Owner: who made it; one errand at a time. A daemon: a poll that hangs does not keep the process."""
+    """Owner: its creator; one job at a time. A daemon thread: a poll that hangs does not keep the process alive."""
 
     def __init__(self, client: Any, *, name: str) -> None:
-        self.inbox: SimpleQueue[Word] = SimpleQueue()
+        self.inbox: SimpleQueue[ThreadMessage] = SimpleQueue()
         self.listener = _Listener(self.inbox, lambda: wake(client))
         self.idle = True
         self._client = client
         self._closing = False
-        self._errands: SimpleQueue[Callable[[], Word] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], ThreadMessage] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def poll(self, limit: int) -> None:
-        """Only when idle. Ends with `Fetched`, after POLL_S or when a join is over; turns may come before that."""
+        """Only when idle. Ends with `Fetched`, after POLL_S or when a join is complete; callbacks may come before."""
         self.idle = False
-        self._errands.put(lambda: self._poll(limit))
+        self._jobs.put(lambda: self._poll(limit))
 
     def close(self, timeout_s: float) -> None:
-        """Close the consumer, after the poll that may be under way. Ends with `Closed`, and so does the thread."""
+        """Close the consumer, after the poll under way. Ends with `ThreadClosed`; the thread ends too."""
         self._closing = True
-        self._errands.put(lambda: self._close(timeout_s))
-        self._errands.put(None)
+        self._jobs.put(lambda: self._close(timeout_s))
+        self._jobs.put(None)
 
     def _run(self) -> None:
-        while (errand := self._errands.get()) is not None:
-            self.inbox.put(errand())
+        while (job := self._jobs.get()) is not None:
+            self.inbox.put(job())
 
-    def _poll(self, limit: int) -> Word:
+    def _poll(self, limit: int) -> ThreadMessage:
         try:
             while True:
                 records = self._client.poll(timeout_ms=int(POLL_S * 1000), max_records=limit)
                 joining = self._client.group_metadata().state == MemberState.REBALANCING
                 if records or not joining or self._closing:
                     return Fetched(records)
-        except BaseException as error:  # noqa: BLE001 - the thread's edge: the owner hears of it
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: the owner gets it
             return Fetched({}, error)
 
-    def _close(self, timeout_s: float) -> Word:
+    def _close(self, timeout_s: float) -> ThreadMessage:
         sockets = sockets_of(self._client)
         try:
             self._client.close(autocommit=False, timeout_ms=int(timeout_s * 1000))
             for one in sockets:
                 one.close()  # the library forgets those that it was just writing to
-        except BaseException as error:  # noqa: BLE001 - the thread's edge: the owner hears of it
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: the owner gets it
             return ThreadClosed(error)
         return ThreadClosed()
 
@@ -118,7 +118,7 @@ class ClientThread:
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the library brings no types
     """Runs on the library's I/O thread; never raises, never blocks."""
 
-    def __init__(self, inbox: SimpleQueue[Word], wake: Callable[[], None]) -> None:
+    def __init__(self, inbox: SimpleQueue[ThreadMessage], wake: Callable[[], None]) -> None:
         self._inbox = inbox
         self._wake = wake
 

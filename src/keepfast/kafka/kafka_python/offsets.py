@@ -1,4 +1,4 @@
-"""Questions that block: to a kafka-python consumer, each within a time, each with our errors."""
+"""Queries of offsets and topics to a kafka-python consumer: blocking, each with a timeout and with our errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ END_OF_TEXT = "\0"
 
 
 def committed_of(client: Any, places: Sequence[TopicPartition], timeout_s: float) -> list[CommittedOffset]:
-    """What the group has committed, partition by partition. Raises SourceError."""
+    """The group's committed offsets, partition by partition. Raises SourceError."""
     deadline = time.monotonic() + timeout_s
     found = []
     for place in places:
@@ -43,7 +43,7 @@ def edges_of(client: Any, place: TopicPartition, timeout_s: float) -> tuple[int,
     """The first offset of the log and the next one to be written. Raises SourceError."""
     asked, timeout_ms = ClientPlace(*place), max(1, int(timeout_s * 500))
     if place.partition not in partitions_of(client, place.topic, timeout_s):
-        text = f"There is no {place}, or this login may not see it."
+        text = f"{place} does not exist, or this user may not describe it."
         raise SourceError(text, fault=Fault.MISSING, code="UnknownTopicOrPartitionError")
     try:
         low = client.beginning_offsets([asked], timeout_ms=timeout_ms)[asked]
@@ -74,7 +74,7 @@ def beginnings_of(client: Any, places: Sequence[TopicPartition], timeout_s: floa
 
 
 def seen_ends_of(client: Any, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """As the last fetch of each told, without asking; those that are not known, or not assigned, are left out."""
+    """From the last fetch of each, without a request; those that are not known or not assigned are left out."""
     ends = {}
     for place in places:
         with contextlib.suppress(Exception):  # what the library raises for a partition that has just gone
@@ -87,15 +87,15 @@ def seen_ends_of(client: Any, places: Sequence[TopicPartition]) -> dict[TopicPar
 def partitions_of(client: Any, topic: str, timeout_s: float) -> set[int]:
     """The partitions of a topic; none if there is no such topic. Raises SourceError.
 
-    What is not known yet is asked for with a request for all topics; the library knows no time-out for it, so the
-    question has a thread of its own, which goes on when nobody waits any more.
+    Unknown topics need a request for the metadata of all topics, for which the library has no timeout. So it runs on a
+    thread of its own, which continues after the timeout.
     """
     answers: list[set[int] | BaseException] = []
 
     def ask() -> None:
         try:
             answers.append(set(client.partitions_for_topic(topic)))
-        except BaseException as error:  # noqa: BLE001 - the thread's edge: whoever asked hears of it
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: raised in the caller
             answers.append(error)
 
     _run_within(ask, timeout_s)
@@ -108,14 +108,14 @@ def partitions_of(client: Any, topic: str, timeout_s: float) -> set[int]:
 
 
 def _run_within(call: Callable[[], None], timeout_s: float) -> None:
-    thread = threading.Thread(target=call, name="kafka-python-question", daemon=True)
+    thread = threading.Thread(target=call, name="kafka-python-metadata", daemon=True)
     thread.start()
     thread.join(timeout_s)
 
 
 def outside_of(error: BaseException) -> list[TopicPartition]:
-    """The partitions whose position lies outside the log, by what `poll` raised; none if it is about something else."""
-    told = getattr(error, "divergent_offsets", None)
-    if told is None and type(error).__name__ == "OffsetOutOfRangeError" and error.args:
-        told = error.args[0]
-    return [TopicPartition(*place) for place in told] if isinstance(told, dict) else []
+    """The partitions whose position lies outside the log, by what `poll` raised; none for other errors."""
+    offsets = getattr(error, "divergent_offsets", None)
+    if offsets is None and type(error).__name__ == "OffsetOutOfRangeError" and error.args:
+        offsets = error.args[0]
+    return [TopicPartition(*place) for place in offsets] if isinstance(offsets, dict) else []

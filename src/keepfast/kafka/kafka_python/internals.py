@@ -1,10 +1,10 @@
-"""What kafka-python has no public way for, all in one place, and looked for before anything depends on it.
+"""Access to internals of kafka-python, in one place and verified before anything depends on it.
 
-- `auto_offset_reset`: a position outside the log must be our decision, loudly; the library would make it silently.
-- Deserialisers: they run inside `poll`, where a record that they do not take wedges the consumer for ever; and a letter
-  needs the bytes as they were. They are taken off and handed to whoever decodes.
-- The answer to a commit: it would wait for the next `poll`, and be looked for by two threads at a time.
-- Waking its I/O thread, and closing what it leaves open.
+- `auto_offset_reset`: a position outside the log must be our decision and be reported; the library resets silently.
+- Deserialisers: they run inside `poll`, where a record that they reject blocks the consumer for ever; and a letter
+  needs the original bytes. They are removed from the client and called when the value is decoded.
+- The answer to a commit: it would wait for the next `poll`, and be polled for by two threads at a time.
+- Waking its I/O thread, and closing the sockets that it leaves open.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Deserialise = Callable[[str, Any, bytes | None], Any]
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """What a consumer was made with, now that it behaves otherwise."""
+    """The original configuration of a consumer whose behaviour was changed."""
 
     group: str
     topics: tuple[str, ...]
@@ -37,13 +37,13 @@ class Adopted:
 
 
 def adopt(client: Any) -> Adopted:
-    """Take over a KafkaConsumer that nobody has polled yet. Raises ConfigError, with everything that is wrong."""
+    """Take over a KafkaConsumer that was not polled yet. Raises ConfigError, with all problems."""
     config = client.config
     problems = []
     if config["enable_auto_commit"]:
         problems.append(
-            "consumer_factory: the KafkaConsumer commits by itself, before its records are finished, so a crash would"
-            " lose them; make it with enable_auto_commit=False."
+            "consumer_factory: the KafkaConsumer commits automatically, before its records are finished, so a crash"
+            " would lose them; create it with enable_auto_commit=False."
         )
     if config["group_id"] is None:
         problems.append(
@@ -60,7 +60,7 @@ def adopt(client: Any) -> Adopted:
         fetcher, subscription = client._fetcher, client._subscription  # noqa: SLF001
         wake(client)
         client._coordinator.completed_offset_commits.clear()  # noqa: SLF001
-        client._coordinator.completed_offset_commits = _AtOnce()  # noqa: SLF001
+        client._coordinator.completed_offset_commits = _ImmediateCallbacks()  # noqa: SLF001
         deserialiser = fetcher.config["value_deserializer"]
         fetcher.PartitionRecords = RawRecords
         subscription._default_offset_reset_strategy = OffsetResetStrategy.NONE  # noqa: SLF001
@@ -78,8 +78,8 @@ def adopt(client: Any) -> Adopted:
     )
 
 
-class _AtOnce:
-    """In place of the queue of answered commits: each is handed to its callback when it comes, on the I/O thread."""
+class _ImmediateCallbacks:
+    """Replaces the queue of answered commits: each callback is called at once, on the I/O thread."""
 
     def __bool__(self) -> bool:
         return False
@@ -90,7 +90,7 @@ class _AtOnce:
 
 
 def wake(client: Any) -> None:
-    """Have the I/O thread look what there is to do."""
+    """Wake the I/O thread."""
     client._net.wakeup()  # noqa: SLF001
 
 
@@ -112,6 +112,6 @@ def _deserialise(deserialiser: Any) -> Deserialise:
 
 def _unknown_version(what: str) -> ConfigError:
     return ConfigError(
-        f"kafka-python {kafka.__version__} is not one that keepfast knows ({what}); install kafka-python 3.0, or let"
+        f"kafka-python {kafka.__version__} is not supported ({what}); install kafka-python 3.0, or let"
         " consumer_factory return a dict of configuration."
     )
