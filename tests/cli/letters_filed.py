@@ -13,8 +13,8 @@ from tests.support.broker_client import Client, NewRecord
 
 def file_letters(broker: TopicAdmin, topic: str, letters: Iterable[Letter], form: LetterFormat = "envelope") -> None:
     """Each in the partition of its record."""
-    filed = []
+    stored = []
     for one in letters:
         value, headers = write(one, form)
-        filed.append(NewRecord(value, one.key, headers, one.partition))
-    Client(broker).produce(topic, filed)
+        stored.append(NewRecord(value, one.key, headers, one.partition))
+    Client(broker).produce(topic, stored)

@@ -56,7 +56,7 @@ CASES = [
     ("dlq list", 2, "Name the dead-letter topic", "--app MODULE:APP"),
     ("doctor --brokers 127.0.0.1:1", 3, "cannot be connected to (Connection refused)", "keepfast broker --port 1"),
     ("new 1st", 2, "'1st' cannot be the name of a project", "start with a letter"),
-    ("dlq show orders.dlq 10", 2, "'10' says no offset of a partition", "write PARTITION:OFFSET"),
+    ("dlq show orders.dlq 10", 2, "'10' is not an offset of a partition", "write PARTITION:OFFSET"),
     ("explain Busy", 2, "nor a built-in exception", "as in mylib.errors.Busy"),
     ("explain", 2, "Name an exception", "--list"),
 ]

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from keepfast.desk.causes import by_cause
 from keepfast.desk.masking import frames, shape
-from tests.desk.shelves import Stock, shelf
+from tests.desk.letter_topics import Stock, letter_topic
 from tests.support.letters import compact_json, letter
 
 
@@ -23,7 +23,7 @@ def test_letters_are_counted_by_cause_the_most_frequent_first() -> None:
             partition=1,
             form="nested",
         )
-    causes = by_cause(shelf(stock).letters())
+    causes = by_cause(letter_topic(stock).letters())
     assert [(cause.fingerprint, cause.count) for cause in causes] == [("a" * 12, 5), ("b" * 12, 2)]
     assert (causes[0].first_ms, causes[0].last_ms) == (0, 4_000)
     assert causes[0].codes == {"C0": 3, "C1": 2}

@@ -12,9 +12,9 @@ from keepfast.core.errors import Fault, SourceError
 from keepfast.core.policies import LETTER_FORMATS
 from keepfast.core.records import Record
 from keepfast.deadletters.writing import write
+from keepfast.desk.letter_topic import LetterTopic
 from keepfast.desk.planning import ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay
-from keepfast.desk.shelf import LetterTopic
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.groups import KafkaGroups
@@ -107,7 +107,7 @@ def test_what_is_replayed_is_on_the_broker_what_was_buried(
         NewRecord(value, KEYS[number % len(KEYS)], HEADERS if number % 2 else (), partition=number % 3)
         for number, value in enumerate(VALUES * len(LETTER_FORMATS))
     ]
-    filed = []
+    stored = []
     for number, one in enumerate(originals):
         form = LETTER_FORMATS[number // len(VALUES)]
         own = letter(
@@ -119,12 +119,12 @@ def test_what_is_replayed_is_on_the_broker_what_was_buried(
             headers=tuple(one.headers),
         )
         value, headers = write(own, form)
-        filed.append(NewRecord(value, one.key, headers, one.partition))
-    client.produce(letters, filed)
+        stored.append(NewRecord(value, one.key, headers, one.partition))
+    client.produce(letters, stored)
 
     to = connection(kafka.bootstrap)
     admin, sink = KafkaAdmin(admin_properties(to)), KafkaSink(sink_properties(to))
-    shelf = LetterTopic(browser, letters)
+    letter_topic = LetterTopic(browser, letters)
 
     def partitions_of(name: str) -> int | None:
         facts = admin.topics([name], 10)[name]
@@ -133,9 +133,9 @@ def test_what_is_replayed_is_on_the_broker_what_was_buried(
     def router() -> Router:
         return Router(ReplayPolicy(), partitions_of=partitions_of, letters_in=letters)
 
-    made = plan(shelf, router())
+    made = plan(letter_topic, router())
     assert (made.records, made.left_out) == (len(originals), 0)
-    outcome = Replay(shelf, router(), sink, ReplayPolicy()).run()
+    outcome = Replay(letter_topic, router(), sink, ReplayPolicy()).run()
     sink.close(5)
     assert outcome.complete(made.records)
 

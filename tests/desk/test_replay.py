@@ -18,11 +18,11 @@ from keepfast.core.ports import Delivery
 from keepfast.core.records import Headers, Outgoing, Receipt, Record
 from keepfast.core.retry_topics import RetryOrigin, Tier, Tiers, decode
 from keepfast.desk import replay as module
+from keepfast.desk.letter_topic import ReadStopped
 from keepfast.desk.planning import ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay, Replayed
 from keepfast.desk.selection import Offsets, Selection
-from keepfast.desk.shelf import ReadStopped
-from tests.desk.shelves import DLQ, SOURCE_PARTITIONS, Stock, router, shelf, stocked
+from tests.desk.letter_topics import DLQ, SOURCE_PARTITIONS, Stock, letter_topic, router, stocked
 from tests.support.fakes import Decision, FakeSink, Outcome, acknowledge, hold, refuse
 from tests.support.letters import headers, keys, letter, values
 from tests.support.waiting import wait_until
@@ -35,7 +35,7 @@ def answering(decide: Decision = acknowledge) -> FakeSink:
 
 def replayed(stock: Stock, sink: FakeSink, policy: ReplayPolicy | None = None, **selected: Any) -> Replayed:
     policy = policy or ReplayPolicy()
-    return Replay(shelf(stock, Selection(**selected)), router(policy), sink, policy).run()
+    return Replay(letter_topic(stock, Selection(**selected)), router(policy), sink, policy).run()
 
 
 def values_of(sink: FakeSink) -> list[bytes | None]:
@@ -88,7 +88,7 @@ def test_the_plan_counts_destinations_and_says_why_others_are_left_out() -> None
     stock.file(letter(offset=15, topic="__consumer_offsets"))
     stock.add(Record(DLQ, 0, 0, None, b"no letter", (), None))
     stock.add(Record(DLQ, 0, 0, None, b'{"original_message":{},"error_type":"E","original_topic":"other"}', (), None))
-    made = plan(shelf(stock), router())
+    made = plan(letter_topic(stock), router())
     assert (made.records, made.destinations, made.groups) == (5, {"orders.payment.v1": 5}, {"payments.charge"})
     assert sorted(made.excluded) == [
         "it would go into orders.payment.dlq itself, among the letters",
@@ -106,14 +106,14 @@ def test_the_plan_counts_destinations_and_says_why_others_are_left_out() -> None
 
 def test_planning_ends_when_it_is_told_to() -> None:
     with pytest.raises(ReadStopped):
-        plan(shelf(stocked(2)), router(), lambda: True)
+        plan(letter_topic(stocked(2)), router(), lambda: True)
 
 
 def test_forged_topics_do_not_make_the_plan_grow_without_bound() -> None:
     stock = Stock()
     for number in range(300):
         stock.file(letter(topic=f"t{number}"))
-    made = plan(shelf(stock), router())
+    made = plan(letter_topic(stock), router())
     assert (made.left_out, len(made.excluded)) == (300, 101)
 
 
@@ -175,7 +175,7 @@ def test_any_other_failure_ends_it_and_says_from_where_to_go_on(monkeypatch: pyt
 def test_stopping_waits_for_what_is_under_way_and_says_what_is_left() -> None:
     stock, policy = stocked(100), ReplayPolicy(rate_per_s=50)
     sink = answering()
-    run = Replay(shelf(stock), router(policy), sink, policy)
+    run = Replay(letter_topic(stock), router(policy), sink, policy)
 
     def progress(confirmed: int) -> None:
         if confirmed >= 5:
@@ -238,7 +238,7 @@ def test_the_rate_is_kept() -> None:
 
 def test_a_signal_that_comes_while_the_rate_is_waited_for_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = ReplayPolicy(rate_per_s=2.0)
-    run = Replay(shelf(Stock(), Selection()), router(policy), answering(), policy)
+    run = Replay(letter_topic(Stock(), Selection()), router(policy), answering(), policy)
     # As a handler on the same thread: whoever waits must hold nothing that it needs.
     monkeypatch.setattr(time, "sleep", lambda _: run.stop())
     with pytest.raises(ReadStopped):
@@ -251,7 +251,7 @@ def test_a_record_of_which_two_groups_have_a_letter_is_sent_once() -> None:
         for group in ("billing", "shipping"):
             stock.file(letter(offset=number, value=b"%d" % number, group=group), partition=number % 2)
     stock.file(letter(offset=0, value=b"0", timestamp_ms=1, group="billing"))  # of a topic that was recreated
-    made = plan(shelf(stock), router())
+    made = plan(letter_topic(stock), router())
     assert (made.records, made.copies, made.left_out) == (4, 3, 0)
     assert (made.destinations, made.groups) == ({"orders.payment.v1": 4}, {"billing", "shipping"})
     sink = answering()
@@ -280,7 +280,7 @@ def test_a_replay_to_the_group_goes_through_its_shortest_retry_topic() -> None:
     stock.file(letter(offset=7, partition=1, group="billing", headers=(("own", b"1"),)))
     stock.file(letter(offset=8, partition=5, group="billing"))
     policy, routes = to_group()
-    assert Replay(shelf(stock), routes, sink, policy).run().complete(2)
+    assert Replay(letter_topic(stock), routes, sink, policy).run().complete(2)
     shortest = "orders.payment.v1.billing.retry.5s"
     assert [(one.topic, one.partition) for one in sink.sent] == [(shortest, 1), (shortest, None)]
     tiers = Tiers(
@@ -302,7 +302,7 @@ def test_a_replay_to_a_group_without_retry_topics_is_refused(group: str, why: st
     stock.file(letter(offset=7, group="billing"))
     stock.file(letter(offset=8, group=group))
     with pytest.raises(ConfigError, match=why):
-        plan(shelf(stock), to_group()[1])
+        plan(letter_topic(stock), to_group()[1])
 
 
 def test_a_record_that_failed_again_in_its_retry_topic_keeps_its_count_of_replays() -> None:
@@ -312,10 +312,10 @@ def test_a_record_that_failed_again_in_its_retry_topic_keeps_its_count_of_replay
     )  # the same place: it was replayed to its group
     stock.file(letter(offset=9, value=b"9"), partition=1)
     routes = router()
-    made = plan(shelf(stock), routes)
+    made = plan(letter_topic(stock), routes)
     assert (made.records, made.copies, made.left_out) == (1, 0, 2)
     sink = answering()
-    assert Replay(shelf(stock), routes.again(), sink, ReplayPolicy()).run().complete(1)
+    assert Replay(letter_topic(stock), routes.again(), sink, ReplayPolicy()).run().complete(1)
     assert values_of(sink) == [b"9"]
 
 

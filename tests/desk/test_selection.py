@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from keepfast.core.errors import ConfigError
 from keepfast.core.records import TopicPartition
-from keepfast.desk.selection import Filed, Offsets, Selection
-from tests.desk.shelves import DLQ, shelf, stocked
+from keepfast.desk.selection import Offsets, Selection, StoredLetter
+from tests.desk.letter_topics import DLQ, letter_topic, stocked
 from tests.support.letters import letter
 
 
-def filed(partition: int = 3, offset: int = 5, **fields: Any) -> Filed:
-    return Filed(letter(**fields), TopicPartition(DLQ, partition), offset, 1_700_000_002_000)
+def stored(partition: int = 3, offset: int = 5, **fields: Any) -> StoredLetter:
+    return StoredLetter(letter(**fields), TopicPartition(DLQ, partition), offset, 1_700_000_002_000)
 
 
 @pytest.mark.parametrize(
@@ -62,37 +62,37 @@ def test_no_text_breaks_the_reading_of_offsets(text: str) -> None:
     ids=lambda given: "",  # sets have no order that would be the same in every process
 )
 def test_every_condition_decides(selection: Selection, fits: dict[str, Any], does_not: dict[str, Any]) -> None:
-    assert selection.takes(filed(**fits))
-    assert not selection.takes(filed(**does_not))
+    assert selection.takes(stored(**fits))
+    assert not selection.takes(stored(**does_not))
     assert not selection.is_everything
 
 
 def test_all_conditions_must_be_met() -> None:
     selection = Selection(codes=frozenset({"RETRIES_EXHAUSTED"}), groups=frozenset({"other"}))
-    assert not selection.takes(filed())
-    assert selection.takes(filed(group="other"))
+    assert not selection.takes(stored())
+    assert selection.takes(stored(group="other"))
 
 
 def test_offsets_decide_by_partition_and_place() -> None:
     selection = Selection(offsets=(Offsets(3, 5, 7), Offsets(4, 0)))
-    assert [selection.takes(filed(3, offset)) for offset in (4, 5, 6, 7)] == [False, True, True, False]
-    assert selection.takes(filed(4, 99))
-    assert not selection.takes(filed(5, 5))
+    assert [selection.takes(stored(3, offset)) for offset in (4, 5, 6, 7)] == [False, True, True, False]
+    assert selection.takes(stored(4, 99))
+    assert not selection.takes(stored(5, 5))
     assert selection.spans({3: (0, 6), 4: (2, 9), 5: (0, 9)}) == {3: (5, 6), 4: (2, 9)}
 
 
 def test_a_shelf_shows_what_was_there_when_it_was_opened_and_the_same_again() -> None:
     stock = stocked(4)
-    opened = shelf(stock)
+    opened = letter_topic(stock)
     stock.file(letter(offset=99))
     assert [one.letter.offset for one in opened.letters()] == [0, 2, 1, 3]
     assert [one.letter.offset for one in opened.letters()] == [0, 2, 1, 3]
     assert opened.offsets == 4
-    assert len(list(shelf(stock).letters())) == 5
+    assert len(list(letter_topic(stock).letters())) == 5
 
 
 def test_what_is_left_keeps_to_the_offsets_that_were_meant() -> None:
     stock = stocked(20)
-    opened = shelf(stock, Selection(offsets=(Offsets(0, 1, 3), Offsets(0, 6), Offsets(1, 0, 2))))
+    opened = letter_topic(stock, Selection(offsets=(Offsets(0, 1, 3), Offsets(0, 6), Offsets(1, 0, 2))))
     assert opened.rest({0: 2, 1: 2}) == (Offsets(0, 2, 3), Offsets(0, 6, 10))
-    assert shelf(stock).rest({0: 4, 1: 10}) == (Offsets(0, 4, 10),)
+    assert letter_topic(stock).rest({0: 4, 1: 10}) == (Offsets(0, 4, 10),)

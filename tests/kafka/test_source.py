@@ -257,7 +257,7 @@ def test_a_second_commit_while_one_is_under_way_is_an_error(topic: Topic, join: 
     member = join(name, new_group())
     drive([member], lambda: member.owned)
     member.source.commit([Position(TopicPartition(name, 0), 0)])
-    with pytest.raises(SourceError, match="under way"):
+    with pytest.raises(SourceError, match="in flight"):
         member.source.commit([Position(TopicPartition(name, 0), 0)])
     drive([member], lambda: member.outcomes)
 

@@ -17,9 +17,9 @@ from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import console, table
 from keepfast.core.errors import KeepfastError
 from keepfast.desk.causes import by_cause
+from keepfast.desk.letter_topic import LetterTopic
 from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPolicy
-from keepfast.desk.selection import Filed, Offsets, Selection
-from keepfast.desk.shelf import LetterTopic
+from keepfast.desk.selection import Offsets, Selection, StoredLetter
 from keepfast.kafka.browser import KafkaBrowser
 
 LETTERS_SHOWN = 100
@@ -98,10 +98,10 @@ def _list_letters(source: LetterTopic, *, limit: int, as_json: bool) -> None:
     some = list(itertools.islice(found, limit + 1)) if limit else list(found)
     rows, more = (some[:limit], len(some) > limit) if limit else (some, False)
     if as_json:
-        for filed in rows:
-            click.echo(json.dumps(view.letter_fields(filed), ensure_ascii=True))
+        for stored in rows:
+            click.echo(json.dumps(view.letter_fields(stored), ensure_ascii=True))
     elif rows:
-        console().print(table(view.LETTER_COLUMNS, [view.letter_row(filed) for filed in rows], whole=[0, 2]))
+        console().print(table(view.LETTER_COLUMNS, [view.letter_row(stored) for stored in rows], whole=[0, 2]))
     else:
         click.echo(_empty_message(source))
     if more:
@@ -131,22 +131,22 @@ def show(
     with report_errors(debug=debug), exit_on_interrupt():
         cluster = open_dlq(topic, target, brokers)
         with cluster.browser() as browser:
-            filed = _read_one(browser, cluster, letter)
+            stored = _read_one(browser, cluster, letter)
         if as_json:
-            click.echo(json.dumps(view.letter_fields(filed, reveal=reveal), ensure_ascii=True, indent=2))
+            click.echo(json.dumps(view.letter_fields(stored, reveal=reveal), ensure_ascii=True, indent=2))
         else:
-            click.echo(view.letter_text(filed, reveal=reveal))
-        if filed.letter.format == "unknown":
+            click.echo(view.letter_text(stored, reveal=reveal))
+        if stored.letter.format == "unknown":
             click.echo("The format of this letter is unknown. Check that this is a dead-letter topic.", err=True)
 
 
-def _read_one(browser: KafkaBrowser, cluster: DlqCluster, wanted: Offsets) -> Filed:
+def _read_one(browser: KafkaBrowser, cluster: DlqCluster, wanted: Offsets) -> StoredLetter:
     if wanted.end != wanted.start + 1:
         raise click.UsageError("Name one letter: PARTITION:OFFSET.")
     with cluster.reading(cluster.topic):
         source = LetterTopic(browser, cluster.topic, Selection(offsets=(wanted,)))
-    filed = next(source.letters(), None)
-    if filed is None:
+    stored = next(source.letters(), None)
+    if stored is None:
         spans = browser.spans(cluster.topic, 10.0)
         low, high = spans.get(wanted.partition, (0, 0))
         holds = f"offsets {low} to {high - 1}" if low < high else "nothing"
@@ -155,7 +155,7 @@ def _read_one(browser: KafkaBrowser, cluster: DlqCluster, wanted: Offsets) -> Fi
         raise KeepfastError(
             f"There is no letter at {wanted} in {cluster.topic}: partition {wanted.partition} holds {holds}."
         )
-    return filed
+    return stored
 
 
 @dlq.command(short_help="Send records back to their original topic.")

@@ -16,10 +16,10 @@ import click
 from keepfast.cli.dlq_options import DlqCluster, option_words
 from keepfast.cli.terminal import Progress
 from keepfast.core.errors import SourceError
+from keepfast.desk.letter_topic import LetterTopic, ReadStopped
 from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPlan, ReplayPolicy, Router, plan
 from keepfast.desk.replay import Replay, Replayed
 from keepfast.desk.selection import Offsets, Selection
-from keepfast.desk.shelf import LetterTopic, ReadStopped
 from keepfast.kafka.config import Producing, admin_properties, sink_properties
 from keepfast.kafka.groups import KafkaGroups
 from keepfast.kafka.sink import KafkaSink

@@ -12,7 +12,7 @@ import click
 from keepfast.deadletters.checked import iso
 from keepfast.desk.causes import Cause
 from keepfast.desk.masking import field_name, frames, masked_text, shape
-from keepfast.desk.selection import Filed
+from keepfast.desk.selection import StoredLetter
 from keepfast.telemetry.clean import clean_text, escaped, masked_tree
 
 MAX_REVEALED = 100_000
@@ -50,29 +50,29 @@ def cause_fields(cause: Cause) -> dict[str, Any]:
     }
 
 
-def letter_row(filed: Filed) -> tuple[str, ...]:
-    letter = filed.letter
+def letter_row(stored: StoredLetter) -> tuple[str, ...]:
+    letter = stored.letter
     return (
-        filed.name,
-        _at(filed.at_ms),
+        stored.name,
+        _at(stored.at_ms),
         letter.fingerprint or "-",
         letter.error_type or "-",
         letter.error_code or "-",
-        _origin(filed),
+        _origin(stored),
         letter.group or "-",
         str(letter.retry_count),
         str(letter.replay_count),
     )
 
 
-def letter_fields(filed: Filed, *, reveal: bool = False) -> dict[str, Any]:
+def letter_fields(stored: StoredLetter, *, reveal: bool = False) -> dict[str, Any]:
     """One letter for --json. Key, value and headers are base64 and only present if revealed."""
-    letter = filed.letter
+    letter = stored.letter
     fields: dict[str, Any] = {
-        "topic": filed.place.topic,
-        "partition": filed.place.partition,
-        "offset": filed.offset,
-        "filed_at": _iso(filed.filed_at_ms),
+        "topic": stored.place.topic,
+        "partition": stored.place.partition,
+        "offset": stored.offset,
+        "filed_at": _iso(stored.filed_at_ms),
         "id": letter.id,
         "format": letter.format,
         "exact": letter.exact,
@@ -112,14 +112,14 @@ def letter_fields(filed: Filed, *, reveal: bool = False) -> dict[str, Any]:
     return fields
 
 
-def letter_text(filed: Filed, *, reveal: bool) -> str:
+def letter_text(stored: StoredLetter, *, reveal: bool) -> str:
     """One letter as text."""
-    letter = filed.letter
+    letter = stored.letter
     message = letter.error_message if reveal else masked_text(letter.error_message)
     reason = letter.reason if reveal else masked_text(letter.reason)
     fields = {
-        "Letter": f"{filed.place.topic} {filed.name}, format {letter.format}, filed {_at(filed.filed_at_ms)}",
-        "Record": f"{_origin(filed)}, sent {_at(letter.timestamp_ms)}",
+        "Letter": f"{stored.place.topic} {stored.name}, format {letter.format}, filed {_at(stored.filed_at_ms)}",
+        "Record": f"{_origin(stored)}, sent {_at(letter.timestamp_ms)}",
         "Error": letter.error_class or letter.error_type,
         "Raised from": letter.error_cause,
         "Message": message,
@@ -140,11 +140,11 @@ def letter_text(filed: Filed, *, reveal: bool) -> str:
     stack = letter.stack_trace.splitlines() if reveal else frames(letter.stack_trace)
     if stack:
         lines += [click.style("Stack", bold=True), *(f"  {safe(line, 500)}" for line in stack)]
-    return "\n".join(lines + (_revealed(filed) if reveal else _masked(filed)))
+    return "\n".join(lines + (_revealed(stored) if reveal else _masked(stored)))
 
 
-def _masked(filed: Filed) -> list[str]:
-    letter = filed.letter
+def _masked(stored: StoredLetter) -> list[str]:
+    letter = stored.letter
     names = ", ".join(f"{field_name(name)} {_size(value)}" for name, value in letter.headers)
     body = json.dumps(shape(letter.value), indent=2, ensure_ascii=False)
     return [
@@ -156,8 +156,8 @@ def _masked(filed: Filed) -> list[str]:
     ]
 
 
-def _revealed(filed: Filed) -> list[str]:
-    letter = filed.letter
+def _revealed(stored: StoredLetter) -> list[str]:
+    letter = stored.letter
     return [
         f"{click.style('Key', bold=True)} {_text(letter.key)}",
         click.style("Headers", bold=True),
@@ -184,8 +184,8 @@ def _size(value: bytes | None) -> str:
     return "null" if value is None else f"({len(value):,} bytes)"
 
 
-def _origin(filed: Filed) -> str:
-    letter = filed.letter
+def _origin(stored: StoredLetter) -> str:
+    letter = stored.letter
     if letter.topic is None:
         return "unknown"
     partition = "?" if letter.partition is None else letter.partition

@@ -15,7 +15,7 @@ from keepfast.cli.connection import as_start_error, brokers_option, connect, con
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import LIVE_EVERY_S, console, live, table
 from keepfast.core.errors import ConfigError
-from keepfast.desk.lagging import LagSeen, LagWatcher, PartitionLag, Watched
+from keepfast.desk.lag import LagReport, LagWatcher, PartitionLag, WatchedGroup
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import admin_properties
 from keepfast.kafka.groups import MAX_GROUPS, KafkaGroups
@@ -77,7 +77,7 @@ def lag(
             return
         if for_s:
             with as_start_error():
-                watcher.look(seconds=False)
+                watcher.sample(seconds=False)
             if not as_json:
                 click.echo(f"Observing progress for {for_s:g} s …", err=True)
             time.sleep(for_s)
@@ -98,9 +98,9 @@ def _watch(watcher: LagWatcher, every_s: float, *, as_json: bool) -> None:
                 draw(_view(seen, time.strftime("%H:%M:%S")))
 
 
-def _measure(watcher: LagWatcher) -> LagSeen:
+def _measure(watcher: LagWatcher) -> LagReport:
     with as_start_error():
-        return watcher.look()
+        return watcher.sample()
 
 
 @contextmanager
@@ -127,16 +127,16 @@ def is_app(text: str) -> bool:
     return ":" in text or text.endswith(".py") or Path(f"{text}.py").is_file()
 
 
-def _of_app(settings: Settings) -> tuple[list[Watched], list[str]]:
+def _of_app(settings: Settings) -> tuple[list[WatchedGroup], list[str]]:
     watched = []
     for one in settings.consumers.values():
         retries = [name for topic in one.topics for name in one.retry_topics.topics(topic, one.group)]
-        watched.append(Watched(one.group, (*one.topics, *retries)))
+        watched.append(WatchedGroup(one.group, (*one.topics, *retries)))
     letters = {name for one in settings.consumers.values() for name in one.dead_letter_topics.values()}
     return watched, sorted(letters)
 
 
-def _of_groups(group: str | None, groups: KafkaGroups) -> list[Watched]:
+def _of_groups(group: str | None, groups: KafkaGroups) -> list[WatchedGroup]:
     """The topics that the groups have committed."""
     with as_start_error():
         known = groups.names(REPLY_TIMEOUT_S)
@@ -147,10 +147,13 @@ def _of_groups(group: str | None, groups: KafkaGroups) -> list[Watched]:
                 " app is written as module:app."
             )
         chosen = [group] if group is not None else known[:MAX_GROUPS]
-        return [Watched(one, tuple(sorted(groups.read_by(one, REPLY_TIMEOUT_S))), all_of_it=False) for one in chosen]
+        return [
+            WatchedGroup(one, tuple(sorted(groups.read_by(one, REPLY_TIMEOUT_S))), uncommitted_too=False)
+            for one in chosen
+        ]
 
 
-def _view(seen: LagSeen, *head: str) -> RenderableType:
+def _view(seen: LagReport, *head: str) -> RenderableType:
     from rich.console import Group
 
     rows = [_row(one) for one in seen.partitions]
@@ -159,13 +162,15 @@ def _view(seen: LagSeen, *head: str) -> RenderableType:
     return Group(*head, table(COLUMNS, rows, right=range(2, 7), whole=[7]), *_notes(seen))
 
 
-def _notes(seen: LagSeen) -> list[str]:
+def _notes(seen: LagReport) -> list[str]:
     text = []
     for topic, depth in seen.letters.items():
         count = "does not exist" if depth is None else f"{depth:,} letter{'s' * (depth != 1)}"
         text.append(f"{clean_text(topic)}: {count}")
-    text += [f"{clean_text(group)}: its offsets cannot be read (no permission, or no answer)" for group in seen.unseen]
-    if any(one.state == "stalled" and one.look.owned is None for one in seen.partitions):
+    text += [
+        f"{clean_text(group)}: its offsets cannot be read (no permission, or no answer)" for group in seen.unreadable
+    ]
+    if any(one.state == "stalled" and one.sample.owned is None for one in seen.partitions):
         text.append("These brokers do not report partition owners: a stalled partition may be stopped.")
     return text
 
@@ -173,30 +178,30 @@ def _notes(seen: LagSeen) -> list[str]:
 def _row(one: PartitionLag) -> tuple[str | Text, ...]:
     from rich.text import Text
 
-    look = one.look
-    committed = "-" if look.committed is None else str(look.committed)
+    sample = one.sample
+    committed = "-" if sample.committed is None else str(sample.committed)
     seconds = "-" if one.lag_s is None else f"{one.lag_s:,.0f}"
     place = (one.group, one.place.topic, str(one.place.partition))
-    return (*place, committed, str(look.end), f"{look.lag:,}", seconds, Text(one.state, COLOURS.get(one.state, "")))
+    return (*place, committed, str(sample.end), f"{sample.lag:,}", seconds, Text(one.state, COLOURS.get(one.state, "")))
 
 
-def _fields(seen: LagSeen) -> dict[str, Any]:
+def _fields(seen: LagReport) -> dict[str, Any]:
     return {
         "partitions": [
             {
                 "group": one.group,
                 "topic": one.place.topic,
                 "partition": one.place.partition,
-                "committed": one.look.committed,
-                "end": one.look.end,
-                "lag": one.look.lag,
+                "committed": one.sample.committed,
+                "end": one.sample.end,
+                "lag": one.sample.lag,
                 "lag_s": None if one.lag_s is None else round(one.lag_s, 3),
-                "owned": one.look.owned,
+                "owned": one.sample.owned,
                 "state": one.state,
             }
             for one in seen.partitions
         ],
-        "lag": sum(one.look.lag for one in seen.partitions),
+        "lag": sum(one.sample.lag for one in seen.partitions),
         "dead_letters": dict(seen.letters),
-        "unseen": list(seen.unseen),
+        "unreadable": list(seen.unreadable),
     }

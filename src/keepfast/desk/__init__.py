@@ -1,1 +1,1 @@
-"""The desk: where dead letters are looked at, told apart by cause, and sent back."""
+"""The desk: inspects dead letters, groups them by cause, and replays them; lag and offsets of groups."""

@@ -1,4 +1,4 @@
-"""What of a letter may be shown to whoever did not ask for the payload: sizes and structure, no values."""
+"""Masked views of a letter, for output without --reveal: sizes and structure, no values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from keepfast.telemetry.clean import masked
 
 DEEPEST, MOST_ITEMS = 6, 30
 MAX_BYTES = 1_000_000
-"""Larger values are not looked into."""
+"""Larger values are not parsed."""
 
-# A field's name, not a value that somebody uses as one.
+# A field's name, not a value used as one.
 _FIELD = re.compile(r"(?!.*\d{4})[A-Za-z_][\w.-]{0,63}", re.ASCII)
 # Frames of Python and of Java, without the lines between them, which hold code and messages.
 _FRAME = re.compile(r'\s*File "[^"\n]{1,300}", line \d+, in \S{1,200}|\s*at [\w.$<>/@]{1,300}\([\w.: ]{0,100}\)')
@@ -32,7 +32,7 @@ def shape(value: bytes | None) -> Any:
 
 
 def masked_text(text: str) -> str:
-    """A message without secrets and without what looks like a value. A word that somebody put in unquoted stays."""
+    """A message without secrets and without what looks like a value. Unquoted words are kept."""
     return normalised(masked(text))
 
 
@@ -42,7 +42,7 @@ def field_name(name: str) -> str:
 
 
 def frames(stack_trace: str) -> list[str]:
-    """The places of a stack trace, without what its lines say."""
+    """The frames of a stack trace, without source lines."""
     return [line.strip() for line in stack_trace.splitlines() if _FRAME.fullmatch(line)]
 
 

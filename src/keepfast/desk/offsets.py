@@ -1,4 +1,4 @@
-"""Where a reset of a group's offsets leads: from committed offsets and a target to a plan."""
+"""Plans a reset of a group's offsets, from committed offsets and a target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ToEdge:
-    """The first record of each partition, or behind the last one."""
+    """The first offset of each partition, or the end."""
 
     latest: bool = False
 
@@ -24,7 +24,7 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """So many offsets forward, or backward if negative; from the first record where nothing is committed."""
+    """This many offsets forward, or backward if negative; from the first record where nothing is committed."""
 
     count: int
 

@@ -1,4 +1,4 @@
-"""What a replay would do: how many, where to, what not and why. Nothing is sent here."""
+"""Plans a replay: number of records, destinations, and the letters left out with the reason. Sends nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from keepfast.core.records import Outgoing
 from keepfast.core.retry_topics import Past, RetryOrigin, encode
 from keepfast.deadletters import ours
 from keepfast.deadletters.letter import TIMESTAMP_TYPES, Headers, Letter
-from keepfast.desk.selection import Filed
-from keepfast.desk.shelf import LetterTopic
+from keepfast.desk.letter_topic import LetterTopic
+from keepfast.desk.selection import StoredLetter
 
 DEFAULT_MAX_REPLAYS: Final = 3
 MAX_RATE: Final = 1_000_000
@@ -41,17 +41,17 @@ class ReplayPolicy:
     `topic` None: to the original topic and partition; else there, and the key decides about the partition. `to`
     "group": to the first retry topic of the group that wrote the letter, which no other group reads. Timestamps are
     those of the sending unless `keep_timestamp`: with the original one, a topic with a retention time may delete a
-    replayed record before anybody has read it.
+    replayed record before it is read.
     """
 
     topic: str | None = None
     to: Literal["topic", "group"] = "topic"
     max_replays: int = DEFAULT_MAX_REPLAYS
-    """A record that was replayed so often stays: what dies again and again needs another cure."""
+    """A record that was replayed this many times is left out."""
     rate_per_s: float | None = None
     keep_timestamp: bool = False
     inexact: bool = False
-    """Also letters of which the original bytes are known only as far as JSON keeps them."""
+    """Also replay letters whose original bytes are known only as far as JSON preserves them."""
 
     def __post_init__(self) -> None:
         problems = {
@@ -66,8 +66,8 @@ class ReplayPolicy:
 
 
 class Router:
-    """From a letter to the record that goes back, or to the reason why it does not. Each record is sent once, however
-    many letters tell of it, so one router serves one pass over a shelf; `again` makes one for the next pass.
+    """Maps a letter to the record to be sent, or to the reason why it is left out. Each record is sent once, even if
+    several letters contain it, so a router serves one pass over a topic; `again` makes one for the next pass.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class Router:
         self._exhausted: set[bytes] = set()
 
     @property
-    def found_out_late(self) -> bool:
-        """Whether a record was routed before another letter said that it was replayed too often."""
+    def exhausted_late(self) -> bool:
+        """Whether a record was routed before another letter of it reached the maximum number of replays."""
         return not self._routed.isdisjoint(self._exhausted)
 
     def again(self) -> Router:
-        """For another pass over the same shelf. It knows which records were replayed too often."""
+        """A router for another pass over the same topic. It knows which records were replayed too often."""
         other = Router(
             self._policy,
             partitions_of=self._partitions_of,
@@ -105,9 +105,9 @@ class Router:
         other._known, other._exhausted = self._known, self._exhausted
         return other
 
-    def route(self, filed: Filed) -> Outgoing | str:
-        """Raises ConfigError for a letter that cannot go to its group alone, if that was asked for."""
-        letter = filed.letter
+    def route(self, stored: StoredLetter) -> Outgoing | str:
+        """Raises ConfigError for a letter that cannot be sent to its group alone, with `to="group"`."""
+        letter = stored.letter
         if not letter.exact and not self._policy.inexact:
             return "the original bytes are not known exactly (--inexact sends them as far as they are known)"
         record = self._record(letter)
@@ -117,7 +117,7 @@ class Router:
             more = letter.replay_count + 1
             return f"replayed {letter.replay_count} times already (--max-replays {more} allows it once more)"
         if record in self._exhausted:
-            return "another letter of the same record says that it was replayed too often (--max-replays)"
+            return "another letter of the same record reached the maximum number of replays (--max-replays)"
         topic, partition = self._destination(letter)
         if topic is None:
             return "the original topic is not known (--topic names one)"
@@ -128,7 +128,7 @@ class Router:
             if record in self._routed:
                 return COPY
             self._routed.add(record)
-        headers = ours.for_replay(letter, f"{filed.place.topic}/{filed.place.partition}/{filed.offset}")
+        headers = ours.for_replay(letter, f"{stored.place.topic}/{stored.place.partition}/{stored.offset}")
         return Outgoing(
             topic=topic,
             value=letter.value,
@@ -143,7 +143,7 @@ class Router:
         return self._policy.to == "group"
 
     def _record(self, letter: Letter) -> bytes | None:
-        """What is sent once: the record, or the record for one group."""
+        """Identity for deduplication: the record, or the record and the group."""
         record = letter.record_identity
         return record if record is None or not self._to_group else record + letter.group.encode("utf-8", "replace")
 
@@ -173,7 +173,7 @@ class Router:
         )
 
     def _past(self, letter: Letter, headers: Headers) -> Past:
-        """As if the first retry topic had just had it long enough: one attempt, then the group's later ones."""
+        """Headers as if the delay of the first retry topic had just passed: one attempt, then the later retry topics."""
         kind = TIMESTAMP_TYPES.index(letter.timestamp_type)
         timestamp_ms = -1 if letter.timestamp_ms is None else letter.timestamp_ms
         place = letter.topic or "", letter.partition or 0, letter.offset or 0
@@ -206,27 +206,27 @@ class Router:
 
 @dataclass(slots=True)
 class ReplayPlan:
-    """What would be sent, and what would not."""
+    """The records to be sent, and the letters left out."""
 
     records: int = 0
     copies: int = 0
-    """Letters of records that another letter brings, such as that of another group."""
+    """Letters of records that another letter already contains, such as that of another group."""
     bytes: int = 0
     destinations: Counter[str] = field(default_factory=Counter)
     excluded: Counter[str] = field(default_factory=Counter)
     """Reason → how many."""
     groups: set[str] = field(default_factory=set)
-    """Those that wrote the letters, copies included."""
+    """Groups that wrote the letters, copies included."""
 
     @property
     def left_out(self) -> int:
         return self.excluded.total()
 
     def duration_s(self, rate_per_s: float | None) -> float | None:
-        """How long it takes at this rate; None if nothing holds it up."""
+        """How long it takes at this rate; None without a rate limit."""
         return None if rate_per_s is None else self.records / rate_per_s
 
-    def add(self, filed: Filed, routed: Outgoing | str) -> None:
+    def add(self, stored: StoredLetter, routed: Outgoing | str) -> None:
         if routed == COPY:
             self.copies += 1
         elif isinstance(routed, str):
@@ -237,18 +237,18 @@ class ReplayPlan:
             self.records += 1
             self.bytes += len(routed.value or b"") + len(routed.key or b"")
             self.destinations[routed.topic] += 1
-        if filed.letter.group:
-            self.groups.add(filed.letter.group)
+        if stored.letter.group:
+            self.groups.add(stored.letter.group)
 
 
-def plan(shelf: LetterTopic, router: Router, stopped: Callable[[], bool] = lambda: False) -> ReplayPlan:
-    """Reads all that the shelf has. Raises SourceError, ConfigError, and Stopped when `stopped` says so."""
-    made = _one_pass(shelf, router, stopped)
-    return _one_pass(shelf, router.again(), stopped) if router.found_out_late else made
+def plan(letter_topic: LetterTopic, router: Router, stopped: Callable[[], bool] = lambda: False) -> ReplayPlan:
+    """Reads the whole selection. Raises SourceError, ConfigError, and ReadStopped when `stopped` returns True."""
+    made = _one_pass(letter_topic, router, stopped)
+    return _one_pass(letter_topic, router.again(), stopped) if router.exhausted_late else made
 
 
-def _one_pass(shelf: LetterTopic, router: Router, stopped: Callable[[], bool]) -> ReplayPlan:
+def _one_pass(letter_topic: LetterTopic, router: Router, stopped: Callable[[], bool]) -> ReplayPlan:
     made = ReplayPlan()
-    for filed in shelf.letters(stopped):
-        made.add(filed, router.route(filed))
+    for stored in letter_topic.letters(stopped):
+        made.add(stored, router.route(stored))
     return made

@@ -1,4 +1,4 @@
-"""Sends letters back, each confirmed by the broker; says how far it got, whatever ended it."""
+"""Replays letters, each confirmed by the broker; reports how far it got, for whatever reason it ended."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Final
 from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Outgoing, Receipt
+from keepfast.desk.letter_topic import LetterTopic, ReadStopped
 from keepfast.desk.planning import ReplayPolicy, Router
-from keepfast.desk.selection import Filed, Offsets
-from keepfast.desk.shelf import LetterTopic, ReadStopped
+from keepfast.desk.selection import Offsets, StoredLetter
 
 MAX_IN_FLIGHT: Final = 1_000
 MAX_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
 SETTLE_S: Final = 40.0
-"""For what is under way at the end: longer than the client tries to deliver a record."""
+"""For records in flight at the end: longer than the client's delivery timeout."""
 SETTLE_STOPPED_S: Final = 10.0
 POLL_INTERVAL_S: Final = 0.1
 MAX_FAILURES_TOLD: Final = 20
@@ -28,18 +28,18 @@ Progress = Callable[[int], None]
 
 @dataclass(slots=True)
 class Replayed:
-    """What became of a replay. Only `complete` may be called a success."""
+    """Result of a replay. Only `complete` is a success."""
 
     confirmed: int = 0
     failed: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
-    """The first few: where the letter lies, and why it was not taken."""
+    """The first few: position of the letter, and why the record was refused."""
     left_out: int = 0
     stopped: bool = False
     broken: str = ""
-    """What ended it before its time."""
+    """Why it ended early."""
     left: tuple[Offsets, ...] = ()
-    """What was not read, or sent without an answer. Sending it again may repeat a few records, but misses none."""
+    """Letters not read, or sent without an answer. Replaying them may repeat a few records, but skips none."""
 
     def complete(self, planned: int) -> bool:
         return self.confirmed == planned and not self.failed and not self.left and not self.broken
@@ -47,15 +47,15 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A record on its way: which letter it is of, and whether it travels alone."""
+    """A record in flight: its letter, and whether it was sent in a batch of its own."""
 
-    filed: Filed
+    stored: StoredLetter
     outgoing: Outgoing
     alone: bool = False
 
     @property
     def place(self) -> tuple[int, int]:
-        return self.filed.place.partition, self.filed.offset
+        return self.stored.place.partition, self.stored.offset
 
     @property
     def size_bytes(self) -> int:
@@ -65,12 +65,12 @@ class _Sent:
 class Replay:
     """One replay. `run` blocks its thread; answers of the sink come on another.
 
-    A broker refuses a batch as a whole, so records that were refused as too large may only have been beside one that
-    is: they are sent again, each alone, and may so fall behind later ones.
+    A broker refuses a batch as a whole, so a record refused as too large may only have shared a batch with one that is:
+    such records are sent again, each in a batch of its own, and may arrive after later ones.
     """
 
-    def __init__(self, shelf: LetterTopic, router: Router, sink: Sink, policy: ReplayPolicy) -> None:
-        self._shelf = shelf
+    def __init__(self, letter_topic: LetterTopic, router: Router, sink: Sink, policy: ReplayPolicy) -> None:
+        self._letters = letter_topic
         self._router = router
         self._sink = sink
         self._policy = policy
@@ -79,24 +79,24 @@ class Replay:
         self._under_way: dict[tuple[int, int], _Sent] = {}
         self._bytes = 0
         self._refused: list[_Sent] = []
-        self._unsure: dict[int, int] = {}
+        self._unconfirmed: dict[int, int] = {}
         self._outcome = Replayed()
 
     def stop(self) -> None:
-        """Send nothing more, wait for what is under way. Any thread, or a signal handler."""
+        """Stop sending and wait for records in flight. Any thread, or a signal handler."""
         self._stop.set()
 
     def run(self, progress: Progress = lambda _: None) -> Replayed:
-        """Until all is sent and confirmed, or a failure or `stop` ends it. Raises SourceError if letters cannot be
-        read, with everything that was sent so far in `outcome`.
+        """Runs until all is sent and confirmed, or a failure or `stop` ends it. Raises SourceError if letters cannot be
+        read; `outcome` then has what was sent so far.
         """
         ended_early = True
-        position = {partition: low for partition, (low, _) in self._shelf.spans.items()}
+        position = {partition: low for partition, (low, _) in self._letters.spans.items()}
         next_at = time.monotonic()
         try:
-            for filed in self._shelf.letters(self._ended):
-                next_at = self._send_one(filed, next_at)
-                position[filed.place.partition] = filed.offset + 1
+            for stored in self._letters.letters(self._ended):
+                next_at = self._send_one(stored, next_at)
+                position[stored.place.partition] = stored.offset + 1
                 progress(self._outcome.confirmed)
                 if self._refused:
                     self._send_alone(progress)
@@ -106,26 +106,26 @@ class Replay:
             pass
         finally:
             self._settle(progress, SETTLE_STOPPED_S if self._stop.is_set() else SETTLE_S)
-            self._close_books(position if ended_early else {})
+            self._summarise(position if ended_early else {})
         return self._outcome
 
     @property
     def outcome(self) -> Replayed:
         return self._outcome
 
-    def _send_one(self, filed: Filed, next_at: float) -> float:
-        """Raises Stopped if it was not even tried. Returns the earliest time for the next one."""
-        routed = self._router.route(filed)
+    def _send_one(self, stored: StoredLetter, next_at: float) -> float:
+        """Raises ReadStopped if it was not sent. Returns the earliest time for the next one."""
+        routed = self._router.route(stored)
         if isinstance(routed, str):
             self._outcome.left_out += 1
             return next_at
         if self._policy.rate_per_s is not None:
             self._wait_until(next_at)
         self._wait_for_room()
-        self._send(_Sent(filed, routed))
+        self._send(_Sent(stored, routed))
         if self._policy.rate_per_s is None:
             return next_at
-        # After a hold-up the lost time is not made up for by a burst.
+        # After a delay there is no burst to catch up.
         return max(next_at, time.monotonic() - POLL_INTERVAL_S) + 1 / self._policy.rate_per_s
 
     def _wait_until(self, at: float) -> None:
@@ -153,7 +153,7 @@ class Replay:
         self._sink.send(one.outgoing, self._delivery(one))
 
     def _send_alone(self, progress: Progress) -> None:
-        """What was refused in company. Raises Stopped if that was not tried for all."""
+        """Send records that were refused in a shared batch. Raises ReadStopped if some were not tried."""
         self._settle(progress, SETTLE_S)
         while self._refused:
             if self._ended():
@@ -179,20 +179,20 @@ class Replay:
         return delivered
 
     def _failed(self, one: _Sent, error: SinkError) -> None:
-        """With the lock. One record that is too large is its own trouble; anything else would meet the next one too."""
+        """With the lock. A record that is too large fails alone; any other error would affect the next one too."""
         self._outcome.failed += 1
         if len(self._outcome.failures) < MAX_FAILURES_TOLD:
-            self._outcome.failures.append((one.filed.name, str(error)))
+            self._outcome.failures.append((one.stored.name, str(error)))
         if error.fault is not Fault.TOO_LARGE:
             self._outcome.broken = self._outcome.broken or str(error)
-            self._note_unsure(one.place)
+            self._note_unconfirmed(one.place)
 
-    def _note_unsure(self, place: tuple[int, int]) -> None:
+    def _note_unconfirmed(self, place: tuple[int, int]) -> None:
         partition, offset = place
-        self._unsure[partition] = min(offset, self._unsure.get(partition, offset))
+        self._unconfirmed[partition] = min(offset, self._unconfirmed.get(partition, offset))
 
     def _settle(self, progress: Progress, timeout_s: float) -> None:
-        """Wait for the answers to what is under way."""
+        """Wait for the records in flight."""
         deadline = time.monotonic() + timeout_s
         while True:
             with self._changed:
@@ -202,13 +202,13 @@ class Replay:
             progress(self._outcome.confirmed)
         progress(self._outcome.confirmed)
 
-    def _close_books(self, position: dict[int, int]) -> None:
-        """What is left: from the first record that nobody confirmed, else from where reading ended."""
+    def _summarise(self, position: dict[int, int]) -> None:
+        """What is left: from the first unconfirmed record, else from where reading ended."""
         with self._changed:
             self._outcome.stopped = self._stop.is_set()
             for one in (*self._under_way.values(), *self._refused):
-                self._note_unsure(one.place)
+                self._note_unconfirmed(one.place)
             starts = dict(position)
-            for partition, offset in self._unsure.items():
+            for partition, offset in self._unconfirmed.items():
                 starts[partition] = min(offset, starts.get(partition, offset))
-            self._outcome.left = self._shelf.rest(starts)
+            self._outcome.left = self._letters.rest(starts)

@@ -1,4 +1,4 @@
-"""Which letters are meant. Frozen: what arrives later never joins."""
+"""Selection of letters. Frozen: letters that arrive later are not included."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _OFFSETS = re.compile(r"(?P<partition>\d{1,9}):(?P<low>\d{1,18})(?P<range>-(?P<h
 
 
 @dataclass(frozen=True, slots=True)
-class Filed:
-    """A letter where it lies: place and offset in the dead-letter topic, and when it came there."""
+class StoredLetter:
+    """A letter with its place and offset in the dead-letter topic, and the time it was written."""
 
     letter: Letter
     place: TopicPartition
@@ -25,18 +25,18 @@ class Filed:
 
     @property
     def at_ms(self) -> int | None:
-        """When the record failed for the last time, as far as anybody knows."""
+        """When the record failed for the last time, or the time of the letter."""
         return self.filed_at_ms if self.letter.failed_at_ms is None else self.letter.failed_at_ms
 
     @property
     def name(self) -> str:
-        """Where it lies, as `dlq show` takes it."""
+        """Its position, as `dlq show` accepts it."""
         return f"{self.place.partition}:{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Some offsets of one partition; `end` is the one after the last, None is however many there are."""
+    """A range of offsets of one partition; `end` is exclusive, None is the end of the partition."""
 
     partition: int
     start: int
@@ -48,7 +48,7 @@ class Offsets:
         found = _OFFSETS.fullmatch(text.strip())
         if found is None:
             raise ConfigError(
-                f"{text!r} says no offset of a partition; write PARTITION:OFFSET, or for several PARTITION:FROM-TO or"
+                f"{text!r} is not an offset of a partition; write PARTITION:OFFSET, or for several PARTITION:FROM-TO or"
                 " PARTITION:FROM-."
             )
         partition, low = int(found["partition"]), int(found["low"])
@@ -69,13 +69,13 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """A letter is meant if it fits every condition that is given; of several values of one condition, any."""
+    """A letter is selected if it matches every given condition; of several values of one condition, any."""
 
     error_types: frozenset[str] = frozenset()
     """Short or with their module."""
     codes: frozenset[str] = frozenset()
     fingerprints: frozenset[str] = frozenset()
-    """Or how they begin."""
+    """Whole or as a prefix."""
     groups: frozenset[str] = frozenset()
     since_ms: int | None = None
     until_ms: int | None = None
@@ -85,8 +85,8 @@ class Selection:
     def is_everything(self) -> bool:
         return self == Selection()
 
-    def takes(self, filed: Filed) -> bool:
-        letter, at_ms = filed.letter, filed.at_ms
+    def takes(self, stored: StoredLetter) -> bool:
+        letter, at_ms = stored.letter, stored.at_ms
         return (
             (not self.error_types or not self.error_types.isdisjoint({letter.error_type, letter.error_class}))
             and (not self.codes or letter.error_code in self.codes)
@@ -94,11 +94,11 @@ class Selection:
             and (not self.groups or letter.group in self.groups)
             and (self.since_ms is None or (at_ms is not None and at_ms >= self.since_ms))
             and (self.until_ms is None or (at_ms is not None and at_ms < self.until_ms))
-            and (not self.offsets or any(_holds(one, filed) for one in self.offsets))
+            and (not self.offsets or any(_holds(one, stored) for one in self.offsets))
         )
 
     def spans(self, there: Mapping[int, Span]) -> dict[int, Span]:
-        """What has to be read of what is there: from the lowest to the highest offset that may be meant."""
+        """The ranges to be read: from the lowest to the highest offset that may match."""
         if not self.offsets:
             return dict(there)
         return {
@@ -108,9 +108,9 @@ class Selection:
         }
 
 
-def _holds(offsets: Offsets, filed: Filed) -> bool:
-    inside = offsets.start <= filed.offset and (offsets.end is None or filed.offset < offsets.end)
-    return inside and offsets.partition == filed.place.partition
+def _holds(offsets: Offsets, stored: StoredLetter) -> bool:
+    inside = offsets.start <= stored.offset and (offsets.end is None or stored.offset < offsets.end)
+    return inside and offsets.partition == stored.place.partition
 
 
 def _around(wanted: Iterable[Offsets], there: Span) -> Span | None:

@@ -165,7 +165,7 @@ def patterns_know_only_the_domain() -> None:
 
 @breaks("REPLAYED")
 def every_letter_is_left_out() -> None:
-    def send_one(self: Replay, filed: Any, next_at: float) -> float:
+    def send_one(self: Replay, stored: Any, next_at: float) -> float:
         self._outcome.left_out += 1
         return next_at
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.desk.lagging import WINDOW_S, Look, state_of, within
+from keepfast.desk.lag import WINDOW_S, LagSample, state_of, within
 
 Row = tuple[float, int | None, int]
 
 
-def looks(*rows: Row, owned: bool | None = True, low: int = 0) -> list[Look]:
-    return [Look(at=at, committed=committed, end=end, low=low, owned=owned) for at, committed, end in rows]
+def samples(*rows: Row, owned: bool | None = True, low: int = 0) -> list[LagSample]:
+    return [LagSample(at=at, committed=committed, end=end, low=low, owned=owned) for at, committed, end in rows]
 
 
 @pytest.mark.parametrize(
@@ -34,15 +34,15 @@ def looks(*rows: Row, owned: bool | None = True, low: int = 0) -> list[Look]:
     ],
 )
 def test_what_the_looks_say(rows: list[Row], owned: bool | None, state: str) -> None:
-    assert state_of(looks(*rows, owned=owned)) == state
+    assert state_of(samples(*rows, owned=owned)) == state
 
 
 def test_lag_counts_from_what_is_still_there() -> None:
-    [deleted, never, truncated] = looks((0, 3, 20), (0, None, 20), (0, 25, 20), low=12)
+    [deleted, never, truncated] = samples((0, 3, 20), (0, None, 20), (0, 25, 20), low=12)
     assert (deleted.lag, never.lag, truncated.lag) == (8, 8, 0)
 
 
 def test_old_looks_are_forgotten_but_never_the_last() -> None:
-    old, new = looks((0, 1, 9), (10, 1, 9))
+    old, new = samples((0, 1, 9), (10, 1, 9))
     assert within([old, new], WINDOW_S + 5) == [new]
     assert within([old], 10 * WINDOW_S) == [old]

@@ -1,4 +1,4 @@
-"""A dead-letter topic as it is at one moment: its letters, one after another."""
+"""The letters of a dead-letter topic at one moment."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Protocol
 
 from keepfast.core.records import Record, TopicPartition
 from keepfast.deadletters.reading import read
-from keepfast.desk.selection import Filed, Offsets, Selection
+from keepfast.desk.selection import Offsets, Selection, StoredLetter
 from keepfast.kafka.browser import Span
 
-LOOK_TIMEOUT_S = 15.0
+READ_TIMEOUT_S = 15.0
 
 
 class LetterBrowser(Protocol):
-    """What the shelf needs of `kafka.browser.KafkaBrowser`."""
+    """The part of `kafka.browser.KafkaBrowser` that is used here."""
 
     def spans(self, topic: str, timeout_s: float) -> dict[int, Span]: ...
     def read(self, topic: str, spans: Mapping[int, Span]) -> Iterator[Record | None]: ...
 
 
 class ReadStopped(Exception):
-    """Whoever looks has had enough: a signal came."""
+    """Reading was interrupted by a signal."""
 
 
 class LetterTopic:
@@ -31,28 +31,28 @@ class LetterTopic:
         self.topic = topic
         self.selection = selection or Selection()
         self._browser = browser
-        self.spans = self.selection.spans(browser.spans(topic, LOOK_TIMEOUT_S))
+        self.spans = self.selection.spans(browser.spans(topic, READ_TIMEOUT_S))
 
     @property
     def offsets(self) -> int:
-        """How many offsets have to be read at most."""
+        """The highest number of offsets to be read."""
         return sum(high - low for low, high in self.spans.values())
 
-    def letters(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[Filed]:
-        """Those that the selection takes; each partition's in order. Can be asked for again, and gives the same.
+    def letters(self, stopped: Callable[[], bool] = lambda: False) -> Iterator[StoredLetter]:
+        """The selected letters; those of a partition in order. Can be called again, with the same result.
 
-        Raises Stopped when `stopped` says so.
+        Raises ReadStopped when `stopped` returns True.
         """
         for record in self._browser.read(self.topic, self.spans):
             if stopped():
                 raise ReadStopped
             if record is not None:
-                filed = filed_of(record)
-                if self.selection.takes(filed):
-                    yield filed
+                stored = stored_letter(record)
+                if self.selection.takes(stored):
+                    yield stored
 
     def rest(self, starts: Mapping[int, int]) -> tuple[Offsets, ...]:
-        """What the selection means of these partitions from these offsets on; as offsets to select it by."""
+        """The selected ranges of these partitions from these offsets on, for a new selection."""
         left = []
         for partition, start in sorted(starts.items()):
             end = self.spans[partition][1]
@@ -63,5 +63,7 @@ class LetterTopic:
         return tuple(left)
 
 
-def filed_of(record: Record) -> Filed:
-    return Filed(read(record), TopicPartition(record.topic, record.partition), record.offset, record.timestamp_ms)
+def stored_letter(record: Record) -> StoredLetter:
+    return StoredLetter(
+        read(record), TopicPartition(record.topic, record.partition), record.offset, record.timestamp_ms
+    )

@@ -9,9 +9,9 @@ from keepfast.core.policies import LetterFormat
 from keepfast.core.records import Record
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.writing import write
+from keepfast.desk.letter_topic import LetterTopic
 from keepfast.desk.planning import ReplayPolicy, Router
 from keepfast.desk.selection import Selection
-from keepfast.desk.shelf import LetterTopic
 from keepfast.kafka.browser import Span
 from tests.support.letters import letter
 
@@ -20,7 +20,7 @@ SOURCE_PARTITIONS = 12
 
 
 class Stock:
-    """A dead-letter topic in memory; implements `desk.shelf.Browser`."""
+    """A dead-letter topic in memory; implements `desk.letter_topic.Browser`."""
 
     def __init__(self, *, partitions: int = 2) -> None:
         self.records: dict[int, list[Record]] = {number: [] for number in range(partitions)}
@@ -53,7 +53,7 @@ def stocked(count: int, **fields: Any) -> Stock:
     return stock
 
 
-def shelf(stock: Stock, selection: Selection | None = None) -> LetterTopic:
+def letter_topic(stock: Stock, selection: Selection | None = None) -> LetterTopic:
     return LetterTopic(stock, DLQ, selection)
 
 
