@@ -173,7 +173,7 @@ class Router:
         )
 
     def _past(self, letter: Letter, headers: Headers) -> Past:
-        """Headers as if the delay of the first retry topic had just passed: one attempt, then the later retry topics."""
+        """Headers as if the delay of the first retry topic had just passed; later retry topics follow."""
         kind = TIMESTAMP_TYPES.index(letter.timestamp_type)
         timestamp_ms = -1 if letter.timestamp_ms is None else letter.timestamp_ms
         place = letter.topic or "", letter.partition or 0, letter.offset or 0
