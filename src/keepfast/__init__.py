@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from keepfast.core.policies import RetryPolicy as RetryPolicy
     from keepfast.core.records import Record as Record
     from keepfast.core.retry_topics import RetryTopics as RetryTopics
+    from keepfast.decode.signature import Provide as Provide
     from keepfast.engine.context import BatchContext as BatchContext
     from keepfast.engine.context import Context as Context
     from keepfast.redact.sensitive import CardNumbers as CardNumbers
@@ -56,8 +57,9 @@ _HOMES = {
     "Discard": "keepfast.core.errors",
     "Halt": "keepfast.core.errors",
     "KeepfastError": "keepfast.core.errors",
-    "RatePolicy": "keepfast.core.guards",
     "KafkaConsumerRunner": "keepfast.runner.runner",
+    "Provide": "keepfast.decode.signature",
+    "RatePolicy": "keepfast.core.guards",
     "Record": "keepfast.core.records",
     "Reject": "keepfast.core.errors",
     "RetryConfig": "keepfast.runner.retry",

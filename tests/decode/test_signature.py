@@ -12,6 +12,7 @@ import pytest
 
 from keepfast.core.errors import ConfigError
 from keepfast.decode import HandlerShape, inspect_handler, positional
+from keepfast.decode.signature import Parameter, Provide
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -181,6 +182,16 @@ def test_a_handler_in_the_usual_order_is_called_without_anything_between(handler
     assert positional(handler, shape_of(handler)) is handler
 
 
+def test_what_is_neither_value_nor_context_is_left_to_be_filled() -> None:
+    def handle(
+        n: Annotated[int, Provide(one)], ctx: Context, value: bytes, more: str = "", *, last: Any, tuning: int = 3
+    ) -> None: ...
+
+    shape = inspect_handler(handle, context_type=Context, namespace={"Context": Context})
+    assert (shape.value, shape.context) == ("value", "ctx")
+    assert shape.others == (Parameter("n", int, one), Parameter("more", str), Parameter("last", Any, by_name=True))
+
+
 def test_a_list_is_a_batch() -> None:
     def many(values: list[bytes]) -> None: ...
     def remarked(values: Annotated[list[bytes], "a remark"]) -> None: ...
@@ -223,9 +234,7 @@ def test_a_local_class_that_the_body_uses_is_found_by_itself() -> None:
 
 def nothing() -> None: ...
 def only_context(ctx: Context) -> None: ...
-def two(a: bytes, b: bytes) -> None: ...
-def two_with_default(a: bytes, b: bytes = b"") -> None: ...
-def required_option(a: bytes, *, b: bytes) -> None: ...
+def one() -> None: ...
 def two_contexts(a: bytes, b: Context, c: Context) -> None: ...
 def variadic(*args: bytes) -> None: ...
 def generator(value: bytes) -> Iterator[bytes]:
@@ -249,9 +258,6 @@ class GeneratorHandler:
     [
         (nothing, "takes no value"),
         (only_context, "takes no value"),
-        (two, "2 values (a, b)"),
-        (two_with_default, "keyword-only with defaults"),
-        (required_option, "2 values (a, b)"),
         (two_contexts, "the context twice (b, c)"),
         (variadic, "*args"),
         (with_options, "**kwargs"),
@@ -264,7 +270,6 @@ class GeneratorHandler:
         (CallableHandler, "is a class"),
         (5, "not callable"),
         (None, "not callable"),
-        (dict.fromkeys, "handler fromkeys()"),
         (unresolvable, "TYPE_CHECKING"),
         (functools.partial(cast("Any", plain), b"1", b"2"), "no readable signature"),
     ],

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
-from keepfast import App, CardNumbers, Context, Discard, Halt, Reject, RetryLater
+from keepfast import App, BatchContext, CardNumbers, Context, Discard, Halt, Provide, Reject, RetryLater
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.retry_topics import RetryTopics
@@ -276,3 +277,101 @@ def test_a_flag_of_pytest_takes_the_same_test_to_a_broker(
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *flags]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, said in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+class Gateway:
+    """What lifespan would make."""
+
+    def rate(self) -> int:
+        raise ConnectionError("no network in tests")
+
+
+class FakeGateway(Gateway):
+    def rate(self) -> int:
+        return 7
+
+
+@dataclass
+class Resources:
+    gateway: Gateway
+
+
+def rate(gateway: Gateway) -> int:
+    return gateway.rate()
+
+
+def fixed_rate() -> int:
+    return 5
+
+
+def unused() -> int:
+    return 0
+
+
+def test_resources_and_overrides_are_in_place_of_the_real_ones() -> None:
+    app, seen = App("shop"), list[int]()
+
+    @app.consumer("shop.order.v1")
+    def charge(order: dict[str, Any], cents: Annotated[int, Provide(rate)], gateway: Gateway) -> None:
+        assert isinstance(gateway, FakeGateway)
+        seen.append(cents)
+
+    async def story(**more: Any) -> None:
+        async with harness(app, resources=Resources(FakeGateway()), **more) as h:
+            await h.send("shop.order.v1", {"id": 1})
+            assert len(h.processed) == 1
+
+    played(story())
+    played(story(overrides={rate: fixed_rate}))
+    assert seen == [7, 5]
+    with pytest.raises(ConfigError, match=r"no handler or middleware takes what unused\(\) provides"):
+        played(story(overrides={unused: fixed_rate}))
+
+
+def test_a_runner_has_no_resources() -> None:
+    runner = KafkaConsumerRunner(consumer_factory=dict, process_message=print)
+
+    async def story() -> None:
+        async with harness(runner, resources=Resources(FakeGateway())):
+            pass
+
+    with pytest.raises(ConfigError, match="are for apps"):
+        played(story())
+
+
+def test_middleware_is_around_the_handlers_of_all_consumers_and_a_failed_exit_is_tried_again(
+    address: str | None,
+) -> None:
+    first, second = (f"shop.{name}-{uuid.uuid4().hex[:6]}.v1" for name in ("order", "refund"))
+    app, journal = App("shop"), list[str]()
+    retry = RetryPolicy(initial_delay_ms=10, max_delay_ms=10)
+
+    @app.consumer(first, retry=retry)
+    def charge(order: dict[str, Any]) -> None:
+        journal.append("charge")
+
+    @app.middleware
+    def session(ctx: Context | BatchContext) -> Iterator[None]:
+        yield
+        if ctx.attempt == 1:
+            raise ConnectionError("the COMMIT failed")
+        journal.append("committed")
+
+    def own() -> Iterator[None]:
+        journal.append("own")
+        yield
+
+    @app.consumer(second, retry=retry, middleware=[own], idempotent=True)
+    async def refund(orders: list[dict[str, Any]]) -> None:
+        journal.append("refund")
+
+    async def story(topic: str) -> list[str]:
+        journal.clear()
+        async with harness(app, kafka=address) as h:
+            record = await h.send(topic, {"id": 1})
+            assert [one.offset for one in h.processed] == [record.offset]
+            assert h.dead == []
+        return list(journal)
+
+    assert asyncio.run(story(first)) == ["charge", "charge", "committed"]
+    assert asyncio.run(story(second)) == ["own", "refund", "own", "refund", "committed"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from keepfast.app.options import Consumer, ConsumerOptions
+from keepfast.app.options import Consumer, ConsumerOptions, Middleware
 from keepfast.core.errors import ConfigError
-from keepfast.decode.signature import inspect_handler
+from keepfast.decode.signature import ProviderShape, inspect_handler, inspect_provider
 from keepfast.engine.context import BatchContext, Context
 from keepfast.redact.sensitive import CardNumbers
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from keepfast.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=Middleware)
 
 
 class App:
@@ -31,12 +33,27 @@ class App:
         self.name = name
         self.consumers: dict[str, Consumer] = {}
         self._settings = settings
+        self._middleware: list[ProviderShape] = []
+
+    def middleware(self, function: M) -> M:
+        """Run this generator around each call of each consumer's handler; the first that is registered is the
+        outermost. A batch is one call.
+
+        It yields once. What the handler raises is raised there, and must go on or be replaced by another exception. It
+        may take the context (`Context | BatchContext` in an app with handlers of both kinds), resources and providers.
+        A plain generator works around handlers of both kinds, an async one around `async def` handlers only. The
+        record is finished after it has ended, and an exception from it fails the attempt as one of the handler does.
+        Raises ConfigError for a function that does not yield.
+        """
+        self._middleware.append(inspect_provider(function, "middleware"))
+        return function
 
     def consumer(
         self,
         *topics: str,
         name: str | None = None,
         sensitive: CardNumbers | None = None,
+        middleware: Sequence[Middleware] = (),
         **options: Unpack[ConsumerOptions],
     ) -> Callable[[F], F]:
         """Make the function below consume these topics. It stays an ordinary function that you can call and test.
@@ -44,8 +61,8 @@ class App:
         Its group is `<app>.<name>`, its name that of the function by default. `rules` classify errors before the
         built-in ones do (`{TimeoutError: "discard", "http:409": "retryable"}`, or a list of `Rule`), `retries` how
         often and when single errors are tried again (`{"http:429": RetryPolicy(…), MyError: "financial"}`). A record in
-        which `sensitive` finds something is discarded before the handler sees it. Raises ConfigError for a function
-        that cannot be a handler.
+        which `sensitive` finds something is discarded before the handler sees it. `middleware` is around this handler
+        alone, inside of the app's. Raises ConfigError for a function that cannot be a handler.
         """
 
         if not all(isinstance(topic, str) for topic in topics):
@@ -59,7 +76,8 @@ class App:
             own = name or shape.name
             if own in self.consumers:
                 raise ConfigError(f"App {self.name!r} has two consumers named {own!r}; give one of them name=….")
-            self.consumers[own] = Consumer(own, function, shape, topics, options, sensitive)
+            around = tuple(inspect_provider(one, "middleware") for one in middleware)
+            self.consumers[own] = Consumer(own, function, shape, topics, options, sensitive, around)
             return function
 
         return register
@@ -82,14 +100,20 @@ class App:
         return load(spec, environ=environ, cwd=cwd or Path.cwd(), for_tests=for_tests)
 
     def chosen(self, only: Sequence[str] = ()) -> list[Consumer]:
-        """All consumers, or those named. Raises ConfigError for unknown names, or if there are none at all."""
+        """All consumers, or those named, with the app's middleware. Raises ConfigError for unknown names, or if there
+        are none at all.
+        """
         if not self.consumers:
             raise ConfigError(f'App {self.name!r} has no consumers; decorate a function with @app.consumer("topic").')
         unknown = [name for name in only if name not in self.consumers]
         if unknown:
             names, known = ", ".join(map(repr, unknown)), ", ".join(self.consumers)
             raise ConfigError(f"App {self.name!r} has no consumer named {names}; it has {known}.")
-        return [consumer for name, consumer in self.consumers.items() if not only or name in only]
+        return [
+            replace(consumer, middleware=(*self._middleware, *consumer.middleware))
+            for name, consumer in self.consumers.items()
+            if not only or name in only
+        ]
 
     def run(
         self,

@@ -7,12 +7,14 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from keepfast.app.options import Consumer
 from keepfast.core.errors import ConfigError
 from keepfast.core.events import Observer
 from keepfast.core.ports import Sink
 from keepfast.engine.calls import Handler
+from keepfast.engine.middleware import Around, Overrides
 from keepfast.engine.plan import Plan
 from keepfast.engine.workers import HandlerLoop
 from keepfast.settings import Settings
@@ -47,8 +49,16 @@ def assemble_app(
     )
 
 
-def specs_of(consumers: list[Consumer], settings: Settings) -> list[ConsumerSpec]:
-    """Each consumer's function, ready to be called. Raises ConfigError with every problem."""
+def specs_of(
+    consumers: list[Consumer],
+    settings: Settings,
+    resources: Any = None,
+    *,
+    overrides: Overrides | None = None,
+) -> list[ConsumerSpec]:
+    """Each consumer's function, ready to be called. `resources` is what the app's lifespan yielded; `overrides` are
+    functions in place of providers. Raises ConfigError with every problem.
+    """
     specs: list[ConsumerSpec] = []
     problems: list[str] = []
     for consumer in consumers:
@@ -61,6 +71,7 @@ def specs_of(consumers: list[Consumer], settings: Settings) -> list[ConsumerSpec
                 tombstones=own.tombstones,
                 group=own.group,
                 sensitive=consumer.sensitive,
+                around=Around(consumer.middleware, resources, overrides or {}),
             )
         except ConfigError as error:
             problems.extend(f"{_place(consumer)}{problem}" for problem in error.problems)

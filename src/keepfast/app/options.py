@@ -4,7 +4,7 @@ consumer, not by what they set for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -22,11 +22,14 @@ from keepfast.core.policies import (
 )
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.core.timeouts import OnTimeout
-from keepfast.decode.signature import HandlerShape
+from keepfast.decode.signature import HandlerShape, ProviderShape
 from keepfast.redact.sensitive import CardNumbers
 
 ErrorKey = type[BaseException] | str
 """An exception class, its `module.Class`, or a code that errors carry: `http:429`, `sqlstate:40P01`."""
+
+Middleware = Callable[..., Iterator[None] | AsyncIterator[None]]
+"""A generator function that yields once, while the handler runs."""
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -86,3 +89,5 @@ class Consumer:
     topics: tuple[str, ...]
     options: ConsumerOptions
     sensitive: CardNumbers | None = None
+    middleware: tuple[ProviderShape, ...] = ()
+    """The outermost first."""

@@ -9,6 +9,7 @@ KeepfastError
 │   └── SinkError          producing side
 ├── SpoolError             the spool did not take a letter, or does not give one back
 ├── DecodeError            the bytes of a record do not fit the annotation     dead-lettered
+├── MiddlewareError        a middleware or provider did not yield exactly once  dead-lettered
 ├── HandlerTimeout         the handler did not end within timeout_s            dead-lettered
 ├── Abandoned              a handler that timed out still wanted to act
 ├── Crashed                the process died whenever a record was started      dead-lettered
@@ -106,6 +107,10 @@ class DecodeError(KeepfastError):
     def __init__(self, message: str, *, code: str = "DECODE_FAILED") -> None:
         self.code = code
         super().__init__(message)
+
+
+class MiddlewareError(KeepfastError):
+    """A middleware or a provider did not yield, yielded twice, or suppressed what the handler raised."""
 
 
 class HandlerTimeout(KeepfastError):

@@ -1,17 +1,46 @@
-"""The signature of a handler: its parameters, their order, and whether it is async."""
+"""The signatures of handlers, providers and middleware: what they take, and whether they are async or generators."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from keepfast.core.errors import ConfigError
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_CONTEXT_MANAGERS = (contextlib.contextmanager(iter).__code__, contextlib.asynccontextmanager(aiter).__code__)
+"""What `@contextmanager` and `@asynccontextmanager` put in place of a generator function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provide:
+    """Says in the annotation of a parameter which function makes its argument: `Annotated[Session, Provide(session)]`.
+
+    The function is called once for each call of a handler, after decoding, and may take what a handler may take except
+    for the value: the context, resources, and values of other providers. It may be async if the handler is. One that
+    yields, once, goes on after the handler: with what the handler raised, raised at its `yield`. The record is
+    finished after that.
+    """
+
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter that a call must fill. `annotation` is resolved and without `Annotated`; `inspect.Parameter.empty`
+    if there is none.
+    """
+
+    name: str
+    annotation: Any
+    provider: Callable[..., Any] | None = None
+    by_name: bool = False
+    """It is keyword-only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +61,29 @@ class HandlerShape:
     """The context precedes the value."""
     by_name: frozenset[str] = frozenset()
     """The keyword-only ones of the two."""
+    parameters: tuple[Parameter, ...] = ()
+    """All, in their order."""
+
+    @property
+    def others(self) -> tuple[Parameter, ...]:
+        """Those that take neither the value nor the context."""
+        return tuple(one for one in self.parameters if one.name not in (self.value, self.context))
 
     @property
     def where(self) -> str:
         """The handler and its parameter, for messages."""
         return f"handler {self.name}(), parameter {self.value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderShape:
+    """How to call a provider or a middleware. A generator yields once; what it yields is what it provides."""
+
+    name: str
+    function: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+    is_async: bool
+    is_generator: bool
 
 
 def inspect_handler(
@@ -48,24 +95,28 @@ def inspect_handler(
 ) -> HandlerShape:
     """Read a function, bound method, `functools.partial` or callable object.
 
-    It takes exactly one value and at most one parameter annotated with `context_type` (with `batch_context_type`, if
-    the value is a list), in any order; further parameters must be keyword-only and have defaults. `namespace` helps
-    to resolve string annotations that name something local. Raises ConfigError.
+    The value is the first parameter that is neither a context (annotated with `context_type`, or with
+    `batch_context_type` if the value is a list) nor has a provider; whether the others can be filled is not known yet.
+    Keyword-only parameters with defaults are left alone. `namespace` helps to resolve string annotations that name
+    something local. Raises ConfigError.
     """
     name = handler_name(handler)
     code = _code_of(handler, name)
-    parameters = _parameters(handler, code, name, namespace or {})
+    found = _parameters(handler, code, f"handler {name}()", namespace or {})
+    parameters = tuple(map(_parameter, found))
     kinds = [kind for kind in (context_type, batch_context_type) if kind is not None]
-    contexts = [p for p in parameters if any(_bare(p.annotation) is kind for kind in kinds)]
-    values = [p for p in parameters if p not in contexts]
+    contexts = [p for p in parameters if any(p.annotation is kind for kind in kinds)]
+    values = [p for p in parameters if p not in contexts and p.provider is None]
     if len(contexts) > 1:
         raise ConfigError(f"handler {name}() takes the context twice ({_list(contexts)}); keep one of them")
-    if len(values) != 1:
-        raise ConfigError(_not_one_value(name, values))
+    if not values:
+        raise ConfigError(f"handler {name}() takes no value; declare one annotated parameter, such as `value: bytes`")
+    if values[0].name == "self" and len(values) > 1:
+        raise ConfigError(f"handler {name}() is an unbound method; pass a bound one, as in `Handlers().{name}`")
     value, context = values[0], contexts[0] if contexts else None
-    batch = _bare(value.annotation) is list or get_origin(_bare(value.annotation)) is list
+    batch = value.annotation is list or get_origin(value.annotation) is list
     wanted = batch_context_type if batch else context_type
-    if context is not None and wanted is not None and _bare(context.annotation) is not wanted:
+    if context is not None and wanted is not None and context.annotation is not wanted:
         raise ConfigError(
             f"handler {name}() takes {'a batch' if batch else 'one record'}; annotate {context.name} with"
             f" {wanted.__name__}"
@@ -74,12 +125,37 @@ def inspect_handler(
         name=name,
         is_async=inspect.iscoroutinefunction(code),
         value=value.name,
-        annotation=value.annotation,
+        annotation=next(p.annotation for p in found if p.name == value.name),
         context=context.name if context else None,
         batch=batch,
         context_first=parameters[0] is context,
-        by_name=frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY),
+        by_name=frozenset(p.name for p in parameters if p.by_name),
+        parameters=parameters,
     )
+
+
+def inspect_provider(function: Any, what: Literal["provider", "middleware"]) -> ProviderShape:
+    """Read a function, bound method, `functools.partial`, callable object or, as a provider, a class; a generator
+    function may be decorated with `@contextmanager`. Raises ConfigError.
+    """
+    name = handler_name(function)
+    where = f"{what} {name}()"
+    if not callable(function):
+        raise ConfigError(f"{what} {name} is not callable; pass a function")
+    if getattr(function, "__code__", None) in _CONTEXT_MANAGERS:
+        function = function.__wrapped__
+    code = _body_of(function)
+    body = inspect.unwrap(code)  # calling a decorated generator function gives its generator
+    shape = ProviderShape(
+        name=name,
+        function=function,
+        parameters=tuple(map(_parameter, _parameters(function, code, where, {}))),
+        is_async=inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(body),
+        is_generator=inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body),
+    )
+    if what == "middleware" and not shape.is_generator:
+        raise ConfigError(f"{where} has no `yield`; write it as a generator that yields once, where the handler runs")
+    return shape
 
 
 def positional(handler: Callable[..., Any], shape: HandlerShape) -> Callable[..., Any]:
@@ -118,8 +194,7 @@ def _code_of(handler: Any, name: str) -> Any:
         raise ConfigError(f"handler {name} is a class; pass a function, or an instance whose class defines __call__")
     if not callable(target):
         raise ConfigError(f"handler {name} is not callable; pass a function")
-    if not (inspect.isroutine(target) or inspect.iscoroutinefunction(target)):
-        target = type(target).__call__
+    target = _body_of(target)
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise ConfigError(
             f"handler {name}() contains `yield`, so calling it runs nothing; remove `yield`, and return when done"
@@ -127,28 +202,42 @@ def _code_of(handler: Any, name: str) -> Any:
     return target
 
 
-def _parameters(handler: Any, code: Any, name: str, namespace: Mapping[str, Any]) -> list[inspect.Parameter]:
+def _body_of(target: Any) -> Any:
+    """The function that runs: of a partial, a class, or a callable object."""
+    target = _unwrap_partial(target)
+    if isinstance(target, type):
+        return target.__init__  # type: ignore[misc] # whichever it has
+    return target if inspect.isroutine(target) or inspect.iscoroutinefunction(target) else type(target).__call__
+
+
+def _parameter(found: inspect.Parameter) -> Parameter:
+    bare, *notes = get_args(found.annotation) if get_origin(found.annotation) is Annotated else [found.annotation]
+    providers = [note.function for note in notes if isinstance(note, Provide)]
+    return Parameter(found.name, bare, providers[-1] if providers else None, found.kind is found.KEYWORD_ONLY)
+
+
+def _parameters(function: Any, code: Any, where: str, namespace: Mapping[str, Any]) -> list[inspect.Parameter]:
     """The parameters that a call must fill, with resolved annotations."""
     try:
-        found = inspect.signature(handler).parameters.values()
+        found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError, NameError) as error:
-        raise ConfigError(f"handler {name}() has no readable signature ({error}); wrap it in a function") from error
+        raise ConfigError(f"{where} has no readable signature ({error}); wrap it in a function") from error
     if any(p.kind in _VARIADIC for p in found):
-        raise ConfigError(f"handler {name}() takes *args or **kwargs; declare one annotated parameter for the value")
+        raise ConfigError(f"{where} takes *args or **kwargs; declare its parameters one by one, with annotations")
     wanted = [p for p in found if not (p.kind is p.KEYWORD_ONLY and p.default is not p.empty)]
     unresolved = {p.name: p.annotation for p in wanted if isinstance(p.annotation, str)}
     if not unresolved:
         return wanted
-    function = inspect.unwrap(code)
-    function = getattr(function, "__func__", function)
+    body = inspect.unwrap(code)
+    body = getattr(body, "__func__", body)
     # Only these are resolved: the return annotation may exist for type checkers only.
     stub = types.SimpleNamespace(__annotations__=unresolved)
-    local = {**_closure(function), **namespace}
+    local = {**_closure(body), **namespace}
     try:
-        hints = get_type_hints(stub, getattr(function, "__globals__", {}), local, include_extras=True)
+        hints = get_type_hints(stub, getattr(body, "__globals__", {}), local, include_extras=True)
     except Exception as error:
         raise ConfigError(
-            f"handler {name}(): the annotations of {', '.join(unresolved)} cannot be resolved ({error}); "
+            f"{where}: the annotations of {', '.join(unresolved)} cannot be resolved ({error}); "
             "import their names at run time, not only under TYPE_CHECKING"
         ) from error
     return [p.replace(annotation=hints.get(p.name, p.annotation)) for p in wanted]
@@ -165,20 +254,5 @@ def _closure(function: Any) -> dict[str, Any]:
     return found
 
 
-def _bare(annotation: Any) -> Any:
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-
-
-def _not_one_value(name: str, values: list[inspect.Parameter]) -> str:
-    if not values:
-        return f"handler {name}() takes no value; declare one annotated parameter, such as `value: bytes`"
-    if values[0].name == "self" and len(values) == 2:
-        return f"handler {name}() is an unbound method; pass a bound one, as in `Handlers().{name}`"
-    return (
-        f"handler {name}() takes {len(values)} values ({_list(values)}), but a record has one; "
-        "annotate the context parameter with Context, and make the others keyword-only with defaults"
-    )
-
-
-def _list(parameters: list[inspect.Parameter]) -> str:
+def _list(parameters: list[Parameter]) -> str:
     return ", ".join(p.name for p in parameters)

@@ -6,7 +6,8 @@ there. For a record, from the outside in:
 1. a record from a retry topic is replaced by the original (consumers with retry topics)
 2. a span (with tracing)
 3. the scan for sensitive data (consumers that ask for it)
-4. the context, decoding, the user's function, and the wait until what it sent is acknowledged
+4. the context, decoding, the user's function, and the wait until what it sent is acknowledged; or with middleware,
+   providers or resources the same and those (`middleware.py`)
 
 A batch is one call: `Run.select` restores, scans and decodes its records one by one, because an error there is about
 one record; the other stages are around the call with all that are left. So a selection reads like a message, and the
@@ -19,7 +20,6 @@ it is decoded gets `_as_is` in place of a decoder, and decodes by itself.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from keepfast.core.errors import Discard, Halt, SinkError
+from keepfast.core.errors import Discard, SinkError
 from keepfast.core.policies import Order
 from keepfast.core.ports import Sink
 from keepfast.core.records import Message, read_headers
@@ -37,6 +37,7 @@ from keepfast.decode.annotation import decoder_for, element_of, takes_bytes
 from keepfast.decode.signature import HandlerShape, positional
 from keepfast.engine.context import BatchContext, Context, HandlerSends
 from keepfast.engine.flight_recorder import NO_SLOT, Slot
+from keepfast.engine.middleware import Around, Composition, around_async, around_sync, compose, refuse_awaitable
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
 from keepfast.telemetry.metrics import BOUNDS_S, Tally
 from keepfast.telemetry.tracing import Tracing
@@ -49,6 +50,7 @@ Decode = Callable[[Any], Any]
 Clock = Callable[[], float]
 S = TypeVar("S")
 
+NOTHING_AROUND = Around()
 SHORTEST_S = BOUNDS_S[0]
 """Most calls take longer, but those that do not are the ones that cannot afford a search in the bounds."""
 
@@ -234,15 +236,21 @@ class Handler:
         tombstones: Any,
         group: str,
         sensitive: CardNumbers | None = None,
+        around: Around = NOTHING_AROUND,
     ) -> None:
         self.shape = shape
-        self._function = positional(function, shape)
         self._annotation = element_of(shape.annotation, where=shape.where) if shape.batch else shape.annotation
         self._decode: Decode = decoder_for(self._annotation, tombstones=tombstones, where=shape.where)
         self._lane_of = lane_of(order)
         self._group = group
         self._sensitive = sensitive
         self._logger = logging.getLogger(f"keepfast.handler.{shape.name}")
+        self._decode_call: Decode = _as_is if shape.batch else self._decode
+        self._around: Composition | None = None
+        if around.is_around(shape):
+            self._around = compose(function, shape, self._decode_call, around)
+        else:
+            self._function = positional(function, shape)
 
     def call(self, sink: Sink, *, tracing: Tracing | None = None, retry_topics: bool = False) -> RecordCall | BatchCall:
         """What threads do for a `def` handler. `sink` is where its context sends to."""
@@ -268,7 +276,10 @@ class Handler:
         return _staged(bodies, inner, self._group, tracing, is_batch=is_batch, retry_topics=retry_topics)
 
     def _inner(self, bodies: _Bodies, sink: Sink) -> Handle:
-        function, decode = self._function, _as_is if self.shape.batch else self._decode
+        if self._around is not None:
+            context_for = self._context_for(sink) if self._around.takes_context else None
+            return bodies.with_steps(self._around, context_for)
+        function, decode = self._function, self._decode_call
         if self.shape.context is not None:
             return bodies.with_context(function, decode, self._context_for(sink))
         if bodies is _SYNC and not self.shape.batch and takes_bytes(self._annotation):
@@ -382,7 +393,7 @@ def _direct_bytes(function: Callable[..., Any], decode: Decode) -> Handle:
         value = message.value()
         result = function(decode(value) if value is None else value)
         if result is not None:
-            _refuse_awaitable(result)
+            refuse_awaitable(result)
 
     return handle_bytes
 
@@ -391,7 +402,7 @@ def _direct(function: Callable[..., Any], decode: Decode) -> Handle:
     def handle_direct(subject: Any, run: Run) -> None:  # noqa: ARG001 - one shape for all
         result = function(decode(subject.value()))
         if result is not None:
-            _refuse_awaitable(result)
+            refuse_awaitable(result)
 
     return handle_direct
 
@@ -406,7 +417,7 @@ def _with_context(function: Callable[..., Any], decode: Decode, context_for: Cal
         try:
             result = function(decode(subject.value()), context)
             if result is not None:
-                _refuse_awaitable(result)
+                refuse_awaitable(result)
         except BaseException as error:
             if run.sends is not None:
                 wait_for_sends(run, error)
@@ -469,18 +480,18 @@ class _Bodies:
     direct: Callable[[Callable[..., Any], Decode], Handle]
     with_context: Callable[[Callable[..., Any], Decode, Callable[[Any, Run], Any]], Handle]
     around: Callable[[Handle, Callable[[Any, Run], Any], Callable[[Any, BaseException | None], None]], Handle]
+    with_steps: Callable[[Composition, Callable[[Any, Run], Any] | None], Handle]
 
 
-_SYNC = _Bodies(_direct, _with_context, _around)
-_ASYNC = _Bodies(_direct_async, _with_context_async, _around_async)
-
-
-def _refuse_awaitable(result: object) -> None:
-    """A `def` that returns a coroutine has done nothing yet: that must not count as success."""
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise Halt("the handler is a plain function that returned an awaitable, so nothing ran; make it async def")
+_SYNC = _Bodies(
+    _direct, _with_context, _around, lambda steps, context_for: around_sync(steps, context_for, wait_for_sends)
+)
+_ASYNC = _Bodies(
+    _direct_async,
+    _with_context_async,
+    _around_async,
+    lambda steps, context_for: around_async(steps, context_for, wait_for_sends_async),
+)
 
 
 # -- what the handler sent
@@ -497,7 +508,7 @@ def wait_for_sends(run: Run, error: BaseException | None = None) -> None:
         failure = HandlerSends.of(run).wait()
     finally:
         run.sending = False
-    if failure is not None:
+    if failure is not None and failure is not error:
         _replace(error, failure)
 
 
@@ -518,7 +529,7 @@ async def wait_for_sends_async(run: Run, error: BaseException | None = None) -> 
                 cancelled = other
     finally:
         run.sending = False
-    if failure is not None:
+    if failure is not None and failure is not error:
         _replace(error, failure)
     if cancelled is not None and error is None:
         raise cancelled

@@ -27,6 +27,8 @@ CODES: Final[Mapping[str, str]] = {
     "DISCARDED": "The handler raised Discard.",
     "HALTED": "The handler raised Halt, SystemExit or KeyboardInterrupt.",
     "RETRY_LATER": "The handler raised RetryLater.",
+    # Around the handler
+    "MIDDLEWARE": "A middleware or provider did not yield exactly once, or suppressed the handler's exception.",
     # Downstreams
     "NETWORK_ERROR": "A connection was refused, broken or not established, or a name was not resolved.",
     "TLS_ERROR": "The TLS connection failed: a certificate or the protocol.",

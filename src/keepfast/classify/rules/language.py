@@ -94,6 +94,13 @@ LANGUAGE_RULES: Final = (
         standard="§2.1 Processing timeout exceeded",
         why="The handler exceeded its time. on_timeout decides, not users' rules: its thread may still be running.",
     ),
+    Rule(
+        "keepfast.core.errors.MiddlewareError",
+        "non-retryable",
+        name="middleware",
+        code="MIDDLEWARE",
+        why="Only a code change helps.",
+    ),
     # The shape of the record
     Rule(
         "keepfast.core.errors.DecodeError",

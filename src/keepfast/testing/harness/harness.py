@@ -21,6 +21,7 @@ from keepfast.testing.harness.event_recorder import EventRecorder
 
 if TYPE_CHECKING:
     from keepfast.app.application import App
+    from keepfast.engine.middleware import Overrides
     from keepfast.runner import KafkaConsumerRunner
     from keepfast.testing.harness.tested import Tested
 
@@ -144,6 +145,8 @@ async def harness(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     kafka: str | None = None,
+    resources: object = None,
+    overrides: Overrides | None = None,
 ) -> AsyncIterator[Harness]:
     """Run the app, or the runner, until the block ends: in memory, or on the broker at the address `kafka`.
 
@@ -151,12 +154,15 @@ async def harness(
     and from the code, as for `keepfast run`. Not from variables of this machine, `.env`, and what the file says about
     brokers and the host (`[kafka]`, `[spool]`, `[state]`, …), so that a test does not depend on where it runs. Its
     topics, and those in `topics` that handlers send to, are made with so many partitions. Of a runner's hooks those on
-    the way of a record are called; `producer_factory` and those of the start and the end are not. Raises ConfigError,
-    and in memory Halt, if a handler does.
+    the way of a record are called; `producer_factory` and those of the start and the end are not.
+
+    `resources` are in place of what the app's lifespan yields. `overrides` are functions in place of providers:
+    `{rates: fake_rates}`, where a parameter is `Annotated[Rates, Provide(rates)]`. Raises ConfigError, and in memory
+    Halt, if a handler does.
     """
     from keepfast.testing.harness.tested import tested
 
-    subject = tested(app, environ=environ or {}, cwd=cwd or Path.cwd())
+    subject = tested(app, environ=environ or {}, cwd=cwd or Path.cwd(), resources=resources, overrides=overrides or {})
     address = kafka or os.environ.get(KAFKA_VARIABLE)
     recorder = EventRecorder()
     backend: Backend

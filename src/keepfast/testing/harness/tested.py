@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from keepfast.app.application import App
 from keepfast.app.assembly import assemble_app, specs_of
+from keepfast.core.errors import ConfigError
 from keepfast.core.events import Observer
 from keepfast.core.ports import Delivery
 from keepfast.deadletters.letter import Letter
+from keepfast.decode.signature import handler_name, inspect_provider
+from keepfast.engine.middleware import Overrides, providers_in
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.runner.assembly import build, settings_of, spec_of
 from keepfast.runner.publishing import HookLetter, HookPublisher
@@ -36,14 +39,37 @@ class Tested(Protocol):
 class TestedApp:
     __test__ = False
 
-    def __init__(self, app: App, *, environ: Mapping[str, str], cwd: Path) -> None:
+    def __init__(
+        self, app: App, *, environ: Mapping[str, str], cwd: Path, resources: object, overrides: Overrides
+    ) -> None:
         self.settings = app.settings(environ=environ, cwd=cwd, for_tests=True)
         self.noted: list[Letter] = []
         self._consumers = app.chosen()
-        self.specs = specs_of(self._consumers, self.settings)
+        self._resources = resources
+        self._overrides = overrides
+        self._check_overrides()
+        self.specs = self._specs(self.settings)
+
+    def _specs(self, settings: Settings) -> list[ConsumerSpec]:
+        return specs_of(self._consumers, settings, self._resources, overrides=self._overrides)
+
+    def _check_overrides(self) -> None:
+        """What is replaced in vain is a mistake: the test would use the real one."""
+        around = [one for consumer in self._consumers for one in consumer.middleware]
+        around += [inspect_provider(one, "provider") for one in self._overrides.values()]
+        parameters = [parameter for consumer in self._consumers for parameter in consumer.shape.parameters]
+        known = providers_in([*parameters, *(parameter for one in around for parameter in one.parameters)])
+        problems = [
+            f"overrides: no handler or middleware takes what {handler_name(one)}() provides; name the function that"
+            " stands in Provide(…)"
+            for one in self._overrides
+            if one not in known
+        ]
+        if problems:
+            raise ConfigError(*problems)
 
     def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
-        specs = specs_of(self._consumers, settings)
+        specs = self._specs(settings)
         return assemble_app(specs, settings, wait=False, leave=_stay, observers=observers)
 
 
@@ -71,10 +97,20 @@ class PublisherAtOnce(HookPublisher):
         delivered(self.outcome(letter))
 
 
-def tested(subject: App | KafkaConsumerRunner, *, environ: Mapping[str, str], cwd: Path) -> Tested:
+def tested(
+    subject: App | KafkaConsumerRunner,
+    *,
+    environ: Mapping[str, str],
+    cwd: Path,
+    resources: object,
+    overrides: Overrides,
+) -> Tested:
     """Raises ConfigError."""
-    made: Callable[..., Tested] = TestedRunner if isinstance(subject, KafkaConsumerRunner) else TestedApp
-    return made(subject, environ=environ, cwd=cwd)
+    if isinstance(subject, KafkaConsumerRunner):
+        if resources is not None or overrides:
+            raise ConfigError("resources and overrides are for apps; a KafkaConsumerRunner has neither.")
+        return TestedRunner(subject, environ=environ, cwd=cwd)
+    return TestedApp(subject, environ=environ, cwd=cwd, resources=resources, overrides=overrides)
 
 
 def _stay(code: int) -> None:
