@@ -21,6 +21,38 @@ if TYPE_CHECKING:
     from keepfast.core.errors import Reject as Reject
     from keepfast.core.errors import RetryLater as RetryLater
     from keepfast.core.errors import StartError as StartError
+    from keepfast.core.events import Assigned as Assigned
+    from keepfast.core.events import BatchFailed as BatchFailed
+    from keepfast.core.events import BreakerClosed as BreakerClosed
+    from keepfast.core.events import BreakerOpened as BreakerOpened
+    from keepfast.core.events import CommitFailed as CommitFailed
+    from keepfast.core.events import Committed as Committed
+    from keepfast.core.events import DeadLettered as DeadLettered
+    from keepfast.core.events import Discarded as Discarded
+    from keepfast.core.events import DrainFinished as DrainFinished
+    from keepfast.core.events import DrainStarted as DrainStarted
+    from keepfast.core.events import Event as Event
+    from keepfast.core.events import Halted as Halted
+    from keepfast.core.events import HandlerAbandoned as HandlerAbandoned
+    from keepfast.core.events import HandlerTimedOut as HandlerTimedOut
+    from keepfast.core.events import Held as Held
+    from keepfast.core.events import Lost as Lost
+    from keepfast.core.events import Moved as Moved
+    from keepfast.core.events import PartitionReset as PartitionReset
+    from keepfast.core.events import PreviousOwnerCrashed as PreviousOwnerCrashed
+    from keepfast.core.events import ProbationEnded as ProbationEnded
+    from keepfast.core.events import ProbationStarted as ProbationStarted
+    from keepfast.core.events import PublishFailed as PublishFailed
+    from keepfast.core.events import RecordEvent as RecordEvent
+    from keepfast.core.events import RecordFailed as RecordFailed
+    from keepfast.core.events import Released as Released
+    from keepfast.core.events import RetryScheduled as RetryScheduled
+    from keepfast.core.events import Revoked as Revoked
+    from keepfast.core.events import RunFinished as RunFinished
+    from keepfast.core.events import Spooled as Spooled
+    from keepfast.core.events import StormGuardReleased as StormGuardReleased
+    from keepfast.core.events import StormGuardTripped as StormGuardTripped
+    from keepfast.core.events import TopicRecreated as TopicRecreated
     from keepfast.core.guards import BreakerPolicy as BreakerPolicy
     from keepfast.core.guards import RatePolicy as RatePolicy
     from keepfast.core.guards import StormPolicy as StormPolicy
@@ -44,32 +76,64 @@ __version__ = "0.1.0"
 _HOMES = {
     "AlertPolicy": "keepfast.core.alerts",
     "App": "keepfast.app",
+    "Assigned": "keepfast.core.events",
     "BatchContext": "keepfast.engine.context",
     "BatchError": "keepfast.core.errors",
+    "BatchFailed": "keepfast.core.events",
     "BatchPolicy": "keepfast.core.policies",
+    "BreakerClosed": "keepfast.core.events",
+    "BreakerOpened": "keepfast.core.events",
     "BreakerPolicy": "keepfast.core.guards",
     "BufferPolicy": "keepfast.core.policies",
     "CardNumbers": "keepfast.redact.sensitive",
+    "CommitFailed": "keepfast.core.events",
     "CommitPolicy": "keepfast.core.policies",
+    "Committed": "keepfast.core.events",
     "ConfigError": "keepfast.core.errors",
     "Context": "keepfast.engine.context",
     "DeadLetterPolicy": "keepfast.core.policies",
+    "DeadLettered": "keepfast.core.events",
     "Discard": "keepfast.core.errors",
+    "Discarded": "keepfast.core.events",
+    "DrainFinished": "keepfast.core.events",
+    "DrainStarted": "keepfast.core.events",
+    "Event": "keepfast.core.events",
     "Halt": "keepfast.core.errors",
-    "KeepfastError": "keepfast.core.errors",
+    "Halted": "keepfast.core.events",
+    "HandlerAbandoned": "keepfast.core.events",
+    "HandlerTimedOut": "keepfast.core.events",
+    "Held": "keepfast.core.events",
     "KafkaConsumerRunner": "keepfast.runner.runner",
+    "KeepfastError": "keepfast.core.errors",
+    "Lost": "keepfast.core.events",
+    "Moved": "keepfast.core.events",
+    "PartitionReset": "keepfast.core.events",
+    "PreviousOwnerCrashed": "keepfast.core.events",
+    "ProbationEnded": "keepfast.core.events",
+    "ProbationStarted": "keepfast.core.events",
     "Provide": "keepfast.decode.signature",
+    "PublishFailed": "keepfast.core.events",
     "RatePolicy": "keepfast.core.guards",
     "Record": "keepfast.core.records",
+    "RecordEvent": "keepfast.core.events",
+    "RecordFailed": "keepfast.core.events",
     "Reject": "keepfast.core.errors",
+    "Released": "keepfast.core.events",
     "RetryConfig": "keepfast.runner.retry",
     "RetryLater": "keepfast.core.errors",
     "RetryPolicy": "keepfast.core.policies",
+    "RetryScheduled": "keepfast.core.events",
     "RetryTopics": "keepfast.core.retry_topics",
+    "Revoked": "keepfast.core.events",
     "Rule": "keepfast.classify.classification",
+    "RunFinished": "keepfast.core.events",
     "SensitiveData": "keepfast.redact.sensitive",
+    "Spooled": "keepfast.core.events",
     "StartError": "keepfast.core.errors",
+    "StormGuardReleased": "keepfast.core.events",
+    "StormGuardTripped": "keepfast.core.events",
     "StormPolicy": "keepfast.core.guards",
+    "TopicRecreated": "keepfast.core.events",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - the same names as above, once

@@ -7,19 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from keepfast.core import events as known
-from keepfast.core.events import Assigned, Committed, Event, Held, Lost, RunFinished
+from keepfast.core.events import EVENT_TYPES, Assigned, Committed, Event, Held, Lost, RunFinished
 from keepfast.core.records import RecordPlace, TopicPartition
 from keepfast.engine.events import Events, run_finished
 from keepfast.telemetry.event_log import EventLog
 from tests.support.events import SAMPLES, SOURCE
 from tests.support.log_capture import LogCapture
-
-TYPES = [
-    one
-    for one in vars(known).values()
-    if isinstance(one, type) and issubclass(one, Event) and one not in (Event, known.RecordEvent)
-]
 
 
 class Kept:
@@ -77,7 +70,7 @@ def test_what_the_hot_path_would_cause_is_wanted_only_if_an_observer_wants_it() 
     assert Events(*SOURCE, (Kept(Committed),)).wants_commits
 
 
-@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
 def test_an_event_is_a_frozen_value_that_names_its_consumer_and_says_what_it_means(kind: type[Event]) -> None:
     assert is_dataclass(kind)
     assert [one.name for one in fields(kind)][:2] == ["consumer", "group"]
@@ -89,4 +82,4 @@ def test_an_event_is_a_frozen_value_that_names_its_consumer_and_says_what_it_mea
 
 
 def test_there_is_a_sample_of_every_event() -> None:
-    assert {type(event) for event in SAMPLES} == set(TYPES)
+    assert {type(event) for event in SAMPLES} == set(EVENT_TYPES)

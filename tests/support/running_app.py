@@ -14,6 +14,7 @@ from typing import Any, Self
 from keepfast.app import App
 from keepfast.app.assembly import assemble_app, specs_of
 from keepfast.deadletters.spool.service import SpoolService
+from keepfast.engine.hooks import EventHooks
 from keepfast.engine.loop import Loop
 from keepfast.http.local_app import LocalApp
 from keepfast.telemetry.state import HealthReport
@@ -49,7 +50,7 @@ class RunningApp:
         if self._assembled is None:
             settings = self.app.settings(environ={}, cwd=Path("/nonexistent"))
             specs = specs_of(self.app.chosen(), settings)
-            self._assembled = assemble_app(specs, settings, wait=False, leave=self._would_exit)
+            self._assembled = assemble_app(specs, settings, wait=False, leave=self._would_exit, hooks=self.app.hooks)
         return self._assembled
 
     def __enter__(self) -> Self:
@@ -89,6 +90,12 @@ class RunningApp:
         assert self._assembled is not None
         assert self._assembled.spool is not None
         return self._assembled.spool
+
+    @property
+    def hooks(self) -> EventHooks:
+        assert self._assembled is not None
+        assert self._assembled.hooks is not None
+        return self._assembled.hooks
 
     @property
     def ended(self) -> bool:

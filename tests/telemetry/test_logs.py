@@ -281,3 +281,19 @@ def test_as_a_library_nothing_is_printed() -> None:
     program = "from keepfast.telemetry.logs import get_logger; get_logger('keepfast.x').critical('event', a=1)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout == done.stderr == b""
+
+
+def test_with_the_format_app_only_the_apps_handlers_write() -> None:
+    ours, theirs = io.StringIO(), io.StringIO()
+    handler = logging.StreamHandler(theirs)
+    logging.getLogger().addHandler(handler)
+    try:
+        configure(format="json", stream=ours)
+        get_logger("keepfast.test").info("first")
+        configure(format="app", level="warning")
+        get_logger("keepfast.test").info("quiet")
+        get_logger("keepfast.test").warning("second", offset=3)
+    finally:
+        logging.getLogger().removeHandler(handler)
+        configure(format="json", stream=io.StringIO())
+    assert (ours.getvalue().count("\n"), theirs.getvalue()) == (1, "second offset=3\n")

@@ -14,7 +14,21 @@ from typing import Annotated, Any
 
 import pytest
 
-from keepfast import App, BatchContext, CardNumbers, Context, Discard, Halt, Provide, Reject, RetryLater
+from keepfast import (
+    App,
+    BatchContext,
+    CardNumbers,
+    Context,
+    DeadLettered,
+    Discard,
+    Event,
+    Halt,
+    Halted,
+    Provide,
+    Reject,
+    RetryLater,
+    RetryScheduled,
+)
 from keepfast.core.errors import ConfigError
 from keepfast.core.policies import RetryPolicy
 from keepfast.core.retry_topics import RetryTopics
@@ -375,3 +389,56 @@ def test_middleware_is_around_the_handlers_of_all_consumers_and_a_failed_exit_is
 
     assert asyncio.run(story(first)) == ["charge", "charge", "committed"]
     assert asyncio.run(story(second)) == ["own", "refund", "own", "refund", "committed"]
+
+
+def test_hooks_were_called_when_send_returns(address: str | None) -> None:
+    app = App("shop")
+    plain, awaited = list[Event](), list[Event]()
+
+    @app.consumer("shop.order.v1", retry=RetryPolicy(max_retries=1, initial_delay_ms=100))
+    async def charge(order: dict[str, Any]) -> None:
+        if order["id"] == 1:
+            raise ConnectionError("gateway")
+
+    @app.on(RetryScheduled, DeadLettered)
+    def report(event: RetryScheduled | DeadLettered) -> None:
+        plain.append(event)
+        raise ValueError("a bug in the hook")
+
+    @app.on(DeadLettered)
+    async def report_async(event: DeadLettered) -> None:
+        await asyncio.sleep(0.01)
+        awaited.append(event)
+
+    async def story() -> None:
+        async with harness(app, kafka=address) as h:
+            await h.send("shop.order.v1", {"id": 1})
+            assert [type(one) for one in plain] == [RetryScheduled, DeadLettered]
+            [letter] = awaited
+            assert isinstance(letter, DeadLettered)
+            assert isinstance(letter.error, ConnectionError)
+            await h.send("shop.order.v1", {"id": 2})
+            assert len(h.processed) == 1
+            assert len(plain) == 2
+
+    played(story())
+
+
+def test_a_halt_is_reported_to_hooks_before_it_is_raised() -> None:
+    app, seen = App("shop"), list[Halted]()
+
+    @app.consumer("shop.order.v1")
+    def charge(order: dict[str, Any]) -> None:
+        raise Halt("enough")
+
+    @app.on(Halted)
+    def report(event: Halted) -> None:
+        seen.append(event)
+
+    async def story() -> None:
+        async with harness(app) as h:
+            with pytest.raises(Halt):
+                await h.send("shop.order.v1", {"id": 1})
+
+    played(story())
+    assert [event.reason for event in seen] == ["enough"]

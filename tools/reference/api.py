@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from keepfast.app.options import ConsumerOptions
+from keepfast.core.events import EVENT_TYPES, Event
 from keepfast.settings import catalogue
 from tools.reference.markdown import MADE, code, docstring, escaped, fence, table
 
@@ -50,8 +51,15 @@ def page() -> str:
 
 
 def names_of(module: ModuleType) -> list[tuple[str, object]]:
-    names = sorted(module.__all__, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
-    return [(name, getattr(module, name)) for name in names]
+    found = {name: getattr(module, name) for name in module.__all__}
+    return sorted(found.items(), key=lambda pair: (*_rank(*pair), pair[0]))
+
+
+def _rank(name: str, thing: object) -> tuple[bool, int, bool]:
+    """Events at the end, their base classes first."""
+    if isinstance(thing, type) and issubclass(thing, Event):
+        return True, 0, thing in EVENT_TYPES
+    return False, _FIRST.index(name) if name in _FIRST else len(_FIRST), False
 
 
 def anchor(module: str, name: str) -> str:

@@ -12,10 +12,11 @@ from keepfast.app.options import Consumer, ConsumerOptions, Middleware
 from keepfast.core.errors import ConfigError
 from keepfast.decode.signature import ProviderShape, inspect_handler, inspect_provider
 from keepfast.engine.context import BatchContext, Context
+from keepfast.engine.hooks import Hook, check_event_types, hook_of
 from keepfast.redact.sensitive import CardNumbers
 
 if TYPE_CHECKING:
-    from keepfast.core.events import Observer
+    from keepfast.core.events import Event, Observer
     from keepfast.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +33,7 @@ class App:
     def __init__(self, name: str, **settings: Mapping[str, Any] | str) -> None:
         self.name = name
         self.consumers: dict[str, Consumer] = {}
+        self.hooks: list[Hook] = []
         self._settings = settings
         self._middleware: list[ProviderShape] = []
 
@@ -78,6 +80,23 @@ class App:
                 raise ConfigError(f"App {self.name!r} has two consumers named {own!r}; give one of them name=….")
             around = tuple(inspect_provider(one, "middleware") for one in middleware)
             self.consumers[own] = Consumer(own, function, shape, topics, options, sensitive, around)
+            return function
+
+        return register
+
+    def on(self, *events: type[Event]) -> Callable[[F], F]:
+        """Call the function below with each event of these types, of every consumer of the app.
+
+        A hook learns what happened and changes nothing: `def` hooks run one after another on a thread of their own,
+        `async def` hooks on the event loop of the handlers, and what they raise is logged. Up to 10,000 events wait for
+        each kind; further ones are counted and dropped. At the end of the app hooks have 2 s for the last events. A
+        base class (`RecordEvent`, `Event`) stands for all its events but `RunFinished` and `Committed`, which have to
+        be named. Raises ConfigError for what is no type of event, and for a function that does not take one.
+        """
+        check_event_types(events)
+
+        def register(function: F) -> F:
+            self.hooks.append(hook_of(function, events))
             return function
 
         return register
@@ -136,6 +155,13 @@ class App:
         settings = settings or self.settings()
         specs = specs_of(self.chosen(only), settings)  # what is wrong in the code is reported before anything is served
         with AppServer(settings) as serving:
-            assembly = assemble_app(specs, settings, wait=wait, supervisor_stops=supervisor_stops, observers=observers)
+            assembly = assemble_app(
+                specs,
+                settings,
+                wait=wait,
+                supervisor_stops=supervisor_stops,
+                observers=observers,
+                hooks=self.hooks,
+            )
             serving.attach(assembly)
             return assembly.run()

@@ -14,6 +14,7 @@ from keepfast.core.errors import ConfigError
 from keepfast.core.events import Observer
 from keepfast.core.ports import Sink
 from keepfast.engine.calls import Handler
+from keepfast.engine.hooks import Hook
 from keepfast.engine.middleware import Around, Overrides
 from keepfast.engine.plan import Plan
 from keepfast.engine.workers import HandlerLoop
@@ -35,6 +36,7 @@ def assemble_app(
     leave: Callable[[int], None] = os._exit,
     supervisor_stops: Callable[[], bool] = lambda: False,
     observers: Sequence[Observer] = (),
+    hooks: Sequence[Hook] = (),
 ) -> Assembly:
     """Everything of an app, not yet started; see `wiring.assembly.assemble`. Raises ConfigError or StartError."""
     clients = partial(connect, specs, settings, wait=wait)
@@ -46,6 +48,7 @@ def assemble_app(
         leave=leave,
         supervisor_stops=supervisor_stops,
         observers=observers,
+        hooks=hooks,
     )
 
 

@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 MAX_PROCESSES = 256
 EXIT_GRACE_S: Final = 3.0
 """How long the process may take to exit: time for exit hooks, such as exporters that flush."""
-LogFormat = Literal["auto", "console", "json"]
+LogFormat = Literal["auto", "console", "json", "app"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +70,14 @@ class ChildOptions:
 def consumer_options(command: F) -> F:
     """Add the options --consumer, --log-level, --log-format and --debug."""
     levels = click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False)
-    formats = click.Choice(["auto", "console", "json"])
+    formats = click.Choice(["auto", "console", "json", "app"])
     for option in (
         click.option("--debug", is_flag=True, help="Show tracebacks."),
-        click.option("--log-format", type=formats, help="auto: console on a terminal, otherwise json."),
+        click.option(
+            "--log-format",
+            type=formats,
+            help="auto: console on a terminal, otherwise json. app: as the app has set up logging.",
+        ),
         click.option("--log-level", type=levels, help="The lowest level to log."),
         click.option(
             "--consumer", "consumers", metavar="NAME", multiple=True, help="Run only this consumer. Repeatable."
@@ -272,10 +276,12 @@ def _supervise(options: RunOptions, processes: int) -> int:
 
         def on_report(report: Report) -> None:
             # Only the children know the settings, because they load the app.
-            _configure_logs(report.log_level or "info", report.log_format or "auto")
+            # What an app sets up for its logs is set up in the children only.
+            own = report.log_format if report.log_format != "app" else None
+            _configure_logs(report.log_level or "info", own or "auto")
             server.start(report)
 
-        _configure_logs(options.log_level or "info", options.log_format or "auto")
+        _configure_logs(options.log_level or "info", "auto" if options.log_format == "app" else options.log_format)
         return Supervisor(command, processes=processes, on_report=on_report).run()
 
 
@@ -290,10 +296,10 @@ def _reload(options: RunOptions) -> int:
     return Reloader(command, root=Path.cwd()).run()
 
 
-def _configure_logs(level: str, log_format: str, *, max_lines: int | None = None) -> None:
+def _configure_logs(level: str, log_format: str | None, *, max_lines: int | None = None) -> None:
     from keepfast.telemetry import logs
 
-    known: dict[str, LogFormat] = {"console": "console", "json": "json"}
+    known: dict[str | None, LogFormat] = {"console": "console", "json": "json", "app": "app"}
     logs.configure(level=level, format=known.get(log_format, "auto"), max_lines=max_lines)
 
 

@@ -8,7 +8,7 @@ from events: they are integers that the loop counts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from keepfast.core.errors import Fault
 from keepfast.core.records import RecordPlace, TopicPartition
@@ -60,7 +60,7 @@ class RunFinished(Event):
 class RecordEvent(Event):
     """About one record. Its place is where it came from, also after it was in a retry topic (`retry_topic`).
 
-    `attempt`: how often the handler was called for it so far. `error` is None where it is not kept (see `Observer`).
+    `attempt`: how often the handler was called for it so far. `error` is None where it was not kept.
     `kind`, `code` and `rule` are what the rules made of the error.
     """
 
@@ -381,3 +381,11 @@ class DrainFinished(Event):
     """The consumer has stopped as asked; so much was still being handled, published or committed."""
 
     unfinished: int
+
+
+EVENT_TYPES: Final = tuple(
+    one
+    for one in tuple(globals().values())
+    if isinstance(one, type) and issubclass(one, Event) and one not in (Event, RecordEvent)
+)
+"""All of them: what an event may be of."""

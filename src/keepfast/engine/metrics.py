@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from keepfast.core.names import TopicParts, topic_parts
 from keepfast.deadletters.spool.worker import SpoolStatus
 from keepfast.engine.counts import Labelled, TopicCounts
+from keepfast.engine.hooks import HookCounts
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.loop import Loop
 from keepfast.telemetry import catalogue as cat
@@ -174,4 +175,9 @@ def spool_families(status: SpoolStatus) -> list[MetricFamily]:
         (cat.SPOOL_SENT_ON, status.sent_on),
         (cat.SPOOL_REFUSING, int(bool(status.refusing))),
     ]
+    return [MetricFamily.of(metric, [Sample((), value)]) for metric, value in values]
+
+
+def hook_families(counts: HookCounts) -> list[MetricFamily]:
+    values = ((cat.HOOK_FAILURES, counts.failed), (cat.HOOK_DROPPED, counts.dropped))
     return [MetricFamily.of(metric, [Sample((), value)]) for metric, value in values]

@@ -21,8 +21,9 @@ import msgspec
 from keepfast.core.errors import ConfigError
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.control import Answer, ControlOrder, Verb
+from keepfast.engine.hooks import EventHooks
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
-from keepfast.engine.metrics import consumer_families, spool_families
+from keepfast.engine.metrics import consumer_families, hook_families, spool_families
 from keepfast.http.health import HealthFacts, health_of
 from keepfast.http.pages import API, Pages, ServedApp
 from keepfast.http.server import HttpRequest, Response, Server, as_json, problem, server_required, start_server
@@ -67,6 +68,8 @@ class AppParts(Protocol):
     def lifecycle(self) -> Lifecycle: ...
     @property
     def spool(self) -> SpoolService | None: ...
+    @property
+    def hooks(self) -> EventHooks | None: ...
 
 
 class PauseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,6 +127,8 @@ class LocalApp(ServedApp):
             found += consumer_families(thread, now, app=self.app)
         if self._spool is not None:
             found += spool_families(self._spool.status)
+        if self._parts is not None and self._parts.hooks is not None:
+            found += hook_families(self._parts.hooks.counts)
         return found
 
     def collect(self) -> list[Metric]:

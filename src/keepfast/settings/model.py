@@ -347,7 +347,10 @@ class LogSettings(Policy):
     level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], Doc("The lowest level that is written.")
     ] = "INFO"
-    format: Annotated[Literal["auto", "console", "json"], Doc("`auto`: console on a terminal, else json.")] = "auto"
+    format: Annotated[
+        Literal["auto", "console", "json", "app"],
+        Doc("`auto`: console on a terminal, else json. `app`: handlers that the app has set up get every line."),
+    ] = "auto"
     max_lines: Annotated[
         int | None,
         Range(1),

@@ -249,6 +249,12 @@ LOOP_AGE = Metric(
     labels=_GROUP,
     unit="seconds",
 )
+HOOK_FAILURES = Metric(name="keepfast.hook.failures", kind="counter", help="Calls of hooks (`@app.on`) that raised.")
+HOOK_DROPPED = Metric(
+    name="keepfast.hook.events.dropped",
+    kind="counter",
+    help="Events that were not reported to hooks, because their queue was full or the app had ended.",
+)
 SPOOL_LETTERS = Metric(name="keepfast.spool.letters", kind="gauge", help="Letters in the spool.")
 SPOOL_BYTES = Metric(name="keepfast.spool", kind="gauge", help="Bytes in the spool.", unit="bytes")
 SPOOL_STUCK = Metric(name="keepfast.spool.stuck.letters", kind="gauge", help="Spooled letters that Kafka refuses.")

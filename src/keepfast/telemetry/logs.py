@@ -20,13 +20,15 @@ import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, get_args
 
 from keepfast.core.errors import ConfigError
 from keepfast.redact.masking import MASKED
 from keepfast.telemetry.clean import Clean, clean_error, clean_text, clean_trace, clean_value, hides
 
 ROOT = "keepfast"
+LogFormat = Literal["auto", "console", "json", "app"]
+FORMATS = get_args(LogFormat)
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _RESERVED = frozenset({"ts", "level", "logger", "event"})
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.\-]")
@@ -284,12 +286,13 @@ class _Output(logging.StreamHandler[TextIO]):
 def configure(
     *,
     level: str | int = "info",
-    format: Literal["auto", "console", "json"] = "auto",  # noqa: A002  the name that logging itself uses
+    format: LogFormat = "auto",  # noqa: A002  the name that logging itself uses
     stream: TextIO | None = None,
     max_lines: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> None:
-    """Write keepfast's logs to `stream` (standard error); auto is console on a terminal, otherwise JSON.
+    """Write keepfast's logs to `stream` (standard error); auto is console on a terminal, otherwise JSON. `app`: write
+    nothing, and leave the records to the handlers that the app has set up.
 
     `max_lines`: see `[log]` in the settings. For the CLI only. It changes only the logger `keepfast`; a second call
     replaces the output of the first. Raises ConfigError.
@@ -298,10 +301,17 @@ def configure(
     problems = []
     if number is None:
         problems.append(f"log level must be one of {', '.join(LEVELS)}; got {level!r}")
-    if format not in ("auto", "console", "json"):
-        problems.append(f"log format must be auto, console or json; got {format!r}")
+    if format not in FORMATS:
+        problems.append(f"log format must be one of {', '.join(FORMATS)}; got {format!r}")
     if problems:
         raise ConfigError(*problems)
+    root = logging.getLogger(ROOT)
+    for old in [handler for handler in root.handlers if isinstance(handler, _Output)]:
+        root.removeHandler(old)
+    root.setLevel(number or logging.INFO)
+    root.propagate = format == "app"
+    if format == "app":
+        return
     target = stream if stream is not None else sys.stderr
     terminal = target.isatty()
     known = os.environ if environ is None else environ
@@ -309,12 +319,7 @@ def configure(
     output = _Output(target, max_lines=max_lines)
     as_json = format == "json" or (format == "auto" and not terminal)
     output.setFormatter(JsonFormatter() if as_json else ConsoleFormatter(colour=colour))
-    root = logging.getLogger(ROOT)
-    for old in [handler for handler in root.handlers if isinstance(handler, _Output)]:
-        root.removeHandler(old)
     root.addHandler(output)
-    root.setLevel(number or logging.INFO)
-    root.propagate = False
 
 
 def _entry_of(record: logging.LogRecord) -> Entry:

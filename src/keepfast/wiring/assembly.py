@@ -23,6 +23,7 @@ from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.clock import RealClock
 from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import RecorderFile, open_recorder
+from keepfast.engine.hooks import EventHooks, Hook
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.workers import EventLoopThread, HandlerLoop
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
@@ -46,8 +47,10 @@ log = get_logger("keepfast.start")
 GATE = ExclusiveGate()
 """Of this process: a record that may have killed a process runs beside nothing else, of whatever app or runner."""
 
-CANCEL_S, CLEAN_UP_S = 1.0, 2.0
-"""For what is left when all loops have ended: coroutines that are cancelled; and all of it, with the last sends."""
+HOOKS_S, CANCEL_S, CLEAN_UP_S = 2.0, 1.0, 2.0
+"""For what is left when all loops have ended: events for hooks; coroutines that are cancelled; and all of it, with the
+last sends.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,7 @@ class Assembly:
         clients: Clients,
         *,
         events: HandlerLoop,
+        hooks: EventHooks | None,
         spool: SpoolService | None,
         recorder: RecorderFile | None,
         tracing: Tracing | None,
@@ -99,6 +103,7 @@ class Assembly:
         self.lifecycle = lifecycle
         self.clients = clients
         self.events = events
+        self.hooks = hooks
         self.spool = spool
         self._recorder = recorder
         self._tracing = tracing
@@ -120,7 +125,13 @@ class Assembly:
         return self.lifecycle.run(self.close)
 
     def close(self, left_s: float) -> None:
-        """All loops have ended: cancel, send and write what is left, within this time or two seconds."""
+        """All loops have ended: report the last events to hooks, for half of this time or two seconds at most; then
+        cancel, send and write what is left, within the rest of it or two seconds.
+        """
+        if self.hooks is not None:
+            begun = time.monotonic()
+            self.hooks.stop(min(HOOKS_S, left_s / 2))
+            left_s = max(0.0, left_s - (time.monotonic() - begun))
         until = time.monotonic() + min(CLEAN_UP_S, left_s)
         if self.spool is not None:
             self.spool.stop_draining()
@@ -143,12 +154,13 @@ def assemble(
     leave: Callable[[int], None] = os._exit,
     supervisor_stops: Callable[[], bool] = lambda: False,
     observers: Sequence[Observer] = (),
+    hooks: Sequence[Hook] = (),
 ) -> Assembly:
     """Check everything that can be wrong, then build. Raises ConfigError or StartError.
 
     `connect` is called once, when nothing is wrong without a cluster. `events` is where coroutines run; without it they
     get an event loop of their own. `leave` and `supervisor_stops`: see `Lifecycle`. `observers` get the events of all
-    consumers, beside the log and tracing.
+    consumers, beside the log, tracing and `hooks`.
     """
     mask_with(settings.masking.rules)
     tracing = tracing_from(settings)
@@ -161,15 +173,17 @@ def assemble(
         recorder = _recorder(specs, settings)
         if recorder is not None:
             undo.callback(recorder.close, remove=True)
+        events = events or EventLoopThread(_event_loop_factory())
+        running = EventHooks(hooks, events) if hooks else None
         shared = _Shared(
             settings,
             clients,
-            events=events or EventLoopThread(_event_loop_factory()),
+            events=events,
             spool=spool,
             letter_topics=_letter_topics(specs, clients),
             recorder=recorder,
             tracing=tracing,
-            observers=(*observers, tracing) if tracing is not None else observers,
+            observers=[*observers, *(one for one in (tracing, running) if one is not None)],
         )
         threads = [_loop_thread(spec, shared) for spec in specs]
         undo.pop_all()
@@ -179,7 +193,16 @@ def assemble(
         leave=recorder.leaving(leave) if recorder is not None else leave,
         supervisor_stops=supervisor_stops,
     )
-    return Assembly(threads, lifecycle, clients, events=shared.events, spool=spool, recorder=recorder, tracing=tracing)
+    return Assembly(
+        threads,
+        lifecycle,
+        clients,
+        events=events,
+        hooks=running,
+        spool=spool,
+        recorder=recorder,
+        tracing=tracing,
+    )
 
 
 @dataclass(frozen=True, slots=True)

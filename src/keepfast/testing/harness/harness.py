@@ -45,6 +45,9 @@ class Backend(Protocol):
     async def go_on(self) -> float:
         """Let it work for a moment; returns how many seconds passed on its own clock. Raises what ended the app."""
 
+    async def settle_hooks(self) -> None:
+        """Until hooks were called with every event so far."""
+
     async def close(self) -> None:
         """End the app."""
 
@@ -103,8 +106,8 @@ class Harness:
         return Record(topic, at.partition, at.offset, outgoing.key, outgoing.value, encoded, None)
 
     async def settle(self) -> None:
-        """Let the app work until every record is processed, dead-lettered or discarded, and committed. Raises
-        NotSettled.
+        """Let the app work until every record is processed, dead-lettered or discarded, and committed, and hooks were
+        called. Raises NotSettled.
         """
         left_s = self._settle_s
         while self._backend.unfinished():
@@ -112,6 +115,7 @@ class Harness:
             if left_s <= 0:
                 left = ", ".join(f"{count} of {place}" for place, count in self._backend.unfinished().items())
                 raise NotSettled(f"After {self._settle_s:g} s of the app's time these are not finished: {left}.")
+        await self._backend.settle_hooks()
         await self._sort_out()
 
     async def topic(self, name: str) -> list[Record]:

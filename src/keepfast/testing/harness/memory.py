@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import TracebackType
@@ -17,9 +18,11 @@ from typing import Any
 from zlib import crc32
 
 from keepfast.core.errors import Halt
+from keepfast.core.events import Event
 from keepfast.core.ports import Delivery, Mailbox
 from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.core.runs import Run
+from keepfast.engine.hooks import Hook, report_failure
 from keepfast.engine.loop import IDLE_S
 from keepfast.engine.plan import Plan
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts
@@ -173,11 +176,42 @@ class TestExecutor:
             self._mailbox.post(run)
 
 
+class TestHooks:
+    """Implements `core.events.Observer`: events wait here until the test lets hooks have them, on its event loop."""
+
+    __test__ = False
+
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        self._hooks = hooks
+        self.wants: frozenset[type[Event]] = frozenset().union(*(hook.wants for hook in hooks))
+        self.keeps_errors = True
+        self._waiting: deque[Event] = deque()
+
+    def on_event(self, event: Event) -> None:
+        self._waiting.append(event)
+
+    async def settle(self) -> None:
+        while self._waiting:
+            event = self._waiting.popleft()
+            for hook in self._hooks:
+                if type(event) in hook.wants:
+                    await self._call(hook, event)
+
+    async def _call(self, hook: Hook, event: Event) -> None:
+        try:
+            result = hook.function(event)
+            if hook.is_async:
+                await result
+        except Exception as error:  # noqa: BLE001 - as everywhere, what a hook raises is only logged
+            report_failure(hook, event, error)
+
+
 class Memory:
     """Implements `backend.Backend`."""
 
     def __init__(self, tested: Tested, recorder: EventRecorder, *, partitions: int) -> None:
         self._recorder = recorder
+        self._hooks = TestHooks(tested.hooks)
         self._world = World(seed=0, settings=CALM)
         self._partitions = partitions
         self._admin = MemoryAdmin(self._world, partitions)
@@ -201,7 +235,7 @@ class Memory:
                 random=Random(0),
                 # With several groups, a long wait of one would hold up the coroutines of another.
                 idle_s=LONG_IDLE_S if len(self.groups) == 1 else IDLE_S,
-                observers=(self._recorder,),
+                observers=(self._recorder, self._hooks),
             )
             publisher = spec.publisher(self._sink) if spec.publisher is not None else None
             loop = build_loop(plan, Workers(executor, seat.mailbox), ports, publisher)
@@ -252,8 +286,12 @@ class Memory:
         for name, failure in self._world.failures:
             raise RuntimeError(f"the consumer {name} failed") from failure
         if self._recorder.halted is not None:
+            await self.settle_hooks()
             raise Halt(self._recorder.halted.reason)
         return self._world.clock.monotonic() - begun
+
+    async def settle_hooks(self) -> None:
+        await self._hooks.settle()
 
     async def close(self) -> None:
         """Cancel what is still at work: the test is over."""

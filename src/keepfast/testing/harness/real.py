@@ -166,6 +166,11 @@ class Real:
         self._running()
         return time.monotonic() - begun
 
+    async def settle_hooks(self) -> None:
+        hooks = self._assembled.hooks
+        while hooks is not None and not hooks.idle:
+            await asyncio.sleep(PAUSE_S)
+
     async def close(self) -> None:
         self._assembled.stop()
         await asyncio.to_thread(self._thread.join, JOIN_S)

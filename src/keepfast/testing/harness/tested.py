@@ -14,6 +14,7 @@ from keepfast.core.events import Observer
 from keepfast.core.ports import Delivery
 from keepfast.deadletters.letter import Letter
 from keepfast.decode.signature import handler_name, inspect_provider
+from keepfast.engine.hooks import Hook
 from keepfast.engine.middleware import Overrides, providers_in
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.runner.assembly import build, settings_of, spec_of
@@ -31,6 +32,7 @@ class Tested(Protocol):
     """Records that a publisher of the user's own has published, as letters of ours would describe them."""
     specs: list[ConsumerSpec]
     """For the engine in memory."""
+    hooks: Sequence[Hook]
 
     def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
         """The same on a broker, with these settings in place of its own. Raises ConfigError or StartError."""
@@ -44,6 +46,7 @@ class TestedApp:
     ) -> None:
         self.settings = app.settings(environ=environ, cwd=cwd, for_tests=True)
         self.noted: list[Letter] = []
+        self.hooks: Sequence[Hook] = app.hooks
         self._consumers = app.chosen()
         self._resources = resources
         self._overrides = overrides
@@ -70,7 +73,7 @@ class TestedApp:
 
     def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
         specs = self._specs(settings)
-        return assemble_app(specs, settings, wait=False, leave=_stay, observers=observers)
+        return assemble_app(specs, settings, wait=False, leave=_stay, observers=observers, hooks=self.hooks)
 
 
 class TestedRunner:
@@ -79,6 +82,7 @@ class TestedRunner:
     """
 
     __test__ = False
+    hooks: Sequence[Hook] = ()
 
     def __init__(self, runner: KafkaConsumerRunner, *, environ: Mapping[str, str], cwd: Path) -> None:
         self.noted: list[Letter] = []
