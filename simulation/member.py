@@ -82,6 +82,7 @@ class _Source:
         self.edges = source.edges
         self.ends = source.ends
         self.beginnings = source.beginnings
+        self.at_time = source.at_time
         self.seen_ends = source.seen_ends
         self.commit = source.commit
 

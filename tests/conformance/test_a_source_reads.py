@@ -124,6 +124,19 @@ def test_the_beginnings_of_many_partitions_are_one_question(backend: Backend) ->
     assert member.source.beginnings([], 10.0) == {}
 
 
+def test_a_time_is_the_offset_of_the_first_record_that_is_not_older(backend: Backend, place: TopicPartition) -> None:
+    backend.produce(place, b"0")
+    began = backend.now()
+    backend.until(lambda: backend.now() - began > 0.05, 1.0)
+    backend.produce(place, b"1")
+    member = member_of(backend, place)
+    drive([member], lambda: len(member.records) == 2)
+    first_ms, second_ms = (record.timestamp()[1] for record in member.records)
+    assert first_ms < second_ms
+    assert [member.source.at_time(place, at_ms, 10.0) for at_ms in (first_ms, first_ms + 1, second_ms)] == [0, 1, 1]
+    assert member.source.at_time(place, second_ms + 1, 10.0) is None
+
+
 def test_the_end_of_a_missing_topic_is_an_error_whatever_else_was_asked_for(
     backend: Backend, place: TopicPartition
 ) -> None:

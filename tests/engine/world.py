@@ -65,6 +65,9 @@ class Source:
         """The ends that the client knows of."""
         self.paused: set[TopicPartition] = set()
         self.left: bool | None = None
+        self.logs: dict[TopicPartition, list[Message]] = {}
+        """All that was fed, by partition; a reset hands it over again."""
+        self.moved: list[Position] = []
         self._unanswered: list[Position] = []
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
@@ -111,7 +114,7 @@ class Source:
         return [CommittedOffset(place, 0, self.found.get(place, "")) for place in places]
 
     def edges(self, place: TopicPartition, timeout_s: float) -> tuple[int, int]:
-        return 0, 0
+        return 0, len(self.logs.get(place, ()))
 
     def ends(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, 0)
@@ -119,11 +122,20 @@ class Source:
     def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         return dict.fromkeys(places, 0)
 
+    def at_time(self, place: TopicPartition, at_ms: int, timeout_s: float) -> int | None:
+        log = self.logs.get(place, [])
+        return next((one.offset() for one in log if one.timestamp()[1] >= at_ms), None)
+
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self.seen[place] for place in places if place in self.seen}
 
     def start(self, positions: Sequence[Position]) -> None: ...
-    def reset(self, position: Position) -> None: ...
+
+    def reset(self, position: Position) -> None:
+        self.moved.append(position)
+        others = [one for one in self.waiting if TopicPartition(one.topic(), one.partition()) != position.place]
+        self.waiting = others + self.logs.get(position.place, [])[max(0, position.offset) :]
+
     def close(self, *, leave: bool = True) -> None:
         self.left = leave
 
@@ -230,9 +242,9 @@ class World:
             names.append(name)
             if key in bad:
                 self._undecodable.add(name)
-            self.source.waiting.append(
-                message(offset, None if key == "." else key.encode(), place=place, value=name.encode())
-            )
+            record = message(offset, None if key == "." else key.encode(), place=place, value=name.encode())
+            self.source.waiting.append(record)
+            self.source.logs.setdefault(place, []).append(record)
         return names
 
     # -- time and work

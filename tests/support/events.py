@@ -50,6 +50,7 @@ SAMPLES: tuple[events.Event, ...] = (
     events.Revoked(*SOURCE, partitions=(ORDERS,), unconfirmed=(ORDERS,)),
     events.Lost(*SOURCE, partitions=(ORDERS,)),
     events.PartitionReset(*SOURCE, **PLACE, reason="topic_recreated", policy="earliest"),
+    events.Sought(*SOURCE, **PLACE, to=5),
     events.TopicRecreated(*SOURCE, topic="orders", old_id="a@c", new_id="b@c"),
     events.PreviousOwnerCrashed(*SOURCE, **PLACE, in_hand=3, in_flight_below=None, suspected=False),
     events.ProbationStarted(*SOURCE, **PLACE, suspects=3),

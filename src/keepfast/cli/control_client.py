@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from keepfast.cli.connection import settings_for
-from keepfast.core.errors import ConfigError, KeepfastError, StartError
+from keepfast.core.errors import ConfigError, ControlRefused, StartError
 from keepfast.http.client import fetch
 from keepfast.http.server import UNIX
 from keepfast.telemetry.state import CommandDone, Problem
@@ -22,10 +22,6 @@ S = TypeVar("S")
 
 EVERYWHERE = ("0.0.0.0", "::", "")
 REPLY_TIMEOUT_S = 10.0
-
-
-class ControlRefused(KeepfastError):
-    """The app refused the command: unknown consumer, no such partition here, or the consumer loop does not respond."""
 
 
 def control_options(command: F) -> F:

@@ -9,10 +9,10 @@ import click
 import msgspec
 
 from keepfast.cli.connection import exit_on_interrupt
-from keepfast.cli.control_client import ControlClient, ControlRefused, control_options
+from keepfast.cli.control_client import ControlClient, control_options
 from keepfast.cli.errors import report_errors
 from keepfast.cli.terminal import LIVE_EVERY_S, live
-from keepfast.core.errors import StartError
+from keepfast.core.errors import ControlRefused, StartError
 from keepfast.telemetry.state import AppState, ConsumerDetail, LaneState
 
 

@@ -354,6 +354,22 @@ class CrashWatch:
         self._in_hand, self.suspects, self._starts = guard.in_hand, guard.suspects, dict(guard.starts)
         self.charged = None
 
+    def carried(self, watermark: int, base: int) -> Guard:
+        """What goes on in a new epoch that begins at `base`, by an operator's choice, in the same process. Everything
+        below `watermark` was finished, so nothing below it becomes a suspect by being read again.
+        """
+        in_hand, suspects = self._in_hand, self.suspects
+        if self._mark > watermark:
+            in_hand = spans_of((*in_hand, (watermark, self._mark)))
+        if self.until > watermark:
+            suspects = spans_of((*suspects, (watermark, self.until)))
+        starts = {offset: count for offset, count in self._starts.items() if offset >= base}
+        return Guard(
+            starts=starts,
+            in_hand=coarser(_from(in_hand, base), MAX_SPANS),
+            suspects=coarser(_from(suspects, base), MAX_SPANS),
+        )
+
     def _with_charge(self) -> dict[int, int]:
         charged = self.charged
         return self._starts if charged is None else _with(charged, self.starts(charged) + 1, self._starts)

@@ -10,6 +10,7 @@ KeepfastError
 ├── SpoolError             the spool did not take a letter, or does not give one back
 ├── DecodeError            the bytes of a record do not fit the annotation     dead-lettered
 ├── MiddlewareError        a middleware or provider did not yield exactly once  dead-lettered
+├── ControlRefused         a running app did not carry out a command
 ├── HandlerTimeout         the handler did not end within timeout_s            dead-lettered
 ├── Abandoned              a handler that timed out still wanted to act
 ├── Crashed                the process died whenever a record was started      dead-lettered
@@ -122,6 +123,12 @@ class HandlerTimeout(KeepfastError):
         self.timeout_s = timeout_s
         self.retry = retry
         super().__init__(f"the handler did not end within {timeout_s:g} s")
+
+
+class ControlRefused(KeepfastError):
+    """A running app did not carry out a command: unknown consumer, no such partition here, or its loop does not
+    respond.
+    """
 
 
 class Abandoned(KeepfastError):

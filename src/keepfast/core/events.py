@@ -235,6 +235,16 @@ class PartitionReset(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sought(Event):
+    """An operator moved the position of a partition from `offset` to `to`, as a new epoch."""
+
+    topic: str
+    partition: int
+    offset: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecreated(Event):
     """The topic was deleted and created again."""
 

@@ -118,6 +118,9 @@ class Source(Protocol):
     def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         """The first offset of each log, in one question. Raises SourceError, also if it is about one alone."""
 
+    def at_time(self, place: TopicPartition, at_ms: int, timeout_s: float) -> int | None:
+        """The first offset whose record is not older than this; None if there is none. Raises SourceError."""
+
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends as the client knows them from its last fetches: makes no request and never waits, also in callbacks.
         Those it knows nothing of are left out. Raises SourceError.

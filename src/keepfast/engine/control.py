@@ -1,4 +1,4 @@
-"""What a person tells a running consumer: to pause, to go on, to let go of a hold, to show what it is at."""
+"""What an operator orders of a running consumer: pause, resume, release a hold, seek, show its state."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from keepfast.core.runs import FailedRecord, Partition, Run
 from keepfast.engine.counts import Labels
 from keepfast.engine.guards import BREAKER, STORM
 from keepfast.engine.parts import LoopParts
-from keepfast.telemetry.state import CommandDone, ConsumerState, LaneState, Problem
+from keepfast.engine.seeks import Seeks, SeekTarget
+from keepfast.telemetry.state import CommandDone, ConsumerState, LaneState, Problem, SeekResult
 
 OPERATOR: Final = "operator"
 """The hold that a person puts on a consumer, or on some of its partitions."""
 MAX_LANES: Final = 100
 
-Verb = Literal["pause", "resume", "release", "show"]
-Answer = CommandDone | Problem | tuple[ConsumerState, tuple[LaneState, ...], int]
+Verb = Literal["pause", "resume", "release", "show", "plan_seek", "seek"]
+Answer = CommandDone | SeekResult | Problem | tuple[ConsumerState, tuple[LaneState, ...], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlOrder:
     """An operator's order to a loop. `answer` is called once, on the loop's thread: it must not block.
 
-    `topic` and `partition` are what to pause or resume; without them, the whole consumer. `hold` is what to release.
+    `topic` and `partition` are what to pause or resume, without them the whole consumer; or what to seek, `to` where.
+    `hold` is what to release.
     """
 
     verb: Verb
@@ -36,6 +38,7 @@ class ControlOrder:
     topic: str | None = None
     partition: int | None = None
     hold: str = ""
+    to: SeekTarget = 0
 
 
 class Operator:
@@ -43,12 +46,14 @@ class Operator:
     held, after a rebalance as well as after a reset of the position. `look` gives the state as it is now.
     """
 
-    def __init__(self, parts: LoopParts, look: Callable[[float], ConsumerState]) -> None:
+    def __init__(self, parts: LoopParts, seeks: Seeks, look: Callable[[float], ConsumerState]) -> None:
         self._parts = parts
+        self._seeks = seeks
         self._look = look
 
     def obey(self, order: ControlOrder, now: float) -> None:
-        """Do it, and answer."""
+        """Do it, and answer: at once, or when a seek has ended."""
+        place = TopicPartition(order.topic or "", order.partition or 0)
         match order.verb:
             case "pause":
                 order.answer(self._pause(order))
@@ -58,6 +63,10 @@ class Operator:
                 order.answer(self._release(order.hold, now))
             case "show":
                 order.answer(self._show(now))
+            case "plan_seek":
+                order.answer(self._seeks.plan(place, order.to))
+            case "seek":
+                self._seeks.begin(place, order.to, order.answer, now)
 
     def _pause(self, order: ControlOrder) -> CommandDone | Problem:
         if order.topic is None:

@@ -131,11 +131,7 @@ class Probation:
         found = crash_guard.read(metadata, offset)
         fate = self._fate(partition, found)
         guard = crash_guard.inherited(found, offset, fate)
-        flight = self._flight(partition)
-        token = self._recorder.token if self._recorder is not None and flight >= 0 else ""
-        commit_soon = partial(self._committer.commit_soon, partition)
-        watch = CrashWatch(guard, commit_soon, first_lease=self._first_lease, token=token)
-        partition.attach(watch, flight)
+        watch = self._watch(partition, guard)
         if found.charged is not None and guard.starts.get(found.charged, 0) < found.starts.get(found.charged, 0):
             watch.take_back()
         if found.lease is not None:
@@ -144,6 +140,26 @@ class Probation:
             self._suspect(partition)
             place, suspects = partition.place._asdict(), _suspects(partition, guard)
             self._events.emit(ProbationStarted(*self._events.source, **place, offset=offset, suspects=suspects))
+
+    def carry_over(self, before: Partition, partition: Partition) -> None:
+        """A new epoch of a partition that stays with this process: what is known about crashes goes on."""
+        if before.watch is None:
+            return
+        guard = before.watch.carried(before.ledger.watermark(), partition.ledger.watermark())
+        watch = self._watch(partition, guard)
+        if before.watch.exposed:
+            watch.take_back()
+        if guard.suspects or before.watch.exposed:
+            self._suspect(partition)
+
+    def _watch(self, partition: Partition, guard: Guard) -> CrashWatch:
+        """Attached to the partition, with a place in the flight recorder."""
+        flight = self._flight(partition)
+        token = self._recorder.token if self._recorder is not None and flight >= 0 else ""
+        commit_soon = partial(self._committer.commit_soon, partition)
+        watch = CrashWatch(guard, commit_soon, first_lease=self._first_lease, token=token)
+        partition.attach(watch, flight)
+        return watch
 
     def _report(self, partition: Partition, offset: int, found: Guard, guard: Guard, fate: Fate) -> None:
         """The last owner left its lease behind: what that means."""

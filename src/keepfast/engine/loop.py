@@ -38,6 +38,7 @@ from keepfast.engine.ownership import Ownership
 from keepfast.engine.parts import LoopParts
 from keepfast.engine.plan import Plan
 from keepfast.engine.rebalance import Assignment, Handover, NoPosition
+from keepfast.engine.seeks import Seeks
 from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.status import ASSIGNED, LOST, REVOKED, AskEnds, LetterDepths, LoopStatus
 from keepfast.engine.timeouts import Overdue
@@ -283,7 +284,8 @@ class Loop:
         self.shutdown = Shutdown(parts)
         self._counts = self.failures.by_topic
         self.status = LoopStatus(parts, self.shutdown, source, clock, ask_ends=ask_ends, letters=letters)
-        self.operator = Operator(parts, self.status.look)
+        self.seeks = Seeks(parts, source)
+        self.operator = Operator(parts, self.seeks, self.status.look)
         self._reports_runs = events.wants_runs
 
     @property
@@ -365,6 +367,8 @@ class Loop:
             self.assignment.step(now, self.handover)
         except NoPosition as error:
             self.shutdown.fail(Ending("halted", str(error)))
+        if self.seeks.under_way:
+            self.seeks.step(now)
         busy = self.in_flight or self.failures.settling
         if self.committer.under_way and not busy and (self.committer.each or not self._walked):
             self._follow(now)
@@ -508,6 +512,7 @@ class Loop:
             now = self._clock.monotonic()
             deadline = min(deadline, self.shutdown.deadline)  # a signal may have come meanwhile
         unconfirmed = self.handover.commit_now(leaving, self._clock, deadline)
+        self.seeks.leaving(places)
         self.handover.forget(leaving)
         self.committer.membership_settled(self.ownership)
         self.status.rebalanced(REVOKED)
@@ -515,6 +520,7 @@ class Loop:
 
     def on_lost(self, places: Sequence[TopicPartition]) -> None:
         self.assignment.lost(places)
+        self.seeks.leaving(places)
         self.handover.forget(self.handover.close_down(places))
         self.committer.membership_settled(self.ownership)
         self.status.rebalanced(LOST)
@@ -541,6 +547,7 @@ class Loop:
             self.events.emit(Halted(*self.events.source, kind=ending.kind, reason=ending.reason))
         self.shutdown.end(ending, self._clock.monotonic())
         self._source.close(leave=self.shutdown.leave or ending.kind == "halted")
+        self.seeks.end()
         if ending.kind == "stopped":
             self.events.emit(DrainFinished(*self.events.source, unfinished=ending.unfinished))
 
@@ -552,3 +559,4 @@ class Loop:
         self.events.emit(Halted(*self.events.source, kind="failed", reason=reason, error=error))
         self.shutdown.abandon(self._clock.monotonic())
         self._source.close(leave=False)
+        self.seeks.end()

@@ -313,6 +313,33 @@ class Assignment:
         if handover.takes_in:
             self._source.resume(places)  # the old epoch may have been paused, which the new one knows nothing of
 
+    def begin_at(self, partition: Partition, offset: int, handover: Handover) -> Partition | None:
+        """End this epoch and begin the next at an offset that an operator chose, without a completion map; its position
+        is committed although it may lie below the last commit. None: the topic was recreated meanwhile, and is read
+        from its beginning. Raises SourceError, and leaves the partition unpositioned.
+        """
+        place, topic_id = partition.place, self._identities.ids.get(partition.place.topic, "")
+        if partition.topic_id and topic_id != partition.topic_id:
+            self._begin_again([partition], handover, recreated=True)
+            return None
+        handover.forget([partition])
+        try:
+            self._source.reset(Position(place, offset))
+            if handover.takes_in:
+                self._source.resume([place])
+        except SourceError:
+            self.unpositioned[place] = None
+            raise
+        begun = self._ownership.begin(
+            place,
+            start=offset,
+            topic_id=topic_id,
+            topic_partitions=partition.topic_partitions,
+            committed=(BEGINNING, ""),
+        )
+        self._probation.carry_over(partition, begun)
+        return begun
+
     def _starts(self, places: Sequence[TopicPartition], timeout_s: float, now: float) -> dict[TopicPartition, Position]:
         """Where each begins, as a new epoch; those of which that cannot be said yet are left out. Raises NoPosition."""
         try:

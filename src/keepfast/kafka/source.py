@@ -63,6 +63,12 @@ def beginnings_of(client: Consumer, places: Sequence[TopicPartition], timeout_s:
     return _offsets_at(EARLIEST, "beginnings", client, places, timeout_s)
 
 
+def at_time_of(client: Consumer, place: TopicPartition, at_ms: int, timeout_s: float) -> int | None:
+    """The first offset whose record is not older; None if there is none. Asks and blocks as `edges_of` does."""
+    found = _offsets_at(at_ms, "offset by time", client, [place], timeout_s)[place]
+    return found if found >= 0 else None
+
+
 def _offsets_at(
     when: int, name: str, client: Consumer, places: Sequence[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, int]:
@@ -115,6 +121,10 @@ class OffsetQueries(ABC):
     def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         """The first offset of each log, in one query. Raises SourceError, also if one partition fails."""
         return beginnings_of(self._open, places, timeout_s) if places else {}
+
+    def at_time(self, place: TopicPartition, at_ms: int, timeout_s: float) -> int | None:
+        """The first offset whose record is not older than this; None if there is none. Raises SourceError."""
+        return at_time_of(self._open, place, at_ms, timeout_s)
 
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends that the client has cached; never blocks. Raises SourceError."""

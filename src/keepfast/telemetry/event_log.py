@@ -61,6 +61,7 @@ class EventLog:
             events.Revoked: _revoked,
             events.Lost: _lost,
             events.PartitionReset: _partition_reset,
+            events.Sought: _sought,
             events.TopicRecreated: _topic_recreated,
             events.PreviousOwnerCrashed: _previous_owner_crashed,
             events.ProbationStarted: _probation_started,
@@ -289,6 +290,11 @@ def _partition_reset(event: events.PartitionReset) -> None:
         policy=event.policy,
         consequence=RESET_CONSEQUENCE[event.reason],
     )
+
+
+def _sought(event: events.Sought) -> None:
+    consequence = "records are repeated" if event.to < event.offset else "records are skipped"
+    rebalance.warning("partition_sought", **_place(event), to=event.to, by="operator", consequence=consequence)
 
 
 def _topic_recreated(event: events.TopicRecreated) -> None:

@@ -259,7 +259,29 @@ class CommandDone(StateStruct, frozen=True, kw_only=True):
     changed: int = 0
 
 
+class SeekResult(StateStruct, frozen=True, kw_only=True):
+    """What a seek does, or did (`done`). Offsets are counted: where some hold no record, fewer records are concerned.
+
+    `position` is the offset up to which everything is finished, `first` and `end` are the edges of the log.
+    `committed`: whether the broker has confirmed the new position; until then a crash would undo the seek.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    to: int
+    repeats: int
+    skips: int
+    first: int = 0
+    end: int = 0
+    done: bool = False
+    committed: bool = False
+
+
 class Problem(StateStruct, frozen=True, kw_only=True):
-    """The response to a request that failed: what happened and what to do."""
+    """The response to a request that failed: what happened and what to do. `elsewhere`: another process of the group
+    may have the partition.
+    """
 
     error: str
+    elsewhere: bool = False

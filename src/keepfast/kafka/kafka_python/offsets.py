@@ -73,6 +73,16 @@ def beginnings_of(client: Any, places: Sequence[TopicPartition], timeout_s: floa
         raise source_error(f"read the beginnings of {names_of(places)}", error) from error
 
 
+def at_time_of(client: Any, place: TopicPartition, at_ms: int, timeout_s: float) -> int | None:
+    """The first offset whose record is not older; None if there is none. Raises SourceError."""
+    asked = ClientPlace(*place)
+    try:
+        found = client.offsets_for_times({asked: at_ms}, timeout_ms=max(1, int(timeout_s * 1000)))[asked]
+    except Exception as error:
+        raise source_error(f"find the offset by time of {place}", error) from error
+    return None if found is None else int(found.offset)
+
+
 def seen_ends_of(client: Any, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """From the last fetch of each, without a request; those that are not known or not assigned are left out."""
     ends = {}

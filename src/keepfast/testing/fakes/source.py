@@ -157,6 +157,12 @@ class FakeSource:
     def beginnings(self, places: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
         return {place: start for place, (start, _) in self._edges_of(places, timeout_s).items()} if places else {}
 
+    def at_time(self, place: TopicPartition, at_ms: int, timeout_s: float) -> int | None:
+        self._edges_of([place], timeout_s)
+        log = self._broker.log(place)
+        messages = log.messages() if log is not None else ()
+        return next((message.offset() for message in messages if message.timestamp()[1] >= at_ms), None)
+
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Costs no time, unlike every other call: nobody need know whether it was made."""
         logs = {place: self._broker.log(place) for place in places}
