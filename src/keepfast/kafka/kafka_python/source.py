@@ -341,7 +341,7 @@ class KafkaPythonSource:
         return queries.beginnings_of(self._client, places, timeout_s)
 
     def at_time(self, place: TopicPartition, at_ms: int, timeout_s: float) -> int | None:
-        return questions.at_time_of(self._client, place, at_ms, timeout_s)
+        return queries.at_time_of(self._client, place, at_ms, timeout_s)
 
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return queries.seen_ends_of(self._client, places)
