@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from keepfast.decode.signature import Provide as Provide
     from keepfast.engine.context import BatchContext as BatchContext
     from keepfast.engine.context import Context as Context
+    from keepfast.engine.context import RawRecord as RawRecord
     from keepfast.redact.sensitive import CardNumbers as CardNumbers
     from keepfast.redact.sensitive import SensitiveData as SensitiveData
     from keepfast.runner.retry import RetryConfig as RetryConfig
@@ -114,6 +115,7 @@ _HOMES = {
     "Provide": "keepfast.decode.signature",
     "PublishFailed": "keepfast.core.events",
     "RatePolicy": "keepfast.core.guards",
+    "RawRecord": "keepfast.engine.context",
     "Record": "keepfast.core.records",
     "RecordEvent": "keepfast.core.events",
     "RecordFailed": "keepfast.core.events",

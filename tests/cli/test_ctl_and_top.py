@@ -168,7 +168,9 @@ def test_the_view_fits_80_columns_and_no_number_is_cut() -> None:
         waiting=100_000,
         settling=1_234,
     )
-    counts = ConsumerCounts(processed=2_469_135, errors=46_913, retries=46_913, dead_lettered=1_234_567)
+    counts = ConsumerCounts(
+        processed=2_469_135, errors=46_913, retries=46_913, dead_lettered=1_234_567, filtered=9_876_543
+    )
     other = msgspec.structs.replace(state, name="refund", partitions=())
     app = AppState(
         app="payments", version="1.2.3", keepfast="0.1.0", pid=0, uptime_s=3700, phase="running",
@@ -186,6 +188,8 @@ def test_the_view_fits_80_columns_and_no_number_is_cut() -> None:
         words = set(" ".join(text).split())
         assert {"8,765,432", "86,400", str(position), "12,345", "100,000", "1,234", "1,234,567", "2,000", "64"} <= words
         assert {"half-open", "watching", "31", "500", "10", "3,600.5"} <= words
-        assert {"CONSUMER", "POSITION", "BREAKER", "ATTEMPT"} <= words, "columns keep their names"
+        assert {"CONSUMER", "POSITION", "BREAKER", "ATTEMPT", "FILTERED", "9,876,543"} <= words, (
+            "columns keep their names"
+        )
         assert any(topic[:4] in line and "held" in line for line in text)
     assert {"1,234,568", "23,456"} <= set(" ".join(drawn(view_of(app, before, elapsed_s=2.0), width=80)).split())

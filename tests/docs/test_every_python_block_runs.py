@@ -57,7 +57,8 @@ async def _processed(app: App, word: str) -> None:
 
 def _what_became_of_it(h: Harness) -> set[tuple[str, str]]:
     dead: set[tuple[str, str]] = {("buried", letter.error_code) for letter in h.dead}
-    return dead | {("processed", "") for _ in h.processed} | {("discarded", "") for _ in h.discarded}
+    apart: set[tuple[str, str]] = {("filtered", "") for _ in h.filtered}
+    return dead | apart | {("processed", "") for _ in h.processed} | {("discarded", "") for _ in h.discarded}
 
 
 def test_all_of_it_is_typed(tmp_path: Path) -> None:

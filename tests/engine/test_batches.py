@@ -577,6 +577,65 @@ def test_a_batch_that_fails_while_it_stops_is_left_to_the_next_owner() -> None:
     assert world.loop.ending is not None
 
 
+# -- a filter
+
+
+def filtering(*names: str, handle: Any = fine, **options: Any) -> World:
+    world = World(handle, **options)
+    world.dropped_by_filter = set(names)
+    return world
+
+
+def test_what_does_not_pass_the_filter_is_left_out_of_the_list_and_committed() -> None:
+    world = filtering("0:0", "0:2", "0:3", size=5)
+    world.feed("aaaaa")
+    world.play(steps=5)
+    assert world.calls == [["0:1", "0:4"]]
+    assert world.committed() == 5
+    assert (world.loop.processed, world.loop.failures.by_topic.filtered) == (2, 3)
+    assert sum(world.tally.counts) == 2, "what was filtered is no call"
+
+
+def test_a_batch_of_which_nothing_passes_is_committed_without_a_call() -> None:
+    world = filtering("0:0", "0:1", "1:0", size=3)
+    world.feed("aa")
+    world.feed("a", partition=1)
+    world.play(steps=5)
+    assert world.calls == []
+    assert [world.committed(0), world.committed(1)] == [2, 1]
+    assert (world.loop.processed, world.loop.failures.by_topic.filtered, sum(world.tally.counts)) == (0, 3, 0)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_records_in_front_of_a_bad_one_that_do_not_pass_are_finished_though_the_call_fails(order: Order) -> None:
+    world = filtering("0:0", "0:1", "0:3", handle=refusing("0:2"), size=4, order=order, retry=NO_RETRIES)
+    world.feed("aaaa")
+    world.play(steps=20)
+    assert {tuple(call) for call in world.calls} == {("0:2",)}
+    assert (world.buried, world.committed()) == (["0:2"], 4)
+    assert world.loop.failures.by_topic.filtered == 3
+
+
+def test_a_batch_that_is_discarded_counts_what_did_not_pass_as_filtered() -> None:
+    world = filtering("0:0", "0:2", handle=refusing("0:1", "0:3", error=lambda: Discard("old")), size=4)
+    world.feed("aaaa")
+    world.play(steps=5)
+    counts = world.loop.failures.by_topic
+    assert (counts.total().discarded, counts.filtered, counts.processed, world.committed()) == (2, 2, 0, 4)
+
+
+def test_a_batch_of_which_nothing_passes_is_no_probe_that_succeeded() -> None:
+    policy = BreakerPolicy(failures=1, window_s=60, open_s=5, max_open_s=5)
+    world = filtering("0:1", handle=refusing("0:0", error=ConnectionRefusedError), size=1, breaker=policy)
+    world.feed("aa", partition=0)
+    world.play(steps=3, pass_s=0.1)
+    assert "breaker" in world.loop.holds
+    world.dropped_by_filter = {"0:0", "0:1"}
+    world.play(steps=3, pass_s=6.0)
+    assert world.committed() == 2
+    assert "breaker" in world.loop.holds, "no call has succeeded"
+
+
 # -- anything
 
 
@@ -595,6 +654,7 @@ def stories(draw: st.DrawFn) -> dict[str, Any]:
         "named": draw(st.sets(st.sampled_from(names), max_size=3)),
         "undecodable": draw(st.sets(st.sampled_from(names), max_size=3)),
         "flaky": draw(st.sets(st.sampled_from(names), max_size=2)),
+        "filtered": draw(st.one_of(st.just(set()), st.sets(st.sampled_from(names)))),
     }
 
 
@@ -631,6 +691,7 @@ def test_good_records_are_done_once_bad_ones_are_buried_once_and_lanes_keep_thei
         retry=FAST,
     )
     world._undecodable = story["undecodable"]
+    world.dropped_by_filter = story["filtered"]
     lanes: dict[Any, list[str]] = {}
     for number, keys in enumerate(story["fed"]):
         for key, name in zip(keys, world.feed("".join(keys), partition=number), strict=True):
@@ -638,8 +699,12 @@ def test_good_records_are_done_once_bad_ones_are_buried_once_and_lanes_keep_thei
             if lane is not None:
                 lanes.setdefault((lane, number), []).append(name)
     world.play(steps=120, pass_s=0.2)
-    bad = story["poison"] | story["named"] | story["undecodable"]
-    good = {f"{number}:{at}" for number, keys in enumerate(story["fed"]) for at in range(len(keys))} - bad
+    passing = {f"{number}:{at}" for number, keys in enumerate(story["fed"]) for at in range(len(keys))}
+    passing -= story["filtered"]
+    bad = passing & (story["poison"] | story["named"] | story["undecodable"])
+    good = passing - bad
+    counts = world.loop.failures.by_topic
+    assert (counts.filtered, counts.processed) == (len(story["filtered"]), len(good))
     assert sorted(world.buried) == sorted(bad)
     assert sorted(world.done) == sorted(good)
     assert not story["atomic"] or sorted(applied) == sorted(good)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields, is_dataclass
-from types import SimpleNamespace
 
 import pytest
 
 from keepfast.core.events import EVENT_TYPES, Assigned, Committed, Event, Held, Lost, RunFinished
 from keepfast.core.records import RecordPlace, TopicPartition
+from keepfast.core.runs import Partition, Run
 from keepfast.engine.events import Events, run_finished
 from keepfast.telemetry.event_log import EventLog
 from tests.support.events import SAMPLES, SOURCE
 from tests.support.log_capture import LogCapture
+from tests.support.messages import message
 
 
 class Kept:
@@ -58,9 +59,22 @@ def test_an_observer_that_exits_does_not_end_the_loop() -> None:
     assert len(exits.seen) == 1
 
 
+def run_of(count: int) -> Run:
+    partition = Partition(TopicPartition("orders", 0), epoch=1, start=0)
+    return Run(partition, [message(offset) for offset in range(count)], range(count), {})
+
+
 def test_a_run_of_which_everything_was_reported_before_is_no_error() -> None:
-    partition = SimpleNamespace(place=TopicPartition("t", 0))
-    assert run_finished(Events(*SOURCE, ()), partition, []).records == ()  # type: ignore[arg-type]
+    run = run_of(1)
+    assert run_finished(Events(*SOURCE, ()), run, 1, 1).records == ()
+
+
+def test_a_run_reports_what_was_filtered_apart_from_what_succeeded() -> None:
+    run = run_of(5)
+    run.filtered = [0, 3]
+    event = run_finished(Events(*SOURCE, ()), run, 1, 5)
+    assert [place.offset for place in event.records] == [1, 2, 4]
+    assert [place.offset for place in event.filtered] == [3]
 
 
 def test_what_the_hot_path_would_cause_is_wanted_only_if_an_observer_wants_it() -> None:

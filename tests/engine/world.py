@@ -12,7 +12,7 @@ from keepfast.core.ledger import METADATA_LIMIT
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, Record, TopicPartition
-from keepfast.core.runs import Batch, Run, SelectedRecords, lane_of
+from keepfast.core.runs import Batch, FilteredOut, Run, SelectedRecords, lane_of
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.reading import read
 from keepfast.engine.calls import BatchCall, RecordCall
@@ -200,6 +200,7 @@ class World:
         self.tally = Tally()
         self._handle = handle
         self._undecodable: set[str] = set()
+        self.dropped_by_filter: set[str] = set()
         self._order = order
         plan = Plan(
             name="c",
@@ -270,6 +271,8 @@ class World:
 
     def _decode(self, record: Message) -> str:
         name = (record.value() or b"").decode()
+        if name in self.dropped_by_filter:
+            raise FilteredOut
         if name in self._undecodable:
             raise DecodeError(name)
         return name

@@ -84,6 +84,28 @@ def test_settings_come_from_the_file_that_run_reads_but_not_from_this_host(
         played(story(7))
 
 
+def test_records_that_a_filter_drops_are_found_apart(address: str | None) -> None:
+    topic = f"shop.event-{uuid.uuid4().hex[:6]}.v1"
+    app = App("shop")
+
+    @app.consumer(topic, filter=lambda record: record.header("type") == b"login")
+    def audit(event: dict[str, Any]) -> None: ...
+
+    @app.consumer(topic, filter=lambda record: record.header("type") == b"logout", idempotent=True)
+    def count(events: list[dict[str, Any]]) -> None: ...
+
+    async def story() -> None:
+        async with harness(app, kafka=address) as h:
+            for kind in ("login", "logout", "other"):
+                await h.send(topic, {"id": kind}, headers={"type": kind}, settle=False)
+            await h.settle()
+            assert {record.header("type") for record in h.processed} == {b"login", b"logout"}
+            assert [record.header("type") for record in h.filtered] == [b"other"]
+            assert (h.dead, h.discarded) == ([], [])
+
+    played(story())
+
+
 def test_each_record_is_found_where_it_ended(address: str | None) -> None:
     topic, out = f"shop.order-{uuid.uuid4().hex[:6]}.v1", f"out-{uuid.uuid4().hex[:6]}"
     app = App("shop")

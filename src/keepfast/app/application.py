@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from keepfast.app.options import Consumer, ConsumerOptions, Middleware
 from keepfast.core.errors import ConfigError
 from keepfast.decode.signature import ProviderShape, inspect_handler, inspect_provider
-from keepfast.engine.context import BatchContext, Context
+from keepfast.engine.context import BatchContext, Context, RawRecord
 from keepfast.engine.hooks import Hook, check_event_types, hook_of
 from keepfast.redact.sensitive import CardNumbers
 
@@ -56,6 +57,7 @@ class App:
         name: str | None = None,
         sensitive: CardNumbers | None = None,
         middleware: Sequence[Middleware] = (),
+        filter: Callable[[RawRecord], object] | None = None,  # noqa: A002 - what everybody calls it
         **options: Unpack[ConsumerOptions],
     ) -> Callable[[F], F]:
         """Make the function below consume these topics. It stays an ordinary function that you can call and test.
@@ -63,8 +65,10 @@ class App:
         Its group is `<app>.<name>`, its name that of the function by default. `rules` classify errors before the
         built-in ones do (`{TimeoutError: "discard", "http:409": "retryable"}`, or a list of `Rule`), `retries` how
         often and when single errors are tried again (`{"http:429": RetryPolicy(…), MyError: "financial"}`). A record in
-        which `sensitive` finds something is discarded before the handler sees it. `middleware` is around this handler
-        alone, inside of the app's. Raises ConfigError for a function that cannot be a handler.
+        which `sensitive` finds something is discarded before the handler sees it. One for which `filter` returns
+        something false is finished before it is decoded: counted, not logged, and the handler does not see it.
+        `middleware` is around this handler alone, inside of the app's. Raises ConfigError for a function that cannot be
+        a handler.
         """
 
         if not all(isinstance(topic, str) for topic in topics):
@@ -73,13 +77,16 @@ class App:
                 ' @app.consumer("orders.payment.v1"), or @app.consumer("a", "b").'
             )
 
+        if filter is not None and not _is_plain(filter):
+            raise ConfigError(f"filter of @app.consumer must be a plain function of a RawRecord; got {filter!r}")
+
         def register(function: F) -> F:
             shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
             own = name or shape.name
             if own in self.consumers:
                 raise ConfigError(f"App {self.name!r} has two consumers named {own!r}; give one of them name=….")
             around = tuple(inspect_provider(one, "middleware") for one in middleware)
-            self.consumers[own] = Consumer(own, function, shape, topics, options, sensitive, around)
+            self.consumers[own] = Consumer(own, function, shape, topics, options, sensitive, around, filter)
             return function
 
         return register
@@ -165,3 +172,8 @@ class App:
             )
             serving.attach(assembly)
             return assembly.run()
+
+
+def _is_plain(function: Any) -> bool:
+    """Whether a call of it returns its result: a coroutine function would return something true, always."""
+    return callable(function) and not inspect.iscoroutinefunction(function)

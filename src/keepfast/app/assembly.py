@@ -75,6 +75,7 @@ def specs_of(
                 group=own.group,
                 sensitive=consumer.sensitive,
                 around=Around(consumer.middleware, resources, overrides or {}),
+                passes=consumer.filter,
             )
         except ConfigError as error:
             problems.extend(f"{_place(consumer)}{problem}" for problem in error.problems)

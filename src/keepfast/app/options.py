@@ -23,6 +23,7 @@ from keepfast.core.policies import (
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.core.timeouts import OnTimeout
 from keepfast.decode.signature import HandlerShape, ProviderShape
+from keepfast.engine.context import RawRecord
 from keepfast.redact.sensitive import CardNumbers
 
 ErrorKey = type[BaseException] | str
@@ -91,3 +92,4 @@ class Consumer:
     sensitive: CardNumbers | None = None
     middleware: tuple[ProviderShape, ...] = ()
     """The outermost first."""
+    filter: Callable[[RawRecord], object] | None = None

@@ -12,7 +12,8 @@ from keepfast.telemetry.clean import clean_text
 from keepfast.telemetry.state import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, LaneState, PartitionState
 
 RATE_COLUMNS = ("CONSUMER", "PHASE", "PARTS", "LAG", "LAG S", "REC/S", "ERR/S", "RETRY/S")
-WORK_COLUMNS = ("CONSUMER", "IN FLIGHT", "WAITING", "SETTLING", "LETTERS", "BREAKER", "STORM", "HELD BY")
+WORK_COLUMNS = ("CONSUMER", "IN FLIGHT", "WAITING", "SETTLING", "LETTERS", "FILTERED", "BREAKER", "STORM", "HELD BY")
+FILTERED = WORK_COLUMNS.index("FILTERED")
 PARTITION_COLUMNS = ("CONSUMER", "TOPIC", "PART", "POSITION", "LAG", "LAG S", "BUFFERED", "IN FLIGHT", "STATE")
 LANE_COLUMNS = ("CONSUMER", "TOPIC", "PART", "OFFSET", "RECORDS", "ATTEMPT", "SECONDS", "STATE")
 MAX_PARTITIONS = 20
@@ -88,10 +89,14 @@ def _head(now: AppState) -> Text:
 
 
 def _consumers(rates: list[tuple[str, ...]], work: list[tuple[str, ...]]) -> list[RenderableType]:
+    columns: tuple[str, ...] = WORK_COLUMNS
+    if all(row[FILTERED] == "0" for row in work):  # no consumer has a filter, or it let everything pass
+        columns = (*columns[:FILTERED], *columns[FILTERED + 1 :])
+        work = [(*row[:FILTERED], *row[FILTERED + 1 :]) for row in work]
     return [
         table(RATE_COLUMNS, rates, right=range(2, 8), whole=[1]),
         "",
-        table(WORK_COLUMNS, work, right=range(1, 5), whole=[5, 6]),
+        table(columns, work, right=range(1, len(columns) - 3), whole=[len(columns) - 3, len(columns) - 2]),
     ]
 
 
@@ -125,6 +130,7 @@ def _work(name: str, state: ConsumerState, counts: ConsumerCounts) -> tuple[str,
         f"{state.waiting:,}",
         f"{state.settling:,}",
         f"{counts.dead_lettered:,}",
+        f"{counts.filtered:,}",
         state.guards.breaker or "-",
         state.guards.storm or "-",
         ", ".join(f"{hold.name} {_span(hold.for_s)}" for hold in state.holds) or "-",

@@ -49,10 +49,12 @@ class RunFinished(Event):
     """The handler succeeded with these records, in this order: they are finished. Built only if an observer wants it.
 
     Their places are where they came from, also after they were in a retry topic (`retry_topic`). What a handler still
-    does when its partition was revoked is not reported: it counts for nothing here.
+    does when its partition was revoked is not reported: it counts for nothing here. `filtered` are records between them
+    that the filter did not let pass: they are finished without a call.
     """
 
     records: tuple[RecordPlace, ...]
+    filtered: tuple[RecordPlace, ...] = ()
     retry_topic: str = ""
 
 

@@ -70,6 +70,10 @@ class Record:
             timestamp_ms=timestamp_ms if kind else None,
         )
 
+    def header(self, name: str) -> bytes | None:
+        """The value of the last header of that name; None if there is none."""
+        return next((value for known, value in reversed(self.headers) if known == name), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:

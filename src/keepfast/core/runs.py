@@ -231,6 +231,12 @@ class NotBegun(Exception):
     """
 
 
+class FilteredOut(Exception):
+    """Raised in place of calling the user's function: the consumer's filter does not let the record pass. No failure:
+    the record is finished.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One failed attempt: when (wall clock) and with what. Not the exception: its frames would keep payloads alive."""
@@ -315,11 +321,11 @@ class SelectedRecords:
 class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
-    While it is out, the worker alone writes `current`, `attempt`, `done`, `failure`, `waits`, `sends`, `sending` and
-    `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to `messages`. The worker writes
-    `current` and *then* reads `stop` before each record, so once the loop has set `stop` and read `current`, nothing
-    behind that record will be started. Otherwise the loop thread owns it. Once `abandoned`, it stays with its worker:
-    the loop goes on with a stand-in.
+    While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `failure`, `waits`, `sends`,
+    `sending` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to `messages`. The worker
+    writes `current` and *then* reads `stop` before each record, so once the loop has set `stop` and read `current`,
+    nothing behind that record will be started. Otherwise the loop thread owns it. Once `abandoned`, it stays with its
+    worker: the loop goes on with a stand-in.
     """
 
     __slots__ = (
@@ -332,6 +338,7 @@ class Run:
         "done",
         "elapsed_s",
         "failure",
+        "filtered",
         "keys",
         "messages",
         "partition",
@@ -362,6 +369,7 @@ class Run:
         self.stop = False
         self.current = -1
         self.done = 0
+        self.filtered: Sequence[int] = ()  # positions, of those that are done, that did not pass the filter
         self.failure: BaseException | None = None
         self.elapsed_s = 0.0
         self.waits = False  # for its turn: the record is in hand, and the handler has not begun
@@ -416,14 +424,30 @@ class Run:
         """It is back from its worker."""
         self.partition.running.discard(self)
 
+    def filter_out(self, position: int) -> None:
+        """The worker: the record there does not pass the filter. Called before `done` counts it."""
+        if not isinstance(self.filtered, list):
+            self.filtered = []
+        self.filtered.append(position)
+
+    @property
+    def handled(self) -> int:
+        """How many of those that are done the handler was called for."""
+        return self.done - len(self.filtered)
+
     def select(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> SelectedRecords | None:  # noqa: ARG002 - see Batch
-        """The worker: what is handed over in one call of a batch handler; None if nothing is. Raises what `decode`
-        raises, unless the run can go on without that record.
+        """The worker: what is handed over in one call of a batch handler; None if nothing is done about this run. It is
+        empty if no record passes the filter (`decode` raises FilteredOut): then there is no call, and the run has
+        succeeded. Raises what `decode` raises, unless the run can go on without that record.
         """
         self.current = 0
         if self.stop or not self.messages:
             return None
-        return SelectedRecords(self.messages, [decode(message) for message in self.messages])
+        try:
+            return SelectedRecords(self.messages, [decode(message) for message in self.messages])
+        except FilteredOut:  # of a record that is retried alone
+            self.filter_out(0)
+            return SelectedRecords((), [])
 
     def succeeded(self) -> None:
         """The worker: what was selected is done."""
@@ -438,6 +462,7 @@ class Run:
         other = Run(self.partition, list(self.messages), self.seqs, self.keys, self.case)
         other.begun_at = self.begun_at
         other.current = other.done = done
+        other.filtered = [position for position in self.filtered if position < done]
         other.failure = failure
         other.taken = self.taken
         other.elapsed_s = now - self.begun_at  # so it was no quick one
@@ -451,6 +476,7 @@ class Run:
         self.stop = False
         self.current = -1
         self.done = 0
+        self.filtered = ()
         self.taken = 0
         self.failure = None
         self.sends = None
@@ -564,10 +590,10 @@ class Batch(Run):
 
     `parts` are runs that hold the lanes, one or more a partition; their records one after another are what is left to
     do. `messages` are those of them that go out now: the first ones, all unless there is a search. While it is out, the
-    worker alone writes what it writes of a run, and `bad`, `given` and the `done` of the parts.
+    worker alone writes what it writes of a run, and `bad`, `given`, `leading` and the `done` of the parts.
     """
 
-    __slots__ = ("bad", "failures", "found", "given", "heads", "named", "parts", "search", "trial")
+    __slots__ = ("bad", "failures", "found", "given", "heads", "leading", "named", "parts", "search", "trial")
 
     parts: list[Run]
     given: list[int] | None
@@ -588,6 +614,8 @@ class Batch(Run):
         self.bad: dict[int, BaseException] = {}
         """Positions in `messages` of records that cannot be handed over, with what to judge them by."""
         self.given = None
+        self.leading: Sequence[int] = ()
+        """Those of `filtered` with nothing in front of them in their lane: finished whatever becomes of the call."""
 
     @property
     def may_grow(self) -> bool:
@@ -613,6 +641,7 @@ class Batch(Run):
         other.named = {(heirs[part], seq): error for (part, seq), error in self.named.items() if part in heirs}
         other.failures, other.trial, other.search, other.found = self.failures, self.trial, self.search, self.found
         other.bad, other.given = dict(self.bad), None if self.given is None else list(self.given)
+        other.filtered, other.leading = self.filtered, self.leading
         other.begun_at, other.current = self.begun_at, done
         other.failure = failure
         other.elapsed_s = now - self.begun_at
@@ -649,10 +678,15 @@ class Batch(Run):
         return self._without_bad(decode, lane_of)
 
     def _without_bad(self, decode: Callable[[Message], Any], lane_of: LaneOf) -> SelectedRecords | None:
-        """Leave out what cannot be decoded or was named before, and in each lane what is behind that: it must wait."""
+        """Leave out what does not pass the filter; what cannot be decoded or was named before, and in each lane what is
+        behind that: it must wait.
+        """
         values: list[Any] = []
         given: list[int] = []
+        filtered: list[int] = []
+        leading: list[int] = []
         blocked: set[Hashable] = set()
+        handed: set[Hashable] = set()  # lanes
         for index, message in enumerate(self.messages):
             lane = lane_of(message)
             if lane is not None and lane in blocked:
@@ -661,12 +695,18 @@ class Batch(Run):
                 try:
                     values.append(decode(message))
                     given.append(index)
+                    handed.add(lane)
+                    continue
+                except FilteredOut:
+                    filtered.append(index)
+                    if lane is None or lane not in handed:
+                        leading.append(index)
                     continue
                 except BaseException as error:  # noqa: BLE001 - the error becomes an outcome of this record
                     self.bad[index] = error
             blocked.add(lane)
-        self.given = given
-        return SelectedRecords([self.messages[index] for index in given], values) if given else None
+        self.filtered, self.leading, self.given = filtered, leading, given
+        return SelectedRecords([self.messages[index] for index in given], values) if given or filtered else None
 
     def judged_by(self, error: BaseException) -> BaseException:
         return error
@@ -686,6 +726,7 @@ class Batch(Run):
         self.rest(self.messages, ())
         self.attempt = self.failures + 1
         self.given = None
+        self.leading = ()
         self.bad = {}
         if self.named:
             self.bad = {at: self.named[one] for at, one in enumerate(self.members()) if one in self.named}
@@ -704,14 +745,17 @@ class Batch(Run):
                 return
 
     def succeeded(self) -> None:
-        """The worker: what was selected is done. The parts know it, too, should one of them have to go."""
-        self.done = len(self.messages) if self.given is None else len(self.given)
-        done = None if self.given is None else frozenset(self.given)
+        """The worker: what was selected is done, and what was filtered. The parts know it, too, should one of them have
+        to go.
+        """
+        done = None if self.given is None else frozenset((*self.given, *self.filtered))
+        self.done = len(self.messages) if done is None else len(done)
         at = 0
         for part in self.parts:
             count = min(len(part.messages), len(self.messages) - at)
             if done is not None:
                 count = next((index for index in range(count) if at + index not in done), count)
+                part.filtered = [index for index in range(count) if at + index in self.filtered]
             part.done = count
             at += len(part.messages)
             if at >= len(self.messages):
@@ -722,5 +766,5 @@ class Batch(Run):
         count = max(0, min(len(part.messages), len(self.messages) - first))
         if self.given is None:
             return list(range(count)) if self.done else []
-        done = frozenset(self.given) if self.done else frozenset()
+        done = frozenset((*self.given, *self.filtered) if self.done else self.leading)
         return [index for index in range(count) if first + index in done]

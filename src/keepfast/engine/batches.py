@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, assert_never
 
 from keepfast.classify.classification import Classification
@@ -100,12 +101,17 @@ class Batches:
         if batch.parts:
             self._continue(batch, verdict, bad, now)
         for run in done:
+            counts, event = self._failures.counts_of(run.partition), None
+            counts.filtered += len(run.filtered)
+            if self._events.wants_runs:
+                event = run_finished(self._events, run, 0, run.done)
             if failure is not None and batch.found is not None and discard is not None:
                 self._discarded(run, batch, failure, batch.found, discard.reason)
-            elif discard is None:
-                self._failures.counts_of(run.partition).processed += run.done
-                if self._events.wants_runs:
-                    self._events.emit(run_finished(self._events, run.partition, run.messages))
+                event = replace(event, records=()) if event is not None and event.filtered else None
+            else:
+                counts.processed += run.handled
+            if event is not None:
+                self._events.emit(event)
 
     def _judged(self, batch: Batch, failure: BaseException | None, bad: Bad, now: float) -> Verdict:
         """The verdict on all that was handed over; adds to `bad` what is judged on its own."""
@@ -143,7 +149,7 @@ class Batches:
             case verdicts.RetryAfter(delay_s=delay_s):
                 self._lanes.wait(batch, now + delay_s)
             case verdicts.DeadLetter() | verdicts.Move():
-                count = len(batch.messages)
+                count = len(batch.messages) - len(batch.leading)
                 before = batch.search or Search(count, count, self._plan.atomic)
                 asked_s = batch.found.retry_after_s if batch.found is not None else None
                 self._continue_search(batch, before.failed(count), now, after_s=asked_s or 0.0)
@@ -155,7 +161,9 @@ class Batches:
 
     def _discarded(self, run: Run, batch: Batch, error: BaseException, found: Classification, reason: str) -> None:
         labels, sensitive = Labels.of_error(error, found), isinstance(error, SensitiveData)
-        for message in run.messages:
+        for position, message in enumerate(run.messages):
+            if position in run.filtered:
+                continue
             self._failures.counts_of(run.partition).was_discarded(labels, sensitive=sensitive)
             record = original(message)
             self._events.emit(
@@ -180,16 +188,18 @@ class Batches:
         first = 0
         done: list[Run] = []
         left: list[Run] = []
+        dropped = frozenset(batch.filtered)
         for part in batch.parts:
             partition = part.partition
             part.done = 0
             finished = batch.finished_of(part, first)
+            filtered = [at for at, index in enumerate(finished) if first + index in dropped] if dropped else ()
             first += len(part.messages)
             if not self._ownership.is_current(partition):
                 self._lanes.release(part)  # stale: nothing of it counts, but its lanes are free again
                 continue
             if len(finished) == len(part.messages):
-                part.done = len(finished)
+                part.done, part.filtered = len(finished), filtered
                 done.append(part)
                 partition.finish(part)
                 self._committer.finished(partition, part, part.done)
@@ -197,7 +207,7 @@ class Batches:
             left.append(part)
             if finished:
                 head = self._lanes.cut(part, finished)
-                head.batch = batch
+                head.batch, head.filtered = batch, filtered
                 batch.heads.append(head)
                 done.append(head)
                 partition.finish(head)

@@ -4,14 +4,15 @@ A call is composed once, when the consumer is built, of the stages that it needs
 there. For a record, from the outside in:
 
 1. a record from a retry topic is replaced by the original (consumers with retry topics)
-2. a span (with tracing)
-3. the scan for sensitive data (consumers that ask for it)
-4. the context, decoding, the user's function, and the wait until what it sent is acknowledged; or with middleware,
+2. the filter, after the scan for sensitive data where there are both (consumers that have one)
+3. a span (with tracing)
+4. the scan for sensitive data (consumers that ask for it)
+5. the context, decoding, the user's function, and the wait until what it sent is acknowledged; or with middleware,
    providers or resources the same and those (`middleware.py`)
 
-A batch is one call: `Run.select` restores, scans and decodes its records one by one, because an error there is about
-one record; the other stages are around the call with all that are left. So a selection reads like a message, and the
-stages are the same. Sync and async differ in the few bodies that call or await (`_SYNC`, `_ASYNC`).
+A batch is one call: `Run.select` restores, scans, filters and decodes its records one by one, because an error there is
+about one record; the other stages are around the call with all that are left. So a selection reads like a message, and
+the stages are the same. Sync and async differ in the few bodies that call or await (`_SYNC`, `_ASYNC`).
 
 What the user's function gets may be any function of the decoded value and the context: what has to see a record before
 it is decoded gets `_as_is` in place of a decoder, and decodes by itself.
@@ -32,10 +33,10 @@ from keepfast.core.policies import Order
 from keepfast.core.ports import Sink
 from keepfast.core.records import Message, read_headers
 from keepfast.core.retry_topics import Returned, original
-from keepfast.core.runs import LaneOf, NotBegun, Run, SelectedRecords, lane_of
+from keepfast.core.runs import FilteredOut, LaneOf, NotBegun, Run, SelectedRecords, lane_of
 from keepfast.decode.annotation import decoder_for, element_of, takes_bytes
 from keepfast.decode.signature import HandlerShape, positional
-from keepfast.engine.context import BatchContext, Context, HandlerSends
+from keepfast.engine.context import BatchContext, Context, HandlerSends, RawRecord
 from keepfast.engine.flight_recorder import NO_SLOT, Slot
 from keepfast.engine.middleware import Around, Composition, around_async, around_sync, compose, refuse_awaitable
 from keepfast.redact.sensitive import CardNumbers, SensitiveData
@@ -47,6 +48,8 @@ Handle = Callable[[Any, Run], Any]
 user's function raises.
 """
 Decode = Callable[[Any], Any]
+Filter = Callable[[RawRecord], object]
+"""Whether a record is to be handled: what it returns is true or false. It sees the record before it is decoded."""
 Clock = Callable[[], float]
 S = TypeVar("S")
 
@@ -85,31 +88,41 @@ class RecordCall:
 
     def walk(self, run: Run, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
         # The same lines as in `AsyncRecordCall.walk`, but for one `await`: both are too hot for a layer in between.
-        counts, shortest, done, slow = tally.counts, SHORTEST_S, 0, 0
-        handle = slot.begin(run, self.handle)
+        counts, shortest, done, slow, filtered_s = tally.counts, SHORTEST_S, 0, 0, 0.0
+        handle, messages = slot.begin(run, self.handle), iter(run.messages)
         begun = last = clock()
-        try:
-            for message in run.messages:
-                run.current = done
-                if run.stop:
-                    break
-                handle(message, run)
+        while True:
+            try:
+                for message in messages:
+                    run.current = done
+                    if run.stop:
+                        break
+                    handle(message, run)
+                    done += 1
+                    run.done = done
+                    now = clock()
+                    if now - last > shortest:
+                        counts[bisect_left(BOUNDS_S, now - last)] += 1
+                        slow += 1
+                    last = now
+                break
+            except FilteredOut:
+                run.filter_out(done)
                 done += 1
                 run.done = done
-                now = clock()
-                if now - last > shortest:
-                    counts[bisect_left(BOUNDS_S, now - last)] += 1
-                    slow += 1
-                last = now
-        except NotBegun:
-            pass  # as if `stop` had been seen before the record
-        except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
-            run.failure = error
-            tally.add(clock() - last, BOUNDS_S)
+                filtered_s -= last
+                last = clock()
+                filtered_s += last
+            except NotBegun:
+                break  # as if `stop` had been seen before the record
+            except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
+                run.failure = error
+                tally.add(clock() - last, BOUNDS_S)
+                break
         slot.end()
-        counts[0] += done - slow
+        counts[0] += done - slow - len(run.filtered)
         run.elapsed_s = last - begun
-        tally.total_s += last - begun
+        tally.total_s += last - begun - filtered_s
 
 
 class AsyncRecordCall:
@@ -121,29 +134,39 @@ class AsyncRecordCall:
         self.handle = handle
 
     async def walk(self, run: Run, tally: Tally, clock: Clock, slot: Slot = NO_SLOT) -> None:
-        counts, shortest, done, slow = tally.counts, SHORTEST_S, 0, 0
-        handle = slot.begin(run, self.handle)
+        counts, shortest, done, slow, filtered_s = tally.counts, SHORTEST_S, 0, 0, 0.0
+        handle, messages = slot.begin(run, self.handle), iter(run.messages)
         begun = last = clock()
-        try:
-            for message in run.messages:
-                run.current = done
-                if run.stop:
-                    break
-                await handle(message, run)
+        while True:
+            try:
+                for message in messages:
+                    run.current = done
+                    if run.stop:
+                        break
+                    await handle(message, run)
+                    done += 1
+                    run.done = done
+                    now = clock()
+                    if now - last > shortest:
+                        counts[bisect_left(BOUNDS_S, now - last)] += 1
+                        slow += 1
+                    last = now
+                break
+            except FilteredOut:
+                run.filter_out(done)
                 done += 1
                 run.done = done
-                now = clock()
-                if now - last > shortest:
-                    counts[bisect_left(BOUNDS_S, now - last)] += 1
-                    slow += 1
-                last = now
-        except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
-            run.failure = error
-            tally.add(clock() - last, BOUNDS_S)
+                filtered_s -= last
+                last = clock()
+                filtered_s += last
+            except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
+                run.failure = error
+                tally.add(clock() - last, BOUNDS_S)
+                break
         slot.end()
-        counts[0] += done - slow
+        counts[0] += done - slow - len(run.filtered)
         run.elapsed_s = last - begun
-        tally.total_s += last - begun
+        tally.total_s += last - begun - filtered_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +188,11 @@ class _WholeRun:
         return selection
 
     def _note(self, run: Run, tally: Tally, elapsed_s: float) -> None:
-        """Each record of a call took its share of it; a call that failed counts once."""
+        """Each record of a call took its share of it; a call that failed counts once. What was filtered is no call."""
         run.elapsed_s = elapsed_s
-        if run.done:
+        if run.failure is None and run.handled:
             tally.total_s += elapsed_s
-            tally.counts[bisect_left(BOUNDS_S, elapsed_s / run.done)] += run.done
+            tally.counts[bisect_left(BOUNDS_S, elapsed_s / run.handled)] += run.handled
         elif run.failure is not None:
             tally.add(elapsed_s, BOUNDS_S)
 
@@ -185,7 +208,8 @@ class BatchCall(_WholeRun):
         try:
             selection = self._select(run, slot)
             if selection is not None:
-                self.handle(selection, run)
+                if selection.messages:
+                    self.handle(selection, run)
                 run.succeeded()
         except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
             run.failure = run.judged_by(error)
@@ -204,7 +228,8 @@ class AsyncBatchCall(_WholeRun):
         try:
             selection = self._select(run, slot)
             if selection is not None:
-                await self.handle(selection, run)
+                if selection.messages:
+                    await self.handle(selection, run)
                 run.succeeded()
         except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
             run.failure = run.judged_by(error)
@@ -224,7 +249,8 @@ class Handler:
     starts; raises ConfigError.
 
     `order` decides which records of a batch must wait behind one that cannot be handed over. With `sensitive`, every
-    record is scanned before anything of it is decoded or handed on.
+    record is scanned before anything of it is decoded or handed on. A record for which `passes` is false is finished
+    without a call.
     """
 
     def __init__(
@@ -237,6 +263,7 @@ class Handler:
         group: str,
         sensitive: CardNumbers | None = None,
         around: Around = NOTHING_AROUND,
+        passes: Filter | None = None,
     ) -> None:
         self.shape = shape
         self._annotation = element_of(shape.annotation, where=shape.where) if shape.batch else shape.annotation
@@ -244,6 +271,7 @@ class Handler:
         self._lane_of = lane_of(order)
         self._group = group
         self._sensitive = sensitive
+        self._passes = passes
         self._logger = logging.getLogger(f"keepfast.handler.{shape.name}")
         self._decode_call: Decode = _as_is if shape.batch else self._decode
         self._around: Composition | None = None
@@ -269,11 +297,16 @@ class Handler:
         return AsyncRecordCall(handle)
 
     def _handle(self, bodies: _Bodies, sink: Sink, tracing: Tracing | None, *, retry_topics: bool) -> Handle:
-        is_batch = self.shape.batch
-        inner = self._inner(bodies, sink if tracing is None else tracing.sink(sink))
-        if self._sensitive is not None and not is_batch:
-            inner = _prepared(inner, partial(_scanned, self._sensitive))
-        return _staged(bodies, inner, self._group, tracing, is_batch=is_batch, retry_topics=retry_topics)
+        is_batch, sensitive, passes = self.shape.batch, self._sensitive, self._passes
+        handle = self._inner(bodies, sink if tracing is None else tracing.sink(sink))
+        scan = None if sensitive is None or is_batch else partial(_scanned, sensitive)
+        if scan is not None and passes is None:
+            handle = _prepared(handle, scan)
+        handle = _traced(bodies, handle, self._group, tracing, is_batch=is_batch)
+        if passes is not None and not is_batch:
+            handle = _prepared(handle, partial(_filtered, passes))
+            handle = handle if scan is None else _prepared(handle, scan)
+        return _prepared(handle, _counted_on if is_batch else _restored) if retry_topics else handle
 
     def _inner(self, bodies: _Bodies, sink: Sink) -> Handle:
         if self._around is not None:
@@ -288,16 +321,19 @@ class Handler:
 
     def _opened(self, *, retry_topics: bool) -> Callable[[Message], Any]:
         """What a batch does with each record before it hands the list over."""
-        decode, sensitive = self._decode, self._sensitive
+        decode, sensitive, passes = self._decode, self._sensitive, self._passes
 
         def opened(message: Message) -> Any:
             if retry_topics:
                 message = _own(message)
             if sensitive is not None:
                 message = _scanned(sensitive, message)
+            if passes is not None:
+                message = _filtered(passes, message)
             return decode(message.value())
 
-        return opened if retry_topics or sensitive is not None else lambda message: decode(message.value())
+        plain = not retry_topics and sensitive is None and passes is None
+        return (lambda message: decode(message.value())) if plain else opened
 
     def _context_for(self, sink: Sink) -> Callable[[Any, Run], Any]:
         group, logger = self._group, self._logger
@@ -320,19 +356,15 @@ def record_call(
     handle: Handle, *, group: str, tracing: Tracing | None = None, retry_topics: bool = False
 ) -> RecordCall:
     """The call of a sync function that takes the message and its run as they are."""
-    return RecordCall(_staged(_SYNC, handle, group, tracing, is_batch=False, retry_topics=retry_topics))
+    handle = _traced(_SYNC, handle, group, tracing, is_batch=False)
+    return RecordCall(_prepared(handle, _restored) if retry_topics else handle)
 
 
-def _staged(
-    bodies: _Bodies, handle: Handle, group: str, tracing: Tracing | None, *, is_batch: bool, retry_topics: bool
-) -> Handle:
-    """With the stages around it that a record and a batch have in common."""
-    if tracing is not None:
-        begin = tracing.begin_batch if is_batch else tracing.begin
-        handle = bodies.around(handle, partial(begin, group=group), tracing.end)
-    if retry_topics:
-        handle = _prepared(handle, _counted_on if is_batch else _restored)
-    return handle
+def _traced(bodies: _Bodies, handle: Handle, group: str, tracing: Tracing | None, *, is_batch: bool) -> Handle:
+    if tracing is None:
+        return handle
+    begin = tracing.begin_batch if is_batch else tracing.begin
+    return bodies.around(handle, partial(begin, group=group), tracing.end)
 
 
 # -- stages
@@ -380,6 +412,12 @@ def _scanned(policy: CardNumbers, message: Message, run: Run | None = None) -> M
     found = policy.scan(message.key(), message.value(), read_headers(message))
     if found is not None:
         raise SensitiveData(found)
+    return message
+
+
+def _filtered(passes: Filter, message: Message, run: Run | None = None) -> Message:  # noqa: ARG001 - as a stage
+    if not passes(RawRecord(message)):
+        raise FilteredOut
     return message
 
 

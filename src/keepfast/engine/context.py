@@ -141,6 +141,19 @@ class RecordView:
         return ours.last(self.headers, name)
 
 
+class RawRecord(RecordView):
+    """A record before it is decoded: what a filter gets. A record that came back from a retry topic looks as it did in
+    its own topic.
+    """
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> bytes | None:
+        """The value in bytes; None for a tombstone."""
+        return self._message.value()
+
+
 class Context(RecordView):
     """One attempt at one record. Valid while the handler runs, and no longer than its `timeout_s`: after that, `send`
     raises Abandoned.

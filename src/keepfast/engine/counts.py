@@ -117,11 +117,14 @@ class FailureCounts:
 
 
 class TopicCounts(FailureCounts):
-    """All that is counted of the records of one topic. `processed` are those that succeeded."""
+    """All that is counted of the records of one topic. `processed` are those that the handler succeeded with,
+    `filtered` those that the filter did not let pass.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.processed = 0
+        self.filtered = 0
         self.slow: dict[int, Exemplar] = {}
         """By bucket of the handling time: a record that took so long."""
 
@@ -142,6 +145,11 @@ class Counts(dict[str, TopicCounts]):
     def processed(self) -> int:
         """Of all topics."""
         return sum(one.processed for one in self.each())
+
+    @property
+    def filtered(self) -> int:
+        """Of all topics."""
+        return sum(one.filtered for one in self.each())
 
     def each(self) -> list[TopicCounts]:
         """Each once, though several topics may count for it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from keepfast.core.events import Committed, Event, Observer, RunFinished
-from keepfast.core.records import Message, RecordPlace
+from keepfast.core.records import RecordPlace
 from keepfast.core.retry_topics import original
-from keepfast.core.runs import FailedRecord, Partition
+from keepfast.core.runs import FailedRecord, Run
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.loop")
@@ -54,13 +54,19 @@ class Events:
         )
 
 
-def run_finished(events: Events, partition: Partition, messages: Iterable[Message]) -> RunFinished:
-    """About records of this partition that succeeded."""
-    topic = partition.place.topic
-    records = [original(message) for message in messages]
-    places = tuple(RecordPlace(one.topic(), one.partition(), one.offset()) for one in records)
-    moved = bool(places) and places[0].topic != topic
-    return RunFinished(*events.source, records=places, retry_topic=topic if moved else "")
+def run_finished(events: Events, run: Run, first: int, end: int) -> RunFinished:
+    """About the records of the run from position `first` to `end`: they are done."""
+    topic, dropped = run.partition.place.topic, frozenset(run.filtered)
+    records: list[RecordPlace] = []
+    filtered: list[RecordPlace] = []
+    for position, message in enumerate(run.messages[first:end], first):
+        one = original(message)
+        place = RecordPlace(one.topic(), one.partition(), one.offset())
+        (filtered if position in dropped else records).append(place)
+    moved = any(place.topic != topic for place in (records or filtered)[:1])
+    return RunFinished(
+        *events.source, records=tuple(records), filtered=tuple(filtered), retry_topic=topic if moved else ""
+    )
 
 
 def record_fields(case: FailedRecord, error: BaseException | None) -> dict[str, Any]:

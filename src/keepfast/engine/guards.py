@@ -307,18 +307,21 @@ class Guards:
     # -- results
 
     def returned(self, run: Run, now: float) -> None:
-        """A worker handed back a run: count what it did, once for all of it."""
+        """A worker handed back a run: count what it did, once for all of it. What the filter did not let pass says
+        nothing about the handler.
+        """
+        handled = run.handled
         probe = self._probe is not None and bool(run.messages) and run.messages[0] is self._probe
-        if probe and run.done:
+        if probe and handled:
             self._probe = self._probe_place = None
             self._went_through(now)
         elif probe:
             self._back = True
-        elif run.done:
+        elif handled:
             if self.breaker is not None and self.breaker.state is BreakerState.CLOSED:
-                self.breaker.succeeded(now, run.done)
+                self.breaker.succeeded(now, handled)
             if self.storm is not None:
-                self.storm.finished(run.done)
+                self.storm.finished(handled)
 
     def holds_back(
         self, case: Tried, found: Classification, verdict: Verdict, now: float, *, several: bool = False

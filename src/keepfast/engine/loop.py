@@ -444,7 +444,9 @@ class Loop:
         if not self.ownership.is_current(partition):
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
             return
-        self._counts[partition.place.topic].processed += run.done
+        counts, filtered = self._counts[partition.place.topic], len(run.filtered)
+        counts.processed += run.done - filtered
+        counts.filtered += filtered
         if now >= self.status.sample_at:
             self.status.sample(run, now)
         if run.case is not None:
@@ -452,7 +454,7 @@ class Loop:
             return
         if run.done:
             if self._reports_runs and run.done > run.taken:  # what was taken before is reported
-                self.events.emit(run_finished(self.events, partition, run.messages[run.taken : run.done]))
+                self.events.emit(run_finished(self.events, run, run.taken, run.done))
             partition.finish(run)
         if run.done == len(run.messages):
             self.committer.finished(partition, run, run.done)
@@ -470,7 +472,7 @@ class Loop:
     def _case_returned(self, run: Run, case: FailedRecord, now: float) -> None:
         if run.done:
             if self._reports_runs:
-                self.events.emit(run_finished(self.events, case.partition, run.messages))
+                self.events.emit(run_finished(self.events, run, 0, 1))
             self._case_finished(case)
         elif run.failure is not None and not case.partition.closing and DRAIN not in self.holds:
             self.failures.failed(case, run.failure, now)

@@ -147,8 +147,7 @@ class Handover:
                     partition.finish(run)
                     self._committer.mark_dirty(partition)
                     if self._events.wants_runs and run.taken > first:
-                        done = run.messages[first : run.taken]
-                        self._events.emit(run_finished(self._events, partition, done))
+                        self._events.emit(run_finished(self._events, run, first, run.taken))
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """Their epoch is over: results that still come are stale."""

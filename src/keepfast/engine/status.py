@@ -148,7 +148,7 @@ class LoopStatus:
 
     def sample(self, run: Run, now: float) -> None:
         """A run came back when a sample for the exemplars of the metrics was due (`sample_at`)."""
-        if run.done == 1 == len(run.messages):
+        if run.done == 1 == len(run.messages) and not run.filtered:
             self.sample_at = now + POLL_INTERVAL_S
             example = exemplar_of(run.messages[0], run.elapsed_s, self._clock.wall())
             if example is not None:

@@ -299,8 +299,7 @@ class Overdue:
                 if run.partition.take_stock(run):
                     self._committer.mark_dirty(run.partition)
                     if self._events.wants_runs:
-                        done = run.messages[first : run.taken]
-                        self._events.emit(run_finished(self._events, run.partition, done))
+                        self._events.emit(run_finished(self._events, run, first, run.taken))
                 self._lanes.relieve(run)
 
     def _look(self, now: float) -> None:

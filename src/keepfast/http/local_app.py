@@ -297,6 +297,7 @@ def counts_of(thread: LoopThread) -> ConsumerCounts:
         dead_lettered=total.dead_lettered,
         moved=total.moved,
         discarded=total.discarded,
+        filtered=loop.failures.by_topic.filtered,
         commits=loop.committer.commits,
         commit_failures=loop.committer.failed,
         handling_s=sum(tally.total_s for own in list(thread.tallies) for tally in list(own.values())),

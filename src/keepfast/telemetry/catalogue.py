@@ -242,6 +242,12 @@ DISCARDED = Metric(
     help="Discarded records, because of a rule or of sensitive data in them.",
     labels=("why", *_TOPIC),
 )
+FILTERED = Metric(
+    name="keepfast.filtered.records",
+    kind="counter",
+    help="Records that did not pass the consumer's filter: finished without a call of the handler.",
+    labels=_TOPIC,
+)
 LOOP_AGE = Metric(
     name="keepfast.loop.turn.age",
     kind="gauge",

@@ -209,6 +209,7 @@ class ConsumerCounts(StateStruct, frozen=True, kw_only=True):
     dead_lettered: int = 0
     moved: int = 0
     discarded: int = 0
+    filtered: int = 0
     commits: int = 0
     commit_failures: int = 0
     handling_s: float = 0.0

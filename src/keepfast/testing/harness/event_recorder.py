@@ -1,4 +1,6 @@
-"""What the engine reported while a harness ran: what was finished, retried and discarded, and what is committed."""
+"""What the engine reported while a harness ran: what was finished, retried, discarded and filtered, and what is
+committed.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,7 @@ class EventRecorder:
     def __init__(self) -> None:
         self.finished: set[RecordPlace] = set()
         self.discarded: set[RecordPlace] = set()
+        self.filtered: set[RecordPlace] = set()
         self._retries: Counter[tuple[str, RecordPlace]] = Counter()
         self.owned: dict[str, frozenset[TopicPartition]] = {}
         """By group."""
@@ -44,6 +47,7 @@ class EventRecorder:
         match event:
             case RunFinished():
                 self.finished.update(event.records)
+                self.filtered.update(event.filtered)
             case RetryScheduled():
                 self._retries[event.group, _place(event)] += 1
             case Discarded():

@@ -82,6 +82,8 @@ class Harness:
         self.processed: list[Record] = []
         """Records that a handler has finished, once per record, whatever it took."""
         self.discarded: list[Record] = []
+        self.filtered: list[Record] = []
+        """Records that did not pass a consumer's filter, and that no other consumer has processed."""
 
     async def send(
         self,
@@ -106,8 +108,8 @@ class Harness:
         return Record(topic, at.partition, at.offset, outgoing.key, outgoing.value, encoded, None)
 
     async def settle(self) -> None:
-        """Let the app work until every record is processed, dead-lettered or discarded, and committed, and hooks were
-        called. Raises NotSettled.
+        """Let the app work until every record is processed, dead-lettered, discarded or filtered, and committed, and
+        hooks were called. Raises NotSettled.
         """
         left_s = self._settle_s
         while self._backend.unfinished():
@@ -133,6 +135,8 @@ class Harness:
         records = [record for topic in self._topics for record in await self._backend.records(topic)]
         self.discarded = [record for record in records if _place(record) in self._recorder.discarded]
         processed = self._recorder.finished - self._recorder.discarded
+        filtered = self._recorder.filtered - self._recorder.finished - self._recorder.discarded
+        self.filtered = [record for record in records if (at := _place(record)) in filtered and at not in dead]
         self.processed = [record for record in records if (at := _place(record)) in processed and at not in dead]
 
 
