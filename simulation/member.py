@@ -256,7 +256,7 @@ class Member:
             dead_letter_topics={topic: f"{topic}.dlq" for topic in topics},
             letter_partitions={f"{topic}.dlq": 1 for topic in topics},
             topic_ids={
-                topic: world.broker.told_id(topic) or "" for topic in (*topics, *(tiers.topics if tiers else ()))
+                topic: world.broker.reported_id(topic) or "" for topic in (*topics, *(tiers.topics if tiers else ()))
             },
             partition_counts={topic: world.broker.partitions(topic) or 0 for topic in topics},
             tiers=tiers,

@@ -6,7 +6,7 @@ from math import inf
 from random import Random
 
 from keepfast.core.errors import SpoolError
-from keepfast.core.ports import Delivery, Keeping, Kept
+from keepfast.core.ports import Delivery, Kept, OnKept
 from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.letters import letter_of
@@ -56,7 +56,7 @@ class SimSpool:
             salts=lambda: rng.randbytes(8),
             adopt_after_s=rng.choice((0.5, 2.0)),
         )
-        self._keeper = SpoolWorker(store, _Onward(sink), process.clock, self._post)
+        self._worker = SpoolWorker(store, _Onward(sink), process.clock, self._post)
         self._items: list[Item] = []
         self._due = inf
         self._known: set[bytes] = set()  # what is to be kept now, and of which a copy is there already
@@ -65,24 +65,24 @@ class SimSpool:
     def open(self) -> None:
         """Raises SpoolError, as a disk of its own may be broken; never by order."""
         self._disk.calm = True
-        self._keeper.open()
+        self._worker.open()
         self._disk.calm = False
         self._wake(self._rng.uniform(*WORK_S))
 
-    def keep(self, outgoing: Outgoing, told: Keeping) -> None:
+    def keep(self, outgoing: Outgoing, on_kept: OnKept) -> None:
         number, identity = self._hand(outgoing), letter_of(outgoing).identity
 
         def noted(outcome: Kept | SpoolError) -> None:
             if isinstance(outcome, Kept):
                 known = identity in self._known
                 self._trace.add(LetterKept(self._now(), self._process.name, number, known=known))
-            told(outcome)
+            on_kept(outcome)
 
         self._items.append(Keep(outgoing, noted))
         self._wake(self._rng.uniform(*WORK_S))
 
     def has(self, outgoing: Outgoing) -> bool:
-        known = self._keeper.knows(letter_of(outgoing).identity)
+        known = self._worker.knows(letter_of(outgoing).identity)
         if known:
             self._trace.add(LetterKept(self._now(), self._process.name, self._hand(outgoing), known=True))
         return known
@@ -112,9 +112,9 @@ class SimSpool:
         try:
             now = self._now()
             keeps = [letter_of(item.outgoing).identity for item in items if isinstance(item, Keep)]
-            self._known = {identity for identity in keeps if self._keeper.knows(identity)}
-            self._keeper.take(items, now)
-            wait_s = self._keeper.step(now)
+            self._known = {identity for identity in keeps if self._worker.knows(identity)}
+            self._worker.take(items, now)
+            wait_s = self._worker.step(now)
         except ProcessDied:
             return
         self._wake(wait_s)

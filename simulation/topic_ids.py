@@ -15,12 +15,12 @@ class SimTopicIds:
         self._process = process
         self._broker = broker
 
-    def ask(self, topics: Sequence[str], told: Callable[[Mapping[str, str]], None]) -> None:
+    def ask(self, topics: Sequence[str], on_answer: Callable[[Mapping[str, str]], None]) -> None:
         def answer() -> None:
-            found = {topic: topic_id for topic in topics if (topic_id := self._broker.told_id(topic))}
+            found = {topic: topic_id for topic in topics if (topic_id := self._broker.reported_id(topic))}
             faults, now = self._broker.faults, self._broker.clock.monotonic()
             if faults.topic_ids.take() is not None or faults.deaf.get(self._process.name, 0.0) > now:
                 found = {}
-            self._process.background(lambda: told(found))
+            self._process.background(lambda: on_answer(found))
 
         self._broker.data.after(self._broker.rng.uniform(*self._broker.settings.latency_s), answer)

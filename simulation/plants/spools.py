@@ -66,7 +66,7 @@ def p41_says_that_a_letter_is_kept_before_it_is_written(patch: Patch) -> None:
 def p41_does_not_sync_the_file(patch: Patch) -> None:
     def writable(self: Part) -> Any:
         segment = before(self)
-        self._pen = Lazy(self._pen, sync=nothing)
+        self._file = Lazy(self._file, sync=nothing)
         return segment
 
     before = patch.set(Part, "_writable", writable)
@@ -88,15 +88,15 @@ def p41_does_not_sync_the_folder(patch: Patch) -> None:
 def p41_tries_a_sync_that_failed_once_more(patch: Patch) -> None:
     def writable(self: Part) -> Any:
         segment = before(self)
-        pen = self._pen
+        file = self._file
 
         def sync() -> None:
             with contextlib.suppress(OSError):
-                pen.sync()  # type: ignore[union-attr]
+                file.sync()  # type: ignore[union-attr]
                 return
-            pen.sync()  # type: ignore[union-attr]
+            file.sync()  # type: ignore[union-attr]
 
-        self._pen = Lazy(pen, sync=sync)
+        self._file = Lazy(file, sync=sync)
         return segment
 
     before = patch.set(Part, "_writable", writable)
@@ -109,7 +109,7 @@ def p41_goes_on_behind_a_torn_write_and_reads_no_further_than_that(patch: Patch)
         first = damages[0].offset if damages else len(data)
         return [one for one in found if one.offset < first], []
 
-    def give_up(self: Part, segment: Any, pen: Any) -> None:
+    def give_up(self: Part, segment: Any, file: Any) -> None:
         segment.size = self._disk.size(segment.path)
 
     before = patch.set(frames, "scan", scan)

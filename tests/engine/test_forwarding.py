@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Keeping, Kept
+from keepfast.core.ports import Kept, OnKept
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.core.retry_topics import ATTEMPTS, Tier, Tiers, moved
 from keepfast.core.runs import Attempt, FailedRecord, Partition
@@ -40,7 +40,7 @@ class Spool:
         self.refuses = False
         self.knows = False
 
-    def keep(self, outgoing: Outgoing, answer: Keeping) -> None:
+    def keep(self, outgoing: Outgoing, answer: OnKept) -> None:
         if self.refuses:
             answer(SpoolError("full", full=True))
         else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from keepfast.cli.doctor_findings import DoctorFinding
 from keepfast.core.errors import ConfigError
-from keepfast.deadletters.spool.places import doubts_about, folder_of, scheme_of, shown, store_at
+from keepfast.deadletters.spool.places import durability_warning, folder_of, scheme_of, shown, store_at
 from keepfast.engine.flight_recorder import StateDirectory, default_directory
 from keepfast.kafka.probe import client_versions
 from keepfast.testing.loopback import is_free
@@ -109,7 +109,7 @@ def _spool(url: str, settings: Settings) -> DoctorFinding:
         if not os.access(folder, os.W_OK | os.X_OK):
             fix = f"Let this user write to {folder}, or set KEEPFAST_SPOOL_URL to another location."
             return DoctorFinding("settings", "problem", f"The spool {shown(url)} cannot be written to", fix)
-    doubts = doubts_about(url, settings.app.name)
+    doubts = durability_warning(url, settings.app.name)
     if doubts:
         return DoctorFinding("settings", "warning", f"The spool {shown(url)} may not survive a failure", doubts)
     return DoctorFinding("settings", "ok", f"The spool is at {shown(url)}")

@@ -158,13 +158,13 @@ class Kept:
     """The spool has it, and will have it after a crash."""
 
 
-Keeping = Callable[[Kept | SpoolError], None]
+OnKept = Callable[[Kept | SpoolError], None]
 
 
 class Spool(Protocol):
     """Where letters wait that Kafka does not take; whatever is behind it sends them on when it can. Any thread."""
 
-    def keep(self, outgoing: Outgoing, answer: Keeping) -> None:
+    def keep(self, outgoing: Outgoing, answer: OnKept) -> None:
         """Never blocks, never raises: calls `answer` exactly once, from any thread, perhaps before this returns."""
 
     def has(self, outgoing: Outgoing) -> bool:

@@ -1,1 +1,1 @@
-"""Dead letters: what they hold, how they look on the wire, and how they get to their topic."""
+"""Dead letters: contents, wire formats, publishing and the spool."""

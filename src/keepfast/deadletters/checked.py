@@ -1,6 +1,6 @@
-"""Values out of foreign bytes: of the right type, length and range, or absent. Nothing here raises.
+"""Validated values from untrusted bytes: of the right type, length and range, or absent. Nothing here raises.
 
-Headers and letters are input that anybody may have written; a bad one must never stop whoever reads it.
+Headers and letters are untrusted input; an invalid one must never stop the reader.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def instant_ms(value: object) -> int | None:
 
 
 def iso(at_ms: int) -> str:
-    """Milliseconds as ISO 8601 in UTC. What no calendar can show becomes its nearest end."""
+    """Milliseconds as ISO 8601 in UTC. Out-of-range values are clamped."""
     at = _EPOCH + min(max(at_ms, 0), _LAST_MS) * _MILLISECOND
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -33,7 +33,7 @@ def write(letter: Letter) -> bytes:
 
 
 def fields_of(letter: Letter) -> dict[str, Any]:
-    original, encoding = inline.put_in(letter.value)
+    original, encoding = inline.encode_value(letter.value)
     return {
         "version": VERSION,
         "id": letter.id,
@@ -66,13 +66,13 @@ def fields_of(letter: Letter) -> dict[str, Any]:
 
 
 def is_envelope(fields: dict[str, Any]) -> bool:
-    """As this version, an older one, or another program after the same standard wrote it."""
+    """Whether it is an envelope of this version, an older one, or another program of the same standard."""
     return "original_message" in fields and "error_type" in fields
 
 
 def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter:
-    """Everything that the fields say, each checked by itself; what is missing or wrong is absent."""
-    value, exact = inline.take_out(fields.get("original_message"), fields.get("original_encoding"))
+    """The fields of the letter, each validated by itself; missing and invalid ones are absent."""
+    value, exact = inline.decode_value(fields.get("original_message"), fields.get("original_encoding"))
     return Letter(
         topic=checked.topic(checked.text(fields.get("original_topic"), 1_000)),
         partition=checked.whole(fields.get("original_partition"), checked.MAX_PARTITION),
@@ -105,18 +105,18 @@ def letter_of(fields: dict[str, Any], *, key: Bytes, headers: Headers) -> Letter
     )
 
 
-def attempts_of(told: object) -> tuple[Attempted, ...]:
-    """Entries that make no sense are left out."""
+def attempts_of(given: object) -> tuple[Attempted, ...]:
+    """Invalid entries are left out."""
     found = []
-    for one in told[:MAX_ATTEMPTS] if isinstance(told, list) else []:
+    for one in given[:MAX_ATTEMPTS] if isinstance(given, list) else []:
         at_ms = checked.instant_ms(one.get("at")) if isinstance(one, dict) else None
         if at_ms is not None:
             found.append(Attempted(at_ms, _name(one, "error_type")))
     return tuple(found)
 
 
-def timestamp_type(told: object) -> TimestampType:
-    return next((known for known in TIMESTAMP_TYPES if known == told), "CreateTime")
+def timestamp_type(given: object) -> TimestampType:
+    return next((known for known in TIMESTAMP_TYPES if known == given), "CreateTime")
 
 
 def _name(fields: dict[str, Any], name: str) -> str:

@@ -1,4 +1,4 @@
-"""One short name for one cause: what it is raised as, what it says apart from values, and where in the user's code.
+"""One short name for one cause: exception type, message without values, and place in the user's code.
 
 The same in every process and on every host: no line numbers, no folders, no hashes that differ from run to run.
 """

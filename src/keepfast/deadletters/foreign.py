@@ -22,7 +22,7 @@ from keepfast.deadletters.spring import short_name
 
 @dataclass(frozen=True, slots=True)
 class LetterFamily:
-    """How one of them names things, after its prefix. Topic, partition and offset are called so by all."""
+    """Header names of one of them, after its prefix. Topic, partition and offset have the same names in all."""
 
     format: ForeignFormat
     prefix: str
@@ -51,23 +51,23 @@ FAMILIES: Final = (
 
 
 def read(family: LetterFamily, key: Bytes, value: Bytes, headers: Headers) -> Letter:
-    """Whatever has the family's prefix is taken for its, and the rest for the original's."""
-    told = {name.removeprefix(family.prefix): value for name, value in headers if name.startswith(family.prefix)}
-    name: Callable[[str], str] = lambda known: checked.utf8(told.get(known), MAX_NAME)  # noqa: E731
+    """Headers with the family's prefix belong to the letter, the others to the original record."""
+    fields = {name.removeprefix(family.prefix): value for name, value in headers if name.startswith(family.prefix)}
+    name: Callable[[str], str] = lambda known: checked.utf8(fields.get(known), MAX_NAME)  # noqa: E731
     error_class = name(family.error_class).partition(":")[0].strip()  # Streams writes `class: message`
-    deliveries = checked.digits(told.get(family.deliveries), 2**31 - 1)
+    deliveries = checked.digits(fields.get(family.deliveries), 2**31 - 1)
     return Letter(
-        topic=checked.topic(checked.utf8(told.get("topic"), 1_000)),
-        partition=checked.digits(told.get("partition"), checked.MAX_PARTITION),
-        offset=checked.digits(told.get("offset")),
+        topic=checked.topic(checked.utf8(fields.get("topic"), 1_000)),
+        partition=checked.digits(fields.get("partition"), checked.MAX_PARTITION),
+        offset=checked.digits(fields.get("offset")),
         key=key,
         value=value,
         headers=tuple(pair for pair in headers if not pair[0].startswith(family.prefix)),
         error_type=short_name(error_class),
         error_class=error_class,
-        error_message=checked.utf8(told.get(family.message), MAX_MESSAGE),
-        stack_trace=checked.utf8(told.get(family.stack), MAX_STACK),
+        error_message=checked.utf8(fields.get(family.message), MAX_MESSAGE),
+        stack_trace=checked.utf8(fields.get(family.stack), MAX_STACK),
         retry_count=max(0, (deliveries or 1) - 1),
-        group=checked.utf8(told.get(family.group), MAX_GROUP),
+        group=checked.utf8(fields.get(family.group), MAX_GROUP),
         format=family.format,
     )

@@ -1,4 +1,4 @@
-"""A value inside JSON, so that its bytes come back exactly; and strict JSON around it."""
+"""Embeds a value in JSON so that its bytes can be restored exactly; strict JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 DEEPEST = 50
-"""How deep an original put in as JSON may be nested: parsers stop somewhere, and the letter must stay readable."""
+"""Deepest nesting of an original embedded as JSON: parsers have limits, and the letter must stay readable."""
 
 
 def as_json(fields: dict[str, Any]) -> bytes:
@@ -28,9 +28,9 @@ def from_json(value: bytes | None) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
-def put_in(value: bytes | None) -> tuple[Any, str]:
-    """What to write for a value and how it is encoded: inline JSON only if encoding it again gives the very same bytes;
-    else base64.
+def encode_value(value: bytes | None) -> tuple[Any, str]:
+    """The JSON representation of a value and its encoding: inline JSON only if encoding it again gives the very same
+    bytes; else base64.
     """
     if value is None:
         return None, "null"
@@ -43,11 +43,11 @@ def put_in(value: bytes | None) -> tuple[Any, str]:
     return b64encode(value).decode("ascii"), "base64"
 
 
-def take_out(written: object, encoding: object) -> tuple[bytes | None, bool]:
+def decode_value(written: object, encoding: object) -> tuple[bytes | None, bool]:
     """The value, and whether these are its exact bytes. Never raises.
 
-    Without an encoding (other programs write such letters) a text is the value itself, anything else its JSON, and
-    nobody knows how exactly.
+    Without an encoding (other programs write such letters) a text is the value itself and anything else its JSON;
+    the result is not exact.
     """
     if encoding == "null" and written is None:
         return None, True

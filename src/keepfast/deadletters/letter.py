@@ -1,4 +1,4 @@
-"""What a dead letter holds, whatever it looks like on the wire."""
+"""The contents of a dead letter, independent of the wire format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ForeignFormat = Literal["spring", "connect", "streams", "share", "unknown"]
 AnyFormat = LetterFormat | ForeignFormat
 TimestampType = Literal["NoTimestampType", "CreateTime", "LogAppendTime"]
 TIMESTAMP_TYPES: Final[tuple[TimestampType, ...]] = ("NoTimestampType", "CreateTime", "LogAppendTime")
-"""By the number that the client gives them; named as Java names them."""
+"""Indexed by the client's number; named as in Java."""
 
 MAX_MESSAGE = 4_000
 MAX_STACK = 16_000
@@ -23,7 +23,7 @@ MAX_NAME = 300
 MAX_GROUP = 1_000
 MAX_ID = 2_000
 MAX_ATTEMPTS = 50
-"""Attempts told one by one: the first few and the last ones. `retry_count` counts all of them."""
+"""Attempts listed individually: the first few and the last ones. `retry_count` counts all of them."""
 FIRST_ATTEMPTS = 5
 MAX_REPLAY_COUNT = 1_000_000
 
@@ -41,11 +41,11 @@ class Attempted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """A record that could not be processed, and why. Text that nobody told is empty, other things are None.
+    """A record that could not be processed, and why. Unknown texts are empty, other unknown fields are None.
 
     `key`, `value` and `headers` are the original's, byte for byte; `exact` is False only for a foreign JSON letter that
-    does not say how its value was encoded. Topic, partition and offset are None where a foreign letter does not tell
-    them, or tells nonsense.
+    does not specify the encoding of its value. Topic, partition and offset are None if a foreign letter lacks them
+    or has invalid ones.
     """
 
     topic: str | None
@@ -79,7 +79,7 @@ class Letter:
     app_version: str = ""
     trace_id: str = ""
     replay_count: int = 0
-    """How often the record had been replayed before it died."""
+    """How often the record had been replayed before."""
     replayed_from: str = ""
     """The id of the letter that it was replayed from the last time."""
     format: AnyFormat = "unknown"
@@ -93,9 +93,9 @@ class Letter:
 
     @property
     def identity(self) -> bytes:
-        """Equal for copies of the same letter, and for these alone.
+        """Equal for copies of the same letter only.
 
-        The id is not enough: a topic that was deleted and made again gives the same offsets to other records, and a
+        The id is not enough: a topic that was deleted and recreated gives the same offsets to other records, and a
         record that was replayed for its group alone fails again at the same place.
         """
         parts: list[Bytes] = [self.id.encode("utf-8", "replace"), str(self.timestamp_ms).encode(), self.key, self.value]

@@ -28,14 +28,14 @@ def last(headers: Sequence[tuple[str, Bytes]], name: str) -> Bytes:
 def originals(headers: Sequence[tuple[str, Bytes]]) -> Headers:
     """The headers that the record's producer sent: without ours.
 
-    Headers named `kafka_dlt-…` are the producer's, unless somebody has copied a whole letter of ours back to its topic.
+    Headers named `kafka_dlt-…` are the producer's, unless a whole letter of ours was copied back to its topic.
     """
     count = original_count(headers)
     return tuple(pair for pair in headers[: len(headers) if count is None else count] if not is_ours(pair[0]))
 
 
 def original_count(headers: Sequence[tuple[str, Bytes]]) -> int | None:
-    """How many headers stand before those of a letter in the format `headers`; None if this is no such letter.
+    """The number of original headers in a letter of the format `headers`; None if it is not such a letter.
 
     What follows must all be ours: a forged count cannot make other headers vanish.
     """
@@ -55,7 +55,7 @@ def only_id(letter: Letter) -> Headers:
 
 
 def read_only_id(key: Bytes, value: Bytes, headers: Headers) -> Letter | None:
-    """A letter whose headers `only_id` made; None if this is none."""
+    """Read a letter with headers of `only_id`; None if it is not one."""
     count = next((index for index, (name, _) in enumerate(headers) if is_ours(name)), len(headers))
     names = [name for name, _ in headers[count:]]
     if names not in ([LETTER_ID], [LETTER_ID, REPLAY_COUNT]):
@@ -95,10 +95,10 @@ def replayed_from(headers: Sequence[tuple[str, Bytes]]) -> str:
 
 
 def for_replay(letter: Letter, fallback_id: str) -> Headers:
-    """The headers of a replayed record: the original ones, then what we say about it."""
+    """The headers of a replayed record: the original ones, then ours."""
     count = min(letter.replay_count + 1, MAX_REPLAY_COUNT)
-    told = {REPLAY_COUNT: str(count), LETTER_ID: letter.id or fallback_id}
-    return (*letter.headers, *encoded(told.items()))
+    own = {REPLAY_COUNT: str(count), LETTER_ID: letter.id or fallback_id}
+    return (*letter.headers, *encoded(own.items()))
 
 
 def encoded(texts: Iterable[tuple[str, str]]) -> Headers:

@@ -1,4 +1,4 @@
-"""Builds letters and hands them to the sink. A letter is built once; only the sending is repeated."""
+"""Builds letters and passes them to the sink. A letter is built once; only the sending is repeated."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from keepfast.redact.masking import DEFAULT_RULES, MaskingRules
 
 
 class Publisher:
-    """Letters of one consumer. `topics` maps each source topic to where its letters go, `partitions` says how many
-    those have.
+    """Letters of one consumer. `topics` maps each source topic to its dead-letter topic, `partitions` has the number
+    of partitions of those.
 
     A letter goes to its record's partition number; where there is no such partition, its key decides. That of a record
-    which came back from retry topics is about the original record, with all its attempts. What the letter says about
-    the error is masked; the original bytes never are. `spool` is where letters go that the sink does not get through;
-    `missing` is told of a topic that is not there, and never blocks.
+    which came back from retry topics is about the original record, with all its attempts. Error texts in the letter
+    are masked; the original bytes never are. `spool` takes letters that the sink cannot deliver; `missing` is called
+    with a topic that does not exist, and never blocks.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Publisher:
     def letter(
         self, case: FailedRecord, error: BaseException, verdict: DeadLetter, *, classification: str | None = None
     ) -> Outgoing:
-        """The letter for a case: original key, original headers then ours, the value as the format has it."""
+        """The letter: original key, original headers then ours, the value in the configured format."""
         letter = self.compose(case, error, verdict, classification=classification)
         value, headers = write(letter, self._form)
         record = original(case.message)
@@ -82,7 +82,7 @@ class Publisher:
     def compose(
         self, case: FailedRecord, error: BaseException, verdict: DeadLetter, *, classification: str | None = None
     ) -> Letter:
-        """Everything that is known about it, in no format yet."""
+        """The contents of the letter, independent of the format."""
         message = original(case.message)
         record = Record.of(message)
         kind, _ = message.timestamp()
@@ -133,7 +133,7 @@ def _ms(wall_s: float) -> int:
 
 
 def _class_of(error: BaseException) -> str:
-    """As a traceback names it: with its module, but for what is built in."""
+    """As in a traceback: with its module, except for built-ins."""
     kind = type(error)
     module = str(kind.__module__)
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
@@ -143,7 +143,7 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001  # a foreign __str__ must not take the loop down with it
-        return "(the error cannot be put into words)"
+        return "(the error's text could not be read)"
 
 
 def _stack_of(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""From a record in a dead-letter topic to the letter, whoever wrote it. Never raises."""
+"""Parses a record of a dead-letter topic, in any supported format. Never raises."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MARKS: Final = {family.topic: family for family in foreign.FAMILIES}
 
 
 def read(record: Record) -> Letter:
-    """The letter in a record. One that nobody understands has format `unknown`, and the record itself as original.
+    """The letter in a record. One of no known format has the format `unknown`, and the record itself as original.
 
-    Whoever buries a record appends headers to its own, so the family whose mark comes last wrote the letter; a producer
-    that forges such headers, or a payload that looks like a letter, does not pass for one where others have buried it.
+    A writer of letters appends headers to the original ones, so the family whose mark comes last wrote the letter; a
+    producer that forges such headers, or a payload that looks like a letter, is not mistaken for one.
     """
     letter = _read(record.key, record.value, record.headers)
     changes: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """The format `headers`: the original key and value as they are, and headers named and encoded as Spring Kafka does.
 
-Texts are UTF-8; the partition is 4 bytes, offset and timestamp are 8 bytes, big-endian and signed. What Spring has no
-name for follows under our own names, and last of all how many headers at the front are the original's.
+Texts are UTF-8; the partition is 4 bytes, offset and timestamp are 8 bytes, big-endian and signed. Fields without a
+Spring name follow under our own names, and last the number of original headers at the front.
 """
 
 from __future__ import annotations
@@ -88,42 +88,42 @@ def _ours(letter: Letter) -> Headers:
 
 def read_ours(key: Bytes, value: Bytes, headers: Headers, count: int) -> Letter:
     """A letter that `write` made: the first `count` headers are the original's."""
-    told = dict(headers[count:])
+    fields = dict(headers[count:])
     return Letter(
-        **_read_spring(told),
+        **_read_spring(fields),
         key=key,
         value=value,
         headers=headers[:count],
-        error_type=_name(told, "keepfast-error-type"),
-        error_class=_name(told, CLASS),
-        error_cause=_name(told, CAUSE),
-        error_code=_name(told, ours.ERROR_CODE),
-        classification=_name(told, "keepfast-classification"),
-        reason=checked.utf8(told.get("keepfast-reason"), MAX_REASON),
-        fingerprint=_name(told, "keepfast-fingerprint"),
-        failed_at_ms=checked.instant_ms(_name(told, "keepfast-failed-at")),
-        retry_count=checked.digits(told.get("keepfast-retry-count"), 2**31 - 1) or 0,
-        attempts=envelope.attempts_of(_listed(told.get("keepfast-attempts"))),
-        handler=_name(told, "keepfast-handler"),
-        app_version=_name(told, "keepfast-app-version"),
-        trace_id=_name(told, "keepfast-trace-id"),
-        replay_count=checked.digits(told.get(ours.REPLAY_COUNT), MAX_REPLAY_COUNT) or 0,
-        replayed_from=checked.utf8(told.get("keepfast-replayed-from"), MAX_ID),
+        error_type=_name(fields, "keepfast-error-type"),
+        error_class=_name(fields, CLASS),
+        error_cause=_name(fields, CAUSE),
+        error_code=_name(fields, ours.ERROR_CODE),
+        classification=_name(fields, "keepfast-classification"),
+        reason=checked.utf8(fields.get("keepfast-reason"), MAX_REASON),
+        fingerprint=_name(fields, "keepfast-fingerprint"),
+        failed_at_ms=checked.instant_ms(_name(fields, "keepfast-failed-at")),
+        retry_count=checked.digits(fields.get("keepfast-retry-count"), 2**31 - 1) or 0,
+        attempts=envelope.attempts_of(_listed(fields.get("keepfast-attempts"))),
+        handler=_name(fields, "keepfast-handler"),
+        app_version=_name(fields, "keepfast-app-version"),
+        trace_id=_name(fields, "keepfast-trace-id"),
+        replay_count=checked.digits(fields.get(ours.REPLAY_COUNT), MAX_REPLAY_COUNT) or 0,
+        replayed_from=checked.utf8(fields.get("keepfast-replayed-from"), MAX_ID),
         format="headers",
     )
 
 
 def read_foreign(key: Bytes, value: Bytes, headers: Headers) -> Letter:
-    """A letter of Spring's own. Whatever is named `kafka_dlt-…` is taken for its, and the rest for the original's.
+    """A letter written by Spring. Headers named `kafka_dlt-…` are Spring's, the others the original's.
 
-    Spring wraps what a listener raises, so the cause says more than the exception.
+    Spring wraps what a listener raises, so the cause is more specific than the exception.
     """
-    told = dict(headers)  # of several the last, which Spring has added
-    error_class, cause = _name(told, CLASS), _name(told, CAUSE)
+    fields = dict(headers)  # of several the last, which Spring has added
+    error_class, cause = _name(fields, CLASS), _name(fields, CAUSE)
     wrapped = cause and error_class.endswith(".ListenerExecutionFailedException")
     real = cause if wrapped else error_class
     return Letter(
-        **_read_spring(told),
+        **_read_spring(fields),
         key=key,
         value=value,
         headers=tuple(pair for pair in headers if not pair[0].startswith(ours.SPRING_PREFIX)),
@@ -134,16 +134,16 @@ def read_foreign(key: Bytes, value: Bytes, headers: Headers) -> Letter:
     )
 
 
-def _read_spring(told: dict[str, Bytes]) -> dict[str, Any]:
+def _read_spring(fields: dict[str, Bytes]) -> dict[str, Any]:
     return {
-        "topic": checked.topic(checked.utf8(told.get(TOPIC), 1_000)),
-        "partition": checked.big_endian(told.get(PARTITION), 4),
-        "offset": checked.big_endian(told.get(OFFSET), 8),
-        "timestamp_ms": checked.big_endian(told.get(TIMESTAMP), 8),
-        "timestamp_type": envelope.timestamp_type(_name(told, TIMESTAMP_TYPE)),
-        "group": checked.utf8(told.get(GROUP), MAX_GROUP),
-        "error_message": checked.utf8(told.get(MESSAGE), MAX_MESSAGE),
-        "stack_trace": checked.utf8(told.get(STACK), MAX_STACK),
+        "topic": checked.topic(checked.utf8(fields.get(TOPIC), 1_000)),
+        "partition": checked.big_endian(fields.get(PARTITION), 4),
+        "offset": checked.big_endian(fields.get(OFFSET), 8),
+        "timestamp_ms": checked.big_endian(fields.get(TIMESTAMP), 8),
+        "timestamp_type": envelope.timestamp_type(_name(fields, TIMESTAMP_TYPE)),
+        "group": checked.utf8(fields.get(GROUP), MAX_GROUP),
+        "error_message": checked.utf8(fields.get(MESSAGE), MAX_MESSAGE),
+        "stack_trace": checked.utf8(fields.get(STACK), MAX_STACK),
     }
 
 
@@ -152,14 +152,14 @@ def short_name(error_class: str) -> str:
     return error_class.rpartition(".")[2]
 
 
-def _listed(told: Bytes) -> object:
-    if told is None or len(told) > _MAX_ATTEMPTS_BYTES:
+def _listed(fields: Bytes) -> object:
+    if fields is None or len(fields) > _MAX_ATTEMPTS_BYTES:
         return None
     try:
-        return json.loads(told)
+        return json.loads(fields)
     except (ValueError, RecursionError):
         return None
 
 
-def _name(told: dict[str, Bytes], name: str) -> str:
-    return checked.utf8(told.get(name), MAX_NAME)
+def _name(fields: dict[str, Bytes], name: str) -> str:
+    return checked.utf8(fields.get(name), MAX_NAME)

@@ -1,4 +1,4 @@
-"""From a letter to what is sent, in any of the three formats; and, where that is too large, in less."""
+"""Serialises a letter in any of the three formats, and shortens one that is too large."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def write(letter: Letter, form: LetterFormat) -> tuple[Bytes, Headers]:
 def shrunk(outgoing: Outgoing) -> Outgoing:
     """One step smaller, never at the cost of the original bytes; the same if nothing is left to cut.
 
-    First the stack goes, then the message (its beginning stays), then attempts and reason; last, because base64 makes a
-    value a third larger, a letter that is JSON becomes one in the format `headers`, which holds the value as it is; and
-    last of all only the id of our own headers stays (and how often the record was replayed).
+    Removed in this order: the stack, the message (its beginning is kept), attempts and reason; then, because base64
+    makes a value a third larger, a JSON letter becomes one in the format `headers`, which holds the value unchanged;
+    finally only the id of our own headers is kept (and the count of replays).
     """
     letter = read(Record(outgoing.topic, 0, 0, outgoing.key, outgoing.value, tuple(outgoing.headers), None))
     form = letter.format

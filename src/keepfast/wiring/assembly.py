@@ -18,7 +18,7 @@ from typing import Any
 from keepfast.core.errors import SpoolError, StartError
 from keepfast.core.events import Observer
 from keepfast.core.ports import Sink
-from keepfast.deadletters.spool.places import doubts_about, shown, store_at
+from keepfast.deadletters.spool.places import durability_warning, shown, store_at
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.clock import RealClock
 from keepfast.engine.crash_guard import ExclusiveGate
@@ -273,7 +273,7 @@ def _open_spool(settings: Settings, sink: Sink, *, used: bool) -> SpoolService |
         return None
     url, app = settings.spool.url.reveal(), settings.app.name
     service = SpoolService(store_at(url, app=app, max_bytes=settings.spool.max_bytes), sink, RealClock())
-    doubts = doubts_about(url, app)
+    doubts = durability_warning(url, app)
     if doubts:
         log.warning("spool_may_be_lost", spool=shown(url), why=doubts)
     try:

@@ -81,13 +81,13 @@ def the_partition_is_little_endian() -> None:
 
 @breaks("BYTES_KEPT")
 def json_is_put_in_whatever_its_bytes_are() -> None:
-    def put_in(value: bytes | None) -> Any:
+    def encode_value(value: bytes | None) -> Any:
         try:
             return json.loads(value or b""), "json"
         except (ValueError, RecursionError):
             return before(value)
 
-    before = replace(inline, "put_in", put_in)
+    before = replace(inline, "encode_value", encode_value)
 
 
 # -- publishing

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from keepfast.core.errors import SpoolError
-from keepfast.deadletters.spool.disk import Pen, RealDisk, RealPen, file_system_of
+from keepfast.deadletters.spool.disk import AppendFile, RealAppendFile, RealDisk, file_system_of
 from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.frames import HEAD_BYTES
 from keepfast.deadletters.spool.store import Head
@@ -184,9 +184,9 @@ def test_segments_are_of_limited_size_and_go_one_by_one(tmp_path: Path) -> None:
     assert kept(store) == [8, 9]
 
 
-class FailingPen(RealPen):
-    def __init__(self, pen: RealPen, disk: FailingDisk) -> None:
-        super().__init__(pen._descriptor)
+class FailingPen(RealAppendFile):
+    def __init__(self, file: RealAppendFile, disk: FailingDisk) -> None:
+        super().__init__(file._descriptor)
         self._disk = disk
 
     def write(self, data: bytes) -> None:
@@ -207,7 +207,7 @@ class FailingDisk(RealDisk):
     def __init__(self) -> None:
         self.fail = ""
 
-    def append(self, path: str, *, new: bool = False) -> RealPen:
+    def append(self, path: str, *, new: bool = False) -> RealAppendFile:
         if self.fail == "create":
             raise OSError(errno.EROFS, "Read-only file system")
         return FailingPen(super().append(path, new=new), self)
@@ -358,5 +358,5 @@ def test_the_file_system_of_a_folder_is_told(path: str, kind: str) -> None:
     assert file_system_of(Path(path), MOUNTS) == kind
 
 
-def _is_a_pen(pen: RealPen) -> Pen:
-    return pen
+def _is_a_pen(file: RealAppendFile) -> AppendFile:
+    return file

@@ -109,7 +109,7 @@ def test_a_second_try_in_the_same_millisecond_is_not_taken_for_the_torn_first(ur
 def test_a_letter_is_read_back_where_a_rename_may_not_be_atomic(tmp_path: Path, url: str) -> None:
     store = opened(url.replace("posix", "store"))
     Share.failing = "unnoticed"
-    with pytest.raises(SpoolError, match="reads differently"):
+    with pytest.raises(SpoolError, match="reads back differently"):
         store.add([letter(1)])
     assert letter(1).identity not in store.identities()
 

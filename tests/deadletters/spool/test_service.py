@@ -44,10 +44,10 @@ def test_a_letter_is_taken_and_sent_on_when_kafka_answers(tmp_path: Path) -> Non
     sink = FakeSink(AWAY)
     service = SpoolService(FileStore(str(tmp_path), max_bytes=10**6), sink, RealClock())
     service.open()
-    told: list[Kept | SpoolError] = []
-    service.keep(outgoing(1), told.append)
-    wait_until(lambda: told)
-    assert told == [Kept()]
+    on_kept: list[Kept | SpoolError] = []
+    service.keep(outgoing(1), on_kept.append)
+    wait_until(lambda: on_kept)
+    assert on_kept == [Kept()]
     assert service.has(outgoing(1))
     assert not service.has(outgoing(2))
     sink.decide = acknowledge
@@ -78,15 +78,15 @@ def test_callers_do_not_wait_for_the_disk() -> None:
     service = SpoolService(store, FakeSink(AWAY), RealClock())
     service.open()
     store.gate.clear()
-    told: list[Kept | SpoolError] = []
+    on_kept: list[Kept | SpoolError] = []
     began = time.monotonic()
     for number in range(100):
-        service.keep(outgoing(number), told.append)
+        service.keep(outgoing(number), on_kept.append)
     assert time.monotonic() - began < 1.0
-    assert told == []
+    assert on_kept == []
     store.gate.set()
-    wait_until(lambda: len(told) == 100)
-    assert set(map(type, told)) == {Kept}
+    wait_until(lambda: len(on_kept) == 100)
+    assert set(map(type, on_kept)) == {Kept}
     service.close(5.0)
 
 
@@ -95,14 +95,14 @@ def test_whatever_goes_wrong_every_caller_is_answered_once() -> None:
     service = SpoolService(store, FakeSink(AWAY), RealClock())
     service.open()
     store.strange = True
-    told: list[Kept | SpoolError] = []
+    on_kept: list[Kept | SpoolError] = []
     for number in range(10):
-        service.keep(outgoing(number), told.append)
-    wait_until(lambda: len(told) == 10)
-    assert {type(one) for one in told} == {SpoolError}
+        service.keep(outgoing(number), on_kept.append)
+    wait_until(lambda: len(on_kept) == 10)
+    assert {type(one) for one in on_kept} == {SpoolError}
     store.strange = False
-    service.keep(outgoing(11), told.append)
-    wait_until(lambda: told[10:] == [Kept()])
+    service.keep(outgoing(11), on_kept.append)
+    wait_until(lambda: on_kept[10:] == [Kept()])
     service.close(5.0)
 
 
@@ -110,12 +110,12 @@ def test_after_the_end_a_letter_is_refused_and_what_came_before_is_kept() -> Non
     store = Slow()
     service = SpoolService(store, FakeSink(AWAY), RealClock())
     service.open()
-    told: list[Kept | SpoolError] = []
-    service.keep(outgoing(1), told.append)
+    on_kept: list[Kept | SpoolError] = []
+    service.keep(outgoing(1), on_kept.append)
     service.close(5.0)
-    assert told == [Kept()]
-    service.keep(outgoing(2), told.append)
-    assert isinstance(told[1], SpoolError)
+    assert on_kept == [Kept()]
+    service.keep(outgoing(2), on_kept.append)
+    assert isinstance(on_kept[1], SpoolError)
     service.close(5.0)
 
 

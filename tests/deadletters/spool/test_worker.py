@@ -10,7 +10,7 @@ from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.letters import SpooledLetter
 from keepfast.deadletters.spool.memory import MemoryStore
 from keepfast.deadletters.spool.store import Head
-from keepfast.deadletters.spool.worker import WINDOW, Keep, Nudge, SpoolAnswer, SpoolWorker
+from keepfast.deadletters.spool.worker import WINDOW, Keep, RetryNow, SpoolAnswer, SpoolWorker
 from tests.deadletters.spool.letters import letter, numbers, outgoing
 from tests.support.fakes import FakeSink, ManualClock, acknowledge, hold, refuse
 
@@ -28,9 +28,9 @@ class Desk:
         self.keeper.open()
 
     def keep(self, *letters: Outgoing) -> list[Told]:
-        told: list[Told] = []
-        self.keeper.take([Keep(one, told.append) for one in letters], self.clock.now)
-        return told
+        on_kept: list[Told] = []
+        self.keeper.take([Keep(one, on_kept.append) for one in letters], self.clock.now)
+        return on_kept
 
     def go_on(self, passed_s: float = 0.0) -> list[int]:
         """Time passes, answers are heard, letters go out; tells which."""
@@ -87,7 +87,7 @@ def test_who_says_try_again_gets_the_oldest_tried_at_once_and_the_others_behind_
     desk.go_on()
     desk.sink.answer(refuse(Fault.RETRY))
     assert desk.go_on() == []
-    desk.keeper.take([Nudge()], desk.clock.now)
+    desk.keeper.take([RetryNow()], desk.clock.now)
     assert desk.go_on() == [0]
     desk.sink.answer()
     assert desk.go_on() == [1, 2, 3, 4]
@@ -276,8 +276,8 @@ def test_what_kafka_has_and_the_store_does_not_let_go_is_not_sent_again(desk: De
 
 def test_a_letter_that_does_not_fit_is_refused_and_those_beside_it_are_not() -> None:
     desk = Desk(max_bytes=5_000)
-    told = desk.keep(outgoing(1), outgoing(2, size=50_000), outgoing(3))
-    assert [type(one) for one in told] == [Kept, SpoolError, Kept]
+    on_kept = desk.keep(outgoing(1), outgoing(2, size=50_000), outgoing(3))
+    assert [type(one) for one in on_kept] == [Kept, SpoolError, Kept]
     assert desk.left == [1, 3]
     assert desk.keeper.status.refusing == ""
     desk.keep(outgoing(2, size=50_000))

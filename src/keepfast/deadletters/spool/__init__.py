@@ -1,1 +1,1 @@
-"""The spool: where letters wait that Kafka does not take, until it does. Off unless a place for it is configured."""
+"""The spool: stores letters that Kafka does not accept, until it does. Off unless a URL is configured."""

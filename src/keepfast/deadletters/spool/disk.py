@@ -1,4 +1,6 @@
-"""What the spool needs of a disk: a port, so that the simulator can put one below it that tears, fills and forgets."""
+"""File operations of the spool: a port, so that the simulator can use a disk with torn writes, lost writes and no
+space.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ FILE_MODE, FOLDER_MODE = 0o600, 0o700
 CHUNK_BYTES = 1 << 20
 
 
-class Pen(Protocol):
+class AppendFile(Protocol):
     """A file open for appending. Raises OSError."""
 
     def write(self, data: bytes) -> None:
-        """All of it, or raises; then part of it may be there."""
+        """Write all of it, or raise; then part of it may be written."""
 
     def sync(self) -> None:
-        """When this returns, all that was written survives a crash. After it has raised once, nothing is known."""
+        """When this returns, all that was written survives a crash. After it has raised once, the state is unknown."""
 
     def truncate(self, size: int) -> None: ...
     def close(self) -> None: ...
@@ -33,7 +35,7 @@ class Disk(Protocol):
     """Paths are texts. Everything blocks, and raises OSError."""
 
     def make_folder(self, folder: str) -> None:
-        """With all that is missing above it; it survives a crash."""
+        """Create it with missing parents, durably."""
 
     def names(self, folder: str) -> list[str]: ...
 
@@ -41,27 +43,27 @@ class Disk(Protocol):
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes: ...
 
-    def append(self, path: str, *, new: bool = False) -> Pen:
-        """Open for appending, made if it is missing; `new`: it must be. Nobody but the owner may read it."""
+    def append(self, path: str, *, new: bool = False) -> AppendFile:
+        """Open for appending, created if missing; `new`: it must not exist. Only the owner may read it."""
 
     def renew(self, path: str) -> None:
-        """Write all that the file holds once more, where it is, and sync it. After somebody's sync has failed, the
-        machine may show bytes that the disk does not have, and take the next sync for done.
+        """Write the file's contents once more in place, and sync. After a failed sync of another process, the page
+        cache may have bytes that the disk lacks, and the next sync may succeed without writing them.
         """
 
     def sync_folder(self, folder: str) -> None:
-        """When this returns, files that were made, renamed or removed in it are so after a crash."""
+        """When this returns, files created, renamed or removed in it survive a crash as such."""
 
     def remove(self, path: str) -> None: ...
 
     def rename(self, path: str, other: str) -> None: ...
 
     def lock(self, path: str) -> Lock | None:
-        """Held until released or until the process ends, however it ends; None: somebody holds it."""
+        """Held until released or until the process ends in any way; None: another process holds it."""
 
 
-class RealPen:
-    """Implements `Pen`."""
+class RealAppendFile:
+    """Implements `AppendFile`."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -82,7 +84,7 @@ class RealPen:
 
 
 class RealLock:
-    """Implements `Lock`; goes with the process, however that ends."""
+    """Implements `Lock`; released when the process ends in any way."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -115,9 +117,9 @@ class RealDisk:
             file.seek(offset)
             return file.read(-1 if length is None else length)
 
-    def append(self, path: str, *, new: bool = False) -> RealPen:
+    def append(self, path: str, *, new: bool = False) -> RealAppendFile:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        return RealPen(os.open(path, flags | (os.O_EXCL if new else 0), FILE_MODE))
+        return RealAppendFile(os.open(path, flags | (os.O_EXCL if new else 0), FILE_MODE))
 
     def renew(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -152,18 +154,18 @@ class RealDisk:
         except OSError:
             os.close(descriptor)
             raise
-        with contextlib.suppress(OSError):  # the disk may be full; it is only for people who ask who holds it
+        with contextlib.suppress(OSError):  # the disk may be full; it is for information only
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
         return RealLock(descriptor)
 
 
 PASSING = ("tmpfs", "ramfs", "devtmpfs", "overlay", "aufs", "squashfs")
-"""File systems that go with the container or the machine."""
+"""File systems that do not survive the container or the machine."""
 
 
 def file_system_of(path: Path, mounts: str | None = None) -> str:
-    """The kind of file system that this path lies on, as the kernel names it; empty if it cannot be told."""
+    """The kind of file system that this path lies on, as the kernel names it; empty if unknown."""
     try:
         text = Path("/proc/self/mountinfo").read_text() if mounts is None else mounts
     except OSError:

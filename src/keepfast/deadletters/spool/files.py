@@ -1,6 +1,6 @@
 """A spool in a folder of the local disk. Several processes may use it: each writes to a part of its own.
 
-One process's share of a spool on disk: a locked folder with append-only segments.
+A part is a locked folder with append-only segments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from keepfast.core.errors import SpoolError
 from keepfast.deadletters.spool import frames
-from keepfast.deadletters.spool.disk import Disk, Lock, Pen, RealDisk
+from keepfast.deadletters.spool.disk import AppendFile, Disk, Lock, RealDisk
 from keepfast.deadletters.spool.frames import MAGIC, Damage
 from keepfast.deadletters.spool.letters import SpooledLetter, decode, encode
 from keepfast.deadletters.spool.store import Fill, Head, Wanted
@@ -52,10 +52,10 @@ class Segment:
     def is_damaged(self) -> bool:
         return any(not damage.torn for damage in self.damages)
 
-    def told_damages(self) -> list[str]:
+    def damage_lines(self) -> list[str]:
         """One line each, for people."""
         return [
-            f"{self.path}: {damage.size} bytes at {damage.offset} are no letter"
+            f"{self.path}: {damage.size} bytes at {damage.offset} are not a letter"
             for damage in self.damages
             if not damage.torn
         ]
@@ -75,7 +75,7 @@ def offset_of(head: Head) -> int:
 
 
 def read_segment(disk: Disk, folder: str, name: str) -> Segment | None:
-    """A segment as it lies on the disk; None if the file is none. Needs no lock: what is being written is at the end.
+    """Read a segment; None if the file is not one. Needs no lock: writes go to the end.
 
     Raises OSError.
     """
@@ -100,22 +100,22 @@ def read_segment(disk: Disk, folder: str, name: str) -> Segment | None:
 
 
 def letter_at(disk: Disk, segment: Segment, head: Head) -> SpooledLetter:
-    """Raises OSError, and SpoolError if the bytes are not what was written."""
+    """Raises OSError, and SpoolError if the checksum does not match."""
     payload = frames.payload_at(disk.read(segment.path, offset_of(head), head.size), segment.salt)
     if payload is None:
-        raise SpoolError(f"The spooled letter {head.ref} is damaged: its checksum does not fit.", damaged=True)
+        raise SpoolError(f"The spooled letter {head.ref} is damaged: its checksum does not match.", damaged=True)
     return decode(payload)
 
 
 class Part:
-    """A folder that this process holds the lock of. Raises OSError; the store translates."""
+    """A folder locked by this process. Raises OSError; the store translates it."""
 
     def __init__(self, disk: Disk, folder: str, lock: Lock, *, segment_bytes: int, salts: Salts = new_salt) -> None:
         self._disk = disk
         self._lock = lock
         self._segment_bytes = segment_bytes
         self._salts = salts
-        self._pen: Pen | None = None
+        self._file: AppendFile | None = None
         self._current: Segment | None = None
         self._last = 0
         self.folder = folder
@@ -123,11 +123,11 @@ class Part:
         self.set_aside: list[str] = []
 
     def load(self) -> None:
-        """Read what is there. Leftovers that hold no letter are cleared away."""
+        """Read its segments. Files without letters are removed."""
         names = self._disk.names(self.folder)
         self.set_aside = [f"{self.folder}/{name}" for name in names if name.endswith(DAMAGED)]
         for name in names:
-            if _SEGMENT.fullmatch(name):  # who wrote it may have died before it was synced, or after a sync had failed
+            if _SEGMENT.fullmatch(name):  # its writer may have crashed before it was synced, or after a failed sync
                 self._disk.renew(f"{self.folder}/{name}")
             segment = read_segment(self._disk, self.folder, name)
             if segment is not None:
@@ -157,12 +157,12 @@ class Part:
         return sum(segment.size for segment in self.segments.values())
 
     def append(self, letters: Sequence[tuple[SpooledLetter, bytes]]) -> list[Head]:
-        """Letters with their bytes: written and synced, the folder too when the file is new; or raises, and none of
-        them counts.
+        """Letters with their bytes: written and synced, the folder too when the file is new; if it raises, none of
+        them is stored.
         """
         segment = self._writable()
-        pen = self._pen
-        assert pen is not None
+        file = self._file
+        assert file is not None
         written, offsets, at = bytearray() if segment.size else bytearray(MAGIC), [], segment.size or len(MAGIC)
         for _, payload in letters:
             one = frames.frame(payload, segment.salt)
@@ -171,33 +171,33 @@ class Part:
             at += len(one)
         fresh = segment.size == 0
         try:
-            pen.write(bytes(written))
-            pen.sync()
+            file.write(bytes(written))
+            file.sync()
             if fresh:
                 self._disk.sync_folder(self.folder)
         except OSError:
-            self._give_up(segment, pen)
+            self._give_up(segment, file)
             raise
         segment.size = at
         return [segment.enter(at, letter, size) for (at, size), (letter, _) in zip(offsets, letters, strict=True)]
 
     def try_room(self, size: int) -> None:
-        """Write so many bytes beside the letters, sync them, and remove them."""
+        """Write this many bytes beside the letters, sync and remove them."""
         path = f"{self.folder}/{ROOM}"
-        pen = self._disk.append(path)
+        file = self._disk.append(path)
         try:
-            pen.write(secrets.token_bytes(size))  # zeros would need no room where the file system compresses
-            pen.sync()
+            file.write(secrets.token_bytes(size))  # a compressing file system would store zeros in no space
+            file.sync()
         finally:
-            pen.close()
+            file.close()
             self._disk.remove(path)
 
     def read(self, head: Head) -> SpooledLetter:
-        """Raises SpoolError if the bytes are not what was written."""
+        """Raises SpoolError if the checksum does not match."""
         return letter_at(self._disk, self.segments[_number(head)], head)
 
     def remove(self, heads: Sequence[Head]) -> None:
-        """Noted beside the segment, or the segment is removed when it holds nothing else."""
+        """Record it beside the segment, or remove the segment if it holds nothing else."""
         for number in sorted({_number(head) for head in heads}):
             segment = self.segments.get(number)
             if segment is None:
@@ -212,60 +212,60 @@ class Part:
                     del segment.live[head.ref]
 
     def close(self) -> None:
-        if self._pen is not None:
+        if self._file is not None:
             with contextlib.suppress(OSError):
-                self._pen.close()
-        self._pen = self._current = None
+                self._file.close()
+        self._file = self._current = None
         self._lock.release()
 
     def _writable(self) -> Segment:
         """The segment to append to; a new one when there is none yet, or the last one is long enough."""
         if self._current is not None and self._current.size < self._segment_bytes:
             return self._current
-        if self._pen is not None:
-            self._pen.close()
-            self._pen = self._current = None
+        if self._file is not None:
+            self._file.close()
+            self._file = self._current = None
         segment = Segment(self.folder, self._last + 1, self._salts())
-        self._pen = self._disk.append(segment.path, new=True)
+        self._file = self._disk.append(segment.path, new=True)
         self._last += 1
         self._current = self.segments[segment.number] = segment
         return segment
 
-    def _give_up(self, segment: Segment, pen: Pen) -> None:
-        """A write or a sync failed: nothing that is written to this file from now on could be trusted.
+    def _give_up(self, segment: Segment, file: AppendFile) -> None:
+        """A write or a sync failed: later writes to this file cannot be trusted.
 
-        What was synced before stays; the rest is cut off if the disk still lets us.
+        Synced letters are kept; the rest is truncated if possible.
         """
         with contextlib.suppress(OSError):
-            pen.truncate(segment.size)
+            file.truncate(segment.size)
         with contextlib.suppress(OSError):
-            pen.close()
-        self._pen = self._current = None
+            file.close()
+        self._file = self._current = None
         if not segment.live:
             with contextlib.suppress(OSError):
                 self._discard(segment)
 
     def _note_gone(self, segment: Segment, heads: Sequence[Head]) -> None:
-        pen = self._disk.append(segment.stem + GONE)
+        file = self._disk.append(segment.stem + GONE)
         try:
-            pen.write(b"".join(frames.gone(offset_of(head), segment.salt) for head in heads))
-            pen.sync()
+            file.write(b"".join(frames.gone(offset_of(head), segment.salt) for head in heads))
+            file.sync()
         finally:
-            pen.close()
+            file.close()
 
     def _discard(self, segment: Segment) -> None:
-        """It holds no letter any more. What is damaged in it is kept aside, for people."""
+        """Remove a segment without letters. Damaged bytes are set aside for inspection."""
         if segment is self._current:
-            assert self._pen is not None
-            self._pen.close()
-            self._pen = self._current = None
+            assert self._file is not None
+            self._file.close()
+            self._file = self._current = None
         if segment.is_damaged:
-            with contextlib.suppress(FileNotFoundError):  # a former try got that far
+            with contextlib.suppress(FileNotFoundError):  # done by an earlier attempt
                 self._disk.rename(segment.path, segment.stem + DAMAGED)
             self.set_aside.append(segment.stem + DAMAGED)
         else:
             self._disk.remove(segment.path)
-        self._disk.remove(segment.stem + GONE)  # after the letters: they would come back otherwise
+        self._disk.remove(segment.stem + GONE)  # after the letters: they would reappear otherwise
         self._disk.sync_folder(self.folder)
         del self.segments[segment.number]
 
@@ -276,8 +276,8 @@ def _number(head: Head) -> int:
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 ADOPT_AFTER_S, ADOPT_EVERY_S = 15.0, 30.0
-"""Parts that nobody holds belong to processes that have ended: others see to their letters. Not at once, so that
-processes that start together find the parts they left."""
+"""Unlocked parts belong to processes that have ended: others adopt them and send their letters. Not at once, so that
+processes that restart together find their own parts."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 PART = re.compile(r"part-\d{4}")
@@ -364,12 +364,12 @@ class FileStore:
         self._release_empty()
 
     def lead(self, now: float) -> bool:
-        """Everybody sees to what is theirs. Now and then, to what the dead have left."""
+        """Each process sends its own letters. From time to time it adopts parts of processes that have ended."""
         if self._adopt_at is None:
             self._adopt_at = now + self._adopt_after_s
         if now >= self._adopt_at:
             self._adopt_at = now + ADOPT_EVERY_S
-            self._translated("look for what others left in it", self._adopt)
+            self._translated("look for unlocked parts", self._adopt)
         return True
 
     def identities(self) -> Collection[bytes]:
@@ -379,7 +379,7 @@ class FileStore:
         parts = [self._opened(), *self._adopted.values()]
         heads = [head for part in parts for head in part.heads]
         damaged = tuple(
-            told for part in parts for segment in part.segments.values() for told in segment.told_damages()
+            line for part in parts for segment in part.segments.values() for line in segment.damage_lines()
         ) + tuple(f"{path}: set aside" for part in parts for path in part.set_aside)
         return Fill(
             len(heads),
@@ -398,7 +398,7 @@ class FileStore:
         if own.held_bytes + size > self._max_bytes:
             raise SpoolError(
                 f"The spool {self._folder} is full: it holds {own.held_bytes:,} of {self._max_bytes:,} bytes."
-                " Let Kafka take the letters, or raise spool.max_bytes.",
+                " Restore Kafka so that the letters are sent, or raise spool.max_bytes.",
                 full=True,
             )
 
@@ -460,15 +460,15 @@ class FileStore:
             return call()
         except OSError as error:
             full = error.errno in _FULL
-            advice = "Make room on its disk." if full else "Look at the disk and at the rights of the folder."
+            advice = "Free space on its disk." if full else "Check the disk and the permissions of the folder."
             text = f"The spool {self._folder}: could not {what}: {error.strerror or error}. {advice}"
             raise SpoolError(text, full=full) from error
 
 
 class FileReader:
-    """What lies in the folder at one moment, without a lock: what running processes hold as well. It changes nothing.
+    """The folder's letters at one moment, without a lock, those of running processes included. Read-only.
 
-    Raises SpoolError. A letter that is sent on meanwhile may still be shown.
+    Raises SpoolError. A letter that is sent meanwhile may still be listed.
     """
 
     def __init__(self, folder: str, disk: Disk | None = None) -> None:
@@ -481,7 +481,7 @@ class FileReader:
         try:
             parts = [name for name in self._disk.names(self._folder) if PART.fullmatch(name)]
         except FileNotFoundError:
-            return  # nothing was ever kept there
+            return  # nothing was ever stored there
         except OSError as error:
             raise self._unreadable(error) from error
         for part in parts:
@@ -502,7 +502,7 @@ class FileReader:
 
     def fill(self) -> Fill:
         heads = self.heads(sys.maxsize, lambda _: True)
-        damaged = (*(one for segment in self._segments for one in segment.told_damages()), *self._set_aside)
+        damaged = (*(one for segment in self._segments for one in segment.damage_lines()), *self._set_aside)
         held_bytes = sum(segment.size for segment in self._segments)
         return Fill(len(heads), held_bytes, heads[0].at_ms if heads else None, damaged)
 

@@ -1,10 +1,10 @@
-"""How letters lie in a segment: one frame after the other, each with checksums, so that damage is found and bounded.
+"""The layout of a segment: one frame after the other, each with checksums, so that damage is detected and bounded.
 
     segment: MAGIC, then frames
     frame:   mark (4 bytes) · length (4, big-endian) · CRC-32 of these two (4) · digest of the payload (16) · payload
 
-Mark and digest depend on the segment's salt, which stands in the file's name: whatever a letter holds, it cannot pass
-for a frame when a reader has to look for the next one behind damage.
+Mark and digest depend on the segment's salt, which is part of the file's name: no payload can be mistaken for a
+frame when a reader searches for the next one after damage.
 
     gone:    offset of a frame (8) · digest of it (8), for each letter of the segment that needs no sending any more
 """
@@ -39,7 +39,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of a segment that are no frame. `torn`: the end of a write that was cut short, so never acknowledged."""
+    """Bytes of a segment that are not a frame. `torn`: the end of a write that was cut short, so never acknowledged."""
 
     offset: int
     size: int
@@ -52,7 +52,7 @@ def frame(payload: bytes, salt: bytes) -> bytes:
 
 
 def scan(data: bytes, salt: bytes) -> tuple[list[Frame], list[Damage]]:
-    """Every good frame of a segment, and what lies between them."""
+    """The valid frames of a segment, and the damage between them."""
     frames: list[Frame] = []
     damages: list[Damage] = []
     at = len(MAGIC)
@@ -78,12 +78,12 @@ def payload_at(data: bytes, salt: bytes) -> bytes | None:
 
 
 def gone(offset: int, salt: bytes) -> bytes:
-    """Says that the letter at this offset needs no sending any more."""
+    """An entry: the letter at this offset was sent."""
     return _GONE.pack(offset, _gone_digest(offset, salt))
 
 
 def read_gone(data: bytes, salt: bytes) -> set[int]:
-    """Offsets that are said to be gone. What cannot be read says nothing: then a letter is sent once more."""
+    """Offsets of letters that were sent. Unreadable entries are ignored: then a letter is sent once more."""
     found = set()
     at = 0
     while at + _GONE.size <= len(data):
@@ -91,7 +91,7 @@ def read_gone(data: bytes, salt: bytes) -> set[int]:
         good = digest == _gone_digest(offset, salt)
         if good:
             found.add(offset)
-        at += _GONE.size if good else 1  # behind a write that was cut short, the next one begins anywhere
+        at += _GONE.size if good else 1  # after a torn write, the next entry may begin anywhere
     return found
 
 
@@ -120,7 +120,7 @@ def _length_at(data: bytes, at: int, salt: bytes) -> int | None:
 
 
 def _is_torn(data: bytes, at: int, salt: bytes) -> bool:
-    """Cut off inside its head or its payload; or zeros, as a file system leaves where a write never arrived."""
+    """Truncated inside its head or its payload; or zeros, as a file system leaves where a write was lost."""
     rest = data[at:]
     if not rest.strip(b"\0"):
         return True

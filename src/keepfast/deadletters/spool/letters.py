@@ -1,4 +1,4 @@
-"""A letter as the spool keeps it: what is to be sent, and enough to tell copies of one letter apart from others."""
+"""A letter as stored in the spool: the record to be sent, and the identity that detects copies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SpooledLetter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int | None
     identity: bytes
-    """Equal for copies of the same letter, and for these alone (`Letter.identity`)."""
+    """Equal for copies of the same letter only (`Letter.identity`)."""
     id: str
     """group/topic/partition/offset, for people."""
     at_ms: int
@@ -43,7 +43,7 @@ class SpooledLetter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 def letter_of(outgoing: Outgoing) -> Letter:
-    """What a dead-letter topic will show."""
+    """The record for the dead-letter topic."""
     return read(Record(outgoing.topic, 0, 0, outgoing.key, outgoing.value, tuple(outgoing.headers), None))
 
 
@@ -71,11 +71,11 @@ def encode(letter: SpooledLetter) -> bytes:
     try:
         return _encoder.encode(letter)
     except (UnicodeEncodeError, msgspec.MsgspecError) as error:
-        raise SpoolError(f"The letter {letter.id} cannot be written down: {type(error).__name__}.") from error
+        raise SpoolError(f"The letter {letter.id} cannot be serialised: {type(error).__name__}.") from error
 
 
 def decode(payload: bytes) -> SpooledLetter:
-    """Raises SpoolError: the bytes are those that were written, but by something else or by a later version."""
+    """Raises SpoolError: the checksum matches, but the contents are of another program or a later version."""
     try:
         return _decoder.decode(payload)
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:

@@ -1,4 +1,4 @@
-"""A spool that ends with the process: for tests, and to try things out."""
+"""A spool in memory, lost when the process ends: for tests and trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keepfast.deadletters.spool.store import Fill, Head, Wanted
 
 
 class MemoryStore:
-    """Implements `store.Store`, but for surviving a crash."""
+    """Implements `store.Store`, without durability."""
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -48,7 +48,7 @@ class MemoryStore:
 
     def read(self, head: Head) -> SpooledLetter:
         if head.ref not in self._letters:
-            raise SpoolError(f"There is no letter {head.ref} in the spool.")
+            raise SpoolError(f"Letter {head.ref} is not in the spool.")
         return self._letters[head.ref][1]
 
     def remove(self, heads: Sequence[Head]) -> None:

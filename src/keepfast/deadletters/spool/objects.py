@@ -1,4 +1,4 @@
-"""A spool in whatever fsspec reaches, such as S3: one object a letter. Needs the extra `fsspec`."""
+"""A spool in a store supported by fsspec, such as S3: one object per letter. Needs the extra `fsspec`."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ SUFFIX, PARTIAL = ".letter", ".partial"
 LEASE, LEASE_S, RENEW_S = "drain.lease", 60.0, 20.0
 RELIST_S = 15.0
 PARTIAL_MS = 3_600_000
-"""How old a temporary object is when its writer counts as dead, and the object is removed."""
+"""A temporary object of this age is removed: its writer is considered dead."""
 RENAMES = frozenset({"local", "file", "sftp", "ssh", "smb", "ftp", "hdfs", "arrow_hdfs"})
 """Schemes of fsspec where a write is not atomic and a rename is. On all others a letter is read back once written."""
 _NAME = re.compile(
     r"(?P<at_ms>\d{13})-(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<identity>[0-9a-f]{32})(-[0-9a-f]{16})?\.letter"
 )
 _SALT = b"keepfast"
-"""The frame is there for its checksum alone: an object holds one letter."""
+"""The frame only adds a checksum: an object holds one letter."""
 
 
 class ObjectStore:
     """Implements `store.Store`: objects `<url>/<app>/<when>-<topic>-<identity>-<writer>.letter`, shared by all
     processes of an app.
 
-    A name says all that has to be known without reading the letter, and two writers never use the same one. One
-    process sends letters on at a time: whoever has the lease, an object that is made only if it is not there (where
-    the service can do that) and counts for a minute. A letter is as safe as the service makes what it has acknowledged.
+    A name contains all metadata of the letter, and is unique to its writer. One process sends letters at a time: the
+    holder of the lease, an object that is created only if it does not exist (where the service supports that) and is
+    valid for a minute. A letter is as durable as an acknowledged write of the service.
 
-    An upload may fail half-way and leave an object. So a name proves nothing: a letter counts as kept only if this
-    process has written it completely (renamed, or read back) or has read it and its checksum was right.
+    A failed upload may leave a partial object. So the name alone is not trusted: a letter is stored only if this
+    process has written it completely (renamed, or read back) or has read it with a valid checksum.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ObjectStore:
         self._leads_until = 0.0
         self._listed: dict[str, Head] = {}
         self._listed_at = float("-inf")
-        self._whole: set[str] = set()  # written completely by this process, or read and found right
+        self._whole: set[str] = set()  # written completely by this process, or read with a valid checksum
         self._identities: dict[bytes, int] = {}  # how many of those
         self._torn: set[str] = set()  # to be removed
         self._renames = False
@@ -107,7 +107,7 @@ class ObjectStore:
             data = self._fs.cat_file(f"{self._folder}/{head.ref}")
         payload = frames.payload_at(data, _SALT)
         if payload is None:
-            raise SpoolError(f"The spooled letter {head.ref} is damaged: its checksum does not fit.", damaged=True)
+            raise SpoolError(f"The spooled letter {head.ref} is damaged: its checksum does not match.", damaged=True)
         letter = decode(payload)
         if head.ref in self._listed and letter.identity == head.identity:
             self._trust(head)
@@ -125,10 +125,10 @@ class ObjectStore:
             self._listed_at = now
         wall = self._wall()
         if not self._listed:
-            return False  # nothing to send on: no reason to keep a lease alive
+            return False  # nothing to send: the lease is not needed
         if wall < self._leads_until - LEASE_S + RENEW_S:
             return True
-        with self._translated("ask for its lease"):
+        with self._translated("acquire its lease"):
             owner, until = self._lease()
             if owner not in ("", self._token) and wall < until:
                 self._leads_until = 0.0
@@ -147,7 +147,7 @@ class ObjectStore:
 
     def close(self) -> None:
         if self._leads_until > self._wall():
-            with suppress(SpoolError), self._translated("give back its lease"):  # it ends by itself
+            with suppress(SpoolError), self._translated("release its lease"):  # it expires
                 self._fs.rm_file(f"{self._folder}/{LEASE}")
         self._leads_until = 0.0
 
@@ -156,7 +156,7 @@ class ObjectStore:
         if held + size > self._max_bytes:
             raise SpoolError(
                 f"The spool is full: it holds {held:,} of {self._max_bytes:,} bytes."
-                " Let Kafka take the letters, or raise spool.max_bytes.",
+                " Restore Kafka so that the letters are sent, or raise spool.max_bytes.",
                 full=True,
             )
 
@@ -167,7 +167,7 @@ class ObjectStore:
 
     def _list(self) -> None:
         found: list[dict[str, Any]] = []
-        with self._translated("list it"), suppress(FileNotFoundError):  # a folder with nothing in it is none, on S3
+        with self._translated("list it"), suppress(FileNotFoundError):  # an empty folder does not exist on S3
             found = self._fs.ls(self._folder, detail=True)
         listed: dict[str, Head] = {}
         for one in found:
@@ -185,7 +185,7 @@ class ObjectStore:
         self._identities = Counter(listed[ref].identity for ref in self._whole)
 
     def _clear_partial(self, ref: str) -> None:
-        """Remove what a process left that died while it wrote."""
+        """Remove partial objects of processes that crashed while writing."""
         at_ms = ref[:13]
         if at_ms.isdecimal() and int(at_ms) + PARTIAL_MS < self._wall() * 1000:
             self._discard(ref)
@@ -204,8 +204,8 @@ class ObjectStore:
                 del self._identities[head.identity]
 
     def _finds(self, identity: bytes) -> bool:
-        """Whether a name that others wrote stands for the whole letter. It is read; one that is damaged is removed, as
-        its letter is about to be written.
+        """Whether an object of another writer is complete. It is read; a damaged one is removed, because its letter
+        is about to be written.
         """
         for head in [one for one in self._listed.values() if one.identity == identity]:
             with self._translated("read it"):
@@ -222,7 +222,7 @@ class ObjectStore:
         return False
 
     def _write(self, ref: str, data: bytes) -> None:
-        """Returns when the object is whole. Raises what the service raises; then the name is not trusted."""
+        """Returns when the object is complete. Raises the service's errors; then the name is not trusted."""
         path = f"{self._folder}/{ref}"
         if self._renames:
             partial = f"{ref}{PARTIAL}"
@@ -236,23 +236,23 @@ class ObjectStore:
         try:
             self._fs.pipe_file(path, data)
             if self._fs.cat_file(path) != data:
-                raise SpoolError(f"The spool: could not write to it: {ref} was written and reads differently.")
+                raise SpoolError(f"The spool: could not write to it: {ref} reads back differently.")
         except Exception:
             self._discard(ref)
             raise
 
     def _discard(self, ref: str) -> None:
-        """Remove what is no whole letter, now or when the store is listed again."""
+        """Remove a partial letter, now or when the store is listed again."""
         self._torn.add(ref)
-        with suppress(Exception):  # every service behind fsspec has errors of its own; the name is not trusted anyway
+        with suppress(Exception):  # each service of fsspec has its own errors; the name is not trusted anyway
             with suppress(FileNotFoundError):
                 self._fs.rm_file(f"{self._folder}/{ref}")
             self._torn.remove(ref)
 
     def _lease(self) -> tuple[str, float]:
         try:
-            told = json.loads(self._fs.cat_file(f"{self._folder}/{LEASE}"))
-            return str(told["owner"]), float(told["until"])
+            lease = json.loads(self._fs.cat_file(f"{self._folder}/{LEASE}"))
+            return str(lease["owner"]), float(lease["until"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return "", 0.0
 

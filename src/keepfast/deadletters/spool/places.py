@@ -14,11 +14,11 @@ from keepfast.deadletters.spool.postgres import PostgresStore
 from keepfast.deadletters.spool.store import Reader, Store
 
 NOT_DURABLE = ("local", "http", "https", "data", "zip", "tar", "simplecache", "filecache", "blockcache")
-"""Schemes of fsspec that cannot be written to, or that say "done" before anything is safe."""
+"""Schemes of fsspec that are read-only, or acknowledge a write before it is durable."""
 
 
 def store_at(url: str, *, app: str, max_bytes: int) -> Store:
-    """The store of this app at this URL; nothing is touched yet. Raises ConfigError."""
+    """The store of this app at this URL; does not access it yet. Raises ConfigError."""
     scheme = scheme_of(url)
     match scheme:
         case "file":
@@ -28,20 +28,20 @@ def store_at(url: str, *, app: str, max_bytes: int) -> Store:
         case "postgresql" | "postgres":
             return PostgresStore(url, app=app, max_bytes=max_bytes)
         case _ if scheme.split("::", 1)[0] in NOT_DURABLE:
-            raise ConfigError(f"A spool cannot be kept at {scheme}://; use file://, postgresql://, s3:// or its like.")
+            raise ConfigError(f"A spool cannot be kept at {scheme}://; use file://, postgresql://, s3:// or similar.")
         case _:
             return ObjectStore(url, app=app, max_bytes=max_bytes)
 
 
 def reader_at(url: str, *, app: str, max_bytes: int) -> Reader:
-    """To look into the store of this app at this URL, also while the app runs. Raises ConfigError."""
+    """A reader of the store of this app at this URL, also while the app runs. Raises ConfigError."""
     if scheme_of(url) == "file":
         return FileReader(str(folder_of(url, app)))
     return store_at(url, app=app, max_bytes=max_bytes)
 
 
 def folder_of(url: str, app: str) -> Path:
-    """Where an app's letters lie below a file:// URL."""
+    """The folder of an app's letters below a file:// URL."""
     return Path(unquote(urlsplit(url).path)) / app
 
 
@@ -50,14 +50,14 @@ def scheme_of(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """The URL without what may be secret in it."""
+    """The URL without user, password and query."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"
 
 
-def doubts_about(url: str, app: str) -> str:
-    """Why letters at this place may not outlive what they are there to outlive; empty if nothing is known."""
+def durability_warning(url: str, app: str) -> str:
+    """A warning if letters at this URL may not survive a restart; empty if there is none."""
     scheme = scheme_of(url)
     if scheme == "memory":
         return "The spool is in memory: letters in it are lost when the process ends. Use it for tests only."
@@ -68,7 +68,7 @@ def doubts_about(url: str, app: str) -> str:
         kind = file_system_of(folder.resolve())
         if kind in PASSING:
             return (
-                f"The spool lies on {kind}, which goes with the container or the machine: letters in it are lost then."
+                f"The spool is on {kind}, which does not survive the container: its letters would be lost."
                 " Mount a volume there."
             )
     return ""

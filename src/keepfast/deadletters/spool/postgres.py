@@ -16,7 +16,7 @@ CONNECT_S, STATEMENT_MS = 5, 15_000
 PAGE = 500
 MAX_IDENTITIES = 100_000
 
-# One statement a process at a time makes the table: two that make it together would get in each other's way.
+# Under a lock: two processes that create the table at once would conflict.
 MAKE = """
 CREATE TABLE IF NOT EXISTS keepfast_spool (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -34,8 +34,8 @@ _MAKING = 0x686F6C64
 class PostgresStore:
     """Implements `store.Store`: the table `keepfast_spool`, one row a letter, shared by all processes of an app.
 
-    One of them sends letters on at a time: whoever holds the advisory lock, which ends with its connection. A
-    connection that broke is made anew at the next call.
+    One of them sends letters at a time: the holder of the advisory lock, which ends with its connection. A lost
+    connection is reopened by the next call.
     """
 
     def __init__(self, url: str, *, app: str, max_bytes: int) -> None:
@@ -50,7 +50,7 @@ class PostgresStore:
     def open(self) -> None:
         with self._cursor("open it") as cursor:
             cursor.execute("SELECT to_regclass('keepfast_spool')")
-            if cursor.fetchone()[0] is None:  # a login that may only read and write needs no more rights
+            if cursor.fetchone()[0] is None:  # a role that may only read and write needs no more rights
                 cursor.execute("SELECT pg_advisory_lock(%s)", (_MAKING,))
                 cursor.execute(MAKE)
                 cursor.execute("SELECT pg_advisory_unlock(%s)", (_MAKING,))
@@ -116,7 +116,7 @@ class PostgresStore:
             cursor.execute("SELECT letter FROM keepfast_spool WHERE app = %s AND seq = %s", (self._app, int(head.ref)))
             row = cursor.fetchone()
         if row is None:
-            raise SpoolError(f"There is no letter {head.ref} in the spool; somebody has removed it.")
+            raise SpoolError(f"Letter {head.ref} is not in the spool any more; it was removed.")
         return decode(bytes(row[0]))
 
     def remove(self, heads: Sequence[Head]) -> None:
@@ -131,7 +131,7 @@ class PostgresStore:
 
     def lead(self, now: float) -> bool:  # noqa: ARG002 - as every store
         if not self._leads:
-            with self._cursor("ask for its lock") as cursor:
+            with self._cursor("acquire its lock") as cursor:
                 cursor.execute("SELECT pg_try_advisory_lock(%s)", (self._key,))
                 self._leads = bool(cursor.fetchone()[0])
         return self._leads
@@ -159,13 +159,13 @@ class PostgresStore:
         if self._held_bytes + size > self._max_bytes:
             raise SpoolError(
                 f"The spool in PostgreSQL is full: it holds {self._held_bytes:,} of {self._max_bytes:,} bytes."
-                " Let Kafka take the letters, or raise spool.max_bytes.",
+                " Restore Kafka so that the letters are sent, or raise spool.max_bytes.",
                 full=True,
             )
 
     @property
     def _key(self) -> int:
-        """The number of the lock: of this app's letters."""
+        """Key of the advisory lock of this app."""
         digest = blake2b(self._app.encode(), digest_size=8, person=b"keepfast-spool").digest()
         return int.from_bytes(digest, "big", signed=True)
 

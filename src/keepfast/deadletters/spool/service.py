@@ -1,4 +1,4 @@
-"""The spool's thread: everything that blocks happens here, and nowhere else."""
+"""The spool's thread: all blocking operations run here."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 import time
 
 from keepfast.core.errors import SpoolError
-from keepfast.core.ports import Clock, Keeping, Sink
+from keepfast.core.ports import Clock, OnKept, Sink
 from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.letters import letter_of
 from keepfast.deadletters.spool.store import Store
-from keepfast.deadletters.spool.worker import Item, Keep, Nudge, SpoolStatus, SpoolWorker
+from keepfast.deadletters.spool.worker import Item, Keep, RetryNow, SpoolStatus, SpoolWorker
 from keepfast.telemetry.logs import get_logger
 
 log = get_logger("keepfast.spool")
@@ -22,45 +22,45 @@ class SpoolService:
 
     def __init__(self, store: Store, sink: Sink, clock: Clock) -> None:
         self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._keeper = SpoolWorker(store, sink, clock, self._inbox.put)
+        self._worker = SpoolWorker(store, sink, clock, self._inbox.put)
         self._thread = threading.Thread(target=self._run, name="keepfast-spool", daemon=True)
-        self._lock = threading.Lock()  # guards `_closed`, so that nothing is put in behind the last item
+        self._lock = threading.Lock()  # guards `_closed`, so that nothing is queued after the last item
         self._closed = False
 
     def open(self) -> None:
-        """Make the store ready (blocking), then begin. Raises SpoolError."""
-        self._keeper.open()
+        """Open the store (blocking), then start. Raises SpoolError."""
+        self._worker.open()
         self._thread.start()
 
-    def keep(self, outgoing: Outgoing, told: Keeping) -> None:
+    def keep(self, outgoing: Outgoing, on_kept: OnKept) -> None:
         with self._lock:
             if not self._closed:
-                self._inbox.put(Keep(outgoing, told))
+                self._inbox.put(Keep(outgoing, on_kept))
                 return
-        told(SpoolError("The spool is closed."))
+        on_kept(SpoolError("The spool is closed."))
 
     def has(self, outgoing: Outgoing) -> bool:
-        return self._keeper.knows_some and self._keeper.knows(letter_of(outgoing).identity)
+        return self._worker.knows_some and self._worker.knows(letter_of(outgoing).identity)
 
     @property
     def status(self) -> SpoolStatus:
-        return self._keeper.status
+        return self._worker.status
 
     def try_again(self) -> None:
-        """Somebody has put something right: do not wait for pauses to end."""
-        self._inbox.put(Nudge())
+        """Retry at once, for example after an operator fixed the cause."""
+        self._inbox.put(RetryNow())
 
     def stop_draining(self) -> None:
-        """Send nothing more on; letters are still taken, and answers still heard."""
-        self._keeper.draining = False
+        """Stop sending letters; letters are still stored, and answers still processed."""
+        self._worker.draining = False
 
     def close(self, timeout_s: float) -> None:
-        """See to what has come in so far, for at most timeout_s; then let go of the store."""
+        """Process what was queued so far, for at most timeout_s; then close the store."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            self._keeper.draining = False
+            self._worker.draining = False
             self._inbox.put(None)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -71,20 +71,20 @@ class SpoolService:
             items = self._collect(wait_s)
             now = time.monotonic()
             try:
-                self._keeper.take([item for item in items if item is not None], now)
-                wait_s = self._keeper.step(now)
-            except Exception as error:  # noqa: BLE001 - the thread's edge: a spool that is silent would hold up lanes
+                self._worker.take([item for item in items if item is not None], now)
+                wait_s = self._worker.step(now)
+            except Exception as error:  # noqa: BLE001 - the thread's edge: a spool that does not answer would block lanes
                 log.error("spool_failed", exc=error)  # noqa: TRY400 - our logger shows where it came from
                 for item in items:
                     if isinstance(item, Keep):
                         item.answer(SpoolError(f"The spool failed: {type(error).__name__}."))
                 wait_s = 1.0
             if None in items:
-                self._keeper.close()
+                self._worker.close()
                 return
 
     def _collect(self, wait_s: float) -> list[Item | None]:
-        """Wait for the first, and take all that are there."""
+        """Wait for the first item, then take all."""
         items: list[Item | None] = []
         try:
             items.append(self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait())

@@ -1,4 +1,4 @@
-"""What every place for a spool can do. Blocking; one owner thread."""
+"""The port of the spool's stores. Blocking; one owner thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from keepfast.deadletters.spool.letters import SpooledLetter
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A letter in a store, without its bytes. `ref` names it for the store and for people."""
+    """A letter in a store, without its bytes. `ref` is its name in the store and in output."""
 
     ref: str
     topic: str
@@ -22,7 +22,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """How full a store is. `damaged` tells of bytes that are no letter any more, one line each."""
+    """Usage of a store. `damaged`: one line for each range of damaged bytes."""
 
     letters: int
     held_bytes: int
@@ -34,7 +34,7 @@ Wanted = Callable[[Head], bool]
 
 
 class Reader(Protocol):
-    """What is needed to look into a store. Everything raises SpoolError and nothing else."""
+    """Read access to a store. Methods raise SpoolError only."""
 
     def open(self) -> None: ...
     def heads(self, limit: int, wanted: Wanted) -> list[Head]: ...
@@ -44,15 +44,15 @@ class Reader(Protocol):
 
 
 class Store(Protocol):
-    """Letters, oldest first. Everything raises SpoolError and nothing else."""
+    """Stored letters, oldest first. Methods raise SpoolError only."""
 
     def open(self) -> None:
-        """Make it ready; whoever may not write finds out here."""
+        """Open it; missing write permission is detected here."""
 
     def add(self, letters: Sequence[SpooledLetter]) -> list[Head]:
-        """When this returns, all of them survive a crash; when it raises, none of them counts.
+        """When this returns, all of them survive a crash; when it raises, none of them is stored.
 
-        What the store knows to have already, by identity, it need not write again (and leaves out of what it returns).
+        Letters that the store already has, by identity, need not be written again (and are left out of the result).
         """
 
     def try_room(self, size: int) -> None:
@@ -65,15 +65,15 @@ class Store(Protocol):
         """Raises SpoolError for one that is damaged."""
 
     def remove(self, heads: Sequence[Head]) -> None:
-        """They need no sending any more. Removing twice does no harm."""
+        """Remove letters that were sent. Idempotent."""
 
     def lead(self, now: float) -> bool:
-        """Whether this process is the one that sends letters on now. Called now and then; may look for more letters."""
+        """Whether this process sends letters now. Called periodically; may adopt letters of other processes."""
 
     def identities(self) -> Collection[bytes]:
-        """Of the letters that are there, as far as the store knows; at most so many as memory allows."""
+        """Identities of the stored letters, as far as known; bounded."""
 
     def fill(self) -> Fill: ...
 
     def close(self) -> None:
-        """Let go of locks and connections; what is kept stays."""
+        """Release locks and connections; stored letters remain."""

@@ -1,4 +1,4 @@
-"""Takes letters in and sends them on: the work behind the port, without a thread of its own. One owner thread."""
+"""Stores letters and sends them to Kafka: the work behind the port, without a thread of its own. One owner thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logging import ERROR, WARNING
 from typing import Any
 
 from keepfast.core.errors import Fault, SinkError, SpoolError
-from keepfast.core.ports import Clock, Keeping, Kept, Sink
+from keepfast.core.ports import Clock, Kept, OnKept, Sink
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.deadletters.spool.letters import SpooledLetter, spooled
 from keepfast.deadletters.spool.store import Fill, Head, Store
@@ -20,54 +20,54 @@ from keepfast.telemetry.logs import get_logger
 log = get_logger("keepfast.spool")
 
 WINDOW, WINDOW_BYTES = 32, 4 * 1024 * 1024
-"""Letters on their way at the same time; a crash may send so many of them once more."""
+"""Letters in flight; after a crash, at most this many are sent once more."""
 REMEMBERED = 10_000
-"""Identities of letters sent on, so that a copy of one that comes late is not sent again."""
+"""Identities of sent letters, so that a late copy is not sent again."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 30.0
 STUCK_S, PROBE_S = 600.0, 30.0
-"""How long until a letter that Kafka refuses for itself (too large, damaged) is tried once more; of the letters that
-are too large for a topic the smallest is tried sooner, and the others as soon as it has gone through."""
+"""Delay before a letter that Kafka refuses individually (too large, damaged) is tried again. Of the letters that are
+too large for a topic the smallest is tried sooner, and the others once it was accepted."""
 POLL_INTERVAL_S, FILL_S = 15.0, 5.0
-"""How often the store is looked at when nothing happens, and counted at most."""
+"""Interval of checks of an idle store, and shortest interval of counting its letters."""
 ROOM_S = 5.0
-"""How often a store that has refused a letter is asked whether it has room again."""
+"""Interval of checks whether a store that refused a letter has room again."""
 AROUND_BYTES = 500
-"""What a store writes around a letter, at most."""
+"""Upper bound of a store's overhead per letter."""
 
 
 @dataclass(slots=True)
 class Keep:
-    """A letter to take in; whoever gave it is answered once."""
+    """A letter to store; `on_kept` is called once."""
 
     outgoing: Outgoing
-    told: Keeping
+    on_kept: OnKept
     answered: bool = False
 
     def answer(self, outcome: Kept | SpoolError) -> None:
         if not self.answered:
             self.answered = True
-            self.told(outcome)
+            self.on_kept(outcome)
 
 
 @dataclass(frozen=True, slots=True)
-class Nudge:
-    """Try everything again now: somebody has put something right."""
+class RetryNow:
+    """Retry everything now."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolAnswer:
-    """What the sink said about a letter that was sent on."""
+    """The sink's answer for a letter."""
 
     sending: SpoolSending
     outcome: Receipt | SinkError
 
 
-Item = Keep | SpoolAnswer | Nudge
+Item = Keep | SpoolAnswer | RetryNow
 
 
 @dataclass(slots=True)
 class SpoolSending:
-    """A letter on its way; `outgoing` gets smaller when Kafka finds it too large."""
+    """A letter in flight; `outgoing` is shortened when it is too large for Kafka."""
 
     head: Head
     letter: SpooledLetter
@@ -75,8 +75,8 @@ class SpoolSending:
 
 
 @dataclass(slots=True)
-class Trouble:
-    """A topic that does not take letters now."""
+class TopicOutage:
+    """A topic that does not accept letters now."""
 
     failures: int = 0
     until: float = 0.0
@@ -84,44 +84,44 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class StuckLetter:
-    """A letter that cannot be sent on for a reason of its own, such as its size."""
+    """A letter that cannot be sent for a reason of its own, such as its size."""
 
     ref: str
     letter: str
     why: str
     until: float
     too_large_for: str = ""
-    """The topic that found it too large."""
+    """The topic for which it is too large."""
     size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolStatus:
-    """For health and for people; replaced as a whole, so that any thread may read it."""
+    """For health checks and output; replaced as a whole, so that any thread may read it."""
 
     fill: Fill = field(default_factory=lambda: Fill(0, 0))
     sent_on: int = 0
     stuck: tuple[StuckLetter, ...] = ()
     refusing: str = ""
-    """Why the spool does not take letters; empty if it took the last one, or has had room for one since."""
+    """Why the spool does not accept letters; empty if it accepted the last one, or has had room since."""
 
 
 class SpoolWorker:
-    """`post` brings an `Answer` back to `take`, from any thread. `draining`: False sends nothing more on."""
+    """`post` passes an answer back to `take`, from any thread. `draining`: False stops sending."""
 
     def __init__(self, store: Store, sink: Sink, clock: Clock, post: Callable[[SpoolAnswer], None]) -> None:
         self._store = store
         self._sink = sink
         self._clock = clock
         self._post = post
-        self._flying: dict[str, SpoolSending] = {}
-        self._flying_bytes = 0
+        self._in_flight: dict[str, SpoolSending] = {}
+        self._in_flight_bytes = 0
         self._stuck: dict[str, StuckLetter] = {}
         self._acknowledged: dict[str, Head] = {}  # not yet removed
-        self._troubles: dict[str, Trouble] = {}
-        self._store_trouble = Trouble()
-        self._remembered: dict[bytes, None] = {}
-        self._look_at = 0.0
+        self._outages: dict[str, TopicOutage] = {}
+        self._store_error = TopicOutage()
+        self._sent: dict[bytes, None] = {}
+        self._check_at = 0.0
         self._refused_bytes = 0
         self._room_at = 0.0
         self._fill_at = float("-inf")
@@ -141,20 +141,20 @@ class SpoolWorker:
 
     @property
     def knows_some(self) -> bool:
-        return bool(self._remembered) or bool(self._store.identities())
+        return bool(self._sent) or bool(self._store.identities())
 
     def knows(self, identity: bytes) -> bool:
-        """Whether the letter is kept, or was sent on not long ago. Any thread."""
-        return identity in self._store.identities() or identity in self._remembered
+        """Whether the letter is stored, or was sent recently. Any thread."""
+        return identity in self._store.identities() or identity in self._sent
 
     def take(self, items: Sequence[Item], now: float) -> None:
-        """Letters to keep, answers of the sink, and words of people."""
-        self._look_at = now
-        if any(isinstance(item, Nudge) for item in items):
-            for topic in self._troubles:  # still in doubt: the oldest letter finds out, before the others go
-                self._troubles[topic] = Trouble()
+        """Letters to store, answers of the sink, and requests to retry."""
+        self._check_at = now
+        if any(isinstance(item, RetryNow) for item in items):
+            for topic in self._outages:  # still uncertain: the oldest letter is sent as a probe, before the others
+                self._outages[topic] = TopicOutage()
             self._stuck.clear()
-            self._store_trouble = Trouble()
+            self._store_error = TopicOutage()
         self._keep([item for item in items if isinstance(item, Keep)], now)
         for item in items:
             if isinstance(item, SpoolAnswer):
@@ -163,30 +163,30 @@ class SpoolWorker:
         self._report(now)
 
     def step(self, now: float) -> float:
-        """Send on what may be sent now; returns the seconds until it wants to be called again at the latest."""
-        if self.draining and now >= max(self._look_at, self._store_trouble.until):
+        """Send letters that are due; returns the longest time in seconds until the next call."""
+        if self.draining and now >= max(self._check_at, self._store_error.until):
             try:
                 if self._store.lead(now):
                     self._send_on(now)
-                self._store_trouble.failures = 0
+                self._store_error.failures = 0
             except SpoolError as error:
-                self._pause(self._store_trouble, now)
+                self._pause(self._store_error, now)
                 log.sampled(ERROR, "spool_not_readable", now=now, error=str(error))
             self._remove(now)
-            self._look_at = now + self._next_in(now)
+            self._check_at = now + self._next_in(now)
         self._try_room(now)
         self._report(now)
-        wait_s = max(0.0, self._look_at - now, self._store_trouble.until - now) if self.draining else POLL_INTERVAL_S
+        wait_s = max(0.0, self._check_at - now, self._store_error.until - now) if self.draining else POLL_INTERVAL_S
         return min(wait_s, max(0.0, self._room_at - now)) if self.status.refusing else wait_s
 
     @property
-    def flying(self) -> int:
-        """Letters that are on their way."""
-        return len(self._flying)
+    def in_flight(self) -> int:
+        """Number of letters in flight."""
+        return len(self._in_flight)
 
     def left(self) -> bool:
-        """Whether there is a letter that could be sent on, now or when a pause is over. Raises SpoolError."""
-        if self._flying:
+        """Whether there is a letter to send, now or after a pause. Raises SpoolError."""
+        if self._in_flight:
             return True
         return bool(self._store.heads(1, lambda h: h.ref not in self._stuck and h.ref not in self._acknowledged))
 
@@ -203,7 +203,7 @@ class SpoolWorker:
                 self._store.add(new)
         except SpoolError as error:
             if len(keeps) > 1:
-                for keep in keeps:  # one of them may be all that is too much
+                for keep in keeps:  # one of them may be the cause
                     self._keep([keep], now)
             else:
                 self.status = replace(self.status, refusing=str(error))
@@ -216,7 +216,7 @@ class SpoolWorker:
             keep.answer(Kept())
 
     def _try_room(self, now: float) -> None:
-        """The next letter may be long in coming: find out by ourselves whether it would be taken."""
+        """Check whether a letter would be accepted again, without waiting for the next one."""
         if not self.status.refusing or now < self._room_at:
             return
         self._room_at = now + ROOM_S
@@ -231,15 +231,15 @@ class SpoolWorker:
     # -- sending on
 
     def _send_on(self, now: float) -> None:
-        under_way = {one.head.topic for one in self._flying.values()}
-        identities = {one.head.identity for one in self._flying.values()}
-        room = WINDOW - len(self._flying)
+        under_way = {one.head.topic for one in self._in_flight.values()}
+        identities = {one.head.identity for one in self._in_flight.values()}
+        room = WINDOW - len(self._in_flight)
         for head in self._store.heads(room, partial(self._is_wanted, now=now)) if room > 0 else ():
-            if head.identity in self._remembered:
-                self._acknowledged[head.ref] = head  # a copy of one that Kafka has
-            elif head.identity in identities or (head.topic in self._troubles and head.topic in under_way):
-                continue  # its copy is on its way; or another letter finds out whether the topic is well again
-            elif self._flying_bytes + head.size > WINDOW_BYTES and self._flying:
+            if head.identity in self._sent:
+                self._acknowledged[head.ref] = head  # a copy of a letter that Kafka has
+            elif head.identity in identities or (head.topic in self._outages and head.topic in under_way):
+                continue  # its copy is in flight; or another letter is the probe of the topic
+            elif self._in_flight_bytes + head.size > WINDOW_BYTES and self._in_flight:
                 return
             else:
                 identities.add(head.identity)
@@ -247,9 +247,9 @@ class SpoolWorker:
                 self._start(head, now)
 
     def _is_wanted(self, head: Head, *, now: float) -> bool:
-        if head.ref in self._flying or head.ref in self._acknowledged:
+        if head.ref in self._in_flight or head.ref in self._acknowledged:
             return False
-        stuck, trouble = self._stuck.get(head.ref), self._troubles.get(head.topic)
+        stuck, trouble = self._stuck.get(head.ref), self._outages.get(head.topic)
         return (stuck is None or now >= stuck.until) and (trouble is None or now >= trouble.until)
 
     def _start(self, head: Head, now: float) -> None:
@@ -259,8 +259,8 @@ class SpoolWorker:
             self._set_aside(head, "", str(error), now + (STUCK_S if error.damaged else MAX_PAUSE_S))
             return
         sending = SpoolSending(head, letter, letter.outgoing)
-        self._flying[head.ref] = sending
-        self._flying_bytes += head.size
+        self._in_flight[head.ref] = sending
+        self._in_flight_bytes += head.size
         self._send(sending)
 
     def _send(self, sending: SpoolSending) -> None:
@@ -275,25 +275,25 @@ class SpoolWorker:
             sending.outgoing = other
             self._send(sending)
             return
-        del self._flying[head.ref]
-        self._flying_bytes -= head.size
+        del self._in_flight[head.ref]
+        self._in_flight_bytes -= head.size
         if isinstance(outcome, Receipt):
-            self._troubles.pop(head.topic, None)
+            self._outages.pop(head.topic, None)
             self._unstick(head, now)
             self._acknowledged[head.ref] = head
-            self._remember(head.identity)
+            self._note_sent(head.identity)
             self.status = replace(self.status, sent_on=self.status.sent_on + 1)
         elif outcome.fault is Fault.TOO_LARGE:
             others = [(one.size, one.ref) for one in self._too_large(head.topic) if one.ref != head.ref]
             until = now + (PROBE_S if all((head.size, head.ref) < one for one in others) else STUCK_S)
             self._set_aside(head, sending.letter.id, str(outcome), until, too_large_for=head.topic)
         else:
-            self._pause(self._troubles.setdefault(head.topic, Trouble()), now)
+            self._pause(self._outages.setdefault(head.topic, TopicOutage()), now)
             fields: dict[str, Any] = {"topic": head.topic, "fault": outcome.fault, "error": str(outcome)}
             log.sampled(WARNING, "spool_waits_for_kafka", now=now, key=head.topic, **fields)
 
     def _set_aside(self, head: Head, letter: str, why: str, until: float, *, too_large_for: str = "") -> None:
-        """This letter cannot be sent on for a reason of its own: it stays, and does not hold up the others."""
+        """This letter cannot be sent for a reason of its own: it stays, and does not block the others."""
         if head.ref not in self._stuck:
             log.error("spooled_letter_stuck", ref=head.ref, letter=letter, topic=head.topic, error=why)
         self._stuck[head.ref] = StuckLetter(head.ref, letter, why, until, too_large_for, head.size)
@@ -302,41 +302,43 @@ class SpoolWorker:
         return [one for one in self._stuck.values() if one.too_large_for == topic]
 
     def _unstick(self, head: Head, now: float) -> None:
-        """Kafka has taken a letter. If it was too large before, the topic takes more now: the others are tried, too."""
+        """Kafka accepted a letter. If it was too large before, the limit of the topic was raised: the others are tried,
+        too.
+        """
         stuck = self._stuck.pop(head.ref, None)
         if stuck is not None and stuck.too_large_for:
             for one in self._too_large(head.topic):
                 self._stuck[one.ref] = replace(one, until=now)
 
-    def _remember(self, identity: bytes) -> None:
-        self._remembered[identity] = None
-        if len(self._remembered) > REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
+    def _note_sent(self, identity: bytes) -> None:
+        self._sent[identity] = None
+        if len(self._sent) > REMEMBERED:
+            del self._sent[next(iter(self._sent))]
 
     def _remove(self, now: float) -> None:
-        """Only what Kafka has acknowledged. Until it is removed, it is not sent again by this process."""
-        if not self._acknowledged or now < self._store_trouble.until:
+        """Remove letters that Kafka acknowledged. Until then they are not sent again by this process."""
+        if not self._acknowledged or now < self._store_error.until:
             return
         try:
             self._store.remove(list(self._acknowledged.values()))
         except SpoolError as error:
-            self._pause(self._store_trouble, now)
+            self._pause(self._store_error, now)
             log.sampled(ERROR, "spool_not_cleared", now=now, error=str(error))
             return
         self._acknowledged.clear()
         self._fill_at = float("-inf")
 
-    def _pause(self, trouble: Trouble, now: float) -> None:
+    def _pause(self, trouble: TopicOutage, now: float) -> None:
         if now >= trouble.until:  # not for the others of the same window
             trouble.failures += 1
             trouble.until = now + min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** min(trouble.failures - 1, 10))
 
     def _next_in(self, now: float) -> float:
-        pauses = [one.until - now for one in (*self._troubles.values(), self._store_trouble) if one.until > now]
+        pauses = [one.until - now for one in (*self._outages.values(), self._store_error) if one.until > now]
         return min([POLL_INTERVAL_S, *pauses])
 
-    def _forget_what_is_gone(self) -> None:
-        """Letters that others have removed are not stuck any more. Raises SpoolError."""
+    def _drop_removed(self) -> None:
+        """Forget stuck letters that other processes removed. Raises SpoolError."""
         if self._stuck:
             there = {head.ref for head in self._store.heads(len(self._stuck), lambda head: head.ref in self._stuck)}
             self._stuck = {ref: one for ref, one in self._stuck.items() if ref in there}
@@ -348,22 +350,22 @@ class SpoolWorker:
             self._fill_at = now
             with contextlib.suppress(SpoolError):
                 fill = self._store.fill()
-                self._forget_what_is_gone()
+                self._drop_removed()
         self.status = replace(before, fill=fill, stuck=tuple(self._stuck.values()))
         if before.fill.letters and not fill.letters:
             log.info("spool_empty", sent_on=before.sent_on)
 
 
 def _size(outgoing: Outgoing) -> int:
-    """About so much a store needs for it."""
+    """Estimate of the space it needs in a store."""
     headers = sum(len(name) + len(value or b"") for name, value in outgoing.headers)
     return len(outgoing.value or b"") + len(outgoing.key or b"") + headers + AROUND_BYTES
 
 
 def changed(outgoing: Outgoing, error: SinkError) -> Outgoing | None:
-    """The same letter in another way that Kafka may take at once; None if there is none.
+    """The same letter in a form that Kafka may accept at once; None if there is none.
 
-    Too large: one step smaller. No such partition, because the topic was made again with fewer: its key decides.
+    Too large: one step smaller. No such partition, because the topic was recreated with fewer: its key decides.
     """
     if error.fault is Fault.TOO_LARGE:
         smaller = shrunk(outgoing)

@@ -90,7 +90,7 @@ class FakeBroker:
         topic = self._topics.get(name)
         return topic.topic_id if topic else None
 
-    def told_id(self, name: str) -> str | None:
+    def reported_id(self, name: str) -> str | None:
         """As a broker answers that may be behind the others."""
         former, ended_at = self._former_ids.get(name, ("", 0.0))
         if former and self.clock.monotonic() - ended_at < BEHIND_S and self.rng.random() < 0.5:
