@@ -12,7 +12,7 @@ from keepfast.core.sizing import FAST_WORKERS
 from keepfast.engine.lifecycle import FINISH_MARGIN_S
 from keepfast.engine.mailbox import Release, Stop
 from keepfast.engine.plan import Plan
-from keepfast.testing.fakes.acts import Ended, ReleaseTaken, StopAsked, StopTaken
+from keepfast.testing.fakes.acts import Ended, ReleaseSeen, StopRequested, StopSeen
 from keepfast.testing.fakes.clock import SimClock
 from keepfast.testing.fakes.process import SimulationError
 from keepfast.testing.fakes.source import FakeSource
@@ -130,9 +130,9 @@ class _Mailbox:
         items = self._box.collect(timeout_s)
         for item in items:
             if type(item) is Stop:
-                self._world.trace.add(StopTaken(self._world.clock.monotonic(), self._name))
+                self._world.trace.add(StopSeen(self._world.clock.monotonic(), self._name))
             elif type(item) is Release:
-                self._world.trace.add(ReleaseTaken(self._world.clock.monotonic(), self._name, item.hold))
+                self._world.trace.add(ReleaseSeen(self._world.clock.monotonic(), self._name, item.hold))
         return items
 
 
@@ -209,7 +209,7 @@ class Member:
         self._stopping = True
         timeout_s, clock = self.setup.shutdown_timeout_s, self._world.clock
         deadline = clock.monotonic() + timeout_s
-        self._world.trace.add(StopAsked(clock.monotonic(), self.name, deadline))
+        self._world.trace.add(StopRequested(clock.monotonic(), self.name, deadline))
         self._world.trace.fault("halt" if self.loop.halted else "sigterm")
         self.seat.mailbox.post(Stop(deadline - min(FINISH_MARGIN_S, timeout_s / 4)))
         self.process.later(timeout_s, self._time_is_up)

@@ -30,7 +30,7 @@ class _Onward:
         self._sink = sink
 
     def send(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        self._sink.send_on(outgoing, delivered)
+        self._sink.send_spooled(outgoing, delivered)
 
     def close(self, timeout_s: float) -> None: ...
 

@@ -83,7 +83,7 @@ class Book:
             acts.HandlerEnded: self._handler_ended,
             acts.TimedOut: self._timed_out,
             acts.StaleGivenUp: self._let_be,
-            acts.StopTaken: self._stop_taken,
+            acts.StopSeen: self._stop_taken,
         }
 
     def update(self, event: trace.Fact) -> None:
@@ -361,5 +361,5 @@ class Book:
         if epoch is not None:
             self.finish(epoch, entry, event.at)
 
-    def _stop_taken(self, event: acts.StopTaken) -> None:
+    def _stop_taken(self, event: acts.StopSeen) -> None:
         self.stopping[event.member] = event.at

@@ -176,7 +176,7 @@ class GuardRules:
         if outage and recent >= max(breaker.failures, breaker.share * len(seen.ended)):
             seen.enough_at = min(seen.enough_at, now)
 
-    def released(self, event: acts.ReleaseTaken) -> None:
+    def released(self, event: acts.ReleaseSeen) -> None:
         """By hand: what was counted until then does not count any more."""
         seen = self._seen(event.member)
         seen.letters = 0

@@ -81,7 +81,7 @@ class LeavingRules:
         if thrown:
             self._blame("thrown away", f"{epoch} lets go without a commit of finished records {thrown}; last: {cover}")
 
-    def stop_asked(self, event: acts.StopAsked) -> None:
+    def stop_asked(self, event: acts.StopRequested) -> None:
         self._asked_at[event.member] = event.at
 
     def ended(self, event: acts.Ended) -> None:

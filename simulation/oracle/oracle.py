@@ -77,12 +77,12 @@ class Oracle:
             acts.LetterSent: (letters.sent, guards.letter, crashes.letter_sent),
             acts.LetterHanded: (spools.handed, guards.handed, crashes.letter_handed),
             acts.LetterKept: (spools.kept,),
-            acts.LetterSentOn: (spools.sent_on,),
+            acts.SpooledLetterSent: (spools.sent_on,),
             acts.PowerCut: (spools.power_cut,),
             trace.LetterAcked: (spools.acked, sends.acked),
             trace.LetterFailed: (spools.failed, sends.failed),
-            acts.ReleaseTaken: (guards.released,),
-            acts.StopAsked: (leaving.stop_asked,),
+            acts.ReleaseSeen: (guards.released,),
+            acts.StopRequested: (leaving.stop_asked,),
             acts.Ended: (leaving.ended,),
         }
         world.trace.listeners.append(self._listen)

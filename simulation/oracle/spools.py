@@ -49,7 +49,7 @@ class SpoolRules:
         if epoch is not None:
             self._book.finish(epoch, entry, event.at)
 
-    def sent_on(self, event: acts.LetterSentOn) -> None:
+    def sent_on(self, event: acts.SpooledLetterSent) -> None:
         outgoing = self._book.members[event.member].seat.sink.sent[event.number]
         entry = self._book.root_of(outgoing)
         what = f"{event.member} sends on a letter of record {entry.number}"

@@ -129,7 +129,7 @@ SEEN_AT: Final = {
 }
 
 
-def _look() -> None:
+def _observe() -> None:
     from time import process_time
 
     from simulation.plants import PLANTS, planted
@@ -150,4 +150,4 @@ def _look() -> None:
 
 
 if __name__ == "__main__":
-    _look()
+    _observe()

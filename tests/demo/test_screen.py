@@ -57,7 +57,7 @@ ACCOUNT = Account(
     replayed=2,
     processed_after_replay=2,
     repeated=3,
-    repeated_because={"in hand when the process died": 3},
+    repeated_because={"in flight when the process died": 3},
     deaths=3,
     out_of_order=0,
     strangers=0,
@@ -104,13 +104,20 @@ def in_lines(account: Account = ACCOUNT) -> str:
 @pytest.mark.parametrize("told", [on_screen, in_lines])
 def test_both_tell_the_whole_story(told: type[str]) -> None:
     text = told()
-    for words in ("open: orders wait", "closed after 2.0 s", "died of SIGSEGV", "runs alone now", "at 0:17", "cleared"):
+    for words in (
+        "open: orders wait",
+        "closed after 2.0 s",
+        "crashed (SIGSEGV)",
+        "runs alone now",
+        "at 0:17",
+        "cleared",
+    ):
         assert words in text, words
     assert re.search(r"7 +abcdef123456 +ValueError", text)
     numbers = r"sent +10\b.*processed +8 .*dead-lettered +1 .*discarded +1 .*lost +0.*repeated +3"
     assert re.search(numbers, text, re.DOTALL)
     assert "secret" not in text
-    assert "3 in hand when the process died" in text
+    assert "3 in flight when the process died" in text
     assert "lost 0: all 10 orders are accounted for" in text
 
 

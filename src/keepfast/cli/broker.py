@@ -80,7 +80,7 @@ def start_kafka(
 
     def died() -> str:
         gone = [node for node in running.nodes if not node.running]
-        return "\n".join(f"Kafka node {n.number} ended by itself. The end of its log:\n{n.last_words()}" for n in gone)
+        return "\n".join(f"Kafka node {n.number} ended by itself. The end of its log:\n{n.log_tail()}" for n in gone)
 
     return running, died
 

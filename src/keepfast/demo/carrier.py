@@ -1,4 +1,4 @@
-"""The downstream of the demo: a carrier that books shipments over TCP. Now and then it is busy, and once it is away."""
+"""The downstream service of the demo: a carrier that books shipments over TCP. Sometimes busy; has one outage."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from zlib import crc32
 
 REPLY_TIMEOUT_S = 0.005
 BUSY_SHARE = 25
-"""One order of so many finds it busy, once or twice."""
+"""One of this many orders finds it busy, once or twice."""
 
 
 class Carrier:
-    """A server on a loopback port, with a thread of its own. Any thread may look at it, and send it away.
+    """A server on a loopback port, with a thread of its own. Any thread may read and set `away`.
 
-    While it is `away` every connection is reset at once. (To close its port instead would let the next connection from
-    this machine meet itself there, or somebody else take the port.)
+    While it is `away` every connection is reset at once. (Closing its port instead would let the next connection
+    connect to itself, or another process take the port.)
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Carrier:
             writer.write(b"busy\n" if self._is_busy(order) else b"booked\n")
             await writer.drain()
         except OSError:
-            pass  # whoever asked has died
+            pass  # the client process has died
         finally:
             self.at_work -= 1
             writer.close()

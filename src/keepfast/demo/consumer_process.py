@@ -1,4 +1,4 @@
-"""The demo's consumer: its supervisor is started and stopped here, and what they report is read."""
+"""Starts and stops the demo's consumer with its supervisor, and reads their events."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ _ALIASES = frozenset(alias for section in SECTIONS for setting in section.settin
 
 
 def environment() -> dict[str, str]:
-    """For processes of the demo. It is the same wherever it runs: what is set for a user's own apps is not for it."""
+    """Environment of the demo's processes. Settings of the user's own apps do not apply."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(_NOT_OURS) and name not in _ALIASES
     }
-    # They run in a folder of the demo's; keepfast must be found from there, too.
+    # They run in a folder of the demo's; keepfast must be importable there, too.
     paths = [str(Path(__file__).parents[3]), *filter(None, [kept.get("PYTHONPATH")])]
     return {**kept, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class ConsumerProcess:
-    """A supervisor and its consumer, one release after another. Owner: the main thread; `happened` may be another's.
+    """A supervisor and its consumer, one release after another. Owner: the main thread; another thread may call
+    `happened`.
 
-    They write events to a file that they inherit open for appending: so nothing is lost with a process that dies.
+    They write events to an inherited file, opened for appending: no event is lost when a process crashes.
     """
 
     def __init__(self, *, target: str, brokers: str, carrier: str, folder: Path, settings: Mapping[str, str]) -> None:
@@ -68,11 +69,11 @@ class ConsumerProcess:
         """Raises KeepfastError if the supervisor has ended."""
         code = None if self._supervisor is None else self._supervisor.ended()
         if code is not None:
-            said = self._log.read_text(errors="replace").splitlines()[-3:]
-            raise KeepfastError("\n".join([f"The consumer of the demo ended by itself, with code {code}.", *said]))
+            lines = self._log.read_text(errors="replace").splitlines()[-3:]
+            raise KeepfastError("\n".join([f"The consumer of the demo exited unexpectedly with code {code}.", *lines]))
 
     def stop(self) -> int:
-        """Drain and end it; returns its exit code. Nothing is left behind, however long it would rather take."""
+        """Drain and stop it; returns its exit code. Kills it after a timeout."""
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return 0

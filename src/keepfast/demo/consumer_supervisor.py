@@ -1,8 +1,8 @@
-"""Keeps the shop's consumer running, as `keepfast run --processes 1` does, but restarts it sooner: a child that died is
-started again after less than a second, the third time as well as the first.
+"""Keeps the shop's consumer running, as `keepfast run --processes 1` does, but restarts it sooner: a child that
+crashed is restarted after less than a second, every time.
 
-`python -m keepfast.demo.consumer_supervisor PARENT_FD EVENTS_FD LOG_FILE MODULE:APP`: the logs of both processes go to
-the file, and what happens in them to the descriptor, as lines of JSON.
+`python -m keepfast.demo.consumer_supervisor PARENT_FD EVENTS_FD LOG_FILE MODULE:APP`: the logs of both processes go
+to the file, their events to the descriptor, as lines of JSON.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from keepfast.telemetry.event_log import event_line
 
 def main(parent_fd: str, events_fd: str, log_file: str, target: str) -> int:
     ParentLink(int(parent_fd)).watch()
-    # A process that is meant to die must not leave its memory on the newcomer's disk.
+    # A deliberate crash must not leave a core dump on the user's disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Neither .env nor keepfast.toml of whoever looks at the demo is meant for it.
+    # The .env and keepfast.toml of the current folder do not apply.
     os.chdir(Path(log_file).parent)
     log = os.open(log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for stream in (1, 2):
@@ -33,8 +33,8 @@ def main(parent_fd: str, events_fd: str, log_file: str, target: str) -> int:
         here = ["--child", str(spec.index), "--parent-fd", str(spec.parent_fd), "--events-fd", events_fd]
         return [sys.executable, "-m", "keepfast", "run", target, "--log-format", "json", "--log-level", "info", *here]
 
-    # The embedded broker lets a member in a second before the session of the dead one ends, and then waits for that one
-    # to come back: whoever joins within a second of a death waits twice.
+    # The embedded broker admits a member one second before the session of the crashed one ends, and then waits for
+    # that one to return: a member that joins within a second of a crash waits twice.
     restart = RestartPolicy(first_delay_s=0.7, max_delay_s=0.7)
     events = int(events_fd)
     return Supervisor(

@@ -1,4 +1,4 @@
-"""What customers send: good orders for the most part. The same for the same seed, every time."""
+"""The input: mostly valid orders. Deterministic for a seed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ TEST_ORDERS, NO_ADDRESS, GARBAGE, NEW_COUPONS = 0.005, 0.004, 0.003, 0.008
 """Shares of all orders."""
 
 KILLER_AT = 0.9
-"""How far down the list the order is whose name the label printer cannot take."""
+"""Position of the order whose name crashes the label printer."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderPlan:
-    """How many orders, which ones, and what else happens. `calm`: neither a killer nor an outage."""
+    """Number of orders, seed and faults. `calm`: neither a crash nor an outage."""
 
     records: int = 4_000
     seed: int = 7
     calm: bool = False
 
     def orders(self) -> Iterator[tuple[bytes, bytes]]:
-        """Key and value of each; every value is there once, so it is its order's identity."""
+        """Key and value of each; values are unique and identify the order."""
         rng = random.Random(self.seed)
         killer = -1 if self.calm else int(self.records * KILLER_AT)
         for number in range(self.records):

@@ -1,4 +1,4 @@
-"""What there is to see at one moment: from the consumer's events, its commits and the carrier."""
+"""The state to display: from the consumer's events, its commits and the carrier."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Picture:
     """Partitions on probation."""
 
     def take(self, event: dict[str, Any], tell: Tell) -> None:
-        """Take in an event of the consumer (`core.events`) or of its supervisor."""
+        """Apply an event of the consumer (`core.events`) or of its supervisor."""
         match event["event"]:
             case "RetryScheduled":
                 self.retries += 1
@@ -67,35 +67,35 @@ class Picture:
             case "ChildExited" if not event["stopping"]:
                 self.process = "dead"
                 self.deaths += 1
-                tell("process", f"died of {event['ending']}; its supervisor starts it again", "bad")
+                tell("process", f"crashed ({event['ending']}); its supervisor restarts it", "bad")
             case "DrainStarted":
                 self.process = "draining"
             case _:
-                pass  # more happens than the demo shows
+                pass  # the demo does not display other events
 
     def _failed(self, event: dict[str, Any], tell: Tell) -> None:
         if event["verdict"] is None:
             self.waited += 1
         elif event["code"] == "CRASHED":
             order = f"the order at {event['partition']}:{event['offset']}"
-            tell("crash guard", f"{order} kills its process whenever it is tried: it alone is dead-lettered", "good")
+            tell("crash guard", f"{order} crashes its process at every attempt: it alone is dead-lettered", "good")
 
     def _breaker(self, event: dict[str, Any], tell: Tell) -> None:
         if event["event"] == "BreakerOpened":
             self.breaker, self.opened = "open", self.opened + 1
-            tell("breaker", "open: orders wait instead of using up their retries, and none is dead-lettered", "bad")
+            tell("breaker", "open: orders wait instead of exhausting their retries, and none is dead-lettered", "bad")
         else:
             self.breaker = "closed"
             self.held_s += float(event["held_s"])
-            tell("breaker", f"closed after {self.held_s:.1f} s: a probe succeeded, all orders go on", "good")
+            tell("breaker", f"closed after {self.held_s:.1f} s: a probe succeeded, all orders continue", "good")
 
     def _probation(self, event: dict[str, Any], tell: Tell) -> None:
         partition = int(event["partition"])
         if event["event"] == "ProbationStarted":
             if not self.suspected:
-                tell("crash guard", "twice in the same place: each order that was in hand runs alone now", "bad")
+                tell("crash guard", "twice in the same place: each order that was in flight runs alone now", "bad")
             self.suspected.add(partition)
         elif self.suspected:
             self.suspected.discard(partition)
             if not self.suspected:
-                tell("crash guard", "all others are cleared and run side by side again", "good")
+                tell("crash guard", "all others are cleared and run in parallel again", "good")

@@ -1,9 +1,9 @@
-"""Reads the topics and accounts for every order by its identity, in a process of its own that knows nothing of what the
-demo has seen, and can report `lost 1`.
+"""Reads the topics and accounts for every order by its identity, in a process of its own that shares no state with
+the demo, and can report `lost 1`.
 
-What was sent is created again from the seed. Each record of the topic of orders, replayed ones included, must have come
-to an end: a shipment that names its place, a letter about it with its exact bytes, or the engine's event that it was
-discarded (a discarded record leaves no trace in a topic).
+The input is generated again from the seed. Each record of the topic of orders, replayed ones included, must have an
+outcome: a shipment that names its place, a letter with its exact bytes, or the engine's event that it was discarded
+(a discarded record is in no other topic).
 
 `python -m keepfast.demo.reconcile BROKERS LETTER_TOPIC EVENTS_FILE RECORDS SEED CALM` prints one JSON object.
 """
@@ -29,8 +29,8 @@ from keepfast.kafka.config import Connection
 Place = tuple[int, int]
 """Partition and offset in the topic of orders: the identity of a delivery. That of an order is its bytes."""
 
-PROCESS_DIED = "in hand when the process died"
-PARTITIONS_LOST = "in hand when the consumer lost its partitions"
+PROCESS_DIED = "in flight when the process died"
+PARTITIONS_LOST = "in flight when the consumer lost its partitions"
 UNEXPLAINED = "not explained"
 MAX_NAMED = 10
 
@@ -49,7 +49,7 @@ class Account:
     replayed: int
     processed_after_replay: int
     repeated: int
-    """Ends beyond the first one of a delivery: at least once is the promise, and this is what it cost."""
+    """Outcomes beyond the first one of a delivery: the duplicates of at-least-once processing."""
     repeated_because: dict[str, int]
     deaths: int
     out_of_order: int
@@ -63,8 +63,8 @@ class Account:
 
 
 @dataclass(slots=True)
-class Ends:
-    """How one delivery came to its end, or to several."""
+class Outcomes:
+    """The outcomes of one delivery."""
 
     shipped_by: list[int] = field(default_factory=list)
     letters: int = 0
@@ -88,7 +88,7 @@ def reconcile(
     letters: Iterable[Record],
     events: Iterable[str],
 ) -> Account:
-    """From what was meant to be sent, what the topics hold, and the lines with events."""
+    """From the generated input, the contents of the topics, and the lines with events."""
     deliveries: dict[bytes, list[Place]] = {value: [] for value in sent}
     values: dict[Place, bytes] = {}
     first: set[Place] = set()
@@ -103,16 +103,16 @@ def reconcile(
         if not ours.replays(record.headers):
             first.add(place)
     discards, deaths, losses = _reported(events)
-    ends: dict[Place, Ends] = defaultdict(Ends, {place: Ends() for place in values})
+    outcomes: dict[Place, Outcomes] = defaultdict(Outcomes, {place: Outcomes() for place in values})
     for place in discards:
-        ends[place].discards += 1
-    out_of_order, unknown = _ship(shipments, values, first, ends)
-    strangers += unknown + _note_letters(letters, values, ends)
-    finals = {value: _final(places, ends) for value, places in deliveries.items()}
+        outcomes[place].discards += 1
+    out_of_order, unknown = _ship(shipments, values, first, outcomes)
+    strangers += unknown + _note_letters(letters, values, outcomes)
+    finals = {value: _final(places, outcomes) for value, places in deliveries.items()}
     states = Counter(finals.values())
     lost = [value for value, state in finals.items() if state == "lost"]
     replayed = [value for value, places in deliveries.items() if not first.issuperset(places)]
-    repeated = _repeated((ends[place] for place in values), deaths, losses)
+    repeated = _repeated((outcomes[place] for place in values), deaths, losses)
     return Account(
         sent=len(deliveries),
         processed=states["processed"],
@@ -130,14 +130,14 @@ def reconcile(
     )
 
 
-def _final(places: list[Place], ends: Mapping[Place, Ends]) -> str:
-    """Where an order ended: where its last delivery did, unless one of its deliveries came to no end at all."""
-    states = [ends[place].state for place in sorted(places)]
+def _final(places: list[Place], outcomes: Mapping[Place, Outcomes]) -> str:
+    """The outcome of an order: that of its last delivery, unless one of its deliveries has none."""
+    states = [outcomes[place].state for place in sorted(places)]
     return "lost" if not states or "lost" in states else states[-1]
 
 
 def _reported(events: Iterable[str]) -> tuple[list[Place], int, int]:
-    """What was discarded, how often the process died, and how often it lost its partitions."""
+    """Discarded records, number of crashes, and number of lost assignments."""
     discards: list[Place] = []
     deaths = losses = 0
     for event in map(json.loads, events):
@@ -156,33 +156,33 @@ def _reported(events: Iterable[str]) -> tuple[list[Place], int, int]:
 
 
 def _ship(
-    shipments: Iterable[Record], values: Mapping[Place, bytes], first: set[Place], ends: Mapping[Place, Ends]
+    shipments: Iterable[Record], values: Mapping[Place, bytes], first: set[Place], outcomes: Mapping[Place, Outcomes]
 ) -> tuple[int, int]:
-    """Note every shipment; returns how many are out of order, and how many belong to nobody."""
+    """Note every shipment; returns how many are out of order, and how many belong to no order."""
     out_of_order = strangers = 0
     latest: dict[bytes | None, Place] = {}
     for record in shipments:
-        told = json.loads(record.value or b"{}")
-        place = (int(told["of"][0]), int(told["of"][1]))
-        if place not in values or json.loads(values[place])["id"] != told["id"]:
+        fields = json.loads(record.value or b"{}")
+        place = (int(fields["of"][0]), int(fields["of"][1]))
+        if place not in values or json.loads(values[place])["id"] != fields["id"]:
             strangers += 1
             continue
-        # A repetition comes late by its nature, and so does what was replayed.
-        if not ends[place].shipped_by and place in first:
+        # Duplicates and replayed orders are late by nature.
+        if not outcomes[place].shipped_by and place in first:
             out_of_order += place < latest.get(record.key, place)
             latest[record.key] = place
-        ends[place].shipped_by.append(int(told["pid"]))
+        outcomes[place].shipped_by.append(int(fields["pid"]))
     return out_of_order, strangers
 
 
-def _note_letters(letters: Iterable[Record], values: Mapping[Place, bytes], ends: Mapping[Place, Ends]) -> int:
-    """Note every letter; returns how many are about nothing that was sent, or not with its bytes."""
+def _note_letters(letters: Iterable[Record], values: Mapping[Place, bytes], outcomes: Mapping[Place, Outcomes]) -> int:
+    """Note every letter; returns how many belong to no order, or do not contain its bytes."""
     strangers = 0
     for record in letters:
-        told: dict[str, Any] = json.loads(record.value or b"{}")
-        place = (int(told["original_partition"]), int(told["original_offset"]))
-        if told["original_topic"] == ORDERS and values.get(place) == _original(told):
-            ends[place].letters += 1
+        fields: dict[str, Any] = json.loads(record.value or b"{}")
+        place = (int(fields["original_partition"]), int(fields["original_offset"]))
+        if fields["original_topic"] == ORDERS and values.get(place) == _original(fields):
+            outcomes[place].letters += 1
         else:
             strangers += 1
     return strangers
@@ -194,10 +194,10 @@ def _original(letter: dict[str, Any]) -> bytes:
     return json.dumps(letter["original_message"], ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _repeated(ends: Iterable[Ends], deaths: int, losses: int) -> Counter[str]:
-    """How many ends there were beyond the first, by reason: only what was interrupted may be done again."""
+def _repeated(outcomes: Iterable[Outcomes], deaths: int, losses: int) -> Counter[str]:
+    """Number of outcomes beyond the first, by reason: only interrupted work may be repeated."""
     reasons: Counter[str] = Counter()
-    for one in ends:
+    for one in outcomes:
         by_others = len(set(one.shipped_by)) == len(one.shipped_by)
         if one.count > 1 and deaths and by_others:
             reasons[PROCESS_DIED] += one.count - 1

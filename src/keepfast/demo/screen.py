@@ -1,4 +1,4 @@
-"""How the demo is shown, with rich: live on a terminal; elsewhere what stays on the screen, as lines."""
+"""Output of the demo, with rich: live on a terminal; elsewhere the final lines only."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _MOODS = {"good": "green", "bad": "yellow", "plain": "default"}
 
 
 class ScreenView:
-    """A panel of what is going on, below the notes; at the end the account. Leaves everything on the screen. Owner: the
-    main thread.
+    """A panel with the current state below the notes; at the end the reconciliation. Leaves everything on the screen.
+    Owner: the main thread.
     """
 
     def __init__(self, console: Console, *, picture: str | None = None) -> None:
@@ -55,7 +55,7 @@ class ScreenView:
         self._picture = picture
 
     def causes(self, topic: str, causes: list[Cause], fixed: set[str]) -> None:
-        self._print(self._panel())  # as it stood when all were through
+        self._print(self._panel())  # the final state
         table = Table(title=f"Why orders are in {topic}", title_justify="left", title_style="bold", box=None)
         for name in ("orders", "cause", "error", "message", ""):
             table.add_column(
@@ -83,11 +83,11 @@ class ScreenView:
             self._save_svg(self._save_to)
 
     def _save_svg(self, path: str) -> None:
-        """Everything that stays on the screen, as a picture. (The console itself would record every frame.)"""
+        """Save the final screen as SVG. (The console itself would record every frame.)"""
         paper = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True, color_system="truecolor")
         for one in self._kept:
             paper.print(one)
-        # Without fonts from elsewhere: a picture asks nobody for anything.
+        # Without web fonts: the SVG must load no resources.
         alone = re.sub(r"@font-face {{.*?}}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
         paper.save_svg(path, title="make demo", unique_id="keepfast-demo", code_format=alone)
 
@@ -104,8 +104,8 @@ class ScreenView:
         share = ProgressBar(total=max(1, picture.sent), completed=picture.committed, width=LANES + 4)
         grid.add_row("orders", share, f"{picture.committed:,} of {picture.sent:,} finished and committed")
         lanes = Text.assemble(("■" * picture.lanes, "cyan"), ("□" * max(0, LANES - picture.lanes), "dim"))
-        grid.add_row("lanes", lanes, "customers served side by side, each in order")
-        grid.add_row("retries", str(picture.retries), "in place: the lane waits, the others go on")
+        grid.add_row("lanes", lanes, "customers served in parallel, each in order")
+        grid.add_row("retries", str(picture.retries), "in place: the lane waits, the others continue")
         grid.add_row("breaker", *self._breaker(picture))
         grid.add_row("process", *self._process(picture))
         letters = " · ".join(f"{code} {count}" for code, count in picture.letters.most_common(4))
@@ -124,7 +124,7 @@ class ScreenView:
         if not picture.opened:
             return state, ""
         if is_open:
-            return state, "the carrier is away: orders wait, none is dead-lettered for that"
+            return state, "the carrier is down: orders wait, none is dead-lettered for that"
         return (
             state,
             f"opened {_times(picture.opened)}, for {picture.held_s:.1f} s; no order was dead-lettered for that",
@@ -133,10 +133,10 @@ class ScreenView:
     @staticmethod
     def _process(picture: Picture) -> tuple[Text, str]:
         colour = {"running": "green", "dead": "red"}.get(picture.process, "yellow")
-        said = f"died {_times(picture.deaths)}, started again" if picture.deaths else ""
+        remark = f"crashed {_times(picture.deaths)}, restarted" if picture.deaths else ""
         if picture.suspected and picture.committed < picture.sent:
-            said += "; suspects run one at a time"
-        return Text(f"● {picture.process}", colour), said
+            remark += "; suspects run one at a time"
+        return Text(f"● {picture.process}", colour), remark
 
 
 def _short(text: str, most: int) -> str:
@@ -146,12 +146,12 @@ def _short(text: str, most: int) -> str:
 
 
 def _lines(account: Account) -> Iterator[tuple[str, int, str]]:
-    """What the account says: name, number, remark."""
+    """Rows of the account: name, number, remark."""
     after = f"{account.processed_after_replay} of them after the replay" if account.replayed else ""
     yield "sent", account.sent, ""
     yield "processed", account.processed, after
-    yield "dead-lettered", account.dead_lettered, "with their exact bytes, the reason, and a way back"
-    yield "discarded", account.discarded, "test orders: the handler said so"
+    yield "dead-lettered", account.dead_lettered, "with their exact bytes, the reason, and a way to replay them"
+    yield "discarded", account.discarded, "test orders: the handler raised Discard"
     yield "lost", account.lost, ", ".join(account.lost_orders)
     yield "repeated", account.repeated, ", ".join(f"{n} {why}" for why, n in account.repeated_because.items())
     if account.out_of_order:

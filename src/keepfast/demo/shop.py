@@ -1,7 +1,7 @@
-"""The consumer of the demo: ships the orders of a small shop. This is what a user of keepfast writes.
+"""The consumer of the demo: ships the orders of a small shop. This is user code.
 
-Release 1.0 has two bugs: it cannot read a coupon of "10%", and its label printer, a library in C, dies of an emoji and
-takes the process with it. Release 1.1 has neither.
+Release 1.0 has two bugs: it cannot read a coupon of "10%", and its label printer, a library in C, crashes the
+process when it gets an emoji. Release 1.1 fixes both.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Order(msgspec.Struct):
 
 
 class CarrierBusy(Exception):
-    """It asks to come again."""
+    """The carrier is busy: retry later."""
 
 
 @app.consumer(
     ORDERS,
-    order="key",  # the orders of one customer one after another; other customers go on
+    order="key",  # the orders of one customer in order, customers in parallel
     concurrency=LANES,
     retry=RetryPolicy(max_retries=5, initial_delay_ms=100, max_delay_ms=500),
     breaker=BreakerPolicy(window_s=0.2, open_s=1.0, max_open_s=1.0),
-    # What follows is for a demo's patience, never for production: two deaths mark the place, the third one counts,
-    # and a dead process is missed after seconds.
+    # The following settings make the demo short; do not use them in production: two crashes mark the place, the
+    # third one dead-letters, and a dead process is detected after seconds.
     max_deliveries=1,
     session_timeout_ms=6_000,
     heartbeat_interval_ms=1_000,
@@ -65,19 +65,19 @@ def discount_of(coupon: str) -> int:
 
 def print_label(name: str) -> str:
     if not name.isascii() and release() < "1.1":
-        ctypes.string_at(0)  # a segmentation fault: no exception handler of this world sees it
+        ctypes.string_at(0)  # a segmentation fault, which no exception handler can catch
     return f"To {name}"
 
 
 def book(order_id: str) -> None:
-    """Ask the carrier. It may be busy, or away."""
+    """Book with the carrier. It may be busy or down."""
     with socket.create_connection(carrier(), timeout=5) as line:
         line.sendall(f"{order_id}\n".encode())
         answer = line.recv(100)
     if answer == b"busy\n":
-        raise CarrierBusy("the carrier asks to come again")
+        raise CarrierBusy("the carrier is busy")
     if answer != b"booked\n":
-        raise ConnectionResetError("the carrier hung up")
+        raise ConnectionResetError("the carrier closed the connection")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What happens in the demo, in order. Nothing of its result is scripted: the account is read from the topics."""
+"""The steps of the demo. The result is not scripted: the account is read from the topics."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SHOP = "keepfast.demo.shop:app"
 OUTAGE_AT, OUTAGE_S = 0.3, 1.5
 CONNECT_TIMEOUT_S, POLL_INTERVAL_S, READ_S = 90.0, 0.1, 60.0
 FIXED_TYPES = frozenset({"ValueError", "Crashed"})
-"""What release 1.1 of the shop repairs: coupons with a per cent sign, and the label printer."""
+"""Fixes of release 1.1 of the shop: coupons with a per cent sign, and the label printer."""
 
 EMBEDDED: Mapping[str, str] = MappingProxyType(
     {
-        # It does not know static members: whoever comes back waits for the session of the dead one, less a second. The
-        # first member waits 3 s whatever it says, so a shorter session would end before it begins.
+        # It does not support static members: a restarted member waits for the session of the crashed one, less a
+        # second. The first member always waits 3 s, so a shorter session would expire before it begins.
         "KEEPFAST_CONSUMERS_SHIP_CONSUMER_SESSION_TIMEOUT_MS": "3600",
         "KEEPFAST_CONSUMERS_SHIP_CONSUMER_HEARTBEAT_INTERVAL_MS": "500",
     }
@@ -47,11 +47,11 @@ EMBEDDED: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Where the demo plays, and before whom."""
+    """Environment of the demo: broker, plan and output."""
 
     brokers: str
     kind: str
-    """What kind of broker that is, in words."""
+    """Description of the broker."""
     plan: OrderPlan
     view: ScreenView
     folder: Path
@@ -66,12 +66,12 @@ def letter_topic() -> str:
 
 
 def _consumer() -> ConsumerSettings:
-    """As its code says: no environment, and no files of the user's folder."""
+    """Settings from its code only: no environment, no files of the user's folder."""
     return app.settings(environ={}, cwd=Path(__file__).parent).consumers["ship"]
 
 
 def topics() -> tuple[str, ...]:
-    """Everything the demo needs, on a broker that makes topics only when asked."""
+    """All topics of the demo, for a broker without automatic creation."""
     return ORDERS, SHIPMENTS, letter_topic()
 
 
@@ -112,17 +112,17 @@ class Story:
         self._stage.view.causes(letter_topic(), causes, {cause.fingerprint for cause in fixed})
         self._act("deploying the fix")
         code = self.consumer.stop()
-        self._tell("fix", f"release 1.0 drained (exit code {code}); 1.1 reads new coupons and prints any name", "good")
+        self._note("fix", f"release 1.0 drained (exit code {code}); 1.1 reads new coupons and prints any name", "good")
         self.consumer.start("1.1")
         if fixed:
             self._act("replaying")
             self._replay(fixed)
         self._until_all_is_committed()
         self._act("reading the topics")
-        return self._books()
+        return self._reconcile()
 
     def close(self) -> None:
-        """End the consumer. Harmless when repeated."""
+        """Stop the consumer. Idempotent."""
         self.consumer.stop()
         self._client.close()
 
@@ -141,9 +141,9 @@ class Story:
             producer.produce(ORDERS, value, key, on_delivery=delivered)
             producer.poll(0)
         if producer.flush(30) or failed:
-            raise KeepfastError(f"The broker of the demo did not take the orders: {failed[:1] or 'no answer in 30 s'}.")
-        self._tell("broker", f"{self._stage.kind}, at {self._stage.brokers}", "plain")
-        self._tell("shop", f"{plan.records:,} orders of {CUSTOMERS} customers sent to {ORDERS}", "plain")
+            raise KeepfastError(f"The demo's broker did not accept the orders: {failed[:1] or 'no answer in 30 s'}.")
+        self._note("broker", f"{self._stage.kind}, at {self._stage.brokers}", "plain")
+        self._note("shop", f"{plan.records:,} orders of {CUSTOMERS} customers sent to {ORDERS}", "plain")
 
     def _causes(self) -> list[Cause]:
         connection = Connection(brokers=self._stage.brokers.split(","), properties={"log_level": 0})
@@ -156,20 +156,20 @@ class Story:
     def _replay(self, causes: list[Cause]) -> None:
         words = ["keepfast", "dlq", "replay", letter_topic()]
         for cause in causes:
-            words += ["--fingerprint", cause.fingerprint[:6]]  # how it begins is enough
-        self._tell("replay", " ".join(words), "plain")
-        said = self._run(["-m", *words, "--yes", "--brokers", self._stage.brokers])
-        self._tell("replay", said.splitlines()[-1], "good")
+            words += ["--fingerprint", cause.fingerprint[:6]]  # a prefix is enough
+        self._note("replay", " ".join(words), "plain")
+        output = self._run(["-m", *words, "--yes", "--brokers", self._stage.brokers])
+        self._note("replay", output.splitlines()[-1], "good")
 
-    def _books(self) -> Account:
+    def _reconcile(self) -> Account:
         plan = self._stage.plan
         words = [self._stage.brokers, letter_topic(), str(self.consumer.events)]
         numbers = [str(plan.records), str(plan.seed), str(int(plan.calm))]
         return Account(**json.loads(self._run(["-m", "keepfast.demo.reconcile", *words, *numbers])))
 
     def _run(self, words: list[str]) -> str:
-        """A program of ours, to its end; returns what it says. Raises KeepfastError if it fails."""
-        # In a group of its own: Ctrl-C reaches the demo alone, which ends it.
+        """Run a program to its end; returns its output. Raises KeepfastError if it fails."""
+        # In a group of its own: Ctrl-C reaches only the demo, which stops it.
         with subprocess.Popen(
             [sys.executable, *words],
             env=environment(),
@@ -183,40 +183,40 @@ class Story:
             try:
                 while True:
                     try:
-                        said, warned = process.communicate(timeout=POLL_INTERVAL_S)
+                        output, errors = process.communicate(timeout=POLL_INTERVAL_S)
                         break
                     except subprocess.TimeoutExpired:
                         if time.monotonic() > deadline:
                             raise
-                        self._look()
+                        self._update()
             except BaseException:
                 process.kill()
                 raise
         if process.returncode != 0:
-            raise KeepfastError(f"`{' '.join(words[1:3])}` failed with {process.returncode}: {warned.strip()}")
-        return said.strip()
+            raise KeepfastError(f"`{' '.join(words[1:3])}` failed with {process.returncode}: {errors.strip()}")
+        return output.strip()
 
     # -- looking
 
     def _until_all_is_committed(self) -> None:
         deadline = time.monotonic() + CONNECT_TIMEOUT_S
-        while not self._look():
+        while not self._update():
             self.consumer.check()
             if time.monotonic() > deadline:
                 done, sent = self._picture.committed, self._picture.sent
-                self._tell(
+                self._note(
                     "consumer",
-                    f"has committed {done:,} of {sent:,} in {CONNECT_TIMEOUT_S:g} s: no more patience",
+                    f"has committed {done:,} of {sent:,} in {CONNECT_TIMEOUT_S:g} s: timeout",
                     "bad",
                 )
-                return  # the books will say what that means
+                return  # the account will show the consequences
             time.sleep(POLL_INTERVAL_S)
 
-    def _look(self) -> bool:
-        """Take everything in, and show it. Whether all records of the topic are committed."""
+    def _update(self) -> bool:
+        """Apply new events and refresh the screen. Returns whether all records of the topic are committed."""
         picture = self._picture
         for event in self.consumer.happened():
-            picture.take(event, self._tell)
+            picture.take(event, self._note)
         places = [TopicPartition(ORDERS, number) for number in range(PARTITIONS)]
         ends = [self._client.get_watermark_offsets(place, timeout=10)[1] for place in places]
         committed = self._client.committed(places, timeout=10)
@@ -229,26 +229,26 @@ class Story:
         return all(one.offset >= end for one, end in zip(committed, ends, strict=True))
 
     def _outage(self, now: float) -> None:
-        """The carrier goes away in the middle of the work, once."""
+        """One outage of the carrier in the middle of the work."""
         if self._outages and self._picture.committed >= OUTAGE_AT * self._stage.plan.records:
             self._outages = 0
-            self._tell("carrier", "is away: it hangs up on everybody", "bad")
+            self._note("carrier", "is down: it resets every connection", "bad")
             self._carrier.away = True
             self._outage_ends_at = now + OUTAGE_S
         elif self._outage_ends_at is not None and now >= self._outage_ends_at:
             self._outage_ends_at = None
             self._carrier.away = False
-            self._tell("carrier", "is back", "good")
+            self._note("carrier", "is back", "good")
 
     def _act(self, name: str) -> None:
         self._picture.act = name
 
-    def _tell(self, about: str, text: str, mood: str) -> None:
+    def _note(self, about: str, text: str, mood: str) -> None:
         self._stage.view.note(Note(time.monotonic() - self._stage.begun_at, about, text, mood))
 
 
 def play(stage: Stage, then: Callable[[Account], None]) -> Account:
-    """Play it; `then` is called with the account while the consumer still runs. Nothing is left behind."""
+    """Run it; `then` is called with the account while the consumer still runs. Cleans up everything."""
     with Carrier() as carrier:
         story = Story(stage, carrier)
         try:

@@ -55,7 +55,7 @@ def by_cause(letters: Iterable[StoredLetter]) -> list[Cause]:
         letter = stored.letter
         cause = causes.get(letter.fingerprint)
         if cause is None:
-            kind = letter.error_type or ("(no letter)" if letter.format == "unknown" else "(not told)")
+            kind = letter.error_type or ("(no letter)" if letter.format == "unknown" else "(not given)")
             cause = Cause(letter.fingerprint, kind, masked_text(letter.error_message), stored.name)
             causes[letter.fingerprint] = cause
         cause.add(stored)

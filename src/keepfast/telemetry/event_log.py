@@ -159,8 +159,8 @@ def _record_failed(event: events.RecordFailed) -> None:
             unexpected = event.kind == "retryable" or event.code == CRASHED
             (consumer.error if unexpected else consumer.warning)("dead_lettering", **about, reason=reason, **at)
         case verdicts.Move(delay_s=delay_s, reason=reason):
-            said = about | {"retry_count": event.attempt}
-            consumer.warning("moving_to_retry_topic", **said, backoff_delay_ms=_ms(delay_s), reason=reason, **at)
+            fields = about | {"retry_count": event.attempt}
+            consumer.warning("moving_to_retry_topic", **fields, backoff_delay_ms=_ms(delay_s), reason=reason, **at)
         case verdicts.HaltConsumer(reason=reason):
             consumer.error("halting", **about, reason=reason)
         case None:
@@ -231,8 +231,8 @@ def _batch_failed(event: events.BatchFailed) -> None:
     }
     match event.verdict:
         case verdicts.RetryAfter(delay_s=delay_s):
-            said = about | {"retry_count": event.attempt}
-            consumer.warning("batch_retry_scheduled", **said, backoff_delay_ms=_ms(delay_s))
+            fields = about | {"retry_count": event.attempt}
+            consumer.warning("batch_retry_scheduled", **fields, backoff_delay_ms=_ms(delay_s))
         case verdicts.DeadLetter(reason=reason) | verdicts.Move(reason=reason):
             consumer.warning("batch_split", **about, reason=reason)
         case verdicts.HaltConsumer(reason=reason):

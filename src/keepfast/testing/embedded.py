@@ -1,4 +1,4 @@
-"""The small cluster inside librdkafka: needs nothing, boots in milliseconds, and is not a broker. For demos."""
+"""The mock cluster inside librdkafka: no dependencies, boots in milliseconds, not a real broker. For demos."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from keepfast.core.errors import StartError
 PARTITIONS = 4
 
 LIMITS: tuple[str, ...] = (
-    "Topics are made by the first use of their name, always with 4 partitions; none can be created or deleted.",
+    "Topics are created by the first use of their name, always with 4 partitions; none can be created or deleted.",
     "A partition keeps about its last 5 MB and drops what is older, read or not.",
     "Everything is in memory and ends with the process that started it.",
     "The first member of a group waits about 3 s for its partitions; further members may get none.",
-    "A static member that comes back is a new one to it, and waits for the session of its old self.",
+    "A static member that restarts is a new member, and waits for the session of the old one to end.",
     "Topics have no id, records cannot be deleted, and nothing is compacted or retained by age.",
-    "No login, no rights, no TLS.",
+    "No authentication, no ACLs, no TLS.",
 )
-"""What it cannot do. None of keepfast's promises is tested on it."""
+"""Its limits. None of keepfast's promises is tested on it."""
 
 
 class EmbeddedBroker:
@@ -58,13 +58,13 @@ class EmbeddedBroker:
         return self
 
     def create_topic(self, name: str) -> None:
-        """Make a topic by asking for it; always with 4 partitions. Raises StartError."""
+        """Create a topic by requesting its metadata; always with 4 partitions. Raises StartError."""
         if self._handle is None:
             raise StartError("This broker has not been started: call start(), or use it in a `with` statement.")
         _ask_for(self._handle, name)
 
     def stop(self) -> None:
-        """End it; everything in it is gone. Harmless when repeated."""
+        """Stop it; all data is lost. Idempotent."""
         handle, self._handle, self._bootstrap = self._handle, None, ""
         if handle is not None:
             handle.close()
@@ -79,7 +79,7 @@ class EmbeddedBroker:
 
 
 def make_topics(bootstrap: str, names: Iterable[str]) -> None:
-    """The same from another process: every topic that is missing is made, with 4 partitions. Raises StartError."""
+    """Create topics from another process: each missing one with 4 partitions. Raises StartError."""
     handle = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for name in names:
         _ask_for(handle, name)
@@ -90,4 +90,4 @@ def _ask_for(handle: Producer, name: str) -> None:
     try:
         handle.list_topics(name, timeout=10)
     except KafkaException as error:
-        raise StartError(f"The cluster inside librdkafka did not make topic {name}: {error}") from error
+        raise StartError(f"The cluster inside librdkafka did not create topic {name}: {error}") from error

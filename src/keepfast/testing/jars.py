@@ -6,7 +6,7 @@ The cache folder is `$KEEPFAST_CACHE_DIR`, else `$XDG_CACHE_HOME/keepfast`, else
     kafka-4.3.1/bootstrap.checkpoint     what Kafka's own format tool writes into an empty data folder
     kafka-4.3.1/classes-<java>.jsa       preloaded classes for one Java; halves the boot time
 
-The folder appears whole or not at all, and two processes that want it at once wait for each other.
+The folder is created atomically, and concurrent processes wait for each other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from keepfast.testing.java import Java
 KAFKA_VERSION = "4.3.1"
 FETCH_TIMEOUT_S = 600
 
-# slf4j-simple: Kafka's own artifacts bring no logger, and without one a broker dies in silence.
+# slf4j-simple: Kafka's own artifacts include no logger, and without one a broker fails silently.
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>keepfast</groupId>
@@ -47,7 +47,7 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 
-# Only what the format tool insists on; the checkpoint it writes depends on none of it.
+# Only what the format tool requires; its checkpoint does not depend on it.
 _FORMAT = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:1
@@ -78,7 +78,7 @@ class KafkaFiles:
 
 
 def cache_dir() -> Path:
-    """Where keepfast keeps what it fetched."""
+    """keepfast's cache folder."""
     own = os.environ.get("KEEPFAST_CACHE_DIR")
     if own:
         return Path(own).expanduser().absolute()
@@ -87,7 +87,7 @@ def cache_dir() -> Path:
 
 
 def is_cached() -> bool:
-    """The jars are there; nothing has to be fetched."""
+    """Whether the jars are cached."""
     return _files().checkpoint.exists()
 
 
@@ -104,14 +104,14 @@ def kafka_files(java: Java) -> KafkaFiles:
 
 @contextmanager
 def cache_lock() -> Iterator[None]:
-    """Held by one process at a time; the operating system lets go of it when that process dies."""
+    """Held by one process at a time; the operating system releases it when that process ends."""
     folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / "lock").open("a")
     except OSError as error:
         raise StartError(
-            f"Cannot write to the cache {folder}: {error}. Set KEEPFAST_CACHE_DIR to a place that is writable."
+            f"Cannot write to the cache {folder}: {error}. Set KEEPFAST_CACHE_DIR to a writable folder."
         ) from error
     with handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -164,8 +164,8 @@ def _run_maven(mvn: str, work: Path, jars: Path, java: Java) -> None:
         ) from error
     if done.returncode != 0 or not list(jars.glob("kafka_2.13-*.jar")):
         raise StartError(
-            f"Maven could not fetch Apache Kafka {KAFKA_VERSION} (is the network there, is a mirror needed in "
-            f"settings.xml?). It said:\n{_tail(done.stdout + done.stderr)}"
+            f"Maven could not fetch Apache Kafka {KAFKA_VERSION} (is the network available, is a mirror needed in "
+            f"settings.xml?). Its output:\n{_tail(done.stdout + done.stderr)}"
         )
 
 

@@ -18,7 +18,7 @@ OLDEST = 17
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: its `java` program, its home, and what it calls its version."""
+    """A Java runtime: its `java` program, its home, and its version."""
 
     program: Path
     major: int
@@ -35,7 +35,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java of at least OLDEST. Raises StartError, naming what was looked at and how to get one."""
+    """The first Java of at least OLDEST. Raises StartError with the candidates and how to install one."""
     seen: list[str] = []
     for program, found_in in _candidates():
         java = _ask(program, found_in)

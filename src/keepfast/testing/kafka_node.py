@@ -17,7 +17,7 @@ _LAUNCH = 'echo $$ > "$0" && exec "$@"'
 
 
 class KafkaNode:
-    """A node in the folder `home`. Owned by one thread at a time; KafkaBroker sees to that.
+    """A node in the folder `home`. Owned by one thread at a time, which KafkaBroker ensures.
 
     Its process is in a process group of its own, so that Ctrl-C in a terminal ends the test, not the broker under it.
     """
@@ -90,7 +90,7 @@ class KafkaNode:
         self._paused = False
 
     def pause(self) -> None:
-        """SIGSTOP: the sockets stay open and nobody answers. Returns when each of its threads has stopped."""
+        """SIGSTOP: the sockets stay open without answers. Returns when each of its threads has stopped."""
         self._send(signal.SIGSTOP)
         if self._process is not None and self._process.returncode is None:
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -119,12 +119,12 @@ class KafkaNode:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return False
-        # The number may be given to another process from now on; nobody must signal it any more.
+        # The process id may be reused from now on; it must not be signalled any more.
         (self.home / "pid").unlink(missing_ok=True)
         self._process = None
         return True
 
-    def last_words(self, lines: int = 15) -> str:
+    def log_tail(self, lines: int = 15) -> str:
         """The end of its log."""
         try:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

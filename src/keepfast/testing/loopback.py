@@ -18,7 +18,7 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that nobody listens on at this moment. Another process may still take one before you do."""
+    """Different ports that are free at this moment. Another process may still take one before you do."""
     ports = list(range(_LOWEST, max(_ephemeral_start(), _LOWEST + 1_000)))
     random.shuffle(ports)
     found: list[int] = []

@@ -37,7 +37,7 @@ _FOR_TESTS: dict[str, str] = {
     # A broker that was killed may come back once its old registration has expired.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # By default it notes twice a second, in its own log, that nothing has happened.
+    # By default it writes a no-op record twice a second.
     "metadata.max.idle.interval.ms": "5000",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
@@ -136,7 +136,7 @@ def _security(plan: ClusterPlan, home: Path) -> dict[str, str]:
         )
     if plan.authorize:
         values["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-        # Whoever comes through the plain listener may do everything: the nodes themselves, and the test.
+        # Clients of the plain listener may do everything: the nodes themselves, and the test.
         values["super.users"] = "User:ANONYMOUS"
         values["allow.everyone.if.no.acl.found"] = "true"
     if plan.tls:

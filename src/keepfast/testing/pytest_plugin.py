@@ -5,8 +5,8 @@
         ...                                    # clients use kafka.bootstrap
 
 kafka   one broker for the whole session, started when the first test asks for it. With KEEPFAST_TEST_BOOTSTRAP set it
-        is the broker at that address instead, which can make topics but not be killed or paused.
-topic   makes topics with names of their own, derived from the test's name; they are left to the broker's end, or
+        is the broker at that address instead, on which topics can be created, but which cannot be killed or paused.
+topic   creates topics with unique names, derived from the test's name; they exist until the broker ends, or are
         deleted after the test on a broker that is not ours.
 
 `pytest --keepfast-kafka` lets every `keepfast.testing.harness` run on that broker instead of in memory.
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _harness_broker(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With --keepfast-kafka: tells harnesses where the session's broker is."""
+    """With --keepfast-kafka: gives harnesses the address of the session's broker."""
     if not request.config.getoption("--keepfast-kafka"):
         yield
         return
@@ -52,7 +52,7 @@ def _harness_broker(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 class TopicFactory:
-    """Makes topics for one test: `topic(partitions=4, config={…})` returns the name of a new one."""
+    """Creates topics for one test: `topic(partitions=4, config={…})` returns the name of a new one."""
 
     def __init__(self, broker: TopicAdmin, test_name: str) -> None:
         self._broker = broker
@@ -85,7 +85,7 @@ def kafka() -> Iterator[KafkaBroker | ExistingBroker]:
 
 @pytest.fixture
 def topic(kafka: KafkaBroker | ExistingBroker, request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
-    """Makes topics: `topic(partitions=4)` returns the name of a new one."""
+    """Creates topics: `topic(partitions=4)` returns the name of a new one."""
     factory = TopicFactory(kafka, request.node.name)
     yield factory
     if os.environ.get(BOOTSTRAP_VARIABLE):

@@ -1,4 +1,4 @@
-"""Is a cluster ready? Only the cluster itself can say."""
+"""Waits until a cluster is ready."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def wait_until_ready(
 ) -> None:
     """Return when every one of `nodes` is registered and, if `leaders`, every partition has a leader.
 
-    Raises NodeDied when a node ends meanwhile, StartError when the time is over or somebody else answers there.
+    Raises NodeDied when a node ends meanwhile, StartError after the timeout or if another cluster answers there.
     """
     deadline = time.monotonic() + timeout_s
     wanted = {node.number for node in nodes}
@@ -32,9 +32,7 @@ def wait_until_ready(
     while True:
         for node in nodes:
             if not node.running:
-                raise NodeDied(
-                    f"Kafka node {node.number} ended while starting. The end of its log:\n{node.last_words()}"
-                )
+                raise NodeDied(f"Kafka node {node.number} ended while starting. The end of its log:\n{node.log_tail()}")
         answer = _ask(admin)
         if answer is not None and answer.cluster_id not in (None, cluster_id):
             raise StartError(
@@ -44,13 +42,13 @@ def wait_until_ready(
         if answer is not None and wanted <= set(answer.brokers) and (not leaders or _all_led(answer)):
             return
         if time.monotonic() > deadline:
-            words = "\n".join(node.last_words() for node in nodes)
+            words = "\n".join(node.log_tail() for node in nodes)
             raise StartError(f"Kafka at {bootstrap} was not ready after {timeout_s:g} s. The end of its log:\n{words}")
         time.sleep(0.02)
 
 
 def _client(bootstrap: str) -> AdminClient:
-    # The client's own back-off grows to 10 s: too long beside a boot of 1 s.
+    # The client's own back-off grows to 10 s: too long for a boot of 1 s.
     quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
     return AdminClient({"bootstrap.servers": bootstrap, **quick})
 

@@ -26,7 +26,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 
 class TopicAdmin:
-    """What a test may ask of any broker. Subclasses say where it is. Raises StartError when the broker refuses."""
+    """Administration of any broker. Subclasses have its address. Raises StartError when the broker refuses."""
 
     _client: tuple[str, AdminClient] | None = None
 
@@ -38,7 +38,7 @@ class TopicAdmin:
     def admin(self) -> AdminClient:
         """An admin client of the plain listener, for what the methods here do not cover.
 
-        It is kept, for a client that is forgotten takes its unanswered requests with it.
+        It is kept, because a client that is garbage-collected drops its pending requests.
         """
         bootstrap = self.bootstrap
         if self._client is None or self._client[0] != bootstrap:
@@ -90,7 +90,7 @@ class TopicAdmin:
 
 
 class ExistingBroker(TopicAdmin):
-    """A broker that somebody else runs."""
+    """A broker that is not started by the tests."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -108,7 +108,7 @@ def _wait(future: Future[Any], what: str) -> None:
 
 
 def _created(admin: AdminClient, topic: NewTopic) -> bool:
-    """False while every broker is fenced: one that was paused is, until its next heartbeat."""
+    """False while every broker is fenced, as after a pause until the next heartbeat."""
     try:
         admin.create_topics([topic])[topic.topic].result(ANSWER_TIMEOUT_S)
     except (KafkaException, TimeoutError) as error:
@@ -119,7 +119,7 @@ def _created(admin: AdminClient, topic: NewTopic) -> bool:
 
 
 def _topics(admin: AdminClient) -> Mapping[str, TopicMetadata] | None:
-    """None when the broker gave no answer, which is not the same as no topics."""
+    """None when the broker did not answer, which differs from no topics."""
     try:
         return admin.list_topics(timeout=5).topics
     except KafkaException:
@@ -140,5 +140,5 @@ def _until(condition: Callable[[], bool], complaint: str) -> None:
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
-            raise StartError(f"{complaint} within {ANSWER_TIMEOUT_S:g} s: look at the broker's log.")
+            raise StartError(f"{complaint} within {ANSWER_TIMEOUT_S:g} s: see the broker's log.")
         time.sleep(0.01)

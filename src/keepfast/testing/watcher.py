@@ -1,4 +1,4 @@
-"""Ends the nodes when their parent is gone, however it went.
+"""Stops the nodes when their parent has ended in any way.
 
 A tiny shell waits for the end of its standard input, which only the parent holds open: when the parent exits, is killed
 or crashes, the kernel closes it. (A parent-death signal would come when the *thread* that started the node ends, and
@@ -44,7 +44,7 @@ class Watcher:
         )
 
     def release(self) -> None:
-        """Let it do its work now and wait for it: kills what still runs, removes the folder if it was asked to."""
+        """Run it now and wait for it: kills running nodes, removes the folder if `remove`."""
         if self._process is None:
             return
         if self._process.stdin is not None:

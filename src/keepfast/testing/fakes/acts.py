@@ -1,4 +1,4 @@
-"""Events of a trace that the simulated members leave: what handlers, letters and the loops themselves did."""
+"""Trace events of simulated members: handlers, letters and loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keepfast.testing.fakes.trace import Fact
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRead(Fact):
-    """The member asked for the committed offset and was told this; None is no commit."""
+    """The member read this committed offset; None is no commit."""
 
     member: str
     place: TopicPartition
@@ -85,7 +85,7 @@ class BatchBegan(Fact):
 @dataclass(frozen=True, slots=True)
 class BatchEnded(Fact):
     """It returned (`error` is empty) or raised the error of that name. Each record went well ("ok"), was named with an
-    error of its own, or (empty) shares the fate of the call.
+    error of its own, or (empty) has the outcome of the call.
     """
 
     member: str
@@ -107,8 +107,8 @@ class LoopRefused(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseTaken(Fact):
-    """The loop has heard that a person wants this hold to go."""
+class ReleaseSeen(Fact):
+    """The loop received an operator's request to release this hold."""
 
     member: str
     hold: str
@@ -116,7 +116,7 @@ class ReleaseTaken(Fact):
 
 @dataclass(frozen=True, slots=True)
 class TimedOut(Fact):
-    """The loop gave up the run whose handler is at this record; the handler may well go on."""
+    """The loop abandoned the run whose handler is at this record; the handler may continue."""
 
     member: str
     place: TopicPartition
@@ -128,7 +128,7 @@ class TimedOut(Fact):
 
 @dataclass(frozen=True, slots=True)
 class StaleGivenUp(Fact):
-    """The loop gave up a run of an epoch that is over, whose handler is at this record and goes on."""
+    """The loop abandoned a run of an earlier epoch, whose handler is at this record and continues."""
 
     member: str
     place: TopicPartition
@@ -139,30 +139,30 @@ class StaleGivenUp(Fact):
 
 @dataclass(frozen=True, slots=True)
 class Blocked(Fact):
-    """A handler keeps the member's event loop from everything else for so long."""
+    """A handler blocks the member's event loop for this long."""
 
     member: str
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked(Fact):
-    """Somebody sent SIGTERM; the process ends at `deadline` at the latest."""
+class StopRequested(Fact):
+    """SIGTERM was sent; the process ends at `deadline` at the latest."""
 
     member: str
     deadline: float
 
 
 @dataclass(frozen=True, slots=True)
-class StopTaken(Fact):
-    """The loop has heard of it."""
+class StopSeen(Fact):
+    """The loop has noticed it."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ended(Fact):
-    """The process ended in order: `kind` is the loop's own word, or "deadline" when time was up."""
+    """The process exited in an orderly way: `kind` is the loop's result, or "deadline" after the deadline."""
 
     member: str
     kind: str
@@ -170,7 +170,7 @@ class Ended(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LetterHanded(Fact):
-    """The loop gave a letter to its spool; `number` is the spool's count."""
+    """The loop passed a letter to its spool; `number` is the spool's count."""
 
     member: str
     number: int
@@ -179,7 +179,7 @@ class LetterHanded(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LetterKept(Fact):
-    """The loop was told that its spool has the letter; `known`: it had a copy of it already."""
+    """The spool confirmed the letter to the loop; `known`: it already had a copy."""
 
     member: str
     number: int
@@ -187,7 +187,7 @@ class LetterKept(Fact):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterSentOn(Fact):
+class SpooledLetterSent(Fact):
     """The spool handed a letter to the sink; `number` is the sink's count of sends."""
 
     member: str
@@ -197,4 +197,4 @@ class LetterSentOn(Fact):
 
 @dataclass(frozen=True, slots=True)
 class PowerCut(Fact):
-    """The machine went down with all its processes; the disk is as it will be found."""
+    """Power failure: all processes ended, the disk has its final state."""

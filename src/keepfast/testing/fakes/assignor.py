@@ -1,4 +1,6 @@
-"""Cooperative-sticky assignment: balance with few moves, and never give away what somebody still holds."""
+"""Cooperative-sticky assignment: balance with few moves; a partition is never reassigned before its owner has released
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from keepfast.core.records import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member says when it joins: what it reads and what it holds."""
+    """A member's join request: its topics and its partitions."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -18,7 +20,7 @@ class Claim:
 
 
 def assign(claims: Sequence[Claim], partitions: Mapping[str, int]) -> dict[str, tuple[TopicPartition, ...]]:
-    """The assignment of one generation. A partition that is to move is left out until its holder has let it go."""
+    """The assignment of one generation. A partition that is to move is left out until its owner has released it."""
     holders: dict[TopicPartition, str] = {}
     for claim in claims:
         for place in claim.owned:

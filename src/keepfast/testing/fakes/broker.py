@@ -1,4 +1,4 @@
-"""The simulated broker: topics, groups, stored commits and the switches that make it misbehave."""
+"""The simulated broker: topics, groups, stored commits and fault switches."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from keepfast.testing.fakes.wire import Failure, Gate
 Watcher = Callable[[TopicPartition], None]
 
 BEHIND_S = 0.3
-"""So long after a topic was recreated some answers still have its old id."""
+"""For this long after a topic was recreated some answers still have its old id."""
 
 
 @dataclass(frozen=True, slots=True)
 class PositionAnswer:
-    """The coordinator's word on one position of a commit; `code` is empty when it was taken."""
+    """The coordinator's answer for one position of a commit; `code` is empty when it was accepted."""
 
     position: Position
     code: str
@@ -66,7 +66,7 @@ class FakeBroker:
         return topic
 
     def recreate_topic(self, name: str) -> None:
-        """Delete the topic and make it anew under the same name. The group's commits stay, as they may in reality."""
+        """Delete the topic and recreate it under the same name. The group's commits remain, as they may in reality."""
         self._former_ids[name] = self._topics[name].topic_id, self.clock.monotonic()
         topic = self.create_topic(name, len(self._topics[name].logs))
         self.trace.add(TopicReplaced(self.clock.monotonic(), name, topic.topic_id))
@@ -91,7 +91,7 @@ class FakeBroker:
         return topic.topic_id if topic else None
 
     def reported_id(self, name: str) -> str | None:
-        """As a broker answers that may be behind the others."""
+        """The answer of a broker whose metadata may be out of date."""
         former, ended_at = self._former_ids.get(name, ("", 0.0))
         if former and self.clock.monotonic() - ended_at < BEHIND_S and self.rng.random() < 0.5:
             self.trace.fault("topic_id_behind")
@@ -118,7 +118,7 @@ class FakeBroker:
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> int:
-        """Write a record at once and tell its offset."""
+        """Write a record at once and return its offset."""
         log = self.existing(place)
         offset = log.end
         if timestamp_ms is None:
@@ -134,7 +134,7 @@ class FakeBroker:
         self.trace.fault("offset_gap")
 
     def compact(self, place: TopicPartition, offset: int) -> None:
-        """Take one record out of the log; nothing happens if it is not there."""
+        """Remove one record from the log, if it exists."""
         if self.existing(place).remove(offset):
             self.trace.add(Compacted(self.clock.monotonic(), place, offset))
             self.trace.fault("compaction")
@@ -158,7 +158,7 @@ class FakeBroker:
         return self._groups[name]
 
     def stored(self, group: str, place: TopicPartition) -> Position | None:
-        """What the group has committed, seen from outside."""
+        """The group's committed offsets."""
         return self.group(group).commits.get(place)
 
     def watch(self, watcher: Watcher) -> None:
@@ -172,7 +172,7 @@ class FakeBroker:
     def freeze(self, duration_s: float, *, data: bool = True, expire_first: bool = False) -> None:
         """SIGSTOP the broker (or, without `data`, only its group coordinator) for a while.
 
-        After the thaw it answers what has queued up; with `expire_first` it ends the overdue sessions before that.
+        Afterwards it answers queued requests; with `expire_first` it expires overdue sessions before that.
         """
         if self._thaws is not None:
             self._thaws.cancel()

@@ -1,4 +1,4 @@
-"""Simulated time: a clock that moves only when somebody waits, and the timed events that happen meanwhile."""
+"""Simulated time: a clock that advances only when a process waits, and timed events."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Timer:
 class SimClock:
     """Implements `core.ports.Clock`. One thread; events at the same instant run in the order they were scheduled.
 
-    Waiting nests: an event may itself wait, which moves the time on for everybody. The outer wait then returns late, as
+    Waits nest: an event may itself wait, which advances the time for all. The outer wait then returns late, as
     on a busy machine; time never goes back. A wait that `yields` gives up early when an outer one is over, so that only
     waits that cannot be cut short (inside a callback) hold up others; `held_up_s` sums up how long those took.
     """
@@ -118,7 +118,7 @@ class SimClock:
             self.waits.pop()
 
     def another_is_over(self) -> bool:
-        """Whether a wait further down on the stack could end now. (That of whoever asks, the last, is not over.)"""
+        """Whether a wait further down on the stack could end now. (The caller's own, the last, is not over.)"""
         for deadline, waiter, ready in self.waits:
             if (waiter is None or not waiter.stopped) and (deadline <= self._now or ready()):
                 return True

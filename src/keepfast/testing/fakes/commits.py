@@ -18,7 +18,7 @@ from keepfast.testing.fakes.trace import CommitAnswered, CommitSent
 from keepfast.testing.fakes.wire import Channel, Failure
 
 READ_BACK_PAUSE_S = 0.02
-"""Between two looks at what the group holds, inside on_revoked."""
+"""Interval of read-backs inside on_revoked."""
 
 PARTLY_S = 0.1
 """How long the rest of a request may take once some of it is held."""
@@ -60,7 +60,7 @@ class Commits:
 
     @property
     def absent_s(self) -> float:
-        """How long the group was seen to hold nothing of the one that is under way."""
+        """How long the group was observed to hold none of the request in flight."""
         return 0.0 if self._request is None else self._request.absence.seconds
 
     def send(self, who: Identity, positions: Sequence[Position]) -> None:
@@ -82,20 +82,20 @@ class Commits:
         )
 
     def take_unsent(self) -> CommitOutcome | None:
-        """The outcome of a request that never left; told by the next call that may tell something."""
+        """The outcome of a request that was never sent; reported by the next call that serves callbacks."""
         outcome, self._unsent = self._unsent, None
         return outcome
 
     def read_back(self, timeout_s: float) -> CommitOutcome | None:
-        """Look until the group holds what was sent, at most timeout_s. A refusal can be seen this way only if some of
-        the request was stored; else there is only that it stays absent.
+        """Read back until the group holds what was sent, at most timeout_s. A refusal is detected only if some of
+        the request was stored; else the offsets just stay absent.
         """
         clock = self._process.clock
         deadline = clock.monotonic() + timeout_s
         while self._request is not None and clock.monotonic() < deadline:
-            outcome = self._look(self._request, deadline - clock.monotonic())
+            outcome = self._observe(self._request, deadline - clock.monotonic())
             if outcome is not None:
-                # The client's own answer may have come meanwhile, but nobody could have been told.
+                # The client's own answer may have arrived meanwhile, but could not be delivered.
                 for operation in [op for op in self._operations if isinstance(op, CommitOp)]:
                     self._operations.remove(operation)
                 return outcome
@@ -113,7 +113,7 @@ class Commits:
         return answer
 
     def settle(self, outcome: CommitOutcome) -> None:
-        """The listener is about to be told: the next commit may be sent."""
+        """The listener is about to be called: the next commit may be sent."""
         self._request = None
         now, name = self._process.clock.monotonic(), self._process.name
         for position in outcome.confirmed:
@@ -121,7 +121,7 @@ class Commits:
         for position, error in outcome.failed:
             self._broker.trace.add(CommitAnswered(now, name, position.place, position.offset, error.code))
 
-    def _look(self, request: _Request, timeout_s: float) -> CommitOutcome | None:
+    def _observe(self, request: _Request, timeout_s: float) -> CommitOutcome | None:
         stored = self.stored([p.place for p in request.positions], timeout_s)
         if isinstance(stored, Failure):
             return None
@@ -145,7 +145,7 @@ class Commits:
 
 
 def _outcome(positions: tuple[Position, ...], answer: Failure | list[PositionAnswer]) -> CommitOutcome:
-    """What the client makes of the answer: the last error of any partition becomes the error of all of them."""
+    """As the client reports the answer: the last error of any partition becomes the error of all of them."""
     if not isinstance(answer, Failure):
         codes = [a.code for a in answer if a.code]
         if not codes:

@@ -19,7 +19,7 @@ Assignment = Mapping[str, tuple[TopicPartition, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks: the process's name, the id the coordinator gave it ("" before), its generation, its static name."""
+    """A member: the process's name, its member id ("" before the first join), its generation, its static name."""
 
     name: str
     member_id: str
@@ -128,7 +128,7 @@ class Group:
             self._remove(self._members[who.member_id], why)
 
     def evict(self, name: str) -> None:
-        """Somebody removes the members of this process by hand; one that is joining is left alone."""
+        """An operator removes the members of this process; one that is joining is kept."""
         for member in [one for one in self._members.values() if one.name == name and one.join is None]:
             self._remove(member, "by_hand")
 
@@ -139,7 +139,7 @@ class Group:
         return "" if who.generation == self.generation else "ILLEGAL_GENERATION"
 
     def check_commit(self, who: Identity) -> str:
-        """As the broker does: by member and generation only. Who owns the partition is not looked at."""
+        """As the broker does: by member and generation only. The owner of the partition is not checked."""
         if who.generation < 0 and self.state is State.EMPTY:
             return ""  # a client outside any generation may commit for a group without members
         code = self.check(who)
@@ -180,11 +180,11 @@ class Group:
         return f"{name}-{self._numbered}"
 
     def _replace_static(self, who: Identity, topics: Sequence[str], respond: Respond) -> bool:
-        """A static member is back: in a stable group it takes its old place, and nobody else notices."""
+        """A static member is back: in a stable group it resumes its assignment, without a rebalance."""
         old = next((m for m in self._members.values() if who.instance_id and m.instance_id == who.instance_id), None)
         if old is None:
             return False
-        # While partitions move, somebody has to join again; if that was the old one, they would move nowhere.
+        # While partitions move, a member has to join again; if that was the old one, they would not move.
         quiet = self.state is State.STABLE and old.claim.topics == tuple(topics) and not self._moving
         if not quiet:
             self._remove(old, "fenced", rebalance=self.state is not State.STABLE)

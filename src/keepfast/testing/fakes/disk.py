@@ -1,4 +1,4 @@
-"""A simulated disk: what was not synced may be gone, torn or zeroed after a power cut; writes and syncs may fail."""
+"""A simulated disk: unsynced data may be lost, torn or zeroed after a power failure; writes and syncs may fail."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from keepfast.testing.fakes.trace import Trace
 
 
 class DiskFault(StrEnum):
-    """A way a disk goes wrong."""
+    """Faults of a disk."""
 
     FULL = "disk_full"
-    """Part of a write arrives, then there is no room."""
+    """Part of a write succeeds, then the disk is full."""
     SYNC = "disk_sync_failed"
-    """The sync fails, and what it should have written is lost, although a later sync says that all is well."""
+    """The sync fails and its data is lost, although a later sync succeeds."""
 
 
 class _File:
     def __init__(self) -> None:
         self.data = bytearray()
         self.synced = 0
-        self.doomed: list[tuple[int, int]] = []  # what a failed sync has given up
+        self.doomed: list[tuple[int, int]] = []  # data lost by a failed sync
 
     def after_a_cut(self, rng: Random) -> None:
         size, end = len(self.data), rng.choice((self.synced, len(self.data), rng.randint(self.synced, len(self.data))))
@@ -57,9 +57,9 @@ class FakeDisk:
         return ProcessDisk(self, process)
 
     def arm(self, operations: int, end: Callable[[Process], None], *, writes: bool = False) -> None:
-        """`end` comes in the middle of somebody's work: after so many more operations (`writes`: only these count).
+        """`end` is called in the middle of an operation: after this many more operations (`writes`: only these count).
 
-        It kills whoever is at it.
+        It kills the process that performs the operation.
         """
         self._left, self._end, self._writes = operations, end, writes
 
@@ -67,7 +67,7 @@ class FakeDisk:
         self._left = self._end = None
 
     def power_cut(self) -> None:
-        """Whatever was not synced may be gone: ends of files, new files, removals. Nobody may be using it."""
+        """Unsynced data may be lost: ends of files, new files, removals. No process may be using it."""
         for name in sorted({*self.files, *self._durable}):
             now, then = self.files.get(name), self._durable.get(name)
             kept = now if now is then or self.rng.random() < 0.5 else then
@@ -84,7 +84,7 @@ class FakeDisk:
         return any(data in file.data for file in self.files.values())
 
     def operate(self, process: Process, *, write: bool = False) -> None:
-        """One operation of a process: its last one, perhaps."""
+        """One operation of a process, which may be its last one."""
         if not process.alive:
             raise ProcessDied(process.name)
         if self._left is not None and (write or not self._writes):
@@ -118,7 +118,7 @@ class FakeDisk:
             del self._locks[path]
 
 
-class _Pen:
+class _AppendFile:
     def __init__(self, disk: FakeDisk, file: _File, process: Process, *, calm: bool) -> None:
         self._disk = disk
         self._file = file
@@ -161,7 +161,7 @@ class _Lock:
 
 
 class ProcessDisk:
-    """Implements `deadletter.spool.disk.Disk` for one process. `calm`: nothing fails by order."""
+    """Implements `deadletters.spool.disk.Disk` for one process. `calm`: no injected faults."""
 
     def __init__(self, disk: FakeDisk, process: Process) -> None:
         self._disk = disk
@@ -188,12 +188,12 @@ class ProcessDisk:
         data = self._file(path).data
         return bytes(data[offset:] if length is None else data[offset : offset + length])
 
-    def append(self, path: str, *, new: bool = False) -> _Pen:
+    def append(self, path: str, *, new: bool = False) -> _AppendFile:
         self._disk.operate(self._process)
         if new and path in self._disk.files:
             raise FileExistsError(errno.EEXIST, "File exists", path)
         file = self._disk.files.setdefault(path, _File())
-        return _Pen(self._disk, file, self._process, calm=self.calm)
+        return _AppendFile(self._disk, file, self._process, calm=self.calm)
 
     def renew(self, path: str) -> None:
         self._disk.operate(self._process)

@@ -1,4 +1,4 @@
-"""Which requests go wrong next, and how: switches that a driver pulls."""
+"""Fault injection: which requests fail next, and how."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from keepfast.testing.fakes.trace import Trace
 RETRY_CODES = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_TIMED_OUT")
 
 REFUSAL_CODES = ("TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART")
-"""How the coordinator refuses one partition of a commit for a reason of its own."""
+"""Codes with which the coordinator refuses one partition of a commit."""
 
 
 class CommitFault(StrEnum):
-    """A way a commit goes wrong."""
+    """Faults of a commit."""
 
     RETRY = "commit_retry"
-    """Refused with a passing error; nothing was stored."""
+    """Refused with a transient error; nothing was stored."""
     APPLIED = "commit_applied_but_failed"
-    """Stored, but the client is told of a passing error."""
+    """Stored, but a transient error is reported to the client."""
     REBALANCING = "commit_rebalancing"
     """Refused with REBALANCE_IN_PROGRESS, and no callback follows."""
     PARTIAL = "commit_partial"
-    """One partition of the request is refused with a passing error, the others are stored."""
+    """One partition of the request is refused with a transient error, the others are stored."""
     UNSENT = "commit_unsent"
     """The client could not even send it."""
 
 
 class ReadFault(StrEnum):
-    """A way a read of committed offsets goes wrong."""
+    """Faults of a read of committed offsets."""
 
     RETRY = "committed_read_failed"
 
 
 class SendFault(StrEnum):
-    """A way a produced record goes wrong."""
+    """Faults of a produced record."""
 
     RETRY = "send_failed"
     """Not written, and reported so."""
@@ -52,7 +52,7 @@ class SendFault(StrEnum):
 
 
 class IdFault(StrEnum):
-    """A way a question for topic ids goes wrong."""
+    """Faults of a request for topic ids."""
 
     FAILED = "topic_ids_failed"
     """The answer has no id."""
@@ -62,17 +62,17 @@ K = TypeVar("K", bound=StrEnum)
 
 
 class Switch(Generic[K]):
-    """What was ordered and has not happened yet. An order ends with its count or its time, whichever comes first."""
+    """Ordered faults that have not occurred yet. An order ends with its count or its time, whichever comes first."""
 
     def __init__(self, clock: SimClock, trace: Trace) -> None:
         self._clock = clock
         self._trace = trace
         self._orders: list[tuple[K, float, float]] = []
-        self.taken_at = -inf  # when a request last went wrong by order
+        self.taken_at = -inf  # time of the last injected fault
 
     @property
     def open(self) -> bool:
-        """Whether a request may go wrong now."""
+        """Whether a request may fail now."""
         now = self._clock.monotonic()
         return any(left > 0 and until > now for _, left, until in self._orders)
 
@@ -83,7 +83,7 @@ class Switch(Generic[K]):
         self._orders.append((kind, inf if count is None else count, until))
 
     def take(self, *, only: K | None = None, but: K | None = None) -> K | None:
-        """How the request at hand goes wrong; None when it does not. Only the oldest order still open is looked at."""
+        """The fault of the current request; None if there is none. Only the oldest open order applies."""
         now = self._clock.monotonic()
         self._orders = [(kind, left, until) for kind, left, until in self._orders if left > 0 and until > now]
         if not self._orders:
@@ -101,7 +101,7 @@ class Switch(Generic[K]):
 
 
 class RefusedPartitions:
-    """Partitions whose commits the coordinator refuses for a while, whoever sends them."""
+    """Partitions whose commits the coordinator refuses for a while, from any member."""
 
     def __init__(self, clock: SimClock) -> None:
         self._clock = clock
@@ -140,7 +140,7 @@ class Faults:
         return self._rng.choice(RETRY_CODES)
 
     def clear(self) -> None:
-        """From now on nothing goes wrong by order."""
+        """Clear all ordered faults."""
         self.commits.clear()
         self.refused.clear()
         self.committed_reads.clear()

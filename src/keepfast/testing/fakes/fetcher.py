@@ -113,7 +113,7 @@ class Fetcher:
         return message, tap.epoch
 
     def is_current(self, fetched: Fetched) -> bool:
-        """Whether its partition has neither been let go nor been reset since."""
+        """Whether its partition was neither released nor reset since."""
         message, epoch = fetched
         tap = self._taps.get(TopicPartition(message.topic(), message.partition()))
         return tap is not None and tap.epoch == epoch
@@ -138,7 +138,7 @@ class Fetcher:
             self._fetch(tap)
 
     def _fetch(self, tap: _Tap) -> None:
-        """Ask for more of this partition, unless something speaks against it."""
+        """Fetch more of this partition, unless it is paused, suspended or full."""
         if tap.fetching or tap.paused or tap.stuck or self._suspended or self._taps.get(tap.place) is not tap:
             return
         if tap.buffered >= self._broker.settings.prefetch_records:

@@ -32,7 +32,7 @@ class Flights:
         self.answers: dict[tuple[str, str], Content] = {}
 
     def open(self, process: Process) -> FlightRecorder:
-        """The recorder of a new process: what it says at the end of the process stays."""
+        """The recorder of a new process; its contents are kept when the process ends."""
         token = f"{len(self._owners) + 1:016x}"
         memory = bytearray(size_of(slots=SLOTS, lists=LISTS))
         recorder = FlightRecorder(token, memory, _Archive(self, process.name), slots=SLOTS, lists=LISTS)
@@ -57,7 +57,7 @@ class Flights:
         return self._owners[token].name if token in self._owners else ""
 
     def fate(self, asker: str, token: str, group: str, place: TopicPartition, topic_id: str) -> Fate:
-        """What the process should make of a lease with this token, by what it was answered."""
+        """What the process should conclude about a lease with this token, from the answers it got."""
         owner = self.owner(token)
         if not owner or asker not in self._recorders:
             return UNKNOWN

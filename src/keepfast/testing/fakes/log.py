@@ -97,7 +97,7 @@ class PartitionLog:
         del self._offsets[:keep], self._messages[:keep]
 
     def remove(self, offset: int) -> bool:
-        """Compaction took this record; says whether it was there."""
+        """Compaction removed this record; returns whether it existed."""
         index = bisect_left(self._offsets, offset)
         if index == len(self._offsets) or self._offsets[index] != offset:
             return False
@@ -107,7 +107,7 @@ class PartitionLog:
 
 @dataclass(slots=True)
 class Topic:
-    """A topic under its name; `topic_id` tells it from an earlier one of the same name."""
+    """A topic under its name; `topic_id` distinguishes it from an earlier one of the same name."""
 
     name: str
     topic_id: str

@@ -62,9 +62,9 @@ class Membership:
         self._lost_meanwhile = False
         self._leaving = False
         self._rejoin = False
-        self._let_go = False
+        self._releasing = False
         self._added: tuple[TopicPartition, ...] = ()
-        self._heard_at = 0.0
+        self._beat_at = 0.0
         self.phase = Phase.OUT
         self.polled_at = inf
         self.member_id = ""
@@ -95,10 +95,10 @@ class Membership:
         self._settle()
 
     def released(self, places: Sequence[TopicPartition]) -> None:
-        """on_revoked has returned, the partitions are let go."""
+        """on_revoked has returned, the partitions are released."""
         self._serving = False
         self.owned = tuple(place for place in self.owned if place not in places)
-        self._rejoin = self._let_go = True
+        self._rejoin = self._releasing = True
         self._settle()
 
     def forgotten(self) -> None:
@@ -106,16 +106,16 @@ class Membership:
         self._serving = False
         self.owned = ()
         self._lost_meanwhile = False
-        self._let_go = True
+        self._releasing = True
         self._join()
 
     def commit_answered(self) -> None:
-        """A client that let partitions go holds its rejoin back until its commits are answered."""
+        """A client that released partitions delays its rejoin until its commits are answered."""
         if self.phase is Phase.STEADY and self._rejoin:
             self._join()
 
     def stop_joining(self) -> None:
-        """The client is being closed: rebalances no longer concern it, a loss that it has yet to tell does."""
+        """The client is being closed: rebalances no longer concern it, a loss that is not reported yet does."""
         self._leaving = True
         self._attempt += 1
         for operation in [op for op in self._operations if isinstance(op, AssignOp | RevokeOp)]:
@@ -124,7 +124,7 @@ class Membership:
             self.phase = Phase.STEADY
 
     def leave(self, why: str = "left") -> None:
-        """Say goodbye. A static member does not: its place is kept for it until its session ends."""
+        """Leave the group. A static member does not: its assignment is kept until its session ends."""
         who, self._topics = self.identity(), ()
         self._attempt += 1
         self.phase = Phase.OUT
@@ -141,10 +141,10 @@ class Membership:
         if all(self._broker.partitions(topic) is None for topic in self._topics):
             self.phase = Phase.OUT  # a client joins when there is something to read
             return
-        if self._let_go and not self._may_rejoin():
+        if self._releasing and not self._may_rejoin():
             self.phase, self._rejoin = Phase.STEADY, True
             return
-        self._rejoin = self._let_go = False
+        self._rejoin = self._releasing = False
         self.phase = Phase.JOINING
         self._attempt += 1
         attempt, who, owned, topics = self._attempt, self.identity(), self.owned, self._topics
@@ -179,7 +179,7 @@ class Membership:
         if isinstance(answer, Failure):
             self._refused(answer.code)
             return
-        self._heard_at = self._now()
+        self._beat_at = self._now()
         self.phase = Phase.CALLBACK
         self._suspend()
         revoked = tuple(place for place in self.owned if place not in answer)
@@ -223,7 +223,7 @@ class Membership:
         self._operations.append(ErrorOp(Failure("FENCED_INSTANCE_ID").error("the group fenced this member"), None))
 
     def _lose(self, *, park: bool = False) -> None:
-        """The group goes on without us: the partitions are somebody else's, which the application hears at a poll."""
+        """The group continues without this member: its partitions are lost, which a poll reports to the application."""
         self._attempt += 1
         self.member_id, self.generation, self._added, self._rejoin = "", -1, (), False
         for operation in [op for op in self._operations if isinstance(op, AssignOp | RevokeOp | LostOp)]:
@@ -246,7 +246,7 @@ class Membership:
         in_group = self.phase in (Phase.STEADY, Phase.CALLBACK) and self.member_id != ""
         if self.member_id and now - self.polled_at > settings.max_poll_interval_s:
             self._exceeded()
-        elif in_group and now - self._heard_at > settings.session_s:
+        elif in_group and now - self._beat_at > settings.session_s:
             self._broker.trace.fault("client_session_timeout")
             self._lose()
         elif in_group and not self._beating:
@@ -273,7 +273,7 @@ class Membership:
         if attempt != self._attempt or isinstance(answer, Failure):
             return
         if answer in ("", "REBALANCE_IN_PROGRESS"):
-            self._heard_at = self._now()
+            self._beat_at = self._now()
         if answer == "REBALANCE_IN_PROGRESS":
             if self.phase is Phase.STEADY:
                 self._join()

@@ -1,4 +1,4 @@
-"""What waits in a simulated client's queue to be told to its listener."""
+"""Callbacks waiting in a simulated client's queue."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class AssignOp:
 
 @dataclass(frozen=True, slots=True)
 class RevokeOp:
-    """Call on_revoked, then let go."""
+    """Call on_revoked, then release."""
 
     places: Places
 
 
 @dataclass(frozen=True, slots=True)
 class LostOp:
-    """Call on_lost, then let go."""
+    """Call on_lost, then release."""
 
     places: Places
 

@@ -17,7 +17,7 @@ class ProcessDied(BaseException):
 
 
 class SimulationError(Exception):
-    """The code under simulation broke a rule of the ports, or the simulator was driven wrongly."""
+    """The code under simulation violated a contract of the ports, or the simulator was misused."""
 
 
 class Process:
@@ -38,7 +38,7 @@ class Process:
         self._until = inf
         self.in_callback = False
         self.at_end: list[Action] = []
-        """What the system does when the process ends, however it ends."""
+        """Callbacks when the process ends in any way."""
         self._held_up_at = -inf
 
     def enter(self) -> None:

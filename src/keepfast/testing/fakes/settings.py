@@ -20,5 +20,5 @@ class WorldSettings:
     request_timeout_s: float = 15.0
     ack_delay_s: tuple[float, float] = (0.001, 0.05)
     output_delay_s: tuple[float, float] = (0.05, 0.8)
-    """The same for what handlers send: long enough to be under way when the record ends."""
+    """Latency of records sent by handlers: long enough to be in flight when the record ends."""
     max_message_bytes: int = 1_000_000

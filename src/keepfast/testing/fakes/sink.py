@@ -10,7 +10,7 @@ from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Delivery
 from keepfast.core.records import Outgoing, Receipt, TopicPartition
 from keepfast.core.retry_topics import STEP
-from keepfast.testing.fakes.acts import HandlerSent, LetterSent, LetterSentOn
+from keepfast.testing.fakes.acts import HandlerSent, LetterSent, SpooledLetterSent
 from keepfast.testing.fakes.broker import FakeBroker
 from keepfast.testing.fakes.clock import Action
 from keepfast.testing.fakes.faults import SendFault
@@ -22,7 +22,7 @@ OUTPUT = "output"
 
 
 class FakeSink:
-    """Implements `core.ports.Sink`. Deliveries are told by events of the clock, as if from another thread.
+    """Implements `core.ports.Sink`. Deliveries are reported by events of the clock, as if from another thread.
 
     `sent[n]` and `acked[n]` hold what was sent and acknowledged under the number n of the trace's letters.
     """
@@ -41,16 +41,16 @@ class FakeSink:
         self._process.enter()
         self._send(outgoing, delivered, LetterSent)
 
-    def send_on(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        """The same from a background thread: the spool's."""
-        self._send(outgoing, delivered, LetterSentOn)
+    def send_spooled(self, outgoing: Outgoing, delivered: Delivery) -> None:
+        """Send from a background thread: the spool's."""
+        self._send(outgoing, delivered, SpooledLetterSent)
 
     def send_by_handler(self, outgoing: Outgoing, delivered: Delivery) -> None:
-        """The same from the thread of a handler."""
+        """Send from the thread of a handler."""
         self._send(outgoing, delivered, HandlerSent)
 
     def _send(
-        self, outgoing: Outgoing, delivered: Delivery, event: type[LetterSent | LetterSentOn | HandlerSent]
+        self, outgoing: Outgoing, delivered: Delivery, event: type[LetterSent | SpooledLetterSent | HandlerSent]
     ) -> None:
         number = len(self.sent)
         self.sent.append(outgoing)
@@ -60,7 +60,7 @@ class FakeSink:
         if self._closed:
             self._fail(number, Fault.FATAL, "_STATE")
         elif self._size(outgoing) > self._broker.settings.max_message_bytes:
-            self._fail(number, Fault.TOO_LARGE, "MSG_SIZE_TOO_LARGE")  # the client itself says so, before it returns
+            self._fail(number, Fault.TOO_LARGE, "MSG_SIZE_TOO_LARGE")  # the client itself reports it, before it returns
         else:
             # An idempotent producer keeps the order, and what is on the wire is written even if the process dies.
             settings, handlers = self._broker.settings, outgoing.topic == OUTPUT
@@ -151,7 +151,7 @@ class FakeSink:
 class HandlerSink:
     """Implements `core.ports.Sink` for `ctx.send`. The key of what is sent is the number of the call that sends it.
 
-    `unanswered` counts by call what is neither acknowledged nor failed; `answering` is told before each answer.
+    `unanswered` counts by call what is neither acknowledged nor failed; `answering` is called before each answer.
     """
 
     def __init__(self, sink: FakeSink, answering: Callable[[], None]) -> None:

@@ -59,7 +59,7 @@ class FakeSource:
             answered=self._membership.commit_answered,
         )
         self._listener: Listener | None = None
-        self._kept: Exception | None = None
+        self._listener_error: Exception | None = None
         self._callback = ""
         self._event_taken = False
         self._answered = False  # a commit, in the poll at hand
@@ -82,7 +82,7 @@ class FakeSource:
     def poll(self, timeout_s: float) -> Message | None:
         self._enter_polling("poll")
         if timeout_s > 0:
-            self._membership.polled_at = inf  # a member that waits in poll is not late
+            self._membership.polled_at = inf  # a member that waits in poll does not exceed the poll interval
         deadline = self._now() + timeout_s
         fetched = self._next()
         while fetched is None and self._now() < deadline and not (self._event_taken or self._answered):
@@ -110,10 +110,10 @@ class FakeSource:
         self._enter("serve")
         if self._callback != "on_revoked":
             raise SimulationError("serve is only for the inside of on_revoked")
-        self._tell_unsent()
+        self._report_unsent()
         outcome = self._commits.read_back(timeout_s)
         if outcome is not None:
-            self._tell(outcome)
+            self._notify(outcome)
         return self._commits.absent_s
 
     def start(self, positions: Sequence[Position]) -> None:
@@ -164,7 +164,7 @@ class FakeSource:
         return next((message.offset() for message in messages if message.timestamp()[1] >= at_ms), None)
 
     def seen_ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Costs no time, unlike every other call: nobody need know whether it was made."""
+        """Takes no simulated time, unlike every other call."""
         logs = {place: self._broker.log(place) for place in places}
         return {place: log.end for place, log in logs.items() if log is not None}
 
@@ -192,16 +192,16 @@ class FakeSource:
             return
         self._enter("close")
         self._membership.stop_joining()
-        self._tell_unsent()
+        self._report_unsent()
         self._serve_all()
         if self._membership.owned and self._membership.phase is not Phase.FENCED:
             self._serve(RevokeOp(self._membership.owned))
         # The client does not leave before its commits are answered, or have timed out.
-        self._tell_unsent()
+        self._report_unsent()
         while self._commits.under_way:
             self._process.wait(self._broker.settings.request_timeout_s, lambda: self._operations)
             self._serve_all()
-            self._tell_unsent()
+            self._report_unsent()
         self._membership.leave()
         self._fetcher.close()
         self._closed = True
@@ -216,19 +216,19 @@ class FakeSource:
 
     def _enter_polling(self, call: str) -> None:
         self._enter(call)
-        self._tell_unsent()
-        self._raise_kept()
+        self._report_unsent()
+        self._raise_listener_error()
         self._membership.polled()
 
-    def _raise_kept(self) -> None:
-        kept, self._kept = self._kept, None
+    def _raise_listener_error(self) -> None:
+        kept, self._listener_error = self._listener_error, None
         if kept is not None:
             raise kept
 
-    def _tell_unsent(self) -> None:
+    def _report_unsent(self) -> None:
         outcome = self._commits.take_unsent()
         if outcome is not None:
-            self._tell(outcome)
+            self._notify(outcome)
 
     def _next(self) -> Fetched | None:
         """Serve what is queued, then the next record; an error takes the place of a record, as in the client."""
@@ -277,7 +277,7 @@ class FakeSource:
                 self._fetcher.drop(places)
                 self._membership.forgotten()
             case CommitOp(outcome):
-                self._tell(outcome)
+                self._notify(outcome)
             case ErrorOp(error, place):
                 self._guard(lambda: listener.on_error(error, place))
             case _:
@@ -292,15 +292,15 @@ class FakeSource:
         self._callback = ""
         self._fetcher.unsuspend()
 
-    def _tell(self, outcome: CommitOutcome) -> None:
+    def _notify(self, outcome: CommitOutcome) -> None:
         self._commits.settle(outcome)
         self._guard(lambda: self._the_listener().on_committed(outcome))
 
     def _guard(self, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - as the adapter must: nothing may fly through the client
-            self._kept = self._kept or error
+        except Exception as error:  # noqa: BLE001 - as in the adapter: no exception may pass through the client
+            self._listener_error = self._listener_error or error
 
     def _the_listener(self) -> Listener:
         if self._listener is None:

@@ -107,7 +107,7 @@ class RevokedBegin(Fact):
 
 @dataclass(frozen=True, slots=True)
 class RevokedEnd(Fact):
-    """`on_revoked` returned; the partitions are let go."""
+    """`on_revoked` returned; the partitions are released."""
 
     member: str
     generation: int
@@ -144,7 +144,7 @@ class CommitSent(Fact):
 
 @dataclass(frozen=True, slots=True)
 class CommitAccepted(Fact):
-    """The coordinator stored it, whatever the client was told afterwards."""
+    """The coordinator stored it, whatever answer the client got."""
 
     member: str
     generation: int
@@ -186,7 +186,7 @@ class LetterWritten(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LetterAcked(Fact):
-    """The sender was told that its record is there."""
+    """The sender got an acknowledgement."""
 
     member: str
     number: int
@@ -196,7 +196,7 @@ class LetterAcked(Fact):
 
 @dataclass(frozen=True, slots=True)
 class LetterFailed(Fact):
-    """The sender was told that its record is not there (it may be, all the same)."""
+    """The sender got an error (the record may be written nevertheless)."""
 
     member: str
     number: int
@@ -205,7 +205,7 @@ class LetterFailed(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ProcessCrashed(Fact):
-    """The process is gone, as by kill -9."""
+    """The process was killed, as by kill -9."""
 
     member: str
 

@@ -2,7 +2,7 @@
 
 A broker works on one request of a connection at a time. A JoinGroup that it holds until the group is complete
 therefore holds back every later request of that connection, commits included: that is how a member that keeps its
-partitions meets ILLEGAL_GENERATION in a routine rebalance.
+partitions gets ILLEGAL_GENERATION in a routine rebalance.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Failure:
 
 
 class Gate:
-    """What a frozen broker holds back: requests that have arrived, and its own timers."""
+    """Queue of a frozen broker: requests that have arrived, and its own timers."""
 
     def __init__(self, clock: SimClock) -> None:
         self._clock = clock
@@ -127,7 +127,7 @@ class FakeConnection:
             self._inbox.popleft()(self._done)
 
     def _done(self, _: Any) -> None:
-        # As an event of its own: whoever answers is in the middle of something.
+        # As a separate event: the code that answers is not re-entrant.
         self._busy = False
         self._clock.after(0.0, self.pump)
 

@@ -70,7 +70,7 @@ STEP_GAP_S = (0.00001, 0.002)
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What one process is given to run on."""
+    """The ports of one process."""
 
     process: Process
     source: FakeSource
@@ -79,7 +79,7 @@ class Seat:
 
 
 class World:
-    """Owner of everything simulated. `failures` holds what left a process as an exception: always a finding."""
+    """Owner of everything simulated. `failures` holds exceptions that escaped from a process: always a finding."""
 
     def __init__(self, seed: int, *, settings: WorldSettings | None = None) -> None:
         self.rng = Random(seed)

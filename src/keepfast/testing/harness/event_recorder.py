@@ -1,6 +1,4 @@
-"""What the engine reported while a harness ran: what was finished, retried, discarded and filtered, and what is
-committed.
-"""
+"""Records the engine's events of a harness: finished, retried, discarded and filtered records, and commits."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from keepfast.core.records import RecordPlace, TopicPartition
 
 
 class EventRecorder:
-    """Implements `core.events.Observer`: what the engine reported while a harness ran.
+    """Implements `core.events.Observer` for a harness.
 
     Loops write, each about its own group; the test reads.
     """

@@ -1,6 +1,6 @@
-"""The harness itself: send, let it settle, and look at what has become of every record.
+"""The harness: send records, wait until they are settled, and inspect the outcome of every record.
 
-Where a harness runs its app: in memory, or on a broker.
+A backend runs the app: in memory, or on a broker.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ class Backend(Protocol):
     def unfinished(self) -> dict[TopicPartition, int]:
         """Partitions with records that no commit covers yet, and how many those are. Empty: nothing is left to do."""
 
-    async def go_on(self) -> float:
-        """Let it work for a moment; returns how many seconds passed on its own clock. Raises what ended the app."""
+    async def run_briefly(self) -> float:
+        """Let it run for a moment; returns the seconds that passed on its own clock. Raises the error that ended the
+        app.
+        """
 
     async def settle_hooks(self) -> None:
         """Until hooks were called with every event so far."""
@@ -53,7 +55,7 @@ class Backend(Protocol):
 
 
 SETTLE_S = 2 * 86_400.0
-"""How long records may take by the app's own clock, which in memory costs nothing: the longest retry topic is a day."""
+"""How long records may take by the app's own clock, which is simulated in memory: the longest retry topic is a day."""
 
 REAL_SETTLE_S = 60.0
 KAFKA_VARIABLE = "KEEPFAST_TEST_KAFKA"
@@ -65,7 +67,7 @@ class NotSettled(KeepfastError, AssertionError):
 
 
 class Harness:
-    """An app under test. What has become of records is known after `send` or `settle`."""
+    """An app under test. Outcomes of records are known after `send` or `settle`."""
 
     def __init__(self, backend: Backend, tested: Tested, recorder: EventRecorder, *, settle_s: float) -> None:
         self._backend = backend
@@ -76,8 +78,8 @@ class Harness:
         self._letter_topics = sorted({topic for own in needs for topic in own.dead_letter_topics.values()})
         self._noted = tested.noted
         self.dead: list[Letter] = []
-        """Dead letters, as `keepfast dlq show` would read them; of a runner with a `dlq_publisher` of its own, what
-        was called with, in the same form.
+        """Dead letters, as `keepfast dlq show` would read them; of a runner with its own `dlq_publisher`, the calls
+        of it in the same form.
         """
         self.processed: list[Record] = []
         """Records that a handler has finished, once per record, whatever it took."""
@@ -113,12 +115,12 @@ class Harness:
         """
         left_s = self._settle_s
         while self._backend.unfinished():
-            left_s -= await self._backend.go_on()
+            left_s -= await self._backend.run_briefly()
             if left_s <= 0:
                 left = ", ".join(f"{count} of {place}" for place, count in self._backend.unfinished().items())
                 raise NotSettled(f"After {self._settle_s:g} s of the app's time these are not finished: {left}.")
         await self._backend.settle_hooks()
-        await self._sort_out()
+        await self._collect()
 
     async def topic(self, name: str) -> list[Record]:
         """What has come into a topic: from handlers (`ctx.send`), or from the test."""
@@ -128,7 +130,7 @@ class Harness:
         """How often it was tried again in place."""
         return self._recorder.retries(_place(record))
 
-    async def _sort_out(self) -> None:
+    async def _collect(self) -> None:
         found = [read(one) for topic in self._letter_topics for one in await self._backend.records(topic)]
         self.dead = found + self._noted
         dead = {(letter.topic, letter.partition, letter.offset) for letter in self.dead}

@@ -1,6 +1,6 @@
 # ruff: noqa: ARG002 - ports have arguments that nothing in memory needs
-"""An app, or a runner, in memory: the real loop, handlers and letters on the simulator's broker, with nothing going
-wrong by itself.
+"""An app, or a runner, in memory: the real loop, handlers and letters on the simulator's broker, without injected
+faults.
 
 Time is simulated: a wait lets it pass at once. Only while a coroutine of the user waits for something real does
 it go as fast as real time.
@@ -46,7 +46,7 @@ CALM = WorldSettings(
     max_poll_interval_s=LONG_S,
     max_message_bytes=100_000_000,
 )
-"""A broker that answers at once and never loses patience."""
+"""A broker that answers at once and has no timeouts."""
 
 LONG_IDLE_S = 600.0
 """A loop that waits for nothing else lets so much time pass at once."""
@@ -59,7 +59,7 @@ REAL_S = 0.05
 
 
 class MemoryAdmin(KafkaAdmin):
-    """The same questions, answered by the simulated broker. Topics that are asked for are there."""
+    """Admin requests, answered by the simulated broker. Every topic exists."""
 
     def __init__(self, world: World, partitions: int) -> None:
         super().__init__({})
@@ -162,7 +162,7 @@ class TestExecutor:
             self.tasks[run].cancel()
 
     def regain(self, run: Run) -> None:
-        """Workers are not counted here."""
+        """Not supported: there are no workers."""
 
     def _walk(self, run: Run) -> None:
         self._call.walk(run, self._tally, time.perf_counter)
@@ -271,7 +271,7 @@ class Memory:
                         left[place] = left.get(place, 0) + count
         return left
 
-    async def go_on(self) -> float:
+    async def run_briefly(self) -> float:
         begun = self._world.clock.monotonic()
         tasks = [task for executor in self._executors for task in executor.tasks.values()]
         if tasks:
@@ -294,7 +294,7 @@ class Memory:
         await self._hooks.settle()
 
     async def close(self) -> None:
-        """Cancel what is still at work: the test is over."""
+        """Cancel running handlers: the test is over."""
         tasks = [task for executor in self._executors for task in executor.tasks.values()]
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The same app on a real broker: its own group each time, reading what comes from now on."""
+"""The app on a real broker: in a new group each time, reading new records only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_YET = (
     confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
     confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
 )
-"""What a busy broker answers about a partition that was created a moment ago."""
+"""Errors of a busy broker for a partition that was just created."""
 
 
 class Real:
@@ -69,7 +69,7 @@ class Real:
             self._broker.create_topic(topic, partitions=self._partitions)
 
     def _join(self) -> None:
-        """Until every partition is ours: what is sent before would be missed."""
+        """Wait until every partition is assigned: records sent before would be missed."""
         deadline = time.monotonic() + JOIN_S
         while not all(self._is_member(one.loop.plan) for one in self._running()):
             if time.monotonic() > deadline:
@@ -95,7 +95,7 @@ class Real:
         return [TopicPartition(topic, number) for number in sorted(found.partitions)]
 
     def _mark(self, topic: str) -> None:
-        """What is there already is not for this test."""
+        """Existing records are not part of this test."""
         if topic in self._broker.admin.list_topics(timeout=REPLY_TIMEOUT_S).topics:
             for place in self._places(topic):
                 self._begun[place] = self._end(place)
@@ -160,7 +160,7 @@ class Real:
                     left[place] = left.get(place, 0) + count
         return left
 
-    async def go_on(self) -> float:
+    async def run_briefly(self) -> float:
         begun = time.monotonic()
         await asyncio.sleep(PAUSE_S)
         self._running()

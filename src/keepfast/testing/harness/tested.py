@@ -29,7 +29,7 @@ class Tested(Protocol):
 
     settings: Settings
     noted: list[Letter]
-    """Records that a publisher of the user's own has published, as letters of ours would describe them."""
+    """Records published by the user's own publisher, in the form of our letters."""
     specs: list[ConsumerSpec]
     """For the engine in memory."""
     hooks: Sequence[Hook]
@@ -77,8 +77,8 @@ class TestedApp:
 
 
 class TestedRunner:
-    """Hooks on the way of a record are called as `run` would call them; those of the start and the end are not, and
-    neither is `producer_factory`. A consumer that the factory makes is closed again at once.
+    """Hooks for records are called as by `run`; hooks of start and shutdown and `producer_factory` are not. A
+    consumer created by the factory is closed at once.
     """
 
     __test__ = False
@@ -88,14 +88,14 @@ class TestedRunner:
         self.noted: list[Letter] = []
         self._blueprint = replace(runner.blueprint, producer_factory=None, serves=False, noted=self.noted.append)
         self.settings, self._made = settings_of(self._blueprint, environ=environ, cwd=cwd, for_tests=True)
-        self.specs = [spec_of(self._blueprint, self._made, self.settings, PublisherAtOnce)]
+        self.specs = [spec_of(self._blueprint, self._made, self.settings, InlinePublisher)]
 
     def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
         return build(self._blueprint, self._made, settings, _stay, observers)
 
 
-class PublisherAtOnce(HookPublisher):
-    """Calls the user's publisher where it stands: in memory there are no threads."""
+class InlinePublisher(HookPublisher):
+    """Calls the user's publisher on the calling thread: in memory there are no threads."""
 
     def hand_over(self, letter: HookLetter, delivered: Delivery) -> None:
         delivered(self.outcome(letter))
