@@ -18,8 +18,8 @@ def batched(setup: Setup, seed: int) -> Setup:
     rng = Random(seed * 13 + 6)
     if seed % 6 == 0 and setup.breaker is None:
         faults = tuple(fault for fault in setup.faults if fault != "forge")
-        setup = replace(setup, storm_guard=None, rate=None, spells=(), tiers=(), faults=faults)
-    elif setup.timeout.timeout_s is not None or setup.spells or setup.tiers or setup.spool or rng.random() < 0.3:
+        setup = replace(setup, storm_guard=None, rate=None, outages=(), tiers=(), faults=faults)
+    elif setup.timeout.timeout_s is not None or setup.outages or setup.tiers or setup.spool or rng.random() < 0.3:
         return setup
     brief = RetryPolicy(max_retries=rng.choice((0, 1)), initial_delay_ms=20, max_delay_ms=100)
     return replace(

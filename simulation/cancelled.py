@@ -28,7 +28,7 @@ def cancelled(setup: Setup, seed: int) -> Setup:
             batch=None,
             breaker=None,
             storm_guard=None,
-            spells=(),
+            outages=(),
             spool=False,
             killers=0,
             faults=(

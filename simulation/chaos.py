@@ -19,9 +19,9 @@ RESTART_S = (0.05, 2.0)
 PULL_S = (0.1, 1.2)
 PRODUCE_S = (0.05, 0.8)
 REFILLS, MAX_REFILLED = 0.6, 60
-"""How often a topic that is made anew is filled at once, and how far."""
+"""How often a recreated topic is filled at once, and how far."""
 UNNOTICED_S = 7.0
-"""So long members that run get no answer about a topic that was made anew."""
+"""For this long running members get no answer about a recreated topic."""
 MAX_EARLY = 5
 """Records that a new partition has before anybody reads it."""
 BURST, BURSTS = 40, 0.02
@@ -131,7 +131,7 @@ class Chaos:
         return member is not None and member.loop.ending is not None and member.loop.ending.kind == "fenced"
 
     def _has_heir(self, name: str) -> bool:
-        """Who is fenced stays down, unless nobody has its place: a late join of its own can fence it, too."""
+        """A fenced member stays down, unless no other member replaced it: a late join of its own can fence it, too."""
         return any(seat.process.name.partition(".")[0] == name for seat in self._world.living())
 
     def _is_surplus(self, name: str) -> bool:
@@ -205,7 +205,7 @@ class Chaos:
         )
 
     def _cut_off(self) -> None:
-        """First commits fail, then nobody is heard for longer than a session: everything is lost."""
+        """First commits fail, then no member reaches the broker for longer than a session: everything is lost."""
         self._world.trace.fault("cut_off")
         self._world.broker.faults.commits.order(CommitFault.RETRY, count=9, duration_s=9.0)
         silent_s = self._world.broker.settings.session_s + 1.0
@@ -284,11 +284,11 @@ class Chaos:
         broker.recreate_topic(topic)
         self._oracle.recreated(topic, ends)
         for number, end in ends.items() if self._rng.random() < REFILLS else ():
-            for _ in range(min(end, MAX_REFILLED) + 1):  # so that nobody's position lies outside the new log
+            for _ in range(min(end, MAX_REFILLED) + 1):  # so that no position lies outside the new log
                 self._oracle.produced(self._workload.produce(TopicPartition(topic, number)))
 
     def _recreate_unnoticed(self) -> None:
-        """Members that run do not hear of the new topic, those that start do, and partitions go to and fro."""
+        """Running members do not learn of the new topic, those that start do, and partitions move back and forth."""
         deaf, now = self._world.broker.faults.deaf, self._world.clock.monotonic()
         if max(deaf.values(), default=0.0) > now or len(self._living()) < self._setup.members:
             return  # one after another
@@ -300,9 +300,9 @@ class Chaos:
 
     def _end_one_that_noticed(self) -> None:
         """Then others get its partitions, with commits of a topic that they know nothing of."""
-        heard = [member for member in self._living() if member.name not in self._world.broker.faults.deaf]
-        if self.active and heard:
-            self._rng.choice(heard).stop()
+        reachable = [member for member in self._living() if member.name not in self._world.broker.faults.deaf]
+        if self.active and reachable:
+            self._rng.choice(reachable).stop()
 
     def _grow(self) -> None:
         topic = self.place().topic
@@ -311,7 +311,7 @@ class Chaos:
             self._world.trace.fault("partitions_added")
             self._world.broker.add_partitions(topic, total)
             if self._setup.reset == "latest":
-                place = TopicPartition(topic, total - 1)  # records that come before the group hears of the partition
+                place = TopicPartition(topic, total - 1)  # records that arrive before the group learns of the partition
                 for _ in range(self._rng.randint(0, MAX_EARLY)):
                     self._oracle.produced(self._workload.produce(place))
 

@@ -48,7 +48,7 @@ STUCK_LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Pause(Awaitable[None]):
-    """What the simulated handler awaits: whoever drives the coroutine lets so much time pass."""
+    """What the simulated handler awaits: the driver of the coroutine lets this much time pass."""
 
     seconds: float
 
@@ -57,7 +57,7 @@ class _Pause(Awaitable[None]):
 
 
 class _Walk:
-    """A worker at its run. `turn` tells a step that is still wanted from one that a cancellation came before."""
+    """A worker with its run. `turn` distinguishes a valid step from one that was cancelled."""
 
     __slots__ = ("attempt", "coroutine", "run", "turn")
 
@@ -237,7 +237,7 @@ class SimExecutor:
             self._walks.pop(run, None)
         self._mailbox.post(run)
 
-    # -- as a thread that nobody interrupts
+    # -- as a thread that is not interrupted
 
     def _walk(self, run: Run) -> None:
         begun = self._time = self._process.clock.monotonic()

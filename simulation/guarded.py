@@ -9,7 +9,7 @@ from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import RetryPolicy
 from simulation.setup import Setup
 
-SPELLS = ("outage", "partial", "bad")
+OUTAGES = ("outage", "partial", "bad")
 """The service is away; or only for every second record; or it is there, and a bad deploy of the handler rejects all."""
 
 
@@ -28,7 +28,7 @@ def guarded(setup: Setup, seed: int) -> Setup:
         breaker=_breaker(rng) if rng.random() < 0.6 else None,
         storm_guard=_storm(rng) if rng.random() < 0.5 else None,
         rate=_rate(rng) if rng.random() < 0.3 else None,
-        spells=rng.choice((("outage",), ("outage", "partial"), ("bad",), SPELLS)),
+        outages=rng.choice((("outage",), ("outage", "partial"), ("bad",), OUTAGES)),
     )
 
 
@@ -56,7 +56,7 @@ def _mostly_guards(setup: Setup, rng: Random) -> Setup:
         breaker=replace(_breaker(rng), failures=2),
         storm_guard=_storm(rng) if rng.random() < 0.7 else None,
         rate=_rate(rng) if rng.random() < 0.2 else None,
-        spells=SPELLS,
+        outages=OUTAGES,
     )
     if rng.random() < 0.5:
         return mostly
@@ -70,7 +70,7 @@ def _mostly_guards(setup: Setup, rng: Random) -> Setup:
         breaker=BreakerPolicy(failures=8, share=0.1, window_s=4.0, open_s=0.3, max_open_s=0.3),
         storm_guard=None,
         rate=None,
-        spells=("partial", "partial", "outage"),
+        outages=("partial", "partial", "outage"),
     )
 
 

@@ -79,7 +79,7 @@ def stuck(setup: Setup, seed: int) -> Setup:
         breaker=None,
         storm_guard=None,
         rate=None,
-        spells=(),
+        outages=(),
         spool=False,
         batch=None,
         cancels=False,

@@ -25,7 +25,7 @@ from simulation.topic_ids import SimTopicIds
 from simulation.workload import Workload
 
 LIVENESS_S = 4.0
-"""So long somebody watches a member that starts nothing because of handlers that do not end."""
+"""For this long an operator watches a member that starts nothing because of handlers that do not end."""
 
 SPINS = 200_000
 """So many looks at a clock that stands still are a loop that nothing ends."""
@@ -36,7 +36,7 @@ Watch = Callable[[list[Message]], None]
 
 
 class Watcher(Protocol):
-    """Who is told what a member does beyond what the trace says."""
+    """Receives what a member does beyond the trace."""
 
     def join(self, member: Member) -> None: ...
     def polls(self, member: Member) -> None: ...
@@ -44,7 +44,7 @@ class Watcher(Protocol):
 
 
 class _Clock:
-    """The world's clock, as the loop sees it: notices when nobody lets time pass."""
+    """The world's clock, as the loop sees it: detects a loop that lets no time pass."""
 
     def __init__(self, clock: SimClock) -> None:
         self._clock = clock

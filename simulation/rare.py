@@ -89,8 +89,8 @@ def _large_headers(setup: Setup, rng: Random) -> Setup:
 
 
 def _torn(setup: Setup, rng: Random) -> Setup:
-    """Of a seed with a spool, which has room. Records are committed as soon as their letters are kept, so that nobody
-    keeps these again when they are lost; and several letters lie in a segment when it is torn.
+    """Of a seed with a spool, which has room. Records are committed as soon as their letters are kept, so that no
+    member keeps these again when they are lost; and several letters lie in a segment when it is torn.
     """
     return replace(
         setup,
@@ -162,7 +162,7 @@ def _plain(setup: Setup) -> Setup:
         breaker=None,
         storm_guard=None,
         rate=None,
-        spells=(),
+        outages=(),
         spool=False,
         batch=None,
         cancels=False,

@@ -1,4 +1,4 @@
-"""What many seeds came to, as a table for people or as JSON for programs."""
+"""Results of many seeds, as a table or as JSON."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ from simulation.guarded import guarded
 from simulation.hanging import hanging, stuck
 from simulation.oracle import Oracle, Violation
 from simulation.oracle.crashes import DEATHS_BEFORE
+from simulation.outages import Outages
 from simulation.rare import rare
 from simulation.setup import Setup, changing, setup_for
-from simulation.spells import Spells
 from simulation.spooled import BadDisks, spooled
 from simulation.workload import Workload
 
@@ -81,12 +81,12 @@ class Scenario:
         self.oracle = Oracle(self.world, self.setup, self.workload)
         self.chaos = Chaos(self.world, self.setup, self.workload, self.oracle, Random(seed * 5 + 3))
         self.disks = BadDisks(self.world, self.setup, self.chaos, Random(seed * 17 + 9))
-        self.spells = Spells(self.world, self.setup, self.workload, self.chaos, Random(seed * 13 + 7))
+        self.outages = Outages(self.world, self.setup, self.workload, self.chaos, Random(seed * 13 + 7))
 
     def play(self) -> Outcome:
         with _tuned(self.setup), _quiet():
             self.chaos.begin()
-            self.spells.begin()
+            self.outages.begin()
             self.disks.begin()
             self._rage()
             self._calm_down()
@@ -108,7 +108,7 @@ class Scenario:
         """Nothing goes wrong any more: everything must come to an end, and something must move until then."""
         self.chaos.active = False
         self.workload.calm = True
-        self.workload.spell = ""
+        self.workload.outage = ""
         self.world.broker.faults.clear()
         deaths = (DEATHS_BEFORE + (self.setup.max_deliveries or 0)) if self.setup.killers else 0
         longest_s = STALLED_S + deaths * DEATH_S

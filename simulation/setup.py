@@ -60,7 +60,7 @@ class Setup:
     killers: int
     """So many records kill their process, whenever they are handled."""
     threads: bool
-    """Runs are walked in one go, as by a thread nobody interrupts; else record by record, as by a coroutine."""
+    """Runs are walked in one go, as by a thread that is not interrupted; else record by record, as by a coroutine."""
     members: int
     static: bool
     partitions: dict[str, int]
@@ -87,7 +87,7 @@ class Setup:
     breaker: BreakerPolicy | None = None
     storm_guard: StormPolicy | None = None
     rate: RatePolicy | None = None
-    spells: tuple[str, ...] = ()
+    outages: tuple[str, ...] = ()
     """What befalls the service that the handler calls, now and then."""
     spool: bool = False
     torn: bool = False
@@ -127,7 +127,7 @@ def setup_for(seed: int) -> Setup:
     """The setup of a seed: always the same for the same seed.
 
     Most seeds take a bit of everything; every fourth moves partitions in order, with little else going wrong, every
-    fourth loses them, every eighth deletes records that nobody has read yet, every sixteenth makes topics anew. About a
+    fourth loses them, every eighth deletes records that were not read yet, every sixteenth recreates topics. About a
     third has retry topics.
     """
     return _with_recorder(seed, _with_refusals(seed, _with_tiers(seed, _setup_for(seed))))
@@ -140,7 +140,7 @@ def _with_refusals(seed: int, setup: Setup) -> Setup:
 
 
 def changing(setup: Setup, seed: int) -> Setup:
-    """Some seeds read from the end a topic that gets more partitions, or is made anew while questions for its id fail,
+    """Some seeds read from the end a topic that gets more partitions, or is recreated while requests for its id fail,
     for everybody or for those that run.
 
     Chosen apart, and last: the other seeds stay what they are.

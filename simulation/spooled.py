@@ -20,8 +20,8 @@ TEAR_EVERY_S = 2.0
 
 
 def spooled(setup: Setup, seed: int) -> Setup:
-    """The setup with a spool in every third seed. In half of these, most records are buried, at a good pace, and little
-    goes wrong but disks, the dead-letter topic and processes.
+    """The setup with a spool in every third seed. In half of these, most records are dead-lettered, at a good pace, and
+    little goes wrong but disks, the dead-letter topic and processes.
 
     Drawn apart from the rest of the setup, so that the other seeds are what they were without.
     """
@@ -60,7 +60,7 @@ def spooled(setup: Setup, seed: int) -> Setup:
         breaker=None,
         storm_guard=None,
         rate=None,
-        spells=(),
+        outages=(),
     )
 
 
@@ -120,7 +120,7 @@ class BadDisks:
         self._world.trace.add(PowerCut(self._world.clock.monotonic()))
 
     def _cut_soon(self) -> None:
-        """In the middle of somebody's work on the disk."""
+        """In the middle of an operation on the disk."""
         self._arm(lambda _: self._cut())
 
     def _kill_soon(self) -> None:

@@ -1,4 +1,4 @@
-"""Who tells a simulated process the ids of topics."""
+"""Answers a simulated process's requests for topic ids."""
 
 from __future__ import annotations
 

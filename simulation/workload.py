@@ -62,11 +62,12 @@ class Entry:
     digits: int = 0
     """Of its number in its header, at least."""
     terminal: str = ""
-    """The fact that lets a commit pass it: "handled", "buried", "moved", "discarded"; empty while there is none."""
+    """The fact that lets a commit pass it: "handled", "dead-lettered", "moved", "discarded"; empty while there is none.
+    """
     shadowed: bool = False
     """A former topic of this name had a record at its offset, so that a commit may mean that one."""
     excused: str = ""
-    """Why nobody has to handle it: it was deleted, or lies where the policy said not to begin."""
+    """Why it need not be handled: it was deleted, or lies before the start that the policy chose."""
     copied: Copied | None = None
     """Set if it lies in a retry topic."""
 
@@ -134,7 +135,7 @@ class BatchAttempt:
 class Workload:
     """Makes records and plays the handler. `calm` takes the slowness out, so that everything comes to an end.
 
-    `spell` is what befalls every record that gets as far as the handler (see `guarded.SPELLS`).
+    `outage` applies to every record that reaches the handler (see `guarded.OUTAGES`).
     """
 
     def __init__(self, broker: FakeBroker, setup: Setup, rng: Random) -> None:
@@ -148,7 +149,7 @@ class Workload:
         self._copies: dict[tuple[str, int, int], Entry] = {}
         self._batches: dict[Batch, int] = {}
         self.calm = False
-        self.spell = ""
+        self.outage = ""
         self.entries: list[Entry] = []
         self.tiers = setup.retry_topics()
 
@@ -159,7 +160,7 @@ class Workload:
         return self._broker.topic_id(topic) or ""
 
     def produce(self, place: TopicPartition) -> Entry:
-        entry = self._entry(place)  # before it is there: whoever hears of it must find it
+        entry = self._entry(place)  # before it is written: whatever reads it must find it
         self._broker.produce(place, value=entry.value, key=entry.key, headers=entry.headers)
         return entry
 
@@ -189,9 +190,9 @@ class Workload:
         now, delay_s = self._broker.clock.monotonic(), self.tiers.topics[place.topic].delay_s if self.tiers else 0
         entry.copied = Copied(entry, 0, 0, 0.0, now + delay_s + ROUNDING_S)
         self._copies[place.topic, place.partition, entry.offset] = entry
-        said = [(name, rng.choice(LIES)) for name in rng.sample(LIED_ABOUT, rng.randint(1, len(LIED_ABOUT)))]
+        forged = [(name, rng.choice(LIES)) for name in rng.sample(LIED_ABOUT, rng.randint(1, len(LIED_ABOUT)))]
         count = rng.choice((b"1", b"1", b"0", b"7", b"x"))
-        headers = (*entry.headers, *said, (retry_topics.OWN_HEADERS, count))
+        headers = (*entry.headers, *forged, (retry_topics.OWN_HEADERS, count))
         self._broker.produce(place, value=entry.value, key=entry.key, headers=headers)
         return entry
 
@@ -225,7 +226,7 @@ class Workload:
         """The attempt is over, with this error."""
         entry = attempt.entry
         outcome = "ok" if error is None else type(error).__name__
-        if error is not None and entry.root.failures_left > 0 and not self.spell:
+        if error is not None and entry.root.failures_left > 0 and not self.outage:
             entry.root.failures_left -= 1
         now = self._broker.clock.monotonic()
         self._broker.trace.add(
@@ -253,7 +254,7 @@ class Workload:
         return BatchAttempt(entries, member, number, calls, min(takes_s, CALM_S) if self.calm else takes_s)
 
     def end_batch(self, attempt: BatchAttempt) -> None:
-        """The handler goes through its list and stops at the first bad record, or tells all that are bad."""
+        """The handler goes through its list and stops at the first bad record, or reports all that are bad."""
         found = {at: error for at, entry in enumerate(attempt.entries) if (error := self._error(entry)) is not None}
         first = next(iter(found), None)
         outcomes = [""] * len(attempt.entries)
@@ -282,12 +283,12 @@ class Workload:
         return {first: found[first]} if isinstance(found[first], Discard) else {}
 
     def _error(self, entry: Entry) -> BaseException | None:
-        if self.spell == "bad" and entry.conduct != "decode":
+        if self.outage == "bad" and entry.conduct != "decode":
             return Reject("nothing is liked")
-        if self.spell and entry.conduct != "decode" and (self.spell == "outage" or entry.number % 2):
-            return ConnectionRefusedError("nobody is there")
+        if self.outage and entry.conduct != "decode" and (self.outage == "outage" or entry.number % 2):
+            return ConnectionRefusedError("connection refused")
         if self.calm and self._setup.storm_guard is not None and entry.conduct in ("reject", "decode", "doomed"):
-            return None  # somebody has repaired the handler: a storm of its own would never end
+            return None  # the handler was repaired: a storm would never end by itself
         return self._own_error(entry)
 
     def _own_error(self, entry: Entry) -> BaseException | None:
@@ -313,7 +314,8 @@ class Workload:
         takes_s = rng.uniform(*VERY_SLOW_S) if rng.random() < setup.slow else rng.uniform(*setup.pace)
         if self._killers_left and rng.random() < KILLERS:
             self._killers_left -= 1
-            # While it is waited for: what is given up before it kills is buried for that, or tells nobody.
+            # While it is waited for: a run abandoned before it crashes the process is dead-lettered for the timeout, or
+            # leaves no evidence.
             return "kill", min(takes_s, setup.alone_s / 2, (setup.timeout.timeout_s or inf) / 2), 0, 0.0
         if not setup.troubles or rng.random() >= setup.trouble:
             return "ok", takes_s, 0, 0.0

@@ -49,7 +49,7 @@ class BatchRules:
         self._waits_in: dict[tuple[str, int], int] = {}
         self._dropped: dict[Epoch, set[int]] = {}
         """What the handler dropped by name. It is finished when the others of its batch are; if that is broken up
-        before, it comes again, and nobody asks in which order."""
+        before, it comes again, in any order."""
         self._revoking: dict[str, trace.Places] = {}
         self._last: dict[tuple[str, int], int] = {}
 
@@ -70,7 +70,7 @@ class BatchRules:
         batch = self._batches.setdefault((event.member, event.batch), _Batch())
         what = f"{event.member} starts batch {event.batch}"
         if event.member in self._book.stopping:
-            self._blame("P6", f"{what} although it was told to stop")
+            self._blame("P6", f"{what} although a stop was requested")
         if self._setup.batch is not None and len(event.numbers) > self._setup.batch.size:
             self._blame("batch", f"{what} with {len(event.numbers)} records; at most {self._setup.batch.size} fit")
         lanes: dict[Lane, list[Entry]] = {}
@@ -104,7 +104,7 @@ class BatchRules:
             self._blame("retry", f"{what}, which waits for its retry in batch {other}")
 
     def _waits(self, member: str, batch: int, entry: Entry) -> bool:
-        """Whether it still does: with a new epoch everything begins anew."""
+        """Whether it still does: a new epoch starts from the beginning."""
         epoch = self._batches[member, batch].waits.get(entry.number)
         return epoch is not None and epoch is self._book.epochs.get((member, entry.place))
 

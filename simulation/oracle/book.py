@@ -1,6 +1,6 @@
 """What the oracle knows: which records exist and became of what, who owns which partition, and what each was given.
 
-Everything is known by a record's number, so that a topic made anew under the same name, or an offset that is read
+Everything is known by a record's number, so that a topic recreated under the same name, or an offset that is read
 twice, is not mixed up with another.
 """
 
@@ -20,7 +20,7 @@ from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.flights import Flights
 from simulation.member import Member
 from simulation.oracle.cover import Cover
-from simulation.oracle.epochs import Epoch, Lane, Shelf
+from simulation.oracle.epochs import Epoch, Lane, PartitionRecords
 from simulation.setup import GROUP
 from simulation.workload import NUMBER, ROUNDING_S, Copied, Entry, Workload
 
@@ -42,7 +42,7 @@ class Book:
         self.tiers = workload.tiers or Tiers(group="")
         self.entries = workload.entries
         self.members: dict[str, Member] = {}
-        self.shelves: dict[TopicPartition, Shelf] = {}
+        self.records_by_place: dict[TopicPartition, PartitionRecords] = {}
         self.held: set[Key] = set()
         self.epochs: dict[Key, Epoch] = {}
         self.read: dict[Key, tuple[int | None, str]] = {}
@@ -57,9 +57,9 @@ class Book:
         self.began_at: dict[str, float] = {}
         self.lost_for_policy = 0
         self.copies: dict[Entry, list[Entry]] = {}
-        self.made_anew: dict[str, float] = {}  # topic → when
+        self.recreated_at: dict[str, float] = {}  # topic → when
         self.first_counts: dict[str, int] = {}  # topic → its partitions when the group's first commit of it was stored
-        self.renewed: set[str] = set()  # topics that were made anew after that
+        self.renewed: set[str] = set()  # topics that were recreated after that
         self._updates: dict[type[trace.Fact], Callable[[Any], None]] = {
             trace.LogStartMoved: self._log_start_moved,
             trace.Compacted: self._compacted,
@@ -97,10 +97,10 @@ class Book:
             return entry.place
         return (entry.place.topic, entry.key) if self._order == "key" and entry.key is not None else None
 
-    def shelf(self, place: TopicPartition) -> Shelf:
-        if place not in self.shelves:
-            self.shelves[place] = Shelf()
-        return self.shelves[place]
+    def records_of(self, place: TopicPartition) -> PartitionRecords:
+        if place not in self.records_by_place:
+            self.records_by_place[place] = PartitionRecords()
+        return self.records_by_place[place]
 
     def letter(self, member: str, number: int) -> tuple[Outgoing, Entry]:
         outgoing = self.members[member].seat.sink.sent[number]
@@ -145,14 +145,14 @@ class Book:
     # -- updates
 
     def _log_start_moved(self, event: trace.LogStartMoved) -> None:
-        shelf = self.shelf(event.place)
-        shelf.start = event.offset
-        shelf.excuse("it was deleted", below=event.offset)
+        records = self.records_of(event.place)
+        records.start = event.offset
+        records.excuse("it was deleted", below=event.offset)
 
     def _compacted(self, event: trace.Compacted) -> None:
-        shelf = self.shelf(event.place)
-        shelf.gone.add(event.offset)
-        entry = shelf.by_offset.get(event.offset)
+        records = self.records_of(event.place)
+        records.gone.add(event.offset)
+        entry = records.by_offset.get(event.offset)
         if entry is not None and entry.open:
             entry.excused = "it was compacted away"
 
@@ -182,7 +182,7 @@ class Book:
         self.epochs[key] = Epoch(event.member, event.place, event.offset, covered, event.at, fate=fate, left_by=left_by)
         if covered is None and event.offset != BEGINNING and self.may_skip(event):
             self.lost_for_policy += 1
-            self.shelf(event.place).excuse("the policy says to begin behind it", below=event.offset)
+            self.records_of(event.place).excuse("the policy says to begin behind it", below=event.offset)
 
     def may_skip(self, event: trace.Started | trace.Reset) -> bool:
         """Whether what lies below this start need not be read: the group has never begun with this partition."""
@@ -202,7 +202,7 @@ class Book:
         return self.members[member].loop.identities.ids.get(topic, "") == self._workload.topic_id(topic)
 
     def _fate(self, member: str, place: TopicPartition, covered: Cover | None) -> tuple[Fate, str]:
-        """What the member was told about the owner of the lease that it found, and who that was."""
+        """The answer to the member about the owner of the lease that it found, and who that was."""
         token = "" if covered is None else read(covered.guard, covered.offset).token
         topic_id = self.members[member].loop.identities.ids.get(place.topic, "")
         return self._flights.fate(member, token, GROUP, place, topic_id), self._flights.owner(token)
@@ -321,7 +321,7 @@ class Book:
             epoch.letters.add(entry.number)
 
     def _letter_written(self, event: trace.LetterWritten) -> None:
-        """A record in a retry topic is a record of its own, which somebody has to finish."""
+        """A record in a retry topic is a record of its own, which a member has to finish."""
         tier = self.tiers.topics.get(event.place.topic)
         if tier is None:
             return
@@ -337,7 +337,7 @@ class Book:
         )
         copy = self._workload.copy(entry, event.place, event.offset, copied)
         self.copies.setdefault(entry.root, []).append(copy)
-        self.shelf(event.place).add(copy)
+        self.records_of(event.place).add(copy)
 
     def _letter_failed(self, event: trace.LetterFailed) -> None:
         """What is too large for a retry topic, even without its attempts, stays where it is."""
@@ -356,7 +356,7 @@ class Book:
         if (event.member, event.number) not in self.letters:
             return  # from a spool: its record is finished already
         epoch, entry = self.letters.pop((event.member, event.number))
-        entry.terminal = entry.terminal or ("moved" if event.place.topic in self.tiers.topics else "buried")
+        entry.terminal = entry.terminal or ("moved" if event.place.topic in self.tiers.topics else "dead-lettered")
         self.active_at[event.member] = event.at
         if epoch is not None:
             self.finish(epoch, entry, event.at)

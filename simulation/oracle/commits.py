@@ -27,7 +27,7 @@ class CommitRules:
         if event.metadata and not (
             cover.completion or cover.guard or origin_of(event.metadata, offset=event.offset).topic_id
         ):
-            self._blame("map", f"{event.member} commits {event.place} with a map that nobody will believe")
+            self._blame("map", f"{event.member} commits {event.place} with an invalid map")
         if cover.completion.to_int().bit_length() > self._window:
             self._blame("map size", f"{event.member} names offsets of {event.place} beyond the window: {cover}")
 
@@ -41,25 +41,25 @@ class CommitRules:
         before = epoch.accepted
         if cover.offset < before.offset:
             self._blame("P2", f"{event.member} moves the commit of {event.place} back from {before} to {cover}")
-        shelf = self._book.shelf(event.place)
-        forgotten = [offset for offset in before.named() if offset not in cover and shelf.exists(offset)]
+        records = self._book.records_of(event.place)
+        forgotten = [offset for offset in before.named() if offset not in cover and records.exists(offset)]
         if forgotten:
             self._blame(
                 "P2", f"{event.member} forgets finished offsets {forgotten} of {event.place}: {before} to {cover}"
             )
 
     def _only_finished(self, event: trace.CommitAccepted, cover: Cover) -> None:
-        shelf = self._book.shelf(event.place)
-        lowest = shelf.first_open()
+        records = self._book.records_of(event.place)
+        lowest = records.first_open()
         if lowest is not None and lowest.offset < cover.offset:
             self._blame(
                 "P1",
                 f"{event.member} commits {event.place} at {cover}, past record {lowest.number} at {lowest.offset},"
-                f" which nobody has finished ({lowest.conduct})",
+                f" which is not finished ({lowest.conduct})",
             )
         for offset in cover.named():
-            entry = shelf.by_offset.get(offset)
+            entry = records.by_offset.get(offset)
             if entry is not None and entry.open and not entry.shadowed:
                 self._blame("P1", f"{event.member} commits {event.place} at {cover}; {offset} is not finished")
-            elif entry is None and offset >= shelf.floor:
+            elif entry is None and offset >= records.floor:
                 self._blame("P1", f"{event.member} commits {event.place} at {cover}; nothing was ever at {offset}")

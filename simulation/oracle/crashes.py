@@ -1,10 +1,11 @@
-"""Rules about the crash guard (P7): killers are buried in time, nobody else is, and what the commits say of it is true.
+"""Rules about the crash guard (P7): killers are dead-lettered in time, no other record is, and the commits record it
+correctly.
 
 How long a killer may go on: each of its deaths leaves a lease that covers it. The first leaves a mark above it, the
 second makes it a suspect, and from then on every start is counted. So it dies twice before anybody counts, and
 `max_deliveries` times after that. Only starts that end in a death are meant: a partition that is handed over in order
-while its killer is still running tells nobody, and neither does a process that dies after another one, which saw that
-it was alive, has taken over.
+while its killer is still running leaves no evidence, and neither does a process that dies after another one, which saw
+that it was alive, has taken over.
 """
 
 from __future__ import annotations
@@ -58,20 +59,20 @@ class CrashRules:
         if bool(words) != (guard != Guard()) or (words and self._most is None):
             self._blame("guard", f"{epoch} commits words of the guard that say nothing: {words!r}")
         self._sent[event.member, event.place] = epoch, guard
-        for what, told, known in (("mark", guard.mark, suspicion.mark), ("until", guard.until, suspicion.until)):
+        for what, recorded, known in (("mark", guard.mark, suspicion.mark), ("until", guard.until, suspicion.until)):
             wanted = known if known > event.offset and self._most is not None else 0
-            if (told or 0) != wanted:
-                self._blame("guard", f"{epoch} commits at {event.offset} with {what} {told}; it should be {wanted}")
+            if (recorded or 0) != wanted:
+                self._blame("guard", f"{epoch} commits at {event.offset} with {what} {recorded}; it should be {wanted}")
         self._exact(event, epoch, guard)
         for offset, count in guard.starts.items():
             ahead = offset == guard.charged or event.member in self._book.stopping
             if count > suspicion.found.starts.get(offset, 0) + ahead:
                 self._blame("guard", f"{epoch} counts {count} starts of {offset}; it found {suspicion.found}")
             if count != suspicion.found.starts.get(offset, 0) and not suspicion.is_suspect(offset):
-                self._blame("guard", f"{epoch} counts a start of {offset}, which nobody suspects")
+                self._blame("guard", f"{epoch} counts a start of {offset}, which is no suspect")
 
     def _exact(self, event: trace.CommitSent, epoch: Epoch, guard: Guard) -> None:
-        """Where the last owner noted what it had in hand: all of that is marked, and nothing else is suspected anew."""
+        """Where the last owner noted what it had in flight: all of that is marked, nothing else is suspected."""
         suspicion = epoch.suspicion
         noted = suspicion.fate.in_hand
         if not suspicion.died or noted is None or self._most is None:
@@ -80,7 +81,7 @@ class CrashRules:
         hand = {self._book.entries[number].offset for number in numbers}
         marked, again = guard.in_hand, _covered(suspicion.found.in_hand, hand)
         for offset in hand:
-            entry = self._book.shelf(event.place).by_offset.get(offset)
+            entry = self._book.records_of(event.place).by_offset.get(offset)
             if offset < event.offset or entry is None or epoch.knows_finished(entry):
                 continue
             if entry.number not in numbers:
@@ -117,7 +118,7 @@ class CrashRules:
             if epoch is None or epoch is not self._book.epochs.get((event.member, place)):
                 continue
             if guard.lease is not None or epoch.suspicion.charges():
-                self._blame("guard", f"{epoch} lets go, and its last commit says that somebody is at work: {guard}")
+                self._blame("guard", f"{epoch} releases it, and its last commit has records in flight: {guard}")
 
     # -- starts
 
@@ -133,7 +134,7 @@ class CrashRules:
             self._blame("guard", f"{what} without a confirmed commit that says so: {suspicion.confirmed}")
         self._alone(what, event, epoch, entry)
         if suspicion.found.starts.get(entry.offset, 0) >= self._most and suspicion.is_suspect(entry.offset):
-            self._blame("P7", f"{what}, which has to be buried: {suspicion.found}")
+            self._blame("P7", f"{what}, which has to be dead-lettered: {suspicion.found}")
         if entry.conduct == "kill" and self._deaths[entry.number] >= DEATHS_BEFORE + self._most:
             self._blame("P7", f"{what}, which has killed {self._deaths[entry.number]} processes")
 
@@ -170,7 +171,7 @@ class CrashRules:
         self._owners[event.place] = event.member
         offset, _ = self._book.read.get((event.member, event.place), (None, ""))
         if offset is None or offset != event.offset:
-            for entry in self._book.shelf(event.place).entries:
+            for entry in self._book.records_of(event.place).entries:
                 self._deaths[entry.number] = 0
 
     def crashed(self, event: trace.ProcessCrashed) -> None:
@@ -180,13 +181,13 @@ class CrashRules:
             self._hands.setdefault((event.member, entry.place), set()).add(entry.number)
             _, sent = self._sent.get((event.member, entry.place), (None, Guard()))
             if self._recorder and self._owners.get(entry.place) != event.member:
-                continue  # whoever got the partition saw that the process was alive
+                continue  # the next owner saw that the process was alive
             if epoch.alive and not (epoch.suspicion.stored.draining or sent.draining):
                 self._deaths[entry.number] += 1
 
     def lost(self, event: trace.LostCalled) -> None:
         if self._recorder:
-            return  # whoever gets them sees that the process lives
+            return  # the next owner sees that the process lives
         for epoch, entry in self._book.calls.values():
             if epoch is not None and epoch.alive and epoch.member == event.member and epoch.place in event.places:
                 self._deaths[entry.number] += 1
@@ -203,7 +204,9 @@ class CrashRules:
             return
         found = epoch.suspicion.found
         if self._most is None or found.starts.get(entry.offset, 0) < self._most:
-            self._blame("P7", f"{epoch} buries record {entry.number} ({entry.conduct}) as a killer; it found {found}")
+            self._blame(
+                "P7", f"{epoch} dead-letters record {entry.number} ({entry.conduct}) as a killer; it found {found}"
+            )
 
 
 def _covered(spans: Spans, offsets: set[int]) -> set[int]:

@@ -14,7 +14,7 @@ from simulation.workload import Entry
 Lane = Hashable
 
 
-class Shelf:
+class PartitionRecords:
     """The records of one partition, in order of their offsets."""
 
     __slots__ = ("_low", "by_offset", "entries", "floor", "gone", "start")
@@ -37,7 +37,7 @@ class Shelf:
         self.by_offset[entry.offset] = entry
 
     def first_open(self) -> Entry | None:
-        """The lowest record that nobody has finished and nobody is excused from, and that no commit could mean."""
+        """The lowest record that is neither finished nor excused, and that no commit may cover."""
         while self._low < len(self.entries):
             entry = self.entries[self._low]
             if entry.open and not entry.shadowed:
@@ -51,7 +51,7 @@ class Shelf:
                 entry.excused = why
 
     def renew(self, end: int) -> None:
-        """The topic is made anew."""
+        """The topic is recreated."""
         self.excuse("the topic was deleted", below=end + 1)
         self.entries, self.by_offset, self._low = [], {}, 0
         self.start, self.gone = 0, set()

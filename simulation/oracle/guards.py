@@ -22,7 +22,7 @@ LATE_S = HAND_OVER_S[1] + 1e-4
 """A handler begins so much later than the loop started it, at most."""
 
 SLACK = 1.1
-"""The breaker forgets in steps, and hears of results a little later than they happen."""
+"""The breaker's window moves in steps, and results reach it a little late."""
 
 HEARD_S = 0.3
 """So old a result is known to the loop, if nothing holds it up."""
@@ -34,7 +34,7 @@ class _Seen:
 
     probe: int | None = None  # the call that was begun under a hold
     holds: dict[str, float] = field(default_factory=dict)  # since when
-    freed_at: float = -inf  # when a probe went through, or a person said so: holds of before may end
+    freed_at: float = -inf  # when a probe succeeded, or an operator released it: earlier holds may end
     over_at: float = -inf  # the same, without probes whose partition was gone by then: holds of before have to end
     passed_at: float | None = None  # when a probe went through, unless a person has ended the hold since
     breaker_at: float = -inf  # when a probe last met an outage
@@ -44,7 +44,7 @@ class _Seen:
     ended: deque[tuple[float, bool]] = field(default_factory=deque)  # when, whether it met an outage
     enough_at: float = inf  # when the breaker should have opened
     letters: int = 0  # in a row, with nothing that went through between them
-    buried: set[int] = field(default_factory=set)
+    dead_lettered: set[int] = field(default_factory=set)
 
 
 class GuardRules:
@@ -57,7 +57,7 @@ class GuardRules:
         self._setup = setup
         self._members: dict[str, _Seen] = {}
         storm = setup.storm_guard
-        # So many in a row are a storm whatever came before; what went through meanwhile may be heard of in between.
+        # This many in a row are a storm whatever came before; results of other records may arrive in between.
         self._most_letters = max(storm.dead_lettered, storm.share * storm.last) + storm.last if storm else 0
 
     def _seen(self, member: str) -> _Seen:
@@ -157,7 +157,9 @@ class GuardRules:
             self._count(self._setup.breaker, seen, event.at, outage=outage)
 
     def _is_judged(self, event: acts.HandlerEnded | acts.TimedOut) -> bool:
-        """Whether a failure decides anything: whoever gets the partition next begins anew what failed while it went."""
+        """Whether a failure decides anything: the next owner starts again with records that failed during the
+        revocation.
+        """
         partition = self._book.members[event.member].loop.ownership.get(event.place)
         return self._is_owned(event) and partition is not None and not partition.closing
 
@@ -196,27 +198,29 @@ class GuardRules:
 
     def _given_up(self, event: acts.LetterSent | acts.LetterHanded, outgoing: Outgoing, entry: Entry) -> None:
         seen = self._seen(event.member)
-        if entry.number in seen.buried or outgoing.topic in self._book.tiers.topics:
-            return  # sent again, or not buried but moved
-        seen.buried.add(entry.number)
+        if entry.number in seen.dead_lettered or outgoing.topic in self._book.tiers.topics:
+            return  # sent again, or moved to a retry topic
+        seen.dead_lettered.add(entry.number)
         epoch = self._book.epochs.get((event.member, entry.place))
         outcome = epoch.outcomes.get(entry.number, "") if epoch else ""
         if self._setup.breaker is not None and outcome == OUTAGE:
-            self._blame("P8", f"{event.member} buries record {entry.number}, which only met an outage")
+            self._blame("P8", f"{event.member} dead-letters record {entry.number}, which failed in an outage only")
         if self._setup.storm_guard is not None:
             self._no_storm(event, entry, seen)
 
     def _no_storm(self, event: acts.LetterSent | acts.LetterHanded, entry: Entry, seen: _Seen) -> None:
         since = self._book.members[event.member].loop.holds.since.get(STORM)
         if since is not None and event.at > since + 1e-3:
-            self._blame("P8", f"{event.member} buries record {entry.number} in a storm it has noticed")
+            self._blame("P8", f"{event.member} dead-letters record {entry.number} in a detected storm")
         seen.letters += 1
         if seen.letters > self._most_letters:
-            self._blame("P8", f"{event.member} has buried {seen.letters} records in a row; it should have stopped")
+            self._blame(
+                "P8", f"{event.member} has dead-lettered {seen.letters} records in a row; it should have stopped"
+            )
 
 
 def uncounted(setup: Setup, outcome: str) -> bool:
     """Whether a failed attempt may be one that a guard takes back."""
     held = setup.breaker is not None and outcome == OUTAGE
-    # A storm keeps whatever would have been buried, and that may be the last of several attempts.
+    # A storm keeps what would have been dead-lettered, which may be the last of several attempts.
     return held or (setup.storm_guard is not None and (outcome in FINAL or setup.retry.max_retries is not None))

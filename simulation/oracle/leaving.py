@@ -45,7 +45,7 @@ class LeavingRules:
         took_s = event.at - begun_at
         if self._health.process_disturbed_at(event.member) < begun_at - STANDSTILL_S:
             if took_s > self._setup.revoke_timeout_s + SLACK_S:
-                self._blame("P4", f"{event.member} took {took_s:.2f} s to let go of {_names(event.places)}")
+                self._blame("P4", f"{event.member} took {took_s:.2f} s to release {_names(event.places)}")
             if took_s < self._setup.revoke_timeout_s * 0.8 and event.member not in self._asked_at:
                 self._nothing_in_hand(event)
         if self._answers(event.member, begun_at - ANSWERED_S) and not self._health.awaits_answer(event.member):
@@ -73,10 +73,10 @@ class LeavingRules:
         thrown = [
             entry.number
             for entry in entries
-            if entry.terminal in ("handled", "buried", "spooled", "moved")
+            if entry.terminal in ("handled", "dead-lettered", "spooled", "moved")
             and entry.conduct != "discard"
             and (cover is None or entry.offset not in cover)
-            and entry is self._book.shelf(epoch.place).by_offset.get(entry.offset)
+            and entry is self._book.records_of(epoch.place).by_offset.get(entry.offset)
         ]
         if thrown:
             self._blame("thrown away", f"{epoch} lets go without a commit of finished records {thrown}; last: {cover}")
@@ -93,9 +93,7 @@ class LeavingRules:
         if not self._answers(event.member, asked_at - SETTLED_S) or self._health.awaits_answer(event.member):
             return
         if event.kind == "deadline" and self._setup.reset == "earliest":  # asking for the end of a log takes its time
-            self._blame(
-                "P6", f"{event.member} was not out by itself {event.at - asked_at:.2f} s after it was told to stop"
-            )
+            self._blame("P6", f"{event.member} had not exited {event.at - asked_at:.2f} s after the stop request")
         elif event.kind == "stopped" and not self._is_busy(event.member):
             posted_at = self._book.members[event.member].executor.posted_at
             since = max(asked_at, posted_at, self._book.active_at.get(event.member, asked_at))

@@ -102,7 +102,7 @@ class LetterRules:
         self.same_bytes(letter, entry, what)
         copied, root = entry.copied, entry.root
         if entry.forged:
-            return  # whoever forged it may have named another place
+            return  # a forged one may name another place
         if (letter.topic, letter.partition, letter.offset) != (*root.place, root.offset):
             self._blame("letter", f"{what} as {letter.id}; it came from {root.place} offset {root.offset}")
         failures = (copied.failures if copied else 0) + (epoch.failures.get(entry.number, 0) if epoch else 0)
@@ -111,6 +111,6 @@ class LetterRules:
 
 
 def original(outgoing: Outgoing) -> Letter:
-    """The letter as whoever finds it in its topic reads it."""
+    """The letter as read from its topic."""
     headers = tuple(outgoing.headers)
     return read(Record(outgoing.topic, outgoing.partition or 0, 0, outgoing.key, outgoing.value, headers, None))

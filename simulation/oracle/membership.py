@@ -14,7 +14,7 @@ from simulation.setup import Setup
 from simulation.workload import Entry
 
 KNOWN_S = 1.0
-"""So long after a topic was made anew no broker answers with its old id."""
+"""For this long after a topic was recreated a broker may answer with its old id."""
 
 AWAY_S = 2.5
 """However busy a loop is, it is back in its client by then."""
@@ -41,13 +41,13 @@ class MembershipRules:
             self._blame("P4", f"{event.member} was evicted ({event.why}) although nothing held it up")
 
     def polls(self, member: Member, now: float) -> None:
-        """The loop comes back to its client, or somebody looks whether it does."""
+        """The loop calls its client, or this is checked."""
         away_s = now - member.source.left_at
         if away_s > self._away_s and self._health.process_disturbed_at(member.name) < member.source.left_at:
             self._blame("P4", f"{member.name} stayed away from its client for {away_s:.2f} s")
 
     def started(self, event: trace.Started | trace.Reset) -> None:
-        """A partition starts somewhere: are records left out that nobody has finished?"""
+        """A partition starts somewhere: are unfinished records skipped?"""
         key = event.member, event.place
         read, metadata = self._book.read.get(key, (None, ""))
         if event.offset in (BEGINNING, read):
@@ -55,8 +55,8 @@ class MembershipRules:
         if read is not None and self._is_good(key, read, metadata):
             self._blame("start", f"{event.member} starts {event.place} at {event.offset}; its commit {read} is good")
         if not self._book.knows_topic(event.member, event.place.topic):
-            return  # it will find out that the topic was made anew, and begin again
-        skipped = [one for one in self._book.shelf(event.place).entries if one.open and one.offset < event.offset]
+            return  # it will detect the recreated topic, and begin again
+        skipped = [one for one in self._book.records_of(event.place).entries if one.open and one.offset < event.offset]
         if skipped and not self._book.may_skip(event):
             self._blame(
                 "P1",
@@ -65,23 +65,23 @@ class MembershipRules:
             )
 
     def _is_good(self, key: tuple[str, TopicPartition], offset: int, metadata: str) -> bool:
-        """Whether a commit that was read is about a topic that was made anew, and all brokers have known it for long.
+        """Whether a commit that was read is about a recreated topic, and all brokers have known it for long.
 
         Of other topics: see `given`.
         """
         topic = key[1].topic
-        made_at = self._book.made_anew.get(topic)
+        made_at = self._book.recreated_at.get(topic)
         if made_at is None or key in self._book.out_of_range or self._world.clock.monotonic() - made_at < KNOWN_S:
             return False
         return bool(metadata) and self._book.is_of_today(topic, metadata, offset)
 
     def given(self, member: str, entry: Entry) -> None:
-        """The client hands a record over: from a start that somebody decided on?"""
+        """The client hands a record over: from a decided start?"""
         key = (member, entry.place)
         epoch = self._book.epochs.get(key)
         if epoch is None or epoch.given or epoch.covered is not None or epoch.start != BEGINNING:
             return
         read = self._book.read.get(key)
-        moved = key in self._book.out_of_range or entry.place.topic in self._book.made_anew
+        moved = key in self._book.out_of_range or entry.place.topic in self._book.recreated_at
         if not moved and (read is None or read[0] is not None):
-            self._blame("start", f"{member} reads {entry.place} from the beginning; it was told {read} as the commit")
+            self._blame("start", f"{member} reads {entry.place} from the beginning; it read {read} as the commit")

@@ -33,7 +33,7 @@ PROBE_S = 0.5
 class Oracle:
     """Keeps the first violation, with its place in the trace; from then on nothing is looked at any more.
 
-    It never raises into the engine: an exception there would be handled by somebody.
+    It never raises into the engine: the engine would handle an exception there.
     """
 
     def __init__(self, world: World, setup: Setup, workload: Workload) -> None:
@@ -98,16 +98,16 @@ class Oracle:
         self._book.members[member.name] = member
 
     def produced(self, entry: Entry) -> None:
-        self._book.shelf(entry.place).add(entry)
+        self._book.records_of(entry.place).add(entry)
 
     def recreated(self, topic: str, ends: dict[int, int]) -> None:
-        """The topic was made anew; `ends` are the ends of its former logs."""
-        self._book.made_anew[topic] = self._world.clock.monotonic()
+        """The topic was recreated; `ends` are the ends of its former logs."""
+        self._book.recreated_at[topic] = self._world.clock.monotonic()
         if topic in self._book.first_counts:
             self._book.renewed.add(topic)
-        for place, shelf in self._book.shelves.items():
+        for place, records in self._book.records_by_place.items():
             if place.topic == topic:
-                shelf.renew(ends.get(place.partition, 0))
+                records.renew(ends.get(place.partition, 0))
 
     def given(self, member: Member, messages: list[Message]) -> None:
         """The client has handed these to the loop, which has not seen them yet."""

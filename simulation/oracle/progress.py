@@ -139,7 +139,7 @@ class ProgressRules:
         """Whether nothing of its lane is before it, and has not been for a while."""
         disturbed_at = self._health.partition_disturbed_at(member.name, epoch.place)
         if self._setup.commit.mode == "each" and disturbed_at > now - SETTLED_S:
-            return False  # a commit may be stored without the member being told: its lane still waits
+            return False  # a commit may be stored without an answer to the member: its lane still waits
         queue = epoch.lanes.get(lane)
         if (member.name, lane) in self._book.busy or (queue and queue[0] is not entry):
             return False
@@ -163,15 +163,15 @@ class ProgressRules:
     def unfinished(self) -> list[str]:
         """What is still to be done; empty when all is finished and committed."""
         left: list[str] = []
-        for place, shelf in sorted(self._book.shelves.items()):
+        for place, records in sorted(self._book.records_by_place.items()):
             stored = self._broker.stored(GROUP, place)
             cover = Cover(stored.offset, stored.metadata) if stored else None
-            for entry in shelf.entries:
+            for entry in records.entries:
                 if entry.open:
                     left.append(
                         f"record {entry.number} ({place} offset {entry.offset}, {entry.conduct}) is not finished"
                     )
-                elif shelf.exists(entry.offset) and not (entry.excused or (cover and entry.offset in cover)):
+                elif records.exists(entry.offset) and not (entry.excused or (cover and entry.offset in cover)):
                     left.append(f"record {entry.number} ({place} offset {entry.offset}) is finished, and not committed")
         return left
 

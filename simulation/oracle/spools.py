@@ -41,7 +41,7 @@ class SpoolRules:
         epoch, entry, outgoing = self._handed.pop((event.member, event.number))
         root = entry.root.number
         if (event.member, root) not in self._delivered:
-            # A copy tells of another attempt: what it has in common with this letter is its identity.
+            # A copy describes another attempt: only its identity equals that of this letter.
             mark = letter_of(outgoing).identity if event.known else outgoing.value or b""
             self._on_disk.setdefault(root, set()).add(mark)
         entry.terminal = entry.terminal or "spooled"

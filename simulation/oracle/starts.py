@@ -36,7 +36,7 @@ class StartRules:
             self._blame("P5", f"{what}, which it was not given since it owns the partition")
             return
         if event.member in self._book.stopping:
-            self._blame("P6", f"{what} although it was told to stop")
+            self._blame("P6", f"{what} although a stop was requested")
         self._no_repeat(what, epoch, entry)
         self._by_policy(what, event, epoch, entry)
         self._in_order(what, event, epoch, entry)

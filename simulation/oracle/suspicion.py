@@ -13,9 +13,9 @@ class Suspicion:
     """Of one epoch. Records below `until` that are not finished are suspects, and so are those in `suspects`; `mark` is
     what a death left behind, and `in_hand` what was noted there.
 
-    `found` is what the owner begins with; of its counts, one that was taken ahead of a start from which nobody died is
+    `found` is what the owner begins with; of its counts, one that was taken ahead of a start without a crash is
     taken back. `confirmed` and `stored` are what the broker was last known to hold, by the owner, and what it really
-    holds. `fate` is what the owner was told about the one before it.
+    holds. `fate` is what the owner learned about the previous one.
     """
 
     __slots__ = ("confirmed", "died", "fate", "found", "in_hand", "left_by", "mark", "stored", "suspects", "until")

@@ -1,4 +1,6 @@
-"""Rules about handlers that take too long: given up in time and not before, not too many, and never heard again."""
+"""Rules about handlers that take too long: abandoned in time and not before, not too many, and their late results
+ignored.
+"""
 
 from __future__ import annotations
 

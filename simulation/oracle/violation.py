@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """`rule` names the promise (P1 … P11, or a rule of the oracle's own), `what` tells what broke it."""
+    """`rule` names the promise (P1 … P11, or a rule of the oracle's own), `what` describes the violation."""
 
     rule: str
     at: float

@@ -18,8 +18,8 @@ from simulation.plants.plant import Patch, plant
 @plant
 def never_says_that_it_is_at_work(patch: Patch) -> None:
     def words(self: CrashWatch, base: int, handed: int) -> str:
-        said: str = original(self, base, handed)
-        return ",".join(word for word in said.split(",") if not word.startswith("d"))
+        text: str = original(self, base, handed)
+        return ",".join(word for word in text.split(",") if not word.startswith("d"))
 
     original = patch.set(CrashWatch, "words", words)
 
@@ -153,5 +153,5 @@ def notes_a_record_only_when_it_is_done(patch: Patch) -> None:
 
 
 @plant
-def leaves_a_count_behind_when_nobody_died(patch: Patch) -> None:
+def leaves_a_count_behind_without_a_crash(patch: Patch) -> None:
     patch.set(crash_guard, "_taken_back", lambda starts, _: starts)

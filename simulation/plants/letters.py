@@ -1,4 +1,4 @@
-"""Plants in letters on their way: those that cannot be built, that are too large, or that nobody takes."""
+"""Plants in letters in flight: those that cannot be built, that are too large, or that are not accepted."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def goes_on_at_the_end_after_an_offset_out_of_range(patch: Patch) -> None:
 
 
 @plant
-def goes_on_at_the_end_of_a_topic_that_was_made_anew(patch: Patch) -> None:
+def continues_at_the_end_of_a_recreated_topic(patch: Patch) -> None:
     _begin_again_at_the_end(patch, when_recreated=True)
 
 

@@ -50,8 +50,8 @@ def waits_for_as_long_as_the_headers_say(patch: Patch) -> None:
 
 @plant
 def believes_the_step_that_the_headers_say(patch: Patch) -> None:
-    def step(told: int | None, tier: Tier, tiers: Tiers) -> int:
-        return 0 if told is None else told
+    def step(given: int | None, tier: Tier, tiers: Tiers) -> int:
+        return 0 if given is None else given
 
     patch.set(retry_topics, "_step", step)
 
@@ -67,7 +67,7 @@ def names_the_retry_topic_in_the_letter(patch: Patch) -> None:
 
 
 @plant
-def counts_the_attempts_anew_after_each_move(patch: Patch) -> None:
+def resets_the_attempts_after_each_move(patch: Patch) -> None:
     def no_past(self: Any, *given: Any) -> None:
         before(self, *given)
         self.failures, self.attempts = 0, []

@@ -1,4 +1,4 @@
-"""The seed that caught each plant with the least work when somebody looked last: the search begins there.
+"""The seed that caught each plant with the least work at the last search: the search begins there.
 
 What is not listed is caught in seed 0. A number that has gone out of date costs time, nothing else. Look again with
 `python -m simulation.plants.seen_at`, which takes a quarter of an hour.
@@ -17,7 +17,7 @@ SEEN_AT: Final = {
     "notes_a_record_only_when_it_is_done": 45,
     "suspects_all_that_the_lease_covers": 45,
     "takes_a_live_owner_for_a_dead_one": 46,
-    "leaves_a_count_behind_when_nobody_died": 21,
+    "leaves_a_count_behind_without_a_crash": 21,
     "counts_the_bytes_of_values_alone": 41,
     "waits_for_ever_for_a_run_of_an_earlier_epoch": 26,
     "does_not_wait_for_a_run_of_an_earlier_epoch": 26,
@@ -88,7 +88,7 @@ SEEN_AT: Final = {
     "starts_an_added_partition_at_its_end": 27,
     "starts_at_the_end_after_a_commit_of_a_topic_that_is_gone": 23,
     "goes_on_at_the_end_after_an_offset_out_of_range": 54,
-    "goes_on_at_the_end_of_a_topic_that_was_made_anew": 3,
+    "continues_at_the_end_of_a_recreated_topic": 3,
     "takes_a_question_for_ids_that_failed_for_an_answer": 44,
     "lets_an_id_decide_that_was_asked_for_before": 44,
     "p31_counts_a_move_as_done_before_it_is_acknowledged": 11,
@@ -98,7 +98,7 @@ SEEN_AT: Final = {
     "believes_the_step_that_the_headers_say": 11,
     "begins_a_retry_topic_by_the_policy_of_its_source": 29,
     "names_the_retry_topic_in_the_letter": 11,
-    "counts_the_attempts_anew_after_each_move": 11,
+    "resets_the_attempts_after_each_move": 11,
     "p27_swallows_that_a_letter_was_not_published": 2,
     "p41_takes_a_spool_that_is_full_for_one_that_has_the_letter": 20,
     "p41_says_that_a_letter_is_kept_before_it_is_written": 17,

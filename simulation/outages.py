@@ -1,4 +1,4 @@
-"""Bad times of what a handler depends on, and a person who now and then tells a consumer to go on regardless."""
+"""Outages of a handler's dependencies, and an operator who sometimes releases a hold too early."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from simulation.workload import Workload
 
 FINE_S, BAD_S = (0.3, 3.0), (0.2, 4.0)
 HANDS = 0.15
-"""How often the end of a spell is when somebody loses patience."""
+"""How often an outage ends with an operator's release."""
 
 
-class Spells:
-    """Lets one spell follow another, with better times between them, until the chaos is over."""
+class Outages:
+    """Lets one outage follow another, with normal times between them, until the chaos is over."""
 
     def __init__(self, world: World, setup: Setup, workload: Workload, chaos: Chaos, rng: Random) -> None:
         self._world = world
@@ -26,18 +26,18 @@ class Spells:
         self._rng = rng
 
     def begin(self) -> None:
-        if self._setup.spells:
+        if self._setup.outages:
             self._world.clock.after(self._rng.uniform(*FINE_S), self._cast)
 
     def _cast(self) -> None:
         if not self._chaos.active:
             return
-        self._workload.spell = self._rng.choice(self._setup.spells)
-        self._world.trace.fault(f"downstream_{self._workload.spell}")
+        self._workload.outage = self._rng.choice(self._setup.outages)
+        self._world.trace.fault(f"downstream_{self._workload.outage}")
         self._world.clock.after(self._rng.uniform(*BAD_S), self._lift)
 
     def _lift(self) -> None:
-        self._workload.spell = ""
+        self._workload.outage = ""
         if self._rng.random() < HANDS:
             self._release()
         self._world.clock.after(self._rng.uniform(*FINE_S), self._cast)
