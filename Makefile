@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 JOBS ?= 6
 # Its makers' notice to readers of the build's output, about the version after next.
 export NO_MKDOCS_2_WARNING := 1
-# Hundreds of processes are started by the tests; none of them compiles everything anew.
+# The tests start hundreds of processes; none of them compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 # A file stays together, for its broker; and they are begun in our own order (tests/long_first.py), not by their size.
 DIST := --dist loadfile --no-loadscope-reorder
@@ -31,7 +31,7 @@ help: ## list the commands
 
 setup: $(VENV)/.ready-dev ## make .venv with the locked versions (PYTHON=… chooses the interpreter)
 
-# With an interpreter named, look every time whether the environment is of that version.
+# With an interpreter given, check every time whether the environment is of that version.
 $(VENV)/.ready-%: requirements/%.lock pyproject.toml tools/setup $(if $(PYTHON),always)
 	@tools/setup $(VENV) $* $(PYTHON)
 
@@ -39,7 +39,7 @@ $(VENV)/.ready-%: requirements/%.lock pyproject.toml tools/setup $(if $(PYTHON),
 demo: $(VENV)/.ready-demo ## see it work, without a broker to install
 	@$(BIN)/keepfast demo $(DEMO_ARGS)
 
-picture: setup ## take the picture of the demo in the README anew
+picture: setup ## update the picture of the demo in the README
 	@mkdir -p docs/pictures
 	$(BIN)/keepfast demo --svg docs/pictures/demo.svg
 
@@ -56,7 +56,7 @@ test-full: needs setup kafka check ## the long tests and the examples, too; prop
 	$(BIN)/pytest $(TIMING) -m timing $(PYTEST_ARGS)
 	$(BIN)/python -m examples
 
-test-breaks: needs setup kafka ## break the code of every rule, once and again, and see its tests fail; half an hour
+test-breaks: needs setup kafka ## break the code of every rule and verify that its tests fail; half an hour
 	@tools/needs promtool
 	$(BIN)/pytest -m breaks tests/audit $(PYTEST_ARGS)
 
@@ -93,10 +93,10 @@ bench: needs setup kafka ## keepfast beside the raw client loop
 kafka: setup ## fetch what the tests' broker needs into the user's cache, once
 	@tools/kafka $(BIN)/python
 
-needs: # what no package brings: said in one sentence, before anything else starts
+needs: # report missing system packages before anything else starts
 	@tools/needs
 
-lock: ## resolve the versions anew (needs uv on the PATH)
+lock: ## update the locked versions (needs uv on the PATH)
 	tools/lock
 
 clean: ## remove the environment and all caches

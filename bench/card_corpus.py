@@ -1,4 +1,4 @@
-"""Made-up records with and without card numbers, the same ones for the same seed; the numbers are nobody's on purpose.
+"""Synthetic records with and without card numbers, deterministic for a seed; the numbers belong to no issuer.
 
 Each class is one way to write a card number, or one kind of number that looks like one; a class says what is true of
 all its records. Records without any long number are the largest class, as in life.

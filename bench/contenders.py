@@ -117,7 +117,7 @@ def keepfast_seen(brokers: str, topic: str, records: int) -> Measured:
 
 
 def keepfast_traced(brokers: str, topic: str, records: int) -> Measured:
-    """As `keepfast_partition`, with a span for each record, exported to nobody: what the spans themselves cost."""
+    """As `keepfast_partition`, with a span for each record and no exporter: the cost of the spans themselves."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult

@@ -129,9 +129,9 @@ def _measure(variant: Variant, broker: KafkaBroker, python: str) -> Iterator[Pau
         folder = Path(name)
         (folder / "app.py").write_text(APP)
         sent = stack.enter_context(_producing(broker.bootstrap, topic))
-        told = {"KAFKA_BROKERS": broker.bootstrap, "KAFKA_INPUT_TOPIC": topic, "KAFKA_CONSUMER_GROUP": topic}
+        variables = {"KAFKA_BROKERS": broker.bootstrap, "KAFKA_INPUT_TOPIC": topic, "KAFKA_CONSUMER_GROUP": topic}
         names = [{NAME: f"member-{number}"} if variant.static else {} for number in range(MEMBERS)]
-        group = [_Member(folder, number, python, told | name) for number, name in enumerate(names)]
+        group = [_Member(folder, number, python, variables | name) for number, name in enumerate(names)]
         for member in group:
             stack.callback(member.kill)
         began = time.monotonic()
@@ -151,7 +151,7 @@ def _measure(variant: Variant, broker: KafkaBroker, python: str) -> Iterator[Pau
 class _Member:
     """One process, again and again."""
 
-    def __init__(self, folder: Path, number: int, python: str, told: dict[str, str]) -> None:
+    def __init__(self, folder: Path, number: int, python: str, variables: dict[str, str]) -> None:
         self.journal = folder / f"{number}.journal"
         self._folder = folder
         self._python = python
@@ -159,7 +159,7 @@ class _Member:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("KEEPFAST_", "KAFKA_"))}
         self._environ = {
             **inherited,
-            **told,
+            **variables,
             "HEALTH_CHECK_ENABLED": "false",
             "BENCH_JOURNAL": str(self.journal),
         }

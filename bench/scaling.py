@@ -95,8 +95,8 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def _running(told: dict[str, str], folder: str, processes: int) -> Iterator[None]:
-    environ = {**os.environ, **told, "HEALTH_CHECK_ENABLED": "false"}
+def _running(variables: dict[str, str], folder: str, processes: int) -> Iterator[None]:
+    environ = {**os.environ, **variables, "HEALTH_CHECK_ENABLED": "false"}
     command = [sys.executable, "-m", "keepfast", "run", "app:app", "--processes", str(processes)]
     process = subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.DEVNULL)
     try:

@@ -21,7 +21,7 @@ class Decision(StrEnum):
 
 
 class DecisionEvent(BaseModel):
-    """One evaluation of one transaction. Cards are told by their token, never by their number."""
+    """One evaluation of one transaction. Cards are identified by their token, never by their number."""
 
     transaction_id: Annotated[str, Field(min_length=1)]
     evaluation_type: EvaluationType
@@ -34,9 +34,9 @@ class DecisionEvent(BaseModel):
 
     @model_validator(mode="after")
     def _decided_before_and_not_after(self) -> Self:
-        told = (self.decision is not None, bool(self.decision_reason))
-        if self.evaluation_type is EvaluationType.PREAUTH and not all(told):
+        given = (self.decision is not None, bool(self.decision_reason))
+        if self.evaluation_type is EvaluationType.PREAUTH and not all(given):
             raise ValueError("PREAUTH needs a decision and its reason")
-        if self.evaluation_type is EvaluationType.POSTAUTH and any(told):
+        if self.evaluation_type is EvaluationType.POSTAUTH and any(given):
             raise ValueError("POSTAUTH has neither a decision nor a reason")
         return self

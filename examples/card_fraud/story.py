@@ -63,10 +63,10 @@ class Sent:
         if ends:
             self._account.expect(identity, *ends)
 
-    def add_event(self, told: dict[str, object], *ends: str) -> None:
-        identity = f"{told['transaction_id']}/{told['evaluation_type']}"
-        self.first.setdefault(identity, told)
-        self.add(str(told["transaction_id"]), json.dumps(told).encode(), identity, *ends)
+    def add_event(self, fields: dict[str, object], *ends: str) -> None:
+        identity = f"{fields['transaction_id']}/{fields['evaluation_type']}"
+        self.first.setdefault(identity, fields)
+        self.add(str(fields["transaction_id"]), json.dumps(fields).encode(), identity, *ends)
 
 
 def everything(account: Account, transactions: int) -> Sent:
@@ -80,9 +80,9 @@ def everything(account: Account, transactions: int) -> Sent:
             card = {"note": "customer read out 4111 1111 1111 1111", "n": number}
             sent.add("pan", json.dumps(event(number) | card).encode(), f"card number {number}", "discarded")
     for name, (value, code) in POISON.items():
-        sent.add(name, value, name, f"buried {code}")
+        sent.add(name, value, name, f"dead-lettered {code}")
     for number in range(8000, 8005):
-        sent.add_event(event(number, currency="CHF"), "buried DB_CONSTRAINT_VIOLATION", "stored")
+        sent.add_event(event(number, currency="CHF"), "dead-lettered DB_CONSTRAINT_VIOLATION", "stored")
     return sent
 
 
@@ -109,7 +109,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
     until(lambda: service.check() and stored() > transactions / 2, "half of the first decisions is stored")
     stage.postgres.stop()
     where |= zip(stage.send(TOPIC, late), late, strict=True)
-    until(lambda: service.check() and list(service.said("breaker_opened")), "the breaker opens")
+    until(lambda: service.check() and list(service.log_entries("breaker_opened")), "the breaker opens")
     stage.postgres.start()
     stage.until_read(service, (GROUP, TOPIC))
 
@@ -119,7 +119,9 @@ def story(stage: Stage, *, short: bool = False) -> Account:
         stage.until_read(service, (GROUP, TOPIC))
     account.check("the service did not end cleanly", right=service.stop() == 0)
 
-    discarded = [(one["topic"], one["partition"], one["offset"]) for one in service.said("sensitive_data_discarded")]
+    discarded = [
+        (one["topic"], one["partition"], one["offset"]) for one in service.log_entries("sensitive_data_discarded")
+    ]
     return reconcile(stage, account, sent, database, [where[place] for place in discarded])
 
 
@@ -128,13 +130,13 @@ def reconcile(stage: Stage, account: Account, sent: Sent, database: str, discard
     account.note("discarded", (sent.identities[value] for _, value in discarded))
     for letter in stage.letters(LETTERS):
         identity = sent.identities.get(letter.value or b"", f"letter about {letter.topic}[{letter.partition}]")
-        account.note(f"buried {letter.error_code}", [identity])
+        account.note(f"dead-lettered {letter.error_code}", [identity])
         account.check(f"a card number is in the letter of {identity}", right=b"1111" not in (letter.value or b""))
     query = f"SELECT transaction_id, evaluation_type, {', '.join(FIELDS)} FROM fraud_gov.transactions"  # noqa: S608
     for transaction, kind, *found in rows(database, query):
         identity = f"{transaction}/{kind}"
         account.note("stored", [identity])
         meant = [sent.first.get(identity, {}).get(name) for name in FIELDS]
-        told = [value if value is None else str(value) for value in found]
-        account.check(f"{identity} is not what was decided first: {told}", right=told == meant)
+        fields = [value if value is None else str(value) for value in found]
+        account.check(f"{identity} is not what was decided first: {fields}", right=fields == meant)
     return account

@@ -16,8 +16,8 @@ from examples.card_fraud.story import POISON, event
 from keepfast.testing.harness import Harness, harness
 
 
-class Shelf:
-    """A store that fails as often as it is told."""
+class Rows:
+    """A store that fails a given number of times."""
 
     def __init__(self, error: Exception | None = None, times: int = 0) -> None:
         self.kept: list[DecisionEvent] = []
@@ -32,7 +32,7 @@ class Shelf:
         self.kept.append(event)
 
 
-def sent(value: object, shelf: Shelf) -> Harness:
+def sent(value: object, shelf: Rows) -> Harness:
     async def story() -> Harness:
         async with harness(make_app(shelf)) as h:
             await h.send(TOPIC, value, key="tx-0001")
@@ -43,7 +43,7 @@ def sent(value: object, shelf: Shelf) -> Harness:
 
 @pytest.mark.parametrize("kind", ["PREAUTH", "POSTAUTH"])
 def test_an_event_that_is_right_is_kept(kind: str) -> None:
-    shelf = Shelf()
+    shelf = Rows()
     assert sent(event(1, kind), shelf).dead == []
     assert [one.evaluation_type for one in shelf.kept] == [kind]
 
@@ -67,7 +67,7 @@ def test_a_database_that_does_not_answer_keeps_no_event_waiting_behind_others(mo
 @pytest.mark.parametrize("name", POISON)
 def test_poison_is_buried_at_once_with_its_code(name: str) -> None:
     value, code = POISON[name]
-    shelf = Shelf()
+    shelf = Rows()
     [letter] = sent(value, shelf).dead
     assert (letter.error_code, letter.value, letter.retry_count) == (code, value, 0)
     assert (letter.group, shelf.kept) == ("card-fraud-transaction-management.local", [])
@@ -75,25 +75,25 @@ def test_poison_is_buried_at_once_with_its_code(name: str) -> None:
 
 @pytest.mark.parametrize("field", ["decision", "decision_reason"])
 def test_preauth_needs_both_and_postauth_takes_neither(field: str) -> None:
-    for told in (event(1, "PREAUTH") | {field: None}, event(1, "POSTAUTH") | {field: "APPROVE"}):
-        [letter] = sent(told, Shelf()).dead
+    for fields in (event(1, "PREAUTH") | {field: None}, event(1, "POSTAUTH") | {field: "APPROVE"}):
+        [letter] = sent(fields, Rows()).dead
         assert letter.error_code == "SCHEMA_INVALID"
 
 
 def test_a_card_number_is_discarded_and_in_no_letter() -> None:
-    shelf = Shelf()
+    shelf = Rows()
     h = sent(event(1, note="4111 1111 1111 1111"), shelf)
     assert (len(h.discarded), h.dead, shelf.kept) == (1, [], [])
 
 
 def test_a_deadlock_is_tried_again() -> None:
-    shelf = Shelf(asyncpg.exceptions.DeadlockDetectedError("deadlock detected"), times=2)
+    shelf = Rows(asyncpg.exceptions.DeadlockDetectedError("deadlock detected"), times=2)
     h = sent(event(1), shelf)
     assert (h.dead, len(shelf.kept), h.retries(h.processed[0])) == ([], 1, 2)
 
 
 def test_a_database_that_is_away_for_an_hour_costs_no_letter() -> None:
-    shelf = Shelf(ConnectionRefusedError("the database is away"), times=60)
+    shelf = Rows(ConnectionRefusedError("the database is away"), times=60)
     h = sent(event(1), shelf)
     assert (h.dead, len(shelf.kept)) == ([], 1)
 
@@ -103,9 +103,9 @@ def test_a_database_that_is_away_for_an_hour_costs_no_letter() -> None:
     [
         (asyncpg.exceptions.DeadlockDetectedError("again and again"), "DB_TRANSIENT_ERROR", 3),
         (asyncpg.exceptions.ForeignKeyViolationError("no such currency"), "DB_CONSTRAINT_VIOLATION", 0),
-        (RuntimeError("nobody knows"), "UNHANDLED_EXCEPTION", 0),
+        (RuntimeError("unknown"), "UNHANDLED_EXCEPTION", 0),
     ],
 )
 def test_what_does_not_pass_becomes_a_letter(error: Exception, code: str, retries: int) -> None:
-    [letter] = sent(event(1), Shelf(error, times=99)).dead
+    [letter] = sent(event(1), Rows(error, times=99)).dead
     assert (letter.error_code, letter.retry_count) == (code, retries)

@@ -1,4 +1,4 @@
-"""All ten groups at work: duplicates, poison in every topic, a bot that is limited, away or knows nobody, payouts
+"""All ten groups: duplicates, poison in every topic, a bot that is limited, down or unknown, payouts
 without a deposit, kill -9; then an operator mends what can be mended and replays.
 """
 
@@ -29,7 +29,7 @@ READING = [(group, topic) for topic, groups in GROUPS.items() for group in group
 DEALS, FEW = 40, 8
 UNFUNDED = ("d5", "d25")
 SETTLED = "d4"
-"""Paid out, and then somebody wants it refunded, too."""
+"""Paid out, then a refund is requested."""
 POISON = b'{"idempotency_key": "poison", "deal_id": '
 SCHEMA = Path(__file__).with_name("schema.sql")
 QUICK = {
@@ -49,7 +49,7 @@ def ending(deal: str) -> str:
 
 
 class Telegram(HttpServer):
-    """Limited for one chat of ten, away for another, the first time; and nobody knows the owner of d7."""
+    """Limited for one chat of ten, down for another, the first time; the owner of d7 is unknown."""
 
     def __init__(self) -> None:
         super().__init__(self._answer)
@@ -71,11 +71,11 @@ def expectations(account: Account, deals: Sequence[str]) -> None:
         created, watch, pay = f"{deal}-DEAL_CREATED", f"{deal}-WATCH_DEPOSIT", f"{deal}-{ending(deal)}"
         account.expect(f"cg-deal-events: {created}", "done")
         account.expect(f"cg-deadline-handler: {created}/DEADLINE", "done")
-        notified = "buried HTTPStatusError" if deal == "d7" else "done"
+        notified = "dead-lettered HTTPStatusError" if deal == "d7" else "done"
         account.expect(f"cg-notification-sender: {created}/NOTIFY", notified)
         account.expect(f"cg-deposit-watcher: {watch}", "done")
         account.expect(f"cg-deposit-handler: {watch}/DEPOSIT_CONFIRMED", "done")
-        account.expect(f"cg-payout-executor: {pay}", "done", *(["buried NotFunded"] if deal in UNFUNDED else []))
+        account.expect(f"cg-payout-executor: {pay}", "done", *(["dead-lettered NotFunded"] if deal in UNFUNDED else []))
         account.expect(f"cg-deposit-handler: {pay}/{ending(deal)}_CONFIRMED", "done")
         for group, kind, result in (
             ("cg-auto-publisher", "PUBLISH", "PUBLISHED"),
@@ -83,10 +83,10 @@ def expectations(account: Account, deals: Sequence[str]) -> None:
         ):
             account.expect(f"{group}: {deal}-{kind}", "done")
             account.expect(f"cg-delivery-handler: {deal}-{kind}/{result}", "done")
-    account.expect(f"cg-payout-executor: {SETTLED}-REFUND", "buried AlreadySettled")
+    account.expect(f"cg-payout-executor: {SETTLED}-REFUND", "dead-lettered AlreadySettled")
     account.expect("cg-reconciliation: nightly-RECONCILE", "done")
     for group, _ in READING:
-        account.expect(f"{group}: poison", "buried DecodeError")
+        account.expect(f"{group}: poison", "dead-lettered DecodeError")
 
 
 def send_all(stage: Stage, deals: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ def reconcile(stage: Stage, account: Account, database: str, deals: int) -> Acco
         for letter in stage.letters(f"{topic}.DLT"):
             poison = letter.value == POISON
             key = "poison" if poison else json.loads(letter.value or b"{}").get("idempotency_key")
-            account.note(f"buried {letter.error_type}", [f"{letter.group}: {key}"])
+            account.note(f"dead-lettered {letter.error_type}", [f"{letter.group}: {key}"])
     for deal, *moved in rows(database, "SELECT id, paid, refunded FROM deals"):
         right = moved == ([0, 1] if ending(deal) == "REFUND" else [1, 0])
         account.check(f"{deal} was paid {moved[0]} times and refunded {moved[1]} times", right=right)
@@ -155,7 +155,7 @@ def reconcile(stage: Stage, account: Account, database: str, deals: int) -> Acco
 
 
 def _is_springs(headers: tuple[tuple[str, bytes | None], ...], topic: str) -> bool:
-    told = dict(headers)
+    fields = dict(headers)
     names = ("exception-fqcn", "exception-message", "exception-stacktrace", "original-partition", "original-offset")
-    there = all(f"kafka_dlt-{name}" in told for name in (*names, "original-timestamp"))
-    return there and told["kafka_dlt-original-topic"] == topic.encode()
+    there = all(f"kafka_dlt-{name}" in fields for name in (*names, "original-timestamp"))
+    return there and fields["kafka_dlt-original-topic"] == topic.encode()

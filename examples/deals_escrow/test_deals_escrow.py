@@ -110,9 +110,11 @@ def test_poison_is_buried_at_once_by_each_group_that_reads_it(topic: str, value:
     assert {(letter.value, letter.retry_count) for letter in letters} == {(value, 0)}
 
 
-@pytest.mark.parametrize(("status", "asked", "buried"), [(429, 2, 0), (503, 2, 0), (400, 1, 1)])
-def test_a_bot_that_is_busy_is_asked_again_and_one_that_refuses_is_not(status: int, asked: int, buried: int) -> None:
+@pytest.mark.parametrize(("status", "asked", "dead_lettered"), [(429, 2, 0), (503, 2, 0), (400, 1, 1)])
+def test_a_bot_that_is_busy_is_asked_again_and_one_that_refuses_is_not(
+    status: int, asked: int, dead_lettered: int
+) -> None:
     bot = Bot(status)
-    told = json.loads(command("d1", "NOTIFY")) | {"chat": "c"}
-    h = played("notifications.outbox", json.dumps(told).encode(), bot=bot)
-    assert (bot.asked, len(h.dead)) == (asked, buried)
+    fields = json.loads(command("d1", "NOTIFY")) | {"chat": "c"}
+    h = played("notifications.outbox", json.dumps(fields).encode(), bot=bot)
+    assert (bot.asked, len(h.dead)) == (asked, dead_lettered)

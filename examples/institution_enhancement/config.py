@@ -1,4 +1,4 @@
-"""The configuration: read once, from the environment, by whoever starts the service."""
+"""The configuration: read once, from the environment, at the start of the service."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Config:
     @property
     def record_s(self) -> float:
         """The longest that a good record takes: its turn at the registry, connecting there and the answer, the same
-        with the database, and a little more. A shorter time-out would bury records because others are slow.
+        with the database, and a little more. A shorter timeout would dead-letter records because others are slow.
         """
         return self.rate_limit_s + 2 * self.registry_timeout_s + 2 * DATABASE_S + SPARE_S
 
@@ -76,16 +76,16 @@ class Config:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
         """Raises ConfigError with everything that is wrong."""
-        told: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         problems = []
         for own, (name, read) in _VARIABLES.items():
             if name not in environ:
                 continue
             try:
-                told[own] = read(environ[name])
+                given[own] = read(environ[name])
             except (ValueError, KeyError):
                 kind = "true or false" if own == "health_enabled" else "a number"
                 problems.append(f"{name} must be {kind}; got {environ[name]!r}.")
         if problems:
             raise ConfigError(*problems)
-        return cls(**told)
+        return cls(**given)

@@ -55,17 +55,17 @@ class PooledInstitutions:
                 self._pool.closeall()
 
     def _opened(self) -> AbstractConnectionPool:
-        told = self._config
+        config = self._config
         with self._opening:
             if self._pool is None:
                 self._pool = ThreadedConnectionPool(
-                    told.pool_min,
-                    told.pool_max,
-                    host=told.postgres_host,
-                    port=told.postgres_port,
-                    dbname=told.postgres_db,
-                    user=told.postgres_user,
-                    password=told.postgres_password,
+                    config.pool_min,
+                    config.pool_max,
+                    host=config.postgres_host,
+                    port=config.postgres_port,
+                    dbname=config.postgres_db,
+                    user=config.postgres_user,
+                    password=config.postgres_password,
                     connect_timeout=self._timeout_s,
                     options=f"-c statement_timeout={self._timeout_s}s",
                 )

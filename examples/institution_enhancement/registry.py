@@ -1,4 +1,4 @@
-"""The company registry: an API of somebody else, with a limit of 5 requests a minute."""
+"""The company registry: an external API with a limit of 5 requests a minute."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ RATE_LIMIT_S = 0.25
 LATE_S = 0.5
 """So much later than it was sent a busy machine may let the registry see a request."""
 SCHEMA = Path(__file__).with_name("schema.sql")
-ENDS = {"4": "buried HTTPStatusError", "5": "buried UnreadableAnswer"}
+ENDS = {"4": "dead-lettered HTTPStatusError", "5": "dead-lettered UnreadableAnswer"}
 POISON = {"not JSON": b"not JSON", "p1": b'{"bacen_cod_inst": "p1"}'}
 
 
@@ -39,7 +39,7 @@ def story(stage: Stage, *, short: bool = False) -> Account:
     for one in sent:
         account.expect(one["bacen_cod_inst"], ENDS.get(one["cnpj"][-1], "stored"))
     for name in POISON:
-        account.expect(name, "buried ValueError" if name == "p1" else "buried DecodeError")
+        account.expect(name, "dead-lettered ValueError" if name == "p1" else "dead-lettered DecodeError")
     records = [(one["bacen_cod_inst"], json.dumps(one).encode()) for one in [*sent, *sent[:2]]]
     stage.send(TOPIC, [*records, *POISON.items()])
 
@@ -76,10 +76,10 @@ def reconcile(stage: Stage, account: Account, database: str, registry: FakeRegis
         account.note("stored", [code])
         account.check(f"{code} has the wrong parent", right=right)
     for record in stage.records(LETTERS):
-        told = json.loads(record.value or b"{}")
-        original = told["original_message"]
+        letter = json.loads(record.value or b"{}")
+        original = letter["original_message"]
         code = original["bacen_cod_inst"] if isinstance(original, dict) else original
-        account.note(f"buried {told['error_type']}", [code])
+        account.note(f"dead-lettered {letter['error_type']}", [code])
     gaps = registry.gaps_s()
     took, mean = sum(gaps), sum(gaps) / len(gaps)
     account.check(f"{len(gaps) + 1} requests within {took:.2f} s", right=took >= RATE_LIMIT_S * len(gaps) - LATE_S)

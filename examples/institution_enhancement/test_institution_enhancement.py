@@ -30,7 +30,7 @@ def companies() -> Iterator[FakeRegistry]:
 
 
 class Kept(dict[str, str]):
-    """Institutions in memory, of a database that is away as often as it is told."""
+    """Institutions in memory, of a database that is down a given number of times."""
 
     away = 0
 
@@ -78,14 +78,14 @@ def played(companies: FakeRegistry, kept: Kept, letters: Letters, *values: objec
         registry.close()
 
 
-def told(number: int) -> dict[str, str]:
+def institution(number: int) -> dict[str, str]:
     return {"bacen_cod_inst": str(number), "cnpj": str(number), "name": "Bank"}
 
 
 def test_each_answer_of_the_registry_has_its_outcome(companies: FakeRegistry) -> None:
     kept, letters = Kept(), Letters()
     numbers = {40: 0, 41: 1, 42: 1, 43: 1, 44: 0, 45: 0}  # and how often they are tried again
-    h = played(companies, kept, letters, *map(told, numbers))
+    h = played(companies, kept, letters, *map(institution, numbers))
     retries = {int(json.loads(one.value or b"{}")["cnpj"]): h.retries(one) for one in h.processed}
     assert retries == {number: count for number, count in numbers.items() if number < 44}
     assert kept == {str(number): f"Parent of {number}" for number in (40, 41, 42, 43)}
@@ -96,7 +96,7 @@ def test_each_answer_of_the_registry_has_its_outcome(companies: FakeRegistry) ->
 def test_no_retry_comes_sooner_than_the_registrys_limit_allows(companies: FakeRegistry) -> None:
     kept, letters = Kept(), Letters()
     kept.away = 99
-    [letter] = played(companies, kept, letters, told(50)).dead
+    [letter] = played(companies, kept, letters, institution(50)).dead
     times = [attempt.at_ms for attempt in letter.attempts]
     waits = [later - at for at, later in pairwise(times)]
     assert (letter.retry_count, letters[0]["error_classification"]) == (3, "retryable")
@@ -149,11 +149,11 @@ def test_an_institution_that_is_not_whole_is_refused(data: dict[str, Any]) -> No
 
 
 def test_a_letter_has_the_fields_of_the_standard() -> None:
-    told = letter(
+    fields = letter(
         InstitutionUpserted("1", "2", "Bank"), ConnectionError("away"), 3, now=datetime(2026, 1, 1, tzinfo=UTC)
     )
-    assert told.pop("stack_trace")
-    assert told == {
+    assert fields.pop("stack_trace")
+    assert fields == {
         "original_message": {"bacen_cod_inst": "1", "cnpj": "2", "name": "Bank"},
         "error_type": "ConnectionError",
         "error_message": "away",
@@ -191,12 +191,12 @@ def test_the_configuration_says_everything_that_is_wrong() -> None:
         Config.from_environment({"POSTGRES_POOL_MAX": "many", "REGISTRY_RATE_LIMIT_S": "slow"})
     with pytest.raises(ConfigError, match=r"(?s)POSTGRES_POOL_MIN \(9\).*REGISTRY_TIMEOUT_S"):
         Config(pool_min=9, pool_max=3, registry_timeout_s=0)
-    told = {
+    institution = {
         "POSTGRES_HOST": "db",
         "POSTGRES_PASSWORD": "s3cret",
         "POSTGRES_POOL_MAX": "20",
         "HEALTH_CHECK_ENABLED": "false",
     }
-    config = Config.from_environment(told)
+    config = Config.from_environment(institution)
     assert (config.postgres_host, config.pool_max, config.health_enabled) == ("db", 20, False)
     assert "s3cret" not in repr(config)

@@ -1,4 +1,4 @@
-"""The account of a run: every identity that was sent, what was to become of it, and what has become of it."""
+"""The account of a run: every identity that was sent, its expected and its actual outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_NAMED = 5
 
 @dataclass(slots=True)
 class Account:
-    """Says `lost 1` if one is lost. `expected` is written down before anything is sent; `found` comes from outside of
+    """Reports `lost 1` if one is lost. `expected` is recorded before anything is sent; `found` comes from outside of
     the service: its database, its topics, its log.
     """
 
@@ -38,36 +38,36 @@ class Account:
         return [identity for identity in self.expected if not self.found.get(identity)]
 
     @property
-    def strangers(self) -> list[str]:
+    def unexpected(self) -> list[str]:
         """Found, and never sent."""
         return [identity for identity in self.found if identity not in self.expected]
 
     @property
     def wrong(self) -> dict[str, str]:
-        """Not lost, and not where they belong."""
+        """Not lost, but with another outcome than expected."""
         return {
-            identity: f"{_said(found)} instead of {_said(self.expected[identity])}"
+            identity: f"{_joined(found)} instead of {_joined(self.expected[identity])}"
             for identity, found in self.found.items()
             if identity in self.expected and found and found != self.expected[identity]
         }
 
     @property
     def is_right(self) -> bool:
-        return not (self.lost or self.strangers or self.wrong or self.problems)
+        return not (self.lost or self.unexpected or self.wrong or self.problems)
 
     def lines(self) -> Iterator[str]:
-        ends = Counter(_said(self.found[identity]) for identity in self.expected if self.found.get(identity))
+        ends = Counter(_joined(self.found[identity]) for identity in self.expected if self.found.get(identity))
         yield f"{self.service}: {'right' if self.is_right else 'WRONG'}"
         yield f"  sent       {len(self.expected)}"
         for end, count in sorted(ends.items()):
             yield f"    {count:>6}  {end}"
-        for name, found in (("lost", self.lost), ("wrong", self.wrong), ("strangers", self.strangers)):
+        for name, found in (("lost", self.lost), ("wrong", self.wrong), ("unexpected", self.unexpected)):
             yield f"  {name:<10} {len(found)}{_some(found)}"
         yield from (f"  {remark}" for remark in self.remarks)
         yield from (f"  problem    {problem}" for problem in self.problems)
 
 
-def _said(ends: Iterable[str]) -> str:
+def _joined(ends: Iterable[str]) -> str:
     return " + ".join(sorted(ends))
 
 

@@ -1,4 +1,4 @@
-"""A downstream over HTTP, on a loopback port, that misbehaves as it is told. For tests and stories."""
+"""A downstream service over HTTP, on a loopback port, with injected faults. For tests and stories."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class HttpServer:
     def __init__(self, answer: Callable[[str, bytes], Answer]) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                said = answer(self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0)))
-                time.sleep(said.wait_s)
-                self.send_response(said.status)
-                for name, value in said.headers.items():
+                reply = answer(self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+                time.sleep(reply.wait_s)
+                self.send_response(reply.status)
+                for name, value in reply.headers.items():
                     self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(said.body)
+                self.wfile.write(reply.body)
 
             do_POST = do_GET  # noqa: N815 - the name that the standard library calls
 
@@ -39,7 +39,7 @@ class HttpServer:
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, *_: object) -> None:
-                """Whoever asked has hung up, or was killed: that is what it is here for."""
+                """The client closed the connection or was killed, which is expected here."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"

@@ -29,7 +29,7 @@ class Postgres:
         return f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
 
     def variables(self, database: str) -> dict[str, str]:
-        """The same, as services of the consumer pattern want to be told."""
+        """The connection parameters by the names of the consumer pattern."""
         where = {"HOST": "127.0.0.1", "PORT": str(self._port), "DB": database, "USER": "postgres"}
         return {f"POSTGRES_{name}": value for name, value in where.items()}
 
@@ -68,7 +68,7 @@ class Postgres:
 
 
 def rows(url: str, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-    """What the database says, asked by somebody who is not the service."""
+    """Rows of the database, read outside of the service."""
     with psycopg.connect(url) as connection:
         return connection.execute(query.encode(), parameters).fetchall()
 

@@ -68,16 +68,16 @@ class Process:
     def check(self) -> bool:
         """Raises NotInTime if it has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
-            raise NotInTime(f"The service ended with code {self._process.returncode}:\n{self.last_words()}")
+            raise NotInTime(f"The service ended with code {self._process.returncode}:\n{self.log_tail()}")
         return True
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return "\n".join(self.log().splitlines()[-8:])
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def said(self, *events: str) -> Iterator[dict[str, Any]]:
+    def log_entries(self, *events: str) -> Iterator[dict[str, Any]]:
         """Its log entries of these kinds."""
         for line in self.log().splitlines():
             try:
@@ -89,7 +89,7 @@ class Process:
 
 
 def run(command: Sequence[str], variables: Mapping[str, str]) -> str:
-    """A command that ends by itself, such as `keepfast dlq replay`; returns what it said. Raises if it fails."""
+    """Run a command such as `keepfast dlq replay` to its end; returns its output. Raises if it fails."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,

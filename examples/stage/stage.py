@@ -77,7 +77,7 @@ class Stage:
 
     def lag(self, group: str, topic: str) -> int | None:
         """Records that the group has not committed; None while a broker that began a moment ago cannot tell. It is
-        asked by somebody who never joins the group.
+        read by a client that never joins the group.
         """
         reader = self._readers.get(group)
         if reader is None:

@@ -8,9 +8,9 @@ from examples.stage.account import Account
 def account() -> Account:
     made = Account("shop")
     made.expect("a", "stored")
-    made.expect("b", "buried")
+    made.expect("b", "dead-lettered")
     made.note("stored", ["a"])
-    made.note("buried", ["b"])
+    made.note("dead-lettered", ["b"])
     return made
 
 
@@ -27,13 +27,13 @@ def test_what_came_to_no_end_is_lost() -> None:
 
 def test_what_ended_elsewhere_or_twice_is_wrong() -> None:
     made = account()
-    made.note("buried", ["a"])
-    assert made.wrong == {"a": "buried + stored instead of stored"}
+    made.note("dead-lettered", ["a"])
+    assert made.wrong == {"a": "dead-lettered + stored instead of stored"}
     assert not made.is_right
 
 
-def test_what_nobody_sent_is_a_stranger_and_a_problem_is_told() -> None:
+def test_what_was_not_sent_is_unexpected_and_a_problem_is_reported() -> None:
     made = account()
     made.note("stored", ["z"])
     made.check("a row was changed", right=False)
-    assert (made.strangers, made.problems, made.is_right) == (["z"], ["a row was changed"], False)
+    assert (made.unexpected, made.problems, made.is_right) == (["z"], ["a row was changed"], False)

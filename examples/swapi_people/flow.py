@@ -44,8 +44,8 @@ def fetch(
 
 def asked_s(error: httpx.HTTPError) -> float:
     """What `Retry-After` says, if it says seconds."""
-    told = error.response.headers.get("Retry-After", "") if isinstance(error, httpx.HTTPStatusError) else ""
-    return float(told) if told.isdecimal() else 0.0
+    delay = error.response.headers.get("Retry-After", "") if isinstance(error, httpx.HTTPStatusError) else ""
+    return float(delay) if delay.isdecimal() else 0.0
 
 
 def people(client: httpx.Client, retry: RetryConfig) -> Iterator[dict[str, Any]]:

@@ -37,7 +37,7 @@ def make_app(upsert: Upsert) -> App:
         TOPIC,
         group="swapi.people.v1",
         batch=BatchPolicy(size=100, wait_s=0.2),
-        atomic=True,  # one transaction: a row that the database refuses is found by halves, and only it is buried
+        atomic=True,  # one transaction: a row that the database refuses is found by bisection, only it is dead-lettered
         idempotent=True,
         timeout_s=20,
     )
@@ -50,7 +50,7 @@ def make_app(upsert: Upsert) -> App:
             except ValueError as error:
                 bad[index] = error
         if bad:
-            raise BatchError(bad)  # those are buried; the others come again, without them
+            raise BatchError(bad)  # those are dead-lettered; the others are delivered again
         upsert(rows)
 
     return app

@@ -23,9 +23,9 @@ SCHEMA = Path(__file__).with_name("schema.sql")
 
 
 def person(number: int) -> dict[str, str]:
-    told = {"url": f"https://swapi.dev/api/people/{number}/", "name": f"Person {number}", "height": "172"}
-    told |= {"mass": "1,358" if number % 7 == 0 else "unknown" if number % 5 == 0 else "77", "birth_year": "19BBY"}
-    return told | dict([ODD[number]] if number in ODD else [])
+    fields = {"url": f"https://swapi.dev/api/people/{number}/", "name": f"Person {number}", "height": "172"}
+    fields |= {"mass": "1,358" if number % 7 == 0 else "unknown" if number % 5 == 0 else "77", "birth_year": "19BBY"}
+    return fields | dict([ODD[number]] if number in ODD else [])
 
 
 class Swapi(HttpServer):
@@ -65,21 +65,21 @@ def story(stage: Stage, *, short: bool = False) -> Account:
     database = stage.postgres.create("swapi", SCHEMA.read_text())
     stage.topics(TOPIC)
     for number in range(1, people + 1):
-        account.expect(f"{number}", "buried" if number in ODD else "stored")
+        account.expect(f"{number}", "dead-lettered" if number in ODD else "stored")
     for name in POISON:
-        account.expect(name, "buried")
+        account.expect(name, "dead-lettered")
 
     service = stage.app("examples.swapi_people.service:app", DATABASE_URL=database)
     with Swapi(people) as api:
         flow = {"KAFKA_BROKERS": stage.broker.bootstrap, "SWAPI_URL": api.url, "SWAPI_TIMEOUT_S": "0.8"}
         flow["RETRY_INITIAL_DELAY_MS"] = "50"
         for _ in range(1 if short else 2):  # the second time everybody is there already
-            said = run(["examples.swapi_people.flow"], flow)
-            account.check(f"the flow said {said!r}", right=said == f"sent {people}, acknowledged {people}\n")
+            output = run(["examples.swapi_people.flow"], flow)
+            account.check(f"the flow printed {output!r}", right=output == f"sent {people}, acknowledged {people}\n")
             stage.send(TOPIC, POISON.items())
     service.start()
     count = "SELECT count(*) FROM people"
-    until(lambda: service.check() and rows(database, count)[0][0] > 0, "somebody is stored")
+    until(lambda: service.check() and rows(database, count)[0][0] > 0, "a person is stored")
     service.kill()
     service.start()
     stage.until_read(service, (GROUP, TOPIC))
@@ -88,11 +88,11 @@ def story(stage: Stage, *, short: bool = False) -> Account:
     names = {value: name for name, value in POISON.items()}
     names |= {json.dumps(person(number)).encode(): str(number) for number in ODD}
     for letter in stage.letters(LETTERS):
-        account.note("buried", [names.get(letter.value or b"", f"letter {letter.offset}")])
+        account.note("dead-lettered", [names.get(letter.value or b"", f"letter {letter.offset}")])
     for number, name, mass in rows(database, "SELECT id, name, mass_kg FROM people"):
         account.note("stored", [str(number)])
-        told = person(number)
-        known = None if told["mass"] == "unknown" else told["mass"].replace(",", "")
-        right = (name, None if mass is None else str(mass)) == (told["name"], known)
+        fields = person(number)
+        known = None if fields["mass"] == "unknown" else fields["mass"].replace(",", "")
+        right = (name, None if mass is None else str(mass)) == (fields["name"], known)
         account.check(f"person {number} is not as the API tells", right=right)
     return account

@@ -24,10 +24,10 @@ def client(*answers: httpx.Response | Exception) -> httpx.Client:
     left = list(answers)
 
     def answer(request: httpx.Request) -> httpx.Response:
-        said = left.pop(0)
-        if isinstance(said, Exception):
-            raise said
-        return said
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     return httpx.Client(transport=httpx.MockTransport(answer), base_url="http://swapi")
 
@@ -57,9 +57,9 @@ def test_all_pages_are_read() -> None:
     assert [one["name"] for one in people(pages, QUICK)] == ["Person 1", "Person 2", "Person 3"]
 
 
-@pytest.mark.parametrize(("told", "kept"), [("77", "77"), ("1,358", "1358"), ("unknown", None)])
-def test_measures_are_read_as_the_api_writes_them(told: str, kept: str | None) -> None:
-    mass = Person("http://swapi/people/4/", "Somebody", mass=told).row[3]
+@pytest.mark.parametrize(("given", "kept"), [("77", "77"), ("1,358", "1358"), ("unknown", None)])
+def test_measures_are_read_as_the_api_writes_them(given: str, kept: str | None) -> None:
+    mass = Person("http://swapi/people/4/", "Person", mass=given).row[3]
     assert (None if mass is None else str(mass)) == kept
 
 

@@ -25,8 +25,8 @@ class Article:
 def decode(value: bytes) -> Article:
     """Raises ValueError."""
     try:
-        told = json.loads(value)
-        return Article(id=str(told["id"]), title=str(told["title"]), version=int(told["version"]))
+        fields = json.loads(value)
+        return Article(id=str(fields["id"]), title=str(fields["title"]), version=int(fields["version"]))
     except (KeyError, TypeError) as error:
         raise ValueError("not an article") from error
 

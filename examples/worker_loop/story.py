@@ -41,8 +41,8 @@ def story(stage: Stage, *, short: bool = False) -> Account:
     skipped: dict[Place, str] = {}
 
     def send(numbers: Iterable[int]) -> None:
-        told = [(f"a{number}", garbage(number) if number % 25 == 3 else article(number)) for number in numbers]
-        for (key, value), place in zip(told, stage.send(TOPIC, told), strict=True):
+        records = [(f"a{number}", garbage(number) if number % 25 == 3 else article(number)) for number in numbers]
+        for (key, value), place in zip(records, stage.send(TOPIC, records), strict=True):
             good = value.endswith(b"}")
             for worker in GROUPS.values():
                 account.expect(f"{key} by {worker}", "stored" if good else "skipped")
@@ -66,15 +66,17 @@ def story(stage: Stage, *, short: bool = False) -> Account:
 
     stage.postgres.stop()
     send(range(articles, articles + 40))
-    until(lambda: service.check() and _tried_again(list(service.said("retry_scheduled"))), "both workers try again")
+    until(
+        lambda: service.check() and _tried_again(list(service.log_entries("retry_scheduled"))), "both workers try again"
+    )
     stage.postgres.start()
     send(range(articles + 40, articles + 60))
     stage.until_read(service, *((group, TOPIC) for group in (*GROUPS, NAIVE)))
     account.check("the service did not end cleanly", right=service.stop() == 0)
     naive.stop()
 
-    for entry in service.said("record_discarded"):
-        key = skipped.get((entry["topic"], entry["partition"], entry["offset"]), "nobody's")
+    for entry in service.log_entries("record_discarded"):
+        key = skipped.get((entry["topic"], entry["partition"], entry["offset"]), "unknown")
         account.note("skipped", [f"{key} by {GROUPS[entry['consumer_group']]}"])
     account.note("stored", (f"{key} by cache" for (key,) in rows(database, "SELECT id FROM article_cache")))
     account.note("stored", (f"{key} by index" for (key,) in rows(database, "SELECT DISTINCT id FROM article_words")))

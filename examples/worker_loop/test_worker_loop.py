@@ -88,8 +88,8 @@ def test_the_naive_loop_does_not_pass_that_test() -> None:
 def test_attempts_come_every_3_s_unless_the_environment_says_otherwise() -> None:
     app = App("articles")
     with_worker(app, TOPIC, name="cache", decode=decode, do=print)
-    told = {f"KEEPFAST_CONSUMERS_CACHE_RETRY_{which}_DELAY_MS": "500" for which in ("INITIAL", "MAX")}
-    for environ, wait_ms in ({}, 3000), (told, 500):
+    settings = {f"KEEPFAST_CONSUMERS_CACHE_RETRY_{which}_DELAY_MS": "500" for which in ("INITIAL", "MAX")}
+    for environ, wait_ms in ({}, 3000), (settings, 500):
         retry = app.settings(environ=environ).consumers["cache"].retry
         assert [retry.delay_ms(count, 0.0) for count in (0, 1, 9)] == [wait_ms] * 3
         assert retry.max_retries is None

@@ -57,11 +57,11 @@ class Terminal:
 
     def see(self, text: str, times: int = 1) -> str:
         """Wait until `keepfast dev` has printed this."""
-        wait_until(lambda: self._said().count(text) >= times or self._stopped(), f"{text!r} is printed")
-        assert self._said().count(text) >= times, self._said()
-        return self._said()
+        wait_until(lambda: self._printed().count(text) >= times or self._stopped(), f"{text!r} is printed")
+        assert self._printed().count(text) >= times, self._printed()
+        return self._printed()
 
-    def _said(self) -> str:
+    def _printed(self) -> str:
         return self._output.read_text() if self._output.exists() else ""
 
     def _stopped(self) -> bool:
@@ -82,8 +82,8 @@ def test_every_step_does_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(first)
     terminal.start(dev)
     try:
-        said = terminal.see("partitions_assigned")
-        assert alike(dev.prints) == alike(said)[: len(alike(dev.prints))]
+        printed_text = terminal.see("partitions_assigned")
+        assert alike(dev.prints) == alike(printed_text)[: len(alike(dev.prints))]
         assert alike(terminal.run(send)) == alike(send.prints)
         terminal.see("charged a1: 12")
         for command in (reject, garbage, fine):

@@ -35,15 +35,15 @@ _WIDE = 100
 
 def page() -> str:
     parts = [MADE + INTRODUCTION]
-    told: set[object] = set()
+    documented: set[object] = set()
     for name in MODULES:
         module = importlib.import_module(name)
         parts.append(f"## {name}\n\n{docstring(module) if module.__doc__ and name != 'keepfast' else ''}\n")
         for public, thing in names_of(module):
-            if id(thing) in told:
+            if id(thing) in documented:
                 parts.append(f"### {public} {{ #{anchor(name, public)} }}\n\nThe same as `keepfast.{public}`.\n")
                 continue
-            told.add(id(thing))
+            documented.add(id(thing))
             parts.append(_entry(name, public, thing))
             if public == "App":
                 parts.append(consumer_options())

@@ -21,8 +21,8 @@ the code that stands in the dead letter, and whether it means that a downstream 
 it:
 
 {explained}
-- `retryable`: tried again by the retry policy, then buried
-- `non-retryable`: buried at once
+- `retryable`: retried by the retry policy, then dead-lettered
+- `non-retryable`: dead-lettered at once
 - `discard`: dropped, counted and logged
 - `halt`: the app stops with exit code 4; the record comes again after the restart
 - `not-found`: the setting `consumer.not_found` decides

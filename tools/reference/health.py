@@ -57,17 +57,17 @@ def _in(function: ast.FunctionDef) -> Iterator[Given]:
         named = {word.arg: word.value for word in call.keywords}
         match call.func:
             case ast.Name(id="_failing"):
-                said, level, ready = call.args, "failing", True
+                arguments, level, ready = call.args, "failing", True
             case ast.Name(id="Reason") if isinstance(named["code"], ast.Constant):
-                said, level, ready = (
+                arguments, level, ready = (
                     [named["code"], named["text"]],
                     _text(named["level"]),
                     _is_true(named.get("fails_ready")),
                 )
             case _:
                 continue
-        text = _before(function, call) if isinstance(said[1], ast.Name) else _text(said[1])
-        yield Given(_text(said[0]), level, _is_true(named.get("fails_live")), ready, text)
+        text = _before(function, call) if isinstance(arguments[1], ast.Name) else _text(arguments[1])
+        yield Given(_text(arguments[0]), level, _is_true(named.get("fails_live")), ready, text)
 
 
 def _before(function: ast.FunctionDef, call: ast.Call) -> str:

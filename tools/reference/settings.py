@@ -105,8 +105,8 @@ def shown(value: object) -> str:
 
 
 def profiles() -> str:
-    rows = [(code(name), codes(f"{key} = {value}" for key, value in said.items()) or "the defaults above")
-            for name, said in catalogue.PROFILES.items()]  # fmt: skip
+    rows = [(code(name), codes(f"{key} = {value}" for key, value in values.items()) or "the defaults above")
+            for name, values in catalogue.PROFILES.items()]  # fmt: skip
     return (
         '## Retry profiles\n\nNamed sets of retry settings: `retry = "financial"`. Tables `[retry.profiles.<name>]` in'
         " `keepfast.toml`\nadd more, or change these. A setting beside the name of a profile changes it there:"
