@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import requests
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from keepfast.classify.classification import Rule, RuleBook, classify, is_retryable_error
@@ -173,6 +173,7 @@ def made(recipe: Recipe) -> object:
     arguments=st.lists(recipes, max_size=3),
     cause=st.one_of(st.none(), st.sampled_from([ValueError(), ConnectionError()])),
 )
+@example(name="somewhere.Unknown", base_name="Exception", attributes={}, arguments=[], cause=None)
 def test_an_exception_of_any_make_is_classified(
     name: str,
     base_name: str,

@@ -1,4 +1,4 @@
-"""P1, P9: whatever bytes a record has in key, value and headers, it is processed, buried with its exact bytes, or
+"""P1, P9: whatever bytes a record has in key, value and headers, it is processed, dead-lettered with its exact bytes, or
 discarded by rule. It never ends the consumer, is never lost, and never shows the user a traceback.
 """
 
@@ -65,7 +65,7 @@ RECORDS = [NewRecord(value, KEYS[n % len(KEYS)], HEADERS[n % len(HEADERS)]) for 
 
 
 def original(letter: Any) -> bytes | None:
-    """The value of the record that was buried, from the letter."""
+    """The value of the original record, from the letter."""
     fields = json.loads(letter.value())
     match fields["original_encoding"]:
         case "null":
@@ -126,21 +126,22 @@ def test_every_kind_of_garbage_meets_its_verdict(kafka: TopicAdmin, topic: Topic
     assert called["model_or_none"] == good | {null}
     assert good <= called["table"] < everything
     assert good <= called["text"] < everything
-    buried = {f"scenario.{consumer}": everything - offsets for consumer, offsets in called.items()}
-    buried["scenario.without_tombstones"].discard(null)
-    letters = client.read(f"{name}.dlq", sum(map(len, buried.values())))
-    assert sorted(map(place_of, letters)) == sorted((group, one) for group, found in buried.items() for one in found)
+    dead = {f"scenario.{consumer}": everything - offsets for consumer, offsets in called.items()}
+    dead["scenario.without_tombstones"].discard(null)
+    letters = client.read(f"{name}.dlq", sum(map(len, dead.values())))
+    assert sorted(map(place_of, letters)) == sorted((group, one) for group, found in dead.items() for one in found)
     for letter in letters:
         sent = RECORDS[place_of(letter)[1]]
         assert original(letter) == sent.value
         assert letter.key() == sent.key
         assert (letter.headers() or [])[: len(sent.headers)] == sent.headers
-    assert [said.fields["offset"] for said in running.log.of("record_discarded")] == [null]
+    assert [entry.fields["offset"] for entry in running.log.of("record_discarded")] == [null]
+    assert running.log.of("retry_scheduled") == []
     assert running.log.of("consumer_halted") == []
 
 
 @pytest.mark.parametrize("size", [10_000_000, 10 * MIB])
-def test_a_record_of_10_mb_is_processed_or_buried_with_its_bytes(
+def test_a_record_of_10_mb_is_processed_or_dead_lettered_with_its_bytes(
     kafka: TopicAdmin, topic: TopicFactory, size: int
 ) -> None:
     name, client, sizes = topic(config={"max.message.bytes": str(15 * MIB)}), Client(kafka), list[int]()
