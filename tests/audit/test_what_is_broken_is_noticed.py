@@ -32,7 +32,7 @@ def notices(environment: Mapping[str, str], test: str) -> bool:
     assert done.returncode in (0, TESTS_FAILED), output
     assert "Error in sitecustomize" not in done.stderr, output
     assert re.search(r"^\d+ (failed|passed|error)", done.stdout, re.MULTILINE), output
-    # The last line of a traceback names the exception; those before it are `…: in function`, and may well be of a break.
+    # The last line of a traceback names the exception; those before it are `…: in function`, possibly of a break.
     assert not re.search(r"tests/audit/break\S+:\d+: (?!in )\w+", done.stdout), f"the break itself fails: {output}"
     return done.returncode == TESTS_FAILED
 

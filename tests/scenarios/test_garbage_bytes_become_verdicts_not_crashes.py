@@ -1,5 +1,5 @@
-"""P1, P9: whatever bytes a record has in key, value and headers, it is processed, dead-lettered with its exact bytes, or
-discarded by rule. It never ends the consumer, is never lost, and never shows the user a traceback.
+"""P1, P9: whatever bytes a record has in key, value and headers, it is processed, dead-lettered with its exact bytes,
+or discarded by rule. It never ends the consumer, is never lost, and never shows the user a traceback.
 """
 
 from __future__ import annotations
