@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Protocol
 
+from keepfast.core.events import EVENT_TYPES, Event
 from keepfast.core.ports import CommittedOffset
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.sizing import FAST_WORKERS
@@ -41,6 +42,8 @@ class Watcher(Protocol):
     def join(self, member: Member) -> None: ...
     def polls(self, member: Member) -> None: ...
     def given(self, member: Member, messages: list[Message]) -> None: ...
+    def emitted(self, member: Member, event: Event) -> None: ...
+    def stepped(self, member: Member) -> None: ...
 
 
 class _Clock:
@@ -136,6 +139,20 @@ class _Mailbox:
         return items
 
 
+class _Observer:
+    """Hands everything that the loop reports to the watcher."""
+
+    wants = frozenset(EVENT_TYPES)
+    keeps_errors = False
+
+    def __init__(self, member: Member, watcher: Watcher) -> None:
+        self._member = member
+        self._watcher = watcher
+
+    def on_event(self, event: Event) -> None:
+        self._watcher.emitted(self._member, event)
+
+
 class Member:
     """The process's main: builds everything on its seat, and then is its step."""
 
@@ -145,6 +162,7 @@ class Member:
         self.name = seat.process.name
         self.setup = setup
         self._world = world
+        self._watcher = watcher
         self._stopping = False
         self._choked_at: float | None = None
         rng = Random(world.rng.getrandbits(32))
@@ -174,6 +192,7 @@ class Member:
             spool=self.spool,
             topic_ids=SimTopicIds(seat.process, world.broker),
             recorder=recorder,
+            observers=(_Observer(self, watcher),),
         )
         self.loop = build_loop(self.plan, Workers(self.executor, mailbox), ports)
         watcher.join(self)
@@ -182,6 +201,7 @@ class Member:
     def step(self, now: float) -> object:
         loop = self.loop
         loop.step(now)
+        self._watcher.stepped(self)
         if loop.ending is not None:
             self._world.trace.add(Ended(self._world.clock.monotonic(), self.name, loop.ending.kind))
             clean = loop.ending.kind == "failed" or (loop.ending.kind == "stopped" and not loop.ending.unfinished)

@@ -11,7 +11,7 @@ from keepfast.core.records import Outgoing
 from keepfast.deadletters.spool.files import FileStore
 from keepfast.deadletters.spool.letters import letter_of
 from keepfast.deadletters.spool.worker import Item, Keep, SpoolWorker
-from keepfast.testing.fakes.acts import LetterHanded, LetterKept
+from keepfast.testing.fakes.acts import LetterHanded, LetterKept, LetterNotKept
 from keepfast.testing.fakes.disk import FakeDisk
 from keepfast.testing.fakes.process import Process, ProcessDied
 from keepfast.testing.fakes.sink import FakeSink
@@ -76,6 +76,8 @@ class SimSpool:
             if isinstance(outcome, Kept):
                 known = identity in self._known
                 self._trace.add(LetterKept(self._now(), self._process.name, number, known=known))
+            else:
+                self._trace.add(LetterNotKept(self._now(), self._process.name, number))
             on_kept(outcome)
 
         self._items.append(Keep(outgoing, noted))

@@ -134,6 +134,7 @@ class Book:
         epoch = self.epochs.get((member, entry.place))
         if epoch is not None:
             epoch.given[entry.number] = now
+            epoch.by_offset[entry.offset] = entry
             if not epoch.knows_finished(entry):
                 epoch.waiting[entry.number] = entry
                 epoch.waiting_bytes += entry.size

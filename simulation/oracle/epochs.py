@@ -80,6 +80,7 @@ class Epoch:
         self.alive = True
         self.ended_at = at  # if it is not alive any more
         self.given: dict[int, float] = {}  # number → when
+        self.by_offset: dict[int, Entry] = {}  # the same
         self.finished: set[int] = set()
         self.lanes: dict[Lane, deque[Entry]] = {}  # what was given and is not finished, in order
         self.waiting: dict[int, Entry] = {}  # the same, whatever its lane

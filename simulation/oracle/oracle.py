@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from keepfast.core.events import Event
 from keepfast.core.records import Message
 from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.world import World
@@ -13,6 +14,7 @@ from simulation.oracle.batches import BatchRules
 from simulation.oracle.book import Book
 from simulation.oracle.commits import CommitRules
 from simulation.oracle.crashes import CrashRules
+from simulation.oracle.events import EventRules
 from simulation.oracle.guards import GuardRules
 from simulation.oracle.health import Health
 from simulation.oracle.leaving import LeavingRules
@@ -52,6 +54,7 @@ class Oracle:
         sends = SendRules(book, self.blame)
         leaving = LeavingRules(book, self.blame, health, setup)
         guards = GuardRules(book, self.blame, health, setup)
+        self._events = EventRules(book, self.blame, setup)
         self._membership = MembershipRules(world, book, self.blame, health, setup)
         self._timeouts = TimeoutRules(book, self.blame, health, setup)
         self._progress = ProgressRules(world.broker, book, self.blame, health, setup, batches=batches)
@@ -118,12 +121,26 @@ class Oracle:
             self._membership.given(member.name, entry)
             epoch = self._book.given(member.name, entry, self._world.clock.monotonic())
             if epoch is not None:
+                self._events.given(epoch, entry)
                 self._progress.given(epoch)
 
     def polls(self, member: Member) -> None:
         """The loop is about to call its client."""
         if self.violation is None:
             self._membership.polls(member, self._world.clock.monotonic())
+
+    def emitted(self, member: Member, event: Event) -> None:
+        """The loop has reported something."""
+        if self.violation is None:
+            try:
+                self._events.emitted(member.name, event, self._world.clock.monotonic())
+            except Exception as error:  # noqa: BLE001 - the loop would go on and log it
+                self.blame("oracle", f"{type(error).__name__}: {error} about {event}")
+
+    def stepped(self, member: Member) -> None:
+        """A turn of the loop is over."""
+        if self.violation is None:
+            self._events.stepped(member)
 
     def unfinished(self) -> list[str]:
         return self._progress.unfinished() + self._spools.unfinished()
@@ -133,9 +150,12 @@ class Oracle:
             return
         for rule in self._rules.get(type(event), ()):
             rule(event)
+        self._events.seen(event)
         self._health.update(event)
         self._timeouts.update(event)
         self._book.update(event)
+        if isinstance(event, trace.Started | trace.Reset):
+            self._events.begun(event)
 
     def _probe(self) -> None:
         if self.violation is not None:

@@ -122,6 +122,16 @@ def test_a_suspect_that_waits_when_its_partition_goes_is_forgotten_and_may_come_
     assert world.out == [["1:0"]], "the other partition goes on"
 
 
+def test_a_probation_ends_before_another_one_of_the_same_partition_starts() -> None:
+    world = World(fine, size=3, max_deliveries=3, found={0: died(mark=16)})
+    seen: list[str] = []
+    emit = world.loop.events.emit
+    world.loop.events.emit = lambda event: (seen.append(type(event).__name__), emit(event))  # type: ignore[method-assign, func-returns-value, assignment]
+    world.loop.on_lost([world.places[0]])
+    world.loop.on_assigned([world.places[0]])
+    assert [name for name in seen if name.startswith("Probation")] == ["ProbationEnded", "ProbationStarted"]
+
+
 def test_who_lets_go_in_order_takes_lease_and_count_back_and_leaves_the_rest() -> None:
     world = World(fine, size=3, max_deliveries=3, found={0: died(mark=16, s0=1)})
     world.feed("aa")

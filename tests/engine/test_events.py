@@ -8,9 +8,11 @@ import pytest
 
 from keepfast.core.events import EVENT_TYPES, Assigned, Committed, Event, Held, Lost, RunFinished
 from keepfast.core.records import RecordPlace, TopicPartition
+from keepfast.core.retry_topics import Returned, Tier, Tiers
 from keepfast.core.runs import Partition, Run
 from keepfast.engine.events import Events, run_finished
 from keepfast.telemetry.event_log import EventLog
+from keepfast.testing.fakes.log import FakeMessage
 from tests.support.events import SAMPLES, SOURCE
 from tests.support.log_capture import LogCapture
 from tests.support.messages import message
@@ -75,6 +77,16 @@ def test_a_run_reports_what_was_filtered_apart_from_what_succeeded() -> None:
     event = run_finished(Events(*SOURCE, ()), run, 1, 5)
     assert [place.offset for place in event.records] == [1, 2, 4]
     assert [place.offset for place in event.filtered] == [3]
+
+
+def test_a_run_of_a_retry_topic_says_so_also_where_its_records_do_not_say_where_they_came_from() -> None:
+    name = "orders.g.retry.5s"
+    tiers = Tiers(group="g", delays_s=(5,), topics={name: Tier(name, "orders", 5, 4)})
+    place = TopicPartition(name, 2)
+    forged = Returned(FakeMessage(place, 99, key=None, value=b"v"), tiers.topics[name], tiers)
+    run = Run(Partition(place, epoch=1, start=0), [forged], [0], {})
+    event = run_finished(Events(*SOURCE, ()), run, 0, 1)
+    assert (event.records, event.retry_topic) == ((RecordPlace(name, 2, 99),), name)
 
 
 def test_what_the_hot_path_would_cause_is_wanted_only_if_an_observer_wants_it() -> None:

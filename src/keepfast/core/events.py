@@ -175,7 +175,8 @@ class BatchFailed(Event):
 class HandlerTimedOut(Event):
     """The handler took longer than `timeout_s`. `given_up`: its record goes on without it; False: its lane waits.
 
-    `abandoned`: how many handlers run on although they were given up.
+    The place is where the record came from, also after it was in a retry topic (`retry_topic`); of a list of records,
+    that of the first. `abandoned`: how many handlers run on although they were given up.
     """
 
     topic: str
@@ -186,11 +187,16 @@ class HandlerTimedOut(Event):
     given_up: bool
     abandoned: int
     consequence: str = ""
+    retry_topic: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerAbandoned(Event):
-    """The handler still runs for a partition that was revoked and is back: the partition goes on without it."""
+    """The handler still runs for a partition that was revoked and is back: the partition goes on without it.
+
+    The place is where the record came from, also after it was in a retry topic (`retry_topic`); of a list of records,
+    that of the first.
+    """
 
     topic: str
     partition: int
@@ -198,6 +204,7 @@ class HandlerAbandoned(Event):
     attempt: int
     waited_s: float
     abandoned: int
+    retry_topic: str = ""
 
 
 # -- partitions
@@ -313,7 +320,10 @@ class CommitFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held(Event):
-    """Nothing new starts because of `hold`: of one partition, or of the whole consumer (`topic` is empty)."""
+    """Nothing new starts because of `hold`: of one partition, or of the whole consumer (`topic` is empty).
+
+    The hold of a partition ends with `Released`, or with its assignment.
+    """
 
     hold: str
     topic: str = ""

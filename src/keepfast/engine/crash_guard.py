@@ -192,6 +192,8 @@ class Probation:
         return self._recorder.place(self._group, partition.place, partition.topic_id, partition.epoch)
 
     def _suspect(self, partition: Partition) -> None:
+        if partition.place in self.suspected:  # it was lost and is back before anything looked at it
+            self._ended(partition.place, handed_over=True)
         self.suspected[partition.place] = partition
         self._lanes.hand_out_singly(on=True)
 
@@ -340,11 +342,12 @@ class Probation:
                 if watch is not None and partition.live:
                     watch.clear_suspects()
                 del self.suspected[place]
-                self._events.emit(
-                    ProbationEnded(*self._events.source, **place._asdict(), handed_over=not partition.live)
-                )
+                self._ended(place, handed_over=not partition.live)
         if not self.suspected:
             self._lanes.hand_out_singly(on=False)
+
+    def _ended(self, place: TopicPartition, *, handed_over: bool) -> None:
+        self._events.emit(ProbationEnded(*self._events.source, **place._asdict(), handed_over=handed_over))
 
 
 def _is_through(partition: Partition, watch: CrashWatch) -> bool:

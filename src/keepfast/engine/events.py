@@ -56,17 +56,16 @@ class Events:
 
 def run_finished(events: Events, run: Run, first: int, end: int) -> RunFinished:
     """About the records of the run from position `first` to `end`: they are done."""
-    topic, dropped = run.partition.place.topic, frozenset(run.filtered)
+    dropped, came_back = frozenset(run.filtered), False
     records: list[RecordPlace] = []
     filtered: list[RecordPlace] = []
     for position, message in enumerate(run.messages[first:end], first):
         one = original(message)
         place = RecordPlace(one.topic(), one.partition(), one.offset())
         (filtered if position in dropped else records).append(place)
-    moved = any(place.topic != topic for place in (records or filtered)[:1])
-    return RunFinished(
-        *events.source, records=tuple(records), filtered=tuple(filtered), retry_topic=topic if moved else ""
-    )
+        came_back = one is not message  # all of a partition did, or none
+    retry_topic = run.partition.place.topic if came_back else ""
+    return RunFinished(*events.source, records=tuple(records), filtered=tuple(filtered), retry_topic=retry_topic)
 
 
 def record_fields(case: FailedRecord, error: BaseException | None) -> dict[str, Any]:

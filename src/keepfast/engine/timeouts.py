@@ -25,10 +25,11 @@ from keepfast.core.events import HandlerAbandoned, HandlerTimedOut, Held, Releas
 from keepfast.core.lanes import Holder, Lanes
 from keepfast.core.ports import Executor, Mailbox
 from keepfast.core.records import TopicPartition
+from keepfast.core.retry_topics import Returned, original
 from keepfast.core.runs import InFlight, OrderedSet, Run
 from keepfast.core.sizing import Sizer
 from keepfast.core.timeouts import OverdueWatch, TimeoutPolicy
-from keepfast.engine.calls import WALKS
+from keepfast.engine.calls import WALKS, attempt_of
 from keepfast.engine.commits import Committer
 from keepfast.engine.events import Events, run_finished
 from keepfast.engine.plan import Plan
@@ -474,7 +475,16 @@ class Overdue:
 
 
 def _record_of(run: Run, at: int) -> dict[str, Any]:
-    return {**run.partition.place._asdict(), "offset": run.messages[at].offset(), "attempt": run.attempt}
+    """How events name the record that a run is at: where it came from, also after it was in a retry topic."""
+    message = run.messages[at]
+    record = original(message)
+    return {
+        "topic": record.topic(),
+        "partition": record.partition(),
+        "offset": record.offset(),
+        "attempt": attempt_of(message, run) if isinstance(message, Returned) else run.attempt,
+        "retry_topic": "" if record is message else run.partition.place.topic,
+    }
 
 
 def _stands(run: Run, at: int) -> bool:

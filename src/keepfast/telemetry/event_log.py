@@ -125,13 +125,14 @@ def _record(event: events.RecordEvent) -> dict[str, object]:
         "error_classification": event.kind,
         "code": event.code,
         "rule": event.rule,
-        **({"retry_topic": event.retry_topic} if event.retry_topic else {}),
         **_place(event),
     }
 
 
 def _place(event: Any) -> dict[str, object]:
-    return {**_partition(event), "offset": event.offset}
+    """Where it came from, and the retry topic that it was in."""
+    retry_topic = getattr(event, "retry_topic", "")
+    return {**({"retry_topic": retry_topic} if retry_topic else {}), **_partition(event), "offset": event.offset}
 
 
 def _partition(event: Any) -> dict[str, object]:

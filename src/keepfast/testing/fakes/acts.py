@@ -187,6 +187,14 @@ class LetterKept(Fact):
 
 
 @dataclass(frozen=True, slots=True)
+class LetterNotKept(Fact):
+    """The loop was told that its spool could not keep the letter."""
+
+    member: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class SpooledLetterSent(Fact):
     """The spool handed a letter to the sink; `number` is the sink's count of sends."""
 
