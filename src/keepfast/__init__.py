@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from keepfast.app import App as App
+    from keepfast.app.sends import SendFuture as SendFuture
     from keepfast.classify.classification import Rule as Rule
     from keepfast.core.alerts import AlertPolicy as AlertPolicy
     from keepfast.core.errors import BatchError as BatchError
     from keepfast.core.errors import ConfigError as ConfigError
+    from keepfast.core.errors import ConsumerFailed as ConsumerFailed
     from keepfast.core.errors import Discard as Discard
+    from keepfast.core.errors import DrainTimeout as DrainTimeout
     from keepfast.core.errors import Halt as Halt
     from keepfast.core.errors import KeepfastError as KeepfastError
+    from keepfast.core.errors import LifecycleError as LifecycleError
     from keepfast.core.errors import Reject as Reject
     from keepfast.core.errors import RetryLater as RetryLater
+    from keepfast.core.errors import SinkError as SinkError
     from keepfast.core.errors import StartError as StartError
     from keepfast.core.events import Assigned as Assigned
     from keepfast.core.events import BatchFailed as BatchFailed
@@ -61,6 +66,7 @@ if TYPE_CHECKING:
     from keepfast.core.policies import CommitPolicy as CommitPolicy
     from keepfast.core.policies import DeadLetterPolicy as DeadLetterPolicy
     from keepfast.core.policies import RetryPolicy as RetryPolicy
+    from keepfast.core.records import Receipt as Receipt
     from keepfast.core.records import Record as Record
     from keepfast.core.retry_topics import RetryTopics as RetryTopics
     from keepfast.decode.signature import Provide as Provide
@@ -91,6 +97,7 @@ _HOMES = {
     "CommitPolicy": "keepfast.core.policies",
     "Committed": "keepfast.core.events",
     "ConfigError": "keepfast.core.errors",
+    "ConsumerFailed": "keepfast.core.errors",
     "Context": "keepfast.engine.context",
     "DeadLetterPolicy": "keepfast.core.policies",
     "DeadLettered": "keepfast.core.events",
@@ -98,6 +105,7 @@ _HOMES = {
     "Discarded": "keepfast.core.events",
     "DrainFinished": "keepfast.core.events",
     "DrainStarted": "keepfast.core.events",
+    "DrainTimeout": "keepfast.core.errors",
     "Event": "keepfast.core.events",
     "Halt": "keepfast.core.errors",
     "Halted": "keepfast.core.events",
@@ -106,6 +114,7 @@ _HOMES = {
     "Held": "keepfast.core.events",
     "KafkaConsumerRunner": "keepfast.runner.runner",
     "KeepfastError": "keepfast.core.errors",
+    "LifecycleError": "keepfast.core.errors",
     "Lost": "keepfast.core.events",
     "Moved": "keepfast.core.events",
     "PartitionReset": "keepfast.core.events",
@@ -116,6 +125,7 @@ _HOMES = {
     "PublishFailed": "keepfast.core.events",
     "RatePolicy": "keepfast.core.guards",
     "RawRecord": "keepfast.engine.context",
+    "Receipt": "keepfast.core.records",
     "Record": "keepfast.core.records",
     "RecordEvent": "keepfast.core.events",
     "RecordFailed": "keepfast.core.events",
@@ -129,7 +139,9 @@ _HOMES = {
     "Revoked": "keepfast.core.events",
     "Rule": "keepfast.classify.classification",
     "RunFinished": "keepfast.core.events",
+    "SendFuture": "keepfast.app.sends",
     "SensitiveData": "keepfast.redact.sensitive",
+    "SinkError": "keepfast.core.errors",
     "Spooled": "keepfast.core.events",
     "StartError": "keepfast.core.errors",
     "StormGuardReleased": "keepfast.core.events",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from kafka.errors import IllegalStateError
 
+from keepfast.runner import KafkaConsumerRunner
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
-from tests.scenarios.runners import Kind, Running
+from tests.scenarios.runners import Kind, Running, factory_of
 from tests.support.broker_client import Client, NewRecord
 from tests.support.waiting import wait_until
 from tests.support.web import Web
@@ -43,3 +46,31 @@ def test_a_runner_with_a_health_server_of_the_users_leaves_the_port_to_it(
     with Running("dict", kafka, name, **hooks, health_server_start=lambda: started.append("server")) as running:
         wait_until(lambda: started == ["server", "record"], "it runs")
         assert running.log.of("health_served") == running.log.of("health_not_served") == []
+
+
+@pytest.mark.parametrize("kind", ["confluent-kafka", "kafka-python"])
+def test_a_health_server_that_does_not_start_leaves_no_consumer_behind(
+    kafka: TopicAdmin, topic: TopicFactory, kind: Kind
+) -> None:
+    name = topic()
+    factory, made = factory_of(kind, kafka, name), list[Any]()
+
+    def consumer() -> Any:
+        made.append(factory())
+        return made[-1]
+
+    def start() -> None:
+        raise OSError("the port is taken")
+
+    runner = KafkaConsumerRunner(
+        consumer_factory=consumer,
+        process_message=lambda _: None,
+        dlq_publisher=lambda *_, **__: None,
+        health_server_start=start,
+        topics=None if kind == "kafka-python" else name,
+    )
+    with pytest.raises(OSError, match="the port is taken"):
+        runner.run()
+    [client] = made
+    with pytest.raises((RuntimeError, IllegalStateError), match="closed"):
+        client.poll(0)

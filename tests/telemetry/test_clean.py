@@ -11,6 +11,7 @@ import pytest
 
 from keepfast.redact.cards import CARD_MASK
 from keepfast.redact.masking import DEFAULT_RULES, MASKED, MaskingRules
+from keepfast.telemetry import clean
 from keepfast.telemetry.clean import MAX_TEXT, clean_error, clean_text, escaped, mask_with
 from keepfast.telemetry.logs import configure, get_logger
 
@@ -18,13 +19,13 @@ PAN, PASSWORD = "4111 1111 1111 1111", "hunter2-hunter2"
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(clean, "_masking", DEFAULT_RULES)
     root = logging.getLogger("keepfast")
     before = root.handlers[:], root.level, root.propagate
     yield
     root.handlers[:], root.propagate = before[0], before[2]
     root.setLevel(before[1])
-    mask_with(DEFAULT_RULES)
 
 
 def logged(**fields: Any) -> str:
@@ -72,6 +73,15 @@ def test_what_is_masked_can_be_widened_for_the_process() -> None:
     assert "forty" not in line
     assert "ACME" not in line
     assert line.count(MASKED) == 3
+
+
+def test_the_rules_of_all_apps_in_a_process_hold() -> None:
+    mask_with(MaskingRules(fields=("shoe_size",), patterns=(r"ACME-\d+",)))
+    mask_with(MaskingRules(fields=("hat_size",), patterns=(r"EMCA-\d+",)))
+    line = logged(shoe_size="forty two", hat_size="seven", note="ACME-77, EMCA-77", pin="17")
+    for secret in ("forty", "seven", "ACME", "EMCA"):
+        assert secret not in line
+    assert "17" in line, "what neither app masks is shown"
 
 
 def test_texts_without_secrets_stay_as_they_are() -> None:

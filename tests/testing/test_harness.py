@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from keepfast import (
     Event,
     Halt,
     Halted,
+    LifecycleError,
     Provide,
     Reject,
     RetryLater,
@@ -464,3 +466,58 @@ def test_a_halt_is_reported_to_hooks_before_it_is_raised() -> None:
 
     played(story())
     assert [event.reason for event in seen] == ["enough"]
+
+
+def test_the_lifespan_is_entered_on_the_handlers_event_loop_and_app_send_lands_in_the_topics(
+    address: str | None,
+) -> None:
+    life: list[str] = []
+    source, target = (f"shop.{uuid.uuid4().hex[:8]}.v1" for _ in range(2))
+
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[asyncio.AbstractEventLoop]:
+        life.append("entered")
+        yield asyncio.get_running_loop()
+        life.append("left")
+
+    app = App("shop", lifespan=lifespan)
+
+    @app.consumer(source)
+    async def copy(value: bytes, ctx: Context) -> None:
+        assert ctx.resources is app.resources is asyncio.get_running_loop()
+        await app.send(target, value, key="k")
+
+    async def story() -> None:
+        async with harness(app, topics=[target], kafka=address) as h:
+            await app.send(source, b"1")
+            await h.settle()
+            assert [(record.value, record.key) for record in await h.topic(target)] == [(b"1", b"k")]
+            with pytest.raises(LifecycleError, match="started already"):
+                await app.start_async()
+            with pytest.raises(LifecycleError, match="harness"):
+                await app.stop_async()
+
+    played(story())
+    assert life == ["entered", "left"]
+    with pytest.raises(LifecycleError, match="not started"):
+        app.send(target, b"2")
+
+
+def test_resources_of_the_test_are_in_place_of_the_lifespan() -> None:
+    @contextmanager
+    def lifespan(app: App) -> Iterator[str]:
+        raise AssertionError("it is not entered")
+        yield
+
+    app = App("shop", lifespan=lifespan)
+
+    @app.consumer("shop.order.v1")
+    def charge(value: bytes, pool: str, ctx: Context) -> None:
+        assert pool == ctx.resources == app.resources == "fake"
+
+    async def story() -> None:
+        async with harness(app, resources="fake") as h:
+            await h.send("shop.order.v1", b"1")
+            assert len(h.processed) == 1
+
+    played(story())

@@ -2,41 +2,70 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from keepfast.app.lifespan import LifespanFunction, check_lifespan
 from keepfast.app.options import Consumer, ConsumerOptions, Middleware
-from keepfast.core.errors import ConfigError
+from keepfast.app.sends import SendFuture
+from keepfast.core.errors import ConfigError, LifecycleError
+from keepfast.core.records import Outgoing
 from keepfast.decode.signature import ProviderShape, inspect_handler, inspect_provider
-from keepfast.engine.context import BatchContext, Context, RawRecord
+from keepfast.engine.context import BatchContext, Context, RawRecord, to_bytes, to_headers
 from keepfast.engine.hooks import Hook, check_event_types, hook_of
 from keepfast.redact.sensitive import CardNumbers
+from keepfast.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
+    from keepfast.app.instance import AppInstance, StartOptions
     from keepfast.core.events import Event, Observer
+    from keepfast.http.local_app import LocalApp
+    from keepfast.http.pages import AsgiApp, Pages
     from keepfast.settings import Settings
+    from keepfast.telemetry.state import HealthReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Middleware)
 
 
 class App:
-    """A set of consumers that start, run and stop together.
+    """A set of consumers that start, run and stop together, and a producer.
+
+    `lifespan` is a function of the app that returns a context manager, sync or async: it is entered before the first
+    consumer starts, left after the last handler, and what it yields is `app.resources`. An async one is entered on the
+    event loop of the async handlers. Of `shutdown.timeout_s`, 5 s are reserved for its exit.
 
     `settings` are app-wide sections in code, such as `kafka={"brokers": "…"}` or, where a section has one main setting,
-    that alone: `spool="file:///var/spool/payments"`. Environment and files go before them. Nothing happens until `run`.
+    that alone: `spool="file:///var/spool/payments"`. Environment and files go before them.
+
+    Nothing happens until it is started, in one of three ways: `app.run()` in a process of its own; `async with app:`
+    inside a program on asyncio, whose event loop runs the async handlers; `with app:` inside any other. The last two
+    leave signals, ports and the process alone.
     """
 
-    def __init__(self, name: str, **settings: Mapping[str, Any] | str) -> None:
+    def __init__(
+        self, name: str, *, lifespan: LifespanFunction | None = None, **settings: Mapping[str, Any] | str
+    ) -> None:
+        if lifespan is not None:
+            check_lifespan(lifespan)
         self.name = name
         self.consumers: dict[str, Consumer] = {}
         self.hooks: list[Hook] = []
+        self.lifespan = lifespan
         self._settings = settings
         self._middleware: list[ProviderShape] = []
+        self._lock = threading.Lock()  # guards the field below
+        self._instance: AppInstance | None = None
 
     def middleware(self, function: M) -> M:
         """Run this generator around each call of each consumer's handler; the first that is registered is the
@@ -114,16 +143,19 @@ class App:
         """The settings that hold for this app here and now. `for_tests`: without `.env`, and without what
         `keepfast.toml` says about brokers and the host. Raises ConfigError with every problem.
         """
+        self.chosen()
+        return self._load(os.environ if environ is None else environ, cwd or Path.cwd(), for_tests=for_tests)
+
+    def _load(self, environ: Mapping[str, str], cwd: Path, *, for_tests: bool = False) -> Settings:
         from keepfast.settings import AppSpec, load  # a third of what importing App would cost
 
         consumers = {
             consumer.name: {**consumer.options, **({"topics": list(consumer.topics)} if consumer.topics else {})}
-            for consumer in self.chosen()
+            for consumer in self.consumers.values()
         }
-        batches = [consumer.name for consumer in self.chosen() if consumer.shape.batch]
+        batches = [consumer.name for consumer in self.consumers.values() if consumer.shape.batch]
         spec = AppSpec(name=self.name, settings=self._settings, consumers=consumers, batches=batches)
-        environ = os.environ if environ is None else environ
-        return load(spec, environ=environ, cwd=cwd or Path.cwd(), for_tests=for_tests)
+        return load(spec, environ=environ, cwd=cwd, for_tests=for_tests)
 
     def chosen(self, only: Sequence[str] = ()) -> list[Consumer]:
         """All consumers, or those named, with the app's middleware. Raises ConfigError for unknown names, or if there
@@ -141,6 +173,8 @@ class App:
             if not only or name in only
         ]
 
+    # -- life cycle
+
     def run(
         self,
         *,
@@ -156,22 +190,258 @@ class App:
         away. `supervisor_stops`: whether a signal came because the whole of `--processes` is stopped. `observers`: for
         keepfast's own commands.
         """
-        from keepfast.app.assembly import assemble_app, specs_of
-        from keepfast.http.local_app import AppServer
+        from keepfast.app.instance import StartOptions
 
-        settings = settings or self.settings()
-        specs = specs_of(self.chosen(only), settings)  # what is wrong in the code is reported before anything is served
-        with AppServer(settings) as serving:
-            assembly = assemble_app(
-                specs,
-                settings,
-                wait=wait,
-                supervisor_stops=supervisor_stops,
-                observers=observers,
-                hooks=self.hooks,
+        _refuse_event_loop("app.run()", "async with app:")
+        consumers = self.chosen(only)
+        options = StartOptions(embedded=False, wait=wait, supervisor_stops=supervisor_stops, observers=observers)
+        with self.held_by(self._instance_of(settings or self.settings(), consumers, options)) as instance:
+            return instance.run()
+
+    def start(self, *, consume: bool = True, wait: bool = False) -> None:
+        """Start in this process: handlers run on threads, async ones on an event loop of their own. Blocks until the
+        brokers are reached and the consumers begin. `with app:` starts and stops it.
+
+        `consume=False`: the producer alone, for processes that only send. `wait`: without end, not 30 s, for a broker
+        that is away. Raises ConfigError or StartError, and LifecycleError if it is started already.
+        """
+        from keepfast.app.instance import StartOptions
+
+        _refuse_event_loop("app.start()", "await app.start_async()")
+        with self.held_by(self._embedded(StartOptions(wait=wait), consume=consume), keep=True) as instance:
+            instance.start()
+
+    async def start_async(self, *, consume: bool = True, wait: bool = False) -> None:
+        """As `start`, with async handlers on the running event loop, which is never blocked meanwhile. If this is
+        cancelled, the start is undone.
+        """
+        from keepfast.app.instance import StartOptions
+        from keepfast.engine.workers import GivenEventLoop
+
+        options = StartOptions(events=GivenEventLoop(), wait=wait)
+        with self.held_by(self._embedded(options, consume=consume), keep=True) as instance:
+            try:
+                await _on_a_thread(instance.start, cancelled=instance.abort)
+            except asyncio.CancelledError:
+                if instance.started:
+                    await _on_a_thread(instance.stop)
+                raise
+
+    def stop(self) -> None:
+        """Drain, leave the lifespan and send what is left, for at most `shutdown.timeout_s`. Then it can be started
+        again.
+
+        Raises ConsumerFailed if a consumer had failed, DrainTimeout if the time was not enough, and what the lifespan
+        raises at its end; LifecycleError if it is not started.
+        """
+        _refuse_event_loop("app.stop()", "await app.stop_async()")
+        instance = self._to_be_stopped()
+        try:
+            instance.stop()
+        finally:
+            self._release(instance)
+
+    async def stop_async(self) -> None:
+        """As `stop`, without blocking the event loop. A cancellation takes effect when all is over."""
+        instance = self._to_be_stopped()
+        try:
+            await _on_a_thread(instance.stop)
+        finally:
+            self._release(instance)
+
+    async def wait(self) -> None:
+        """Until its consumers have ended: because the app is stopped, or because one of them has failed. Raises
+        ConsumerFailed or DrainTimeout.
+        """
+        instance = self._started("waited for")
+        instance.raise_for(await asyncio.wrap_future(instance.ended))
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """As `wait`, on a thread that may block. Raises TimeoutError after `timeout_s`."""
+        instance = self._started("waited for")
+        instance.raise_for(instance.ended.result(timeout_s))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        except Exception as failure:  # noqa: BLE001 - raised again, or logged where another error is raised
+            _yield_to(error, failure)
+
+    async def __aenter__(self) -> Self:
+        await self.start_async()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.stop_async()
+        except Exception as failure:  # noqa: BLE001 - raised again, or logged where another error is raised
+            _yield_to(error, failure)
+
+    # -- while it is started
+
+    @property
+    def resources(self) -> Any:
+        """What `lifespan` has yielded; None without one. Raises LifecycleError if the app is not started."""
+        return self._started("asked for its resources").resources
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: bytes | str | None = None,
+        headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | None]] = (),
+        *,
+        partition: int | None = None,
+    ) -> SendFuture:
+        """Produce a record, from anywhere in the process while the app is started. Returns at once: `await` what it
+        returns, or call `.result()` on it, to know that all in-sync replicas have the record. What a handler sends for
+        its record is sent with `ctx.send`.
+
+        `value` may be bytes, str, None, or anything that can be JSON (pydantic models, dataclasses and structs too).
+        What is not acknowledged when the app stops is sent within its `shutdown.timeout_s`, or fails. At most 10,000
+        records and 64 MiB may be unacknowledged: beyond that, SinkError (code QUEUE_FULL) is raised at once. Raises
+        LifecycleError if the app is not started, ValueError for headers that begin with `keepfast-`.
+        """
+        outgoing = Outgoing(topic, to_bytes(value), to_bytes(key), to_headers(headers), partition)
+        sends = self._started("used to send").sends
+        if sends is None:
+            raise LifecycleError(f"App {self.name!r} is being started: its producer is not connected yet.")
+        return sends.send(outgoing)
+
+    @cached_property
+    def asgi(self) -> AsgiApp:
+        """Health, metrics and the control API as an ASGI application, to be mounted in a service. It also answers while
+        the app is not started: that it is not ready.
+        """
+        from keepfast.http.pages import AsgiApp
+
+        return AsgiApp(self._pages)
+
+    def health(self) -> HealthReport:
+        """What `/health` shows. Of an app that is not started, that it is not ready."""
+        return self._served().health()
+
+    def _served(self) -> LocalApp:
+        from keepfast.http.local_app import LocalApp
+
+        instance = self._instance
+        return LocalApp(self.name, waits_for="It is not started.") if instance is None else instance.served
+
+    def _pages(self) -> Pages:
+        from keepfast.http.pages import Pages
+
+        instance = self._instance
+        return Pages(self._served()) if instance is None else instance.pages
+
+    # -- one instance at a time
+
+    def _embedded(self, options: StartOptions, *, consume: bool) -> AppInstance:
+        consumers = self.chosen() if consume else []
+        return self._instance_of(self._load(os.environ, Path.cwd()), consumers, options)
+
+    def _instance_of(self, settings: Settings, consumers: list[Consumer], options: StartOptions) -> AppInstance:
+        from keepfast.app.instance import AppInstance
+
+        lifespan = None if self.lifespan is None else partial(self.lifespan, self)
+        return AppInstance(settings, consumers, lifespan=lifespan, hooks=self.hooks, options=options)
+
+    @contextmanager
+    def held_by(self, instance: AppInstance, *, keep: bool = False) -> Iterator[AppInstance]:
+        """The app is started as this instance until the block ends; if it ends well and `keep`, until it is released.
+        For keepfast itself. Raises LifecycleError if the app is started already.
+        """
+        with self._lock:
+            if self._instance is not None:
+                raise LifecycleError(
+                    f"App {self.name!r} is started already; stop it first, or make another App for a second one."
+                )
+            self._instance = instance
+        try:
+            yield instance
+        except BaseException:
+            self._release(instance)
+            raise
+        if not keep:
+            self._release(instance)
+
+    def _started(self, verb: str) -> AppInstance:
+        instance = self._instance
+        if instance is None:
+            raise LifecycleError(
+                f"App {self.name!r} is not started, so it cannot be {verb}: start it with `async with app:`,"
+                " `with app:`, `await app.start_async()` or `app.start()`; with consume=False the last two start the"
+                " producer alone."
             )
-            serving.attach(assembly)
-            return assembly.run()
+        return instance
+
+    def _to_be_stopped(self) -> AppInstance:
+        """It is stopped once, by whoever started it. Raises LifecycleError."""
+        with self._lock:
+            instance = self._started("stopped")
+            if not instance.started:
+                raise LifecycleError(
+                    f"App {self.name!r} is being started or stopped, or it runs in app.run() or a test harness, which"
+                    " stop it themselves."
+                )
+            instance.started = False
+            return instance
+
+    def _release(self, instance: AppInstance) -> None:
+        with self._lock:
+            if self._instance is instance:
+                self._instance = None
+
+
+def _refuse_event_loop(call: str, instead: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise LifecycleError(f"{call} would block the event loop that runs here; use `{instead}`.")
+
+
+def _yield_to(error: BaseException | None, failure: Exception) -> None:
+    """The error that ends a block goes before the one that stopping the app raises, which is logged."""
+    if error is None:
+        raise failure
+    get_logger("keepfast.lifecycle").error("stop_failed", exc=failure)
+
+
+async def _on_a_thread(function: Callable[[], None], *, cancelled: Callable[[], None] = lambda: None) -> None:
+    """Call it on a thread of its own, since those of the event loop's executor may all be taken, and wait until it is
+    over, also if this task is cancelled meanwhile: `cancelled` may hasten it.
+    """
+    done: concurrent.futures.Future[None] = concurrent.futures.Future()
+    done.set_running_or_notify_cancel()
+
+    def call() -> None:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: raised in the task
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=call, name="keepfast-lifecycle", daemon=True).start()
+    waiter, cancellation = asyncio.wrap_future(done), None
+    while not waiter.done():
+        try:
+            await asyncio.wait([waiter])
+        except asyncio.CancelledError as error:
+            cancellation = error
+            cancelled()
+    if cancellation is not None:
+        waiter.exception()  # it counts as seen
+        raise cancellation
+    waiter.result()
 
 
 def _is_plain(function: Any) -> bool:

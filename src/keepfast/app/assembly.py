@@ -33,18 +33,24 @@ def assemble_app(
     *,
     wait: bool,
     events: HandlerLoop | None = None,
+    reserved_s: float = 0.0,
+    abandoned: Callable[[], bool] = lambda: False,
     leave: Callable[[int], None] = os._exit,
     supervisor_stops: Callable[[], bool] = lambda: False,
     observers: Sequence[Observer] = (),
     hooks: Sequence[Hook] = (),
 ) -> Assembly:
-    """Everything of an app, not yet started; see `wiring.assembly.assemble`. Raises ConfigError or StartError."""
-    clients = partial(connect, specs, settings, wait=wait)
+    """Everything of an app, not yet started; see `wiring.assembly.assemble`. Raises ConfigError or StartError.
+
+    `abandoned`: whether the start is given up, while the broker is waited for.
+    """
+    clients = partial(connect, specs, settings, wait=wait, abandoned=abandoned)
     return assemble(
         specs,
         settings,
         clients,
         events=events,
+        reserved_s=reserved_s,
         leave=leave,
         supervisor_stops=supervisor_stops,
         observers=observers,
@@ -59,8 +65,9 @@ def specs_of(
     *,
     overrides: Overrides | None = None,
 ) -> list[ConsumerSpec]:
-    """Each consumer's function, ready to be called. `resources` is what the app's lifespan yielded; `overrides` are
-    functions in place of providers. Raises ConfigError with every problem.
+    """Each consumer's function, ready to be called. `resources` is what the app's lifespan yielded, or LATER to check
+    what can be checked before it is entered; `overrides` are functions in place of providers. Raises ConfigError with
+    every problem.
     """
     specs: list[ConsumerSpec] = []
     problems: list[str] = []

@@ -3,6 +3,9 @@
 KeepfastError
 ├── ConfigError            settings are wrong; all problems at once            exit 2
 ├── StartError             the broker, a topic or a right is missing at start  exit 3
+├── LifecycleError         the app is used before its start or after its stop, or started twice
+├── ConsumerFailed         a consumer of an embedded app halted or failed
+├── DrainTimeout           an embedded app did not stop within shutdown_timeout_s
 ├── Fenced                 another member took this static member's identity   exit 6
 ├── PortError              a client call failed (see `Fault`)
 │   ├── SourceError        consuming side
@@ -42,6 +45,37 @@ class ConfigError(KeepfastError):
 
 class StartError(KeepfastError):
     """Something outside that a consumer needs is missing: the broker, a topic, a right."""
+
+
+class LifecycleError(KeepfastError):
+    """The app is used before its start or after its stop, or it is started twice."""
+
+
+class ConsumerFailed(KeepfastError):
+    """A consumer of an embedded app has ended by itself, and the others were drained. Raised by `app.wait`, `app.join`
+    and `app.stop`, and when the block of `with app` ends.
+
+    `consumer` is its name. `kind`: "halted" (a handler raised Halt), "fenced" (a newer member uses its static identity)
+    or "failed" (an error of the client or of keepfast, which is the cause of this one). Its unfinished records come
+    again after the next start.
+    """
+
+    def __init__(self, message: str, *, consumer: str, kind: str) -> None:
+        self.consumer = consumer
+        self.kind = kind
+        super().__init__(message)
+
+
+class DrainTimeout(KeepfastError):
+    """An embedded app did not stop within `shutdown_timeout_s`. What was not finished is not committed and comes again
+    after the next start; a function that hangs in a thread hangs on.
+
+    `unfinished` is how much was still being handled, dead-lettered or committed.
+    """
+
+    def __init__(self, message: str, *, unfinished: int = 0) -> None:
+        self.unfinished = unfinished
+        super().__init__(message)
 
 
 class Fenced(KeepfastError):

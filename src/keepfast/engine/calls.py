@@ -270,6 +270,7 @@ class Handler:
         self._decode: Decode = decoder_for(self._annotation, tombstones=tombstones, where=shape.where)
         self._lane_of = lane_of(order)
         self._group = group
+        self._resources = around.resources
         self._sensitive = sensitive
         self._passes = passes
         self._logger = logging.getLogger(f"keepfast.handler.{shape.name}")
@@ -336,18 +337,18 @@ class Handler:
         return (lambda message: decode(message.value())) if plain else opened
 
     def _context_for(self, sink: Sink) -> Callable[[Any, Run], Any]:
-        group, logger = self._group, self._logger
+        group, logger, resources = self._group, self._logger, self._resources
 
         def context_of(message: Message, run: Run) -> Context:
-            return Context(original(message), run, group=group, logger=logger, sink=sink)
+            return Context(original(message), run, group=group, logger=logger, sink=sink, resources=resources)
 
         def context_for(message: Message, run: Run) -> Context:
             run.sends = None
-            return Context(message, run, group=group, logger=logger, sink=sink)
+            return Context(message, run, group=group, logger=logger, sink=sink, resources=resources)
 
         def batch_context_for(selection: SelectedRecords, run: Run) -> BatchContext:
             run.sends = None
-            return BatchContext(selection.messages, run, context_of, group=group, logger=logger)
+            return BatchContext(selection.messages, run, context_of, group=group, logger=logger, resources=resources)
 
         return batch_context_for if self.shape.batch else context_for
 

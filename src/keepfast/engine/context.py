@@ -162,15 +162,19 @@ class Context(RecordView):
     `timestamp_ms` and `headers` are the original's, and `attempt` counts on.
     """
 
-    __slots__ = ("_run", "_sink", "attempt", "group", "logger")
+    __slots__ = ("_run", "_sink", "attempt", "group", "logger", "resources")
 
-    def __init__(self, message: Message, run: Run, *, group: str, logger: logging.Logger, sink: Sink) -> None:
+    def __init__(
+        self, message: Message, run: Run, *, group: str, logger: logging.Logger, sink: Sink, resources: Any = None
+    ) -> None:
         self._message = message
         self._run = run
         self._sink = sink
         self.attempt = run.attempt
         self.group = group
         self.logger = logger
+        self.resources: Any = resources
+        """What the app's lifespan has yielded; None without one."""
 
     @property
     def raw(self) -> bytes | None:
@@ -213,10 +217,17 @@ ContextOf = Callable[[Message, Run], Context]
 class BatchContext(Sequence[Context]):
     """One attempt at one batch: a `Context` for each record, in the order of the list. Valid while the handler runs."""
 
-    __slots__ = ("_context_of", "_made", "_messages", "_run", "attempt", "group", "logger")
+    __slots__ = ("_context_of", "_made", "_messages", "_run", "attempt", "group", "logger", "resources")
 
     def __init__(
-        self, messages: Sequence[Message], run: Run, context_of: ContextOf, *, group: str, logger: logging.Logger
+        self,
+        messages: Sequence[Message],
+        run: Run,
+        context_of: ContextOf,
+        *,
+        group: str,
+        logger: logging.Logger,
+        resources: Any = None,
     ) -> None:
         self._messages = messages
         self._run = run
@@ -225,6 +236,8 @@ class BatchContext(Sequence[Context]):
         self.attempt = run.attempt
         self.group = group
         self.logger = logger
+        self.resources: Any = resources
+        """What the app's lifespan has yielded; None without one."""
 
     def __len__(self) -> int:
         return len(self._messages)

@@ -94,7 +94,7 @@ TICK_S = 0.05
 class LoopThread:
     """One consumer's loop in a thread of its own: one at a time, though not always the same.
 
-    When it is over, for whatever reason, `ending` is how and `over` is set.
+    When it is over, for whatever reason, `ending` is how and `over` is set. `failure`: the error that it failed with.
     """
 
     def __init__(
@@ -109,6 +109,7 @@ class LoopThread:
         self._tallies = tallies
         self.mailbox = mailbox
         self.ending: Ending | None = None
+        self.failure: BaseException | None = None
         self.over = threading.Event()
         self._inline = inline
 
@@ -158,6 +159,7 @@ class LoopThread:
         except Superseded:
             mine = False
         except BaseException as error:  # noqa: BLE001 - the thread's edge: the app ends, uncommitted work comes again
+            self.failure = error
             self.ending = Ending("failed", f"{type(error).__name__}: {error}")
             loop.abandon(error)
         finally:
@@ -170,8 +172,8 @@ class Lifecycle:
 
     `start`, then `wait` on one thread; any thread may ask for the end with `stop`. `run` does both on the main thread,
     with signals: the first SIGTERM or SIGINT drains, a second one ends the process at once. A drain has
-    `shutdown_timeout_s`. When that has passed, or at the second signal, `leave` is called with the exit code. It ends
-    the process; one that returns leaves what still runs to itself.
+    `shutdown_timeout_s`, less `reserved_s` for what comes after it. When that has passed, or at the second signal,
+    `leave` is called with the exit code. It ends the process; one that returns leaves what still runs to itself.
 
     `supervisor_stops`: whether the process is stopped because its supervisor is; then members with names that the
     supervisor gave them leave their groups.
@@ -182,11 +184,13 @@ class Lifecycle:
         threads: Sequence[LoopThread],
         *,
         shutdown_timeout_s: float,
+        reserved_s: float = 0.0,
         leave: Callable[[int], None] = os._exit,
         supervisor_stops: Callable[[], bool] = lambda: False,
     ) -> None:
         self._threads = threads
-        self._timeout_s = shutdown_timeout_s
+        self._timeout_s = shutdown_timeout_s - reserved_s
+        self._reserved_s = reserved_s
         self._leave = leave
         self._supervisor_stops = supervisor_stops
         self._deadline: float | None = None
@@ -202,8 +206,10 @@ class Lifecycle:
             thread.start()
 
     def wait(self) -> int:
-        """Blocks until every loop has ended, or until the deadline has passed; returns the exit code."""
-        while not all(thread.over.is_set() for thread in self._threads):
+        """Blocks until every loop has ended, or until the deadline has passed; returns the exit code. Without loops,
+        until the end is asked for.
+        """
+        while not self._over():
             with suppress(Empty):
                 self._asked.get(timeout=TICK_S)
             if self._watch():
@@ -231,13 +237,20 @@ class Lifecycle:
             restore(previous)
 
     def left_s(self) -> float:
-        """Until the deadline; infinite while nothing is to end."""
-        return float("inf") if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        """Until all must be over, `reserved_s` included; infinite while nothing is to end."""
+        if self._deadline is None:
+            return float("inf")
+        return max(0.0, self._deadline + self._reserved_s - time.monotonic())
 
     def stop(self) -> None:
         """Ask for a drain, from any thread. It counts as no signal: the first one after it only drains, too."""
         self._stop_asked = True
         self._asked.put(None)
+
+    def _over(self) -> bool:
+        if not self._threads:
+            return self._deadline is not None
+        return all(thread.over.is_set() for thread in self._threads)
 
     def _listen(self) -> Mapping[int, SignalHandler]:
         if threading.current_thread() is not threading.main_thread():

@@ -36,10 +36,14 @@ SUBJECT, CONTEXT, VALUE, UNUSED = range(4)
 _ENDED: Final = object()
 
 
+LATER: Final = object()
+"""In place of resources, before there are any: parameters that may become one are not looked at."""
+
+
 @dataclass(frozen=True, slots=True)
 class Around:
     """What an app puts around the handler of a consumer: its middleware, the outermost first, what its lifespan
-    yielded, and functions that replace providers in a test.
+    yielded (or LATER), and functions that replace providers in a test.
     """
 
     middleware: Sequence[ProviderShape] = ()
@@ -135,7 +139,8 @@ class _Composer:
     def __init__(self, shape: HandlerShape, around: Around) -> None:
         self._shape = shape
         self._overrides = around.overrides
-        self._resources = resources_in(around.resources)
+        self._later = around.resources is LATER
+        self._resources = [] if self._later else resources_in(around.resources)
         self._slots: dict[Any, int] = {}  # of providers; those that are being looked at have none yet
         self._path: list[Any] = []
         self.values: Values = [None] * (UNUSED + 1)
@@ -224,6 +229,8 @@ class _Composer:
         return slot
 
     def _resource(self, parameter: Parameter, where: str) -> int:
+        if self._later and parameter.annotation is not inspect.Parameter.empty:
+            return UNUSED
         found = resource_of(parameter.annotation, self._resources)
         if len(found) == 1:
             self.values.append(found[0].value)

@@ -135,43 +135,36 @@ class HandlerLoop(Protocol):
         """
 
     def spawn(self, worker: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task of ours. Only in the loop's thread."""
+        """A worker's task. Only in the loop's thread."""
 
     def stack(self) -> list[FrameType]:
         """Where its thread is now, the outermost frame first. Any thread."""
+
+    def cancel_workers(self, timeout_s: float) -> None:
+        """End the workers, and nothing else there. Blocks, for at most timeout_s: any thread but the loop's."""
 
     def stop(self, timeout_s: float) -> None:
         """End what is ours there; all within timeout_s. Blocks: any thread but the loop's."""
 
 
-class GivenEventLoop:
-    """Implements `HandlerLoop` with an event loop of the user's, which goes on when we stop. Made in its thread."""
+class _Workers:
+    """The tasks of workers on an event loop. `spawn` in the loop's thread, `cancel` on any other."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.stopping = False
-
-    def start(self, raised: Callable[[BaseException], None]) -> asyncio.AbstractEventLoop:  # noqa: ARG002 - it ends
-        return self._loop
 
     def spawn(self, worker: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(worker)
+        task = asyncio.get_running_loop().create_task(worker)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def stack(self) -> list[FrameType]:
-        return stack_of(threads_now().get(self._thread))
-
-    def stop(self, timeout_s: float) -> None:
-        self.stopping = True
-        if self._loop.is_closed():
+    def cancel(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
+        if loop.is_closed():
             return
         ending = self._finish(timeout_s)
         try:
-            asyncio.run_coroutine_threadsafe(ending, self._loop).result(timeout_s)
+            asyncio.run_coroutine_threadsafe(ending, loop).result(timeout_s)
         except (TimeoutError, concurrent.futures.CancelledError):
             pass  # it is blocked, or ends by itself
         except RuntimeError:  # closed meanwhile
@@ -183,6 +176,30 @@ class GivenEventLoop:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
+
+
+class GivenEventLoop:
+    """Implements `HandlerLoop` with an event loop of the user's, which goes on when we stop. Made in its thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._workers = _Workers()
+        self.spawn = self._workers.spawn
+        self.stopping = False
+
+    def start(self, raised: Callable[[BaseException], None]) -> asyncio.AbstractEventLoop:  # noqa: ARG002 - it ends
+        return self._loop
+
+    def stack(self) -> list[FrameType]:
+        return stack_of(threads_now().get(self._thread))
+
+    def cancel_workers(self, timeout_s: float) -> None:
+        self.stopping = True
+        self._workers.cancel(self._loop, timeout_s)
+
+    def stop(self, timeout_s: float) -> None:
+        self.cancel_workers(timeout_s)
 
 
 class EventLoopThread:
@@ -200,6 +217,8 @@ class EventLoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._raised: list[Callable[[BaseException], None]] = []
         self._finished = False
+        self._workers = _Workers()
+        self.spawn = self._workers.spawn
         self.stopping = False
 
     def start(self, raised: Callable[[BaseException], None] | None = None) -> asyncio.AbstractEventLoop:
@@ -228,9 +247,6 @@ class EventLoopThread:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
-    def spawn(self, worker: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return asyncio.get_running_loop().create_task(worker)
-
     def stack(self) -> list[FrameType]:
         thread = self._thread
         return [] if thread is None or thread.ident is None else stack_of(threads_now().get(thread.ident))
@@ -240,6 +256,11 @@ class EventLoopThread:
             log.error("event_loop_interrupted", exc=error)
             for raised in self._raised:
                 raised(error)
+
+    def cancel_workers(self, timeout_s: float) -> None:
+        self.stopping = True
+        if self._loop is not None:
+            self._workers.cancel(self._loop, timeout_s)
 
     def stop(self, timeout_s: float) -> None:
         """Cancel what still runs there, give it a moment to clean up, and end the thread; all within timeout_s."""

@@ -90,15 +90,22 @@ class LogLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LocalApp(ServedApp):
-    """The app of this process. It has no parts until `attach`: until then it waits for its brokers."""
+    """The app of this process. It has no parts until `attach`; `waits_for` says why not."""
 
     def __init__(
-        self, app: str, *, version: str = "", shutdown_timeout_s: float = 0.0, parts: AppParts | None = None
+        self,
+        app: str,
+        *,
+        version: str = "",
+        shutdown_timeout_s: float = 0.0,
+        parts: AppParts | None = None,
+        waits_for: str = "It waits for its brokers and checks its topics.",
     ) -> None:
         self.app = app
         self.version = version
         self._shutdown_timeout_s = shutdown_timeout_s
         self._parts = parts
+        self._waits_for = waits_for
         self._started_at = time.monotonic()
 
     def attach(self, parts: AppParts) -> None:
@@ -143,7 +150,7 @@ class LocalApp(ServedApp):
                 app=self.app,
                 uptime_s=time.monotonic() - self._started_at,
                 consumers=self._states(),
-                starting="" if self._parts else "It waits for its brokers and checks its topics.",
+                starting="" if self._parts else self._waits_for,
                 draining=self._draining_since is not None,
                 spool=self._spool_state(),
             )
@@ -326,6 +333,8 @@ class AppServer:
         self.app = LocalApp(
             settings.app.name, version=settings.app.version, shutdown_timeout_s=settings.shutdown.timeout_s
         )
+        token = settings.control.token
+        self.pages = Pages(self.app, token=token.reveal() if token else None)
 
     @property
     def url(self) -> str:
@@ -333,8 +342,6 @@ class AppServer:
         return self._server.url if self._server else ""
 
     def __enter__(self) -> Self:
-        token = self._settings.control.token
-        pages = Pages(self.app, token=token.reveal() if token else None)
         with ExitStack() as opened, _collision_as_config_error():
             REGISTERED.add(self.app)
             opened.callback(REGISTERED.remove, self.app)
@@ -342,7 +349,7 @@ class AppServer:
                 export = self._export()
                 export.start()
                 opened.callback(export.stop)
-            self._server = start_server(pages, self._settings.health, required=server_required(self._settings))
+            self._server = start_server(self.pages, self._settings.health, required=server_required(self._settings))
             if self._server is not None:
                 opened.callback(self._server.stop)
             self._open = opened.pop_all()

@@ -323,6 +323,11 @@ def server_required(settings: Settings) -> bool:
     return "health.port" in settings.origins if required is None else required
 
 
+def without_server(settings: Settings) -> Settings:
+    """The settings of an app that listens on no port: something else serves its pages, or nothing does."""
+    return replace(settings, health=replace(settings.health, enabled=False))
+
+
 def on_unix_socket(settings: Settings, path: Path) -> Settings:
     """The settings of a child of a supervisor: it serves on a Unix socket, and its supervisor on the port."""
     return replace(settings, health=replace(settings.health, host=f"{UNIX}{path}", required=False))

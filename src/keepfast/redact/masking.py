@@ -89,6 +89,14 @@ class MaskingRules:
         object.__setattr__(self, "_quick", not compiled)
         object.__setattr__(self, "_compiled", (*_BUILT_IN, *(("", one) for one in compiled)))
 
+    def extended_by(self, other: MaskingRules) -> MaskingRules:
+        """Rules that mask what these or the others mask."""
+        fields = tuple(dict.fromkeys((*self.fields, *other.fields)))
+        patterns = tuple(dict.fromkeys((*self.patterns, *other.patterns)))
+        if (fields, patterns) == (self.fields, self.patterns):
+            return self
+        return MaskingRules(fields=fields, patterns=patterns)
+
     def hides(self, name: str) -> bool:
         """Whether the value of a field or header of this name is masked."""
         return name in self._names

@@ -17,6 +17,7 @@ from keepfast.deadletters.letter import Letter
 from keepfast.engine.calls import record_call
 from keepfast.engine.plan import Plan
 from keepfast.http.local_app import AppServer, LocalApp
+from keepfast.http.server import without_server
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.adopted import close_consumer
 from keepfast.runner.clients import MadeConsumer, check_producer, end_producer, made_consumer, sink_of
@@ -58,24 +59,20 @@ class Blueprint:
 
 
 def assemble_runner(blueprint: Blueprint, leave: Callable[[int], None], server: ExitStack) -> tuple[Assembly, LocalApp]:
-    """Call the factories, check everything that can be wrong, then build; what serves health is entered into `server`.
-    Raises ConfigError or StartError.
+    """Call the factories, check everything that can be wrong, then build; what serves health is entered into `server`,
+    and so is the end of the consumer, should its loop never start. Raises ConfigError or StartError.
     """
     client = blueprint.consumer_factory()
-    try:
-        made = made_consumer(client)
-        settings = _settings(blueprint, made, environ=os.environ, cwd=Path.cwd())
-        for warning in settings.warnings:
-            log.warning("settings", warning=warning)
-        # Where the user serves health, metrics are still exported, if they are, and `KafkaConsumerRunner.metrics` has
-        # them.
-        served = settings if blueprint.serves else replace(settings, health=replace(settings.health, enabled=False))
-        serving = server.enter_context(AppServer(served))
-        assembly = build(blueprint, made, settings, leave)
-        serving.attach(assembly)
-    except BaseException:
-        close_consumer(client)
-        raise
+    server.callback(close_consumer, client)
+    made = made_consumer(client)
+    settings = _settings(blueprint, made, environ=os.environ, cwd=Path.cwd())
+    for warning in settings.warnings:
+        log.warning("settings", warning=warning)
+    # Where the user serves health, metrics are still exported, if they are, and `KafkaConsumerRunner.metrics` has them.
+    served = settings if blueprint.serves else without_server(settings)
+    serving = server.enter_context(AppServer(served))
+    assembly = build(blueprint, made, settings, leave)
+    serving.attach(assembly)
     return assembly, serving.app
 
 

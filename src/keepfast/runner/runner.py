@@ -144,7 +144,11 @@ class KafkaConsumerRunner:
         try:
             with ExitStack() as server:
                 assembly, running = assemble_runner(self.blueprint, self._leave, server)
-                self._begin()
+                try:
+                    self._begin()
+                except BaseException:
+                    assembly.close(LAST_WORDS_S)  # no loop has started, so none ends it
+                    raise
                 with self._lock:
                     self._assembly, self._running = assembly, running
                     if self._stopped:

@@ -11,6 +11,7 @@ import decimal
 import enum
 import math
 import re
+import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -37,12 +38,16 @@ _AS_TEXT = (dt.date, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID, PurePath
 
 
 _masking: MaskingRules = DEFAULT_RULES  # process-wide, as loggers are
+_masking_lock = threading.Lock()
 
 
 def mask_with(rules: MaskingRules) -> None:
-    """Set the masking rules for everything that this process logs or shows."""
+    """Mask everything that this process logs or shows by these rules: the first ones replace the default, further ones
+    (of other apps in the process) are added. Any thread.
+    """
     global _masking  # noqa: PLW0603
-    _masking = rules
+    with _masking_lock:
+        _masking = rules if _masking is DEFAULT_RULES else _masking.extended_by(rules)
 
 
 def hides(name: str) -> bool:

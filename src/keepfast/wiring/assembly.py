@@ -72,11 +72,19 @@ class Clients:
             self.flush(max(0.1, until - time.monotonic()))
 
 
-def connect(specs: Sequence[ConsumerSpec], settings: Settings, *, wait: bool) -> Clients:
-    """Clients as the settings say. `wait`: without end for a broker that is away. Raises StartError."""
+def connect(
+    specs: Sequence[ConsumerSpec],
+    settings: Settings,
+    *,
+    wait: bool,
+    abandoned: Callable[[], bool] = lambda: False,
+) -> Clients:
+    """Clients as the settings say. `wait`: without end for a broker that is away, unless the start is `abandoned`.
+    Raises StartError.
+    """
     connection = connection_of(settings.kafka)
     admin = KafkaAdmin(admin_properties(connection))
-    cluster = preflight(admin, [spec.needs for spec in specs], wait=wait)
+    cluster = preflight(admin, [spec.needs for spec in specs], wait=wait, abandoned=abandoned)
     return Clients(cluster=cluster, sink=KafkaSink(sink_properties(connection)), admin=admin)
 
 
@@ -122,16 +130,29 @@ class Assembly:
 
     def run(self) -> int:
         """From the start to the end, with signals if this is the main thread; returns the exit code."""
-        return self.lifecycle.run(self.close)
+        return self.lifecycle.run(self._end)
 
-    def close(self, left_s: float) -> None:
-        """All loops have ended: report the last events to hooks, for half of this time or two seconds at most; then
-        cancel, send and write what is left, within the rest of it or two seconds.
+    def _end(self, left_s: float) -> None:
+        until = time.monotonic() + left_s
+        self.end_handlers(left_s)
+        self.close(max(0.0, until - time.monotonic()))
+
+    @property
+    def sink(self) -> Sink:
+        """For what the user's code sends, with the current trace context where there is tracing."""
+        return self.clients.sink if self._tracing is None else self._tracing.sink(self.clients.sink)
+
+    def end_handlers(self, left_s: float) -> None:
+        """All loops have ended: report the last events to hooks, for half of this time or two seconds at most, and
+        cancel what is left of handlers. After this no coroutine of the user's is called any more, and everything else
+        is still there.
         """
         if self.hooks is not None:
-            begun = time.monotonic()
             self.hooks.stop(min(HOOKS_S, left_s / 2))
-            left_s = max(0.0, left_s - (time.monotonic() - begun))
+        self.events.cancel_workers(min(CANCEL_S, left_s / 2))
+
+    def close(self, left_s: float) -> None:
+        """After `end_handlers`: cancel, send and write what is left, within this time or two seconds."""
         until = time.monotonic() + min(CLEAN_UP_S, left_s)
         if self.spool is not None:
             self.spool.stop_draining()
@@ -151,6 +172,7 @@ def assemble(
     connect: Callable[[], Clients],
     *,
     events: HandlerLoop | None = None,
+    reserved_s: float = 0.0,
     leave: Callable[[int], None] = os._exit,
     supervisor_stops: Callable[[], bool] = lambda: False,
     observers: Sequence[Observer] = (),
@@ -159,8 +181,8 @@ def assemble(
     """Check everything that can be wrong, then build. Raises ConfigError or StartError.
 
     `connect` is called once, when nothing is wrong without a cluster. `events` is where coroutines run; without it they
-    get an event loop of their own. `leave` and `supervisor_stops`: see `Lifecycle`. `observers` get the events of all
-    consumers, beside the log, tracing and `hooks`.
+    get an event loop of their own. `reserved_s`, `leave` and `supervisor_stops`: see `Lifecycle`. `observers` get the
+    events of all consumers, beside the log, tracing and `hooks`.
     """
     mask_with(settings.masking.rules)
     tracing = tracing_from(settings)
@@ -173,7 +195,7 @@ def assemble(
         recorder = _recorder(specs, settings)
         if recorder is not None:
             undo.callback(recorder.close, remove=True)
-        events = events or EventLoopThread(_event_loop_factory())
+        events = events or event_loop_thread()
         running = EventHooks(hooks, events) if hooks else None
         shared = _Shared(
             settings,
@@ -190,6 +212,7 @@ def assemble(
     lifecycle = Lifecycle(
         threads,
         shutdown_timeout_s=settings.shutdown.timeout_s,
+        reserved_s=reserved_s,
         leave=recorder.leaving(leave) if recorder is not None else leave,
         supervisor_stops=supervisor_stops,
     )
@@ -282,6 +305,11 @@ def _open_spool(settings: Settings, sink: Sink, *, used: bool) -> SpoolService |
         raise StartError(str(error)) from error
     log.info("spool_ready", spool=shown(url), letters=service.status.fill.letters)
     return service
+
+
+def event_loop_thread() -> EventLoopThread:
+    """For the coroutines of an app that is given no event loop; not started."""
+    return EventLoopThread(_event_loop_factory())
 
 
 def _event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -10,7 +10,7 @@ import difflib
 import math
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keepfast.core.errors import Fault, SourceError, StartError
@@ -57,11 +57,17 @@ class ClusterFacts:
         return {topic: count for topic, count in self.letter_partitions.items() if topic in wanted}
 
 
-def preflight(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings], *, wait: bool) -> ClusterFacts:
+def preflight(
+    admin: KafkaAdmin,
+    consumers: Sequence[ConsumerSettings],
+    *,
+    wait: bool,
+    abandoned: Callable[[], bool] = lambda: False,
+) -> ClusterFacts:
     """Check the cluster, and create what is missing and may be created. Raises StartError with everything that is
     missing and what to do.
     """
-    _reach(admin, wait=wait)
+    _reach(admin, wait=wait, abandoned=abandoned)
     try:
         return _check(admin, consumers)
     except SourceError as error:
@@ -78,7 +84,7 @@ def topics_of(settings: Settings) -> set[str]:
     return found
 
 
-def _reach(admin: KafkaAdmin, *, wait: bool) -> None:
+def _reach(admin: KafkaAdmin, *, wait: bool, abandoned: Callable[[], bool]) -> None:
     begun = time.monotonic()
     hint = {} if wait else {"gives_up_after_s": round(CONNECT_TIMEOUT_S), "hint": WAIT_HINT}
     while True:
@@ -87,7 +93,7 @@ def _reach(admin: KafkaAdmin, *, wait: bool) -> None:
             return
         except SourceError as error:
             waited_s = time.monotonic() - begun
-            if error.fault is not Fault.RETRY or (waited_s >= CONNECT_TIMEOUT_S and not wait):
+            if abandoned() or error.fault is not Fault.RETRY or (waited_s >= CONNECT_TIMEOUT_S and not wait):
                 raise StartError(str(error)) from error
             log.warning("waiting_for_broker", waited_s=round(waited_s), error=str(error), **hint)
             hint = {}  # only once

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from keepfast.core.errors import KeepfastError
+from keepfast.core.ports import Sink
 from keepfast.core.records import Outgoing, Receipt, Record, RecordPlace, TopicPartition
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.reading import read
@@ -32,6 +34,10 @@ class Backend(Protocol):
     @property
     def groups(self) -> Mapping[str, tuple[str, ...]]:
         """Each consumer group and everything that it reads, retry topics too."""
+
+    @property
+    def sink(self) -> Sink:
+        """What the app sends with."""
 
     async def produce(self, outgoing: Outgoing) -> Receipt:
         """Into the topic; returns the receipt."""
@@ -166,25 +172,46 @@ async def harness(
     topics, and those in `topics` that handlers send to, are made with so many partitions. Of a runner's hooks those on
     the way of a record are called; `producer_factory` and those of the start and the end are not.
 
-    `resources` are in place of what the app's lifespan yields. `overrides` are functions in place of providers:
+    Inside the block the app is started: `app.send` sends into its topics, `app.resources` are there. `resources` are in
+    place of what the app's lifespan yields, which is not entered then. `overrides` are functions in place of providers:
     `{rates: fake_rates}`, where a parameter is `Annotated[Rates, Provide(rates)]`. Raises ConfigError, and in memory
     Halt, if a handler does.
     """
     from keepfast.testing.harness.tested import tested
 
-    subject = tested(app, environ=environ or {}, cwd=cwd or Path.cwd(), resources=resources, overrides=overrides or {})
-    address = kafka or os.environ.get(KAFKA_VARIABLE)
-    recorder = EventRecorder()
-    backend: Backend
-    if address:
-        from keepfast.testing.harness.real import Real
+    async with _resources(app, resources) as given:
+        subject = tested(app, environ=environ or {}, cwd=cwd or Path.cwd(), resources=given, overrides=overrides or {})
+        address = kafka or os.environ.get(KAFKA_VARIABLE)
+        recorder = EventRecorder()
+        backend: Backend
+        if address:
+            from keepfast.engine.workers import GivenEventLoop
+            from keepfast.testing.harness.real import Real
 
-        backend = await asyncio.to_thread(Real, subject, address, recorder, topics=topics, partitions=partitions)
+            make = partial(Real, events=GivenEventLoop(), topics=topics, partitions=partitions)
+            backend = await asyncio.to_thread(make, subject, address, recorder)
+        else:
+            from keepfast.testing.harness.memory import Memory
+
+            backend = Memory(subject, recorder, partitions=partitions)
+        try:
+            with subject.started(backend.sink):
+                yield Harness(backend, subject, recorder, settle_s=REAL_SETTLE_S if address else SETTLE_S)
+        finally:
+            await backend.close()
+
+
+@asynccontextmanager
+async def _resources(app: App | KafkaConsumerRunner, given: object) -> AsyncIterator[object]:
+    """Those given; else what the app's lifespan yields, entered on this event loop, where handlers run as well."""
+    lifespan = getattr(app, "lifespan", None)
+    if given is not None or lifespan is None:
+        yield given
+        return
+    manager = lifespan(app)
+    if isinstance(manager, AbstractAsyncContextManager):
+        async with manager as yielded:
+            yield yielded
     else:
-        from keepfast.testing.harness.memory import Memory
-
-        backend = Memory(subject, recorder, partitions=partitions)
-    try:
-        yield Harness(backend, subject, recorder, settle_s=REAL_SETTLE_S if address else SETTLE_S)
-    finally:
-        await backend.close()
+        with manager as yielded:
+            yield yielded

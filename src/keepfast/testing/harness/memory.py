@@ -215,7 +215,7 @@ class Memory:
         self._world = World(seed=0, settings=CALM)
         self._partitions = partitions
         self._admin = MemoryAdmin(self._world, partitions)
-        self._sink = TestSink(self._world, partitions)
+        self.sink = TestSink(self._world, partitions)
         cluster = preflight(self._admin, [spec.needs for spec in tested.specs], wait=False)
         self._executors: list[TestExecutor] = []
         self.groups: dict[str, tuple[str, ...]] = {}
@@ -226,18 +226,18 @@ class Memory:
 
     def _main(self, spec: ConsumerSpec, plan: Plan) -> Callable[[Seat], Step]:
         def main(seat: Seat) -> Step:
-            call = spec.call(plan, self._sink, None)
+            call = spec.call(plan, self.sink, None)
             executor = TestExecutor(call, seat.mailbox, seat.process, is_async=spec.is_async)
             ports = Ports(
                 source=seat.source,
-                sink=self._sink,
+                sink=self.sink,
                 clock=self._world.clock,
                 random=Random(0),
                 # With several groups, a long wait of one would hold up the coroutines of another.
                 idle_s=LONG_IDLE_S if len(self.groups) == 1 else IDLE_S,
                 observers=(self._recorder, self._hooks),
             )
-            publisher = spec.publisher(self._sink) if spec.publisher is not None else None
+            publisher = spec.publisher(self.sink) if spec.publisher is not None else None
             loop = build_loop(plan, Workers(executor, seat.mailbox), ports, publisher)
             self._executors.append(executor)
             loop.start()
@@ -251,7 +251,7 @@ class Memory:
         return main
 
     async def produce(self, outgoing: Outgoing) -> Receipt:
-        return self._sink.write(outgoing)
+        return self.sink.write(outgoing)
 
     async def records(self, topic: str) -> list[Record]:
         count = self._world.broker.partitions(topic) or 0

@@ -15,6 +15,7 @@ from keepfast.core.errors import SinkError, StartError
 from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.engine.lifecycle import LoopThread
 from keepfast.engine.plan import Plan
+from keepfast.engine.workers import HandlerLoop
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
 from keepfast.settings import Settings
@@ -37,7 +38,14 @@ class Real:
     """Implements `backend.Backend`. The app runs in threads of this process, as `app.run` would."""
 
     def __init__(
-        self, tested: Tested, address: str, recorder: EventRecorder, *, topics: Sequence[str], partitions: int
+        self,
+        tested: Tested,
+        address: str,
+        recorder: EventRecorder,
+        *,
+        events: HandlerLoop,
+        topics: Sequence[str],
+        partitions: int,
     ) -> None:
         self._recorder = recorder
         self._broker = ExistingBroker(address)
@@ -54,7 +62,8 @@ class Real:
         for topic in {*known, *(topic for one in own for topic in one.dead_letter_topics.values())}:
             self._mark(topic)
         self._sink = KafkaSink(sink_properties(connection_of(self._settings.kafka)))
-        self._assembled = tested.assembled(self._settings, (recorder,))
+        self._assembled = tested.assembled(self._settings, (recorder,), events)
+        self.sink = self._assembled.sink
         self._code: int | None = None
         self._thread = threading.Thread(target=self._run, name="keepfast-harness", daemon=True)
         self._thread.start()

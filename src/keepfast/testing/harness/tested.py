@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from keepfast.app.application import App
 from keepfast.app.assembly import assemble_app, specs_of
+from keepfast.app.instance import AppInstance, StartOptions
+from keepfast.app.sends import AppSends
 from keepfast.core.errors import ConfigError
 from keepfast.core.events import Observer
-from keepfast.core.ports import Delivery
+from keepfast.core.ports import Delivery, Sink
 from keepfast.deadletters.letter import Letter
 from keepfast.decode.signature import handler_name, inspect_provider
 from keepfast.engine.hooks import Hook
 from keepfast.engine.middleware import Overrides, providers_in
+from keepfast.engine.workers import HandlerLoop
 from keepfast.runner import KafkaConsumerRunner
 from keepfast.runner.assembly import build, settings_of, spec_of
 from keepfast.runner.publishing import HookLetter, HookPublisher
@@ -34,8 +38,13 @@ class Tested(Protocol):
     """For the engine in memory."""
     hooks: Sequence[Hook]
 
-    def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
-        """The same on a broker, with these settings in place of its own. Raises ConfigError or StartError."""
+    def assembled(self, settings: Settings, observers: Sequence[Observer], events: HandlerLoop) -> Assembly:
+        """The same on a broker, with these settings in place of its own, and coroutines on this event loop. Raises
+        ConfigError or StartError.
+        """
+
+    def started(self, sink: Sink) -> AbstractContextManager[object]:
+        """A block in which the user's code finds the app started, and sends with `sink`."""
 
 
 class TestedApp:
@@ -44,6 +53,7 @@ class TestedApp:
     def __init__(
         self, app: App, *, environ: Mapping[str, str], cwd: Path, resources: object, overrides: Overrides
     ) -> None:
+        self._app = app
         self.settings = app.settings(environ=environ, cwd=cwd, for_tests=True)
         self.noted: list[Letter] = []
         self.hooks: Sequence[Hook] = app.hooks
@@ -71,9 +81,29 @@ class TestedApp:
         if problems:
             raise ConfigError(*problems)
 
-    def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
+    def assembled(self, settings: Settings, observers: Sequence[Observer], events: HandlerLoop) -> Assembly:
         specs = self._specs(settings)
-        return assemble_app(specs, settings, wait=False, leave=_stay, observers=observers, hooks=self.hooks)
+        return assemble_app(
+            specs, settings, wait=False, events=events, leave=_stay, observers=observers, hooks=self.hooks
+        )
+
+    def started(self, sink: Sink) -> AbstractContextManager[object]:
+        return self._app.held_by(TestInstance(self.settings, sink, self._resources))
+
+
+class TestInstance(AppInstance):
+    """An app that a harness has started: it is neither started nor stopped by the test."""
+
+    __test__ = False
+
+    def __init__(self, settings: Settings, sink: Sink, resources: object) -> None:
+        super().__init__(settings, [], lifespan=None, hooks=(), options=StartOptions())
+        self.sends = AppSends(sink)
+        self._given = resources
+
+    @property
+    def resources(self) -> Any:
+        return self._given
 
 
 class TestedRunner:
@@ -90,8 +120,11 @@ class TestedRunner:
         self.settings, self._made = settings_of(self._blueprint, environ=environ, cwd=cwd, for_tests=True)
         self.specs = [spec_of(self._blueprint, self._made, self.settings, InlinePublisher)]
 
-    def assembled(self, settings: Settings, observers: Sequence[Observer]) -> Assembly:
+    def assembled(self, settings: Settings, observers: Sequence[Observer], events: HandlerLoop) -> Assembly:  # noqa: ARG002 - it has no coroutines
         return build(self._blueprint, self._made, settings, _stay, observers)
+
+    def started(self, sink: Sink) -> AbstractContextManager[object]:
+        return nullcontext(sink)
 
 
 class InlinePublisher(HookPublisher):
