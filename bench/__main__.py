@@ -60,6 +60,15 @@ SEE = Workload(
         Row("keepfast_traced", "small", 30_000),
     ),
 )
+MIDDLEWARE = Workload(
+    "middleware",
+    "W1 beside it with one middleware, and with one middleware and one provider that yields",
+    (
+        Row("keepfast_partition", "small", 500_000),
+        Row("keepfast_middleware", "small", 500_000),
+        Row("keepfast_provider", "small", 500_000),
+    ),
+)
 W2_ONE = Workload(
     "w2",
     "commit after every record, confirmed; 1 partition",
@@ -91,13 +100,15 @@ PARTITIONS = tuple(
     )
     for count in COUNTS
 )
-WORKLOADS = (W1, SEE, *PARTITIONS, W2_ONE, W2_FOUR, W3)
+WORKLOADS = (W1, SEE, MIDDLEWARE, *PARTITIONS, W2_ONE, W2_FOUR, W3)
 
 
 def main() -> int:
     """Command line: which workloads, how often."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("workloads", nargs="*", help="w1, see, partitions, w2, w3, w7, cards; all if none is named")
+    parser.add_argument(
+        "workloads", nargs="*", help="w1, see, middleware, partitions, w2, w3, w7, cards; all if none is named"
+    )
     parser.add_argument("--repeat", type=int, default=3, help="runs of each contender; medians are shown (default 3)")
     parser.add_argument("--json", action="store_true", help="one JSON line per contender")
     parser.add_argument(

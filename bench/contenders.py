@@ -10,13 +10,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
 
 import confluent_kafka
 
 from bench.measure import Measured, OrderCheck, Stopwatch
-from keepfast import App, Context
+from keepfast import App, Context, Provide
 from keepfast.app.assembly import assemble_app, specs_of
 from keepfast.core.policies import CommitPolicy
 from keepfast.http.client import fetch
@@ -132,6 +132,32 @@ def keepfast_traced(brokers: str, topic: str, records: int) -> Measured:
     return _keepfast(brokers, topic, records, no_op, traced=True, commit=CommitPolicy(mode="interval"), idempotent=True)
 
 
+def around() -> Iterator[None]:
+    """A middleware that does nothing."""
+    yield
+
+
+def session() -> Iterator[int]:
+    """A provider that has nothing to clean up."""
+    yield 1
+
+
+def no_op_with_session(value: bytes | None, given: Annotated[int, Provide(session)]) -> None:
+    """As `no_op`."""
+
+
+def keepfast_middleware(brokers: str, topic: str, records: int) -> Measured:
+    """As `keepfast_partition`, with one middleware."""
+    commit = CommitPolicy(mode="interval")
+    return _keepfast(brokers, topic, records, no_op, commit=commit, idempotent=True, middleware=[around])
+
+
+def keepfast_provider(brokers: str, topic: str, records: int) -> Measured:
+    """As `keepfast_middleware`, with one provider as well."""
+    commit = CommitPolicy(mode="interval")
+    return _keepfast(brokers, topic, records, no_op_with_session, commit=commit, idempotent=True, middleware=[around])
+
+
 def keepfast_key(brokers: str, topic: str, records: int) -> Measured:
     return _keepfast(brokers, topic, records, no_op, order="key", commit=CommitPolicy(mode="interval"), idempotent=True)
 
@@ -223,6 +249,8 @@ CONTENDERS = {
         keepfast_partition,
         keepfast_seen,
         keepfast_traced,
+        keepfast_middleware,
+        keepfast_provider,
         keepfast_key,
         keepfast_each,
         keepfast_async,

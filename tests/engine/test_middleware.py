@@ -258,7 +258,7 @@ def test_the_record_is_not_finished_while_an_exit_runs() -> None:
         assert leave.wait(DEADLINE_S)
 
     run = run_of(b"1", b"2")
-    thread = threading.Thread(target=walked, args=(handler_of(no_op, slow), run))
+    thread = threading.Thread(target=walked, args=(handler_of(no_op, slow), run), daemon=True)
     thread.start()
     assert left.wait(DEADLINE_S)
     assert run.done == 0
@@ -385,7 +385,9 @@ def test_what_the_handler_sent_is_acknowledged_before_any_exit(is_async: bool) -
         ctx.send("out", b"1")
 
     run = run_of(b"1")
-    thread = threading.Thread(target=walked, args=(handler_of(send_async if is_async else send), run, sink))
+    thread = threading.Thread(
+        target=walked, args=(handler_of(send_async if is_async else send), run, sink), daemon=True
+    )
     thread.start()
     wait_until(lambda: bool(sink.held) and run.sending, "it waits for the answer")
     assert list(journal) == ["session in"]
@@ -409,7 +411,7 @@ def test_what_an_exit_sends_is_acknowledged_before_the_next_one_and_the_end(is_a
     error = ValueError("no") if fails else None
     run = run_of(b"1")
     handler = handler_of(journal.handler(is_async=is_async, raises=error), journal.around("outer"), audit)
-    thread = threading.Thread(target=walked, args=(handler, run, sink))
+    thread = threading.Thread(target=walked, args=(handler, run, sink), daemon=True)
     thread.start()
     wait_until(lambda: bool(sink.held) and run.sending, "it waits for the answer")
     assert list(journal) == ["outer in", "handler 1"]

@@ -114,7 +114,7 @@ class Composition:
     """The steps of a call, and the values at its beginning."""
 
     steps: Sequence[CallStep]
-    handler: Callable[[Values], Any]
+    """The last one is the handler."""
     values: Values
     takes_context: bool
 
@@ -127,10 +127,10 @@ def compose(
     for middleware in around.middleware:
         composer.add_middleware(middleware)
     composer.steps.append(CallStep("decoding", lambda values: decode(values[SUBJECT].value()), VALUE))
-    call = composer.call_of(function, shape.parameters, f"handler {shape.name}()", value=shape.value)
+    composer.add_handler(function)
     if composer.problems:
         raise ConfigError(*composer.problems)
-    return Composition(tuple(composer.steps), call, composer.values, composer.takes_context)
+    return Composition(tuple(composer.steps), composer.values, composer.takes_context)
 
 
 class _Composer:
@@ -157,6 +157,18 @@ class _Composer:
                 " middleware a plain generator, which works around both kinds, or the handler async def"
             )
         self.steps.append(CallStep(where, call, is_async=shape.is_async, is_generator=True))
+
+    def add_handler(self, function: Callable[..., Any]) -> None:
+        shape = self._shape
+        where = f"handler {shape.name}()"
+        call = self.call_of(function, shape.parameters, where, value=shape.value)
+
+        def call_plain(values: Values) -> None:
+            result = call(values)
+            if result is not None:
+                refuse_awaitable(result)
+
+        self.steps.append(CallStep(where, call if shape.is_async else call_plain, is_async=shape.is_async))
 
     def call_of(
         self, function: Callable[..., Any], parameters: Sequence[Parameter], where: str, value: str | None = None
@@ -280,12 +292,16 @@ def _name_of(annotation: Any) -> str:
 
 
 def around_async(
-    composition: Composition, context_for: Callable[[Any, Run], Any] | None, settle: Settle, *, is_async: bool = True
+    composition: Composition, context_for: Callable[[Any, Run], Any] | None, settle: Settle
 ) -> Callable[[Any, Run], Coroutine[Any, Any, None]]:
-    """The call of a handler with all that is around it. `context_for` makes the context, if anything takes it."""
-    steps, handler, values_at_first = composition.steps, composition.handler, composition.values
+    """The call of a handler with all that is around it. `context_for` makes the context, if anything takes it.
 
-    async def handle_around(subject: Any, run: Run) -> None:
+    What was sent is answered before each generator goes on: a transaction that is committed there may say that the
+    record is done, and a send that failed would never be repeated.
+    """
+    steps, values_at_first = composition.steps, composition.values
+
+    async def handle_around(subject: Any, run: Run) -> None:  # noqa: PLR0912 - a function in between costs each record
         values = values_at_first.copy()
         values[SUBJECT] = subject
         if context_for is not None:
@@ -293,31 +309,33 @@ def around_async(
         opened: list[tuple[CallStep, Any]] = []
         try:
             for step in steps:
-                given = step.call(values)
+                given = made = step.call(values)
                 if step.is_generator:
-                    given = await _begun(step, given, opened)
+                    given = await anext(made, _ENDED) if step.is_async else next(made, _ENDED)
+                    if given is _ENDED:
+                        raise MiddlewareError(f"{step.where} did not yield; it must yield once, or nothing is called")
+                    opened.append((step, made))
                 elif step.is_async:
-                    given = await given
+                    given = await made
                 values[step.slot] = given
-            result = handler(values)
-            if is_async:
-                await result
-            elif result is not None:
-                refuse_awaitable(result)
+            while opened:
+                if run.sends is not None:
+                    await settle(run, None)
+                if run.abandoned:
+                    raise Abandoned("the record has timed out, so nothing that was done for it counts; roll it back")
+                step, made = opened.pop()
+                if (await anext(made, _ENDED) if step.is_async else next(made, _ENDED)) is not _ENDED:
+                    raise await _unfinished(step, made, None)
+            if run.sends is not None:
+                await settle(run, None)
         except BaseException as error:  # noqa: BLE001 - raised again, or what took its place
             outcome = await _left(opened, error, run, settle)
             try:
-                if outcome is None or outcome is error:
+                if outcome is error:
                     raise
                 raise outcome
             finally:
                 del outcome  # its traceback has this frame
-        late = await _left(opened, None, run, settle)
-        if late is not None:
-            try:
-                raise late
-            finally:
-                del late
 
     return handle_around
 
@@ -332,7 +350,7 @@ def around_sync(
     async def settled(run: Run, error: BaseException | None) -> None:
         settle(run, error)
 
-    start = around_async(composition, context_for, settled, is_async=False)
+    start = around_async(composition, context_for, settled)
 
     def handle_at_once(subject: Any, run: Run) -> None:
         try:
@@ -344,63 +362,48 @@ def around_sync(
     return handle_at_once
 
 
-async def _begun(step: CallStep, generator: Any, opened: list[tuple[CallStep, Any]]) -> Any:
-    """What it yields. Raises what it raises before that."""
-    given = await _resumed(step, generator, None)
-    if given is _ENDED:
-        raise MiddlewareError(f"{step.where} did not yield, so the handler was not called; it must yield exactly once")
-    opened.append((step, generator))
-    return given
-
-
-async def _left(
-    opened: list[tuple[CallStep, Any]], error: BaseException | None, run: Run, settle: Settle
-) -> BaseException | None:
-    """Resume the generators in reverse order. Returns what the attempt fails with: `error`, or what took its place.
-
-    What was sent is answered before each of them goes on: a transaction that is committed there may say that the
-    record is done, and a send that failed would never be repeated.
+async def _left(opened: list[tuple[CallStep, Any]], error: BaseException, run: Run, settle: Settle) -> BaseException:
+    """Raise the error in the generators that are still open, in reverse order. Returns what the attempt fails with: the
+    error, or what took its place.
     """
     while True:
         if run.sends is not None:
-            try:
-                await settle(run, error)
-            except BaseException as failure:  # noqa: BLE001 - it is the outcome of the attempt
-                error = failure
+            error = await _settled(run, error, settle)
         if not opened:
             return error
-        if error is None and run.abandoned:
-            error = Abandoned("the record has timed out, so nothing that was done for it counts; roll it back")
-        error = await _outcome(*opened.pop(), error)
+        error = await _thrown(*opened.pop(), error)
 
 
-async def _outcome(step: CallStep, generator: Any, error: BaseException | None) -> BaseException | None:
-    trace = None if error is None else error.__traceback__
+async def _settled(run: Run, error: BaseException, settle: Settle) -> BaseException:
     try:
-        given = await _resumed(step, generator, error)
+        await settle(run, error)
+    except BaseException as failure:  # noqa: BLE001 - it is the outcome of the attempt
+        return failure
+    return error
+
+
+async def _thrown(step: CallStep, generator: Any, error: BaseException) -> BaseException:
+    """What the attempt fails with after the error was raised in the generator."""
+    trace = error.__traceback__
+    try:
+        await generator.athrow(error) if step.is_async else generator.throw(error)
+    except (StopIteration, StopAsyncIteration):
+        if isinstance(error, Halt) or not isinstance(error, Exception):
+            return error
+        problem = f"suppressed {type(error).__name__}, so the record would count as processed; raise it again"
+        return _broken(step, problem, error)
     except BaseException as raised:  # noqa: BLE001 - it is the outcome of the attempt
-        if error is None or (raised is not error and not _stands_for(raised, error)):
+        if raised is not error and not _stands_for(raised, error):
             return raised
         error.__traceback__ = trace  # without the way through the generator
         return error
-    if given is not _ENDED:
-        with suppress(Exception):
-            await generator.aclose() if step.is_async else generator.close()
-        return _broken(f"{step.where} yielded twice; it must yield exactly once", error)
-    if error is None or isinstance(error, Halt) or not isinstance(error, Exception):
-        return error
-    kind = type(error).__name__
-    return _broken(f"{step.where} suppressed {kind}, so the record would count as processed; raise it again", error)
+    return await _unfinished(step, generator, error)
 
 
-async def _resumed(step: CallStep, generator: Any, error: BaseException | None) -> Any:
-    """What it yields next, with the error raised where it stands; `_ENDED` if it has come to its end."""
-    try:
-        if step.is_async:
-            return await (generator.__anext__() if error is None else generator.athrow(error))
-        return next(generator) if error is None else generator.throw(error)
-    except (StopIteration, StopAsyncIteration):
-        return _ENDED
+async def _unfinished(step: CallStep, generator: Any, error: BaseException | None) -> MiddlewareError:
+    with suppress(Exception):
+        await generator.aclose() if step.is_async else generator.close()
+    return _broken(step, "yielded twice; it must yield once", error)
 
 
 def _stands_for(raised: BaseException, error: BaseException) -> bool:
@@ -408,8 +411,8 @@ def _stands_for(raised: BaseException, error: BaseException) -> bool:
     return isinstance(error, StopIteration | StopAsyncIteration) and raised.__cause__ is error
 
 
-def _broken(problem: str, error: BaseException | None) -> MiddlewareError:
-    broken = MiddlewareError(problem)
+def _broken(step: CallStep, problem: str, error: BaseException | None) -> MiddlewareError:
+    broken = MiddlewareError(f"{step.where} {problem}")
     broken.__cause__ = error
     return broken
 
