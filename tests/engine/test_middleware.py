@@ -422,6 +422,17 @@ def test_what_an_exit_sends_is_acknowledged_before_the_next_one_and_the_end(is_a
     assert run.failure.raised is error
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_the_last_exit_sends_is_acknowledged_before_the_record_is_finished(is_async: bool) -> None:
+    def audit(ctx: Context) -> Iterator[None]:
+        yield
+        ctx.send("audit", b"1")
+
+    run = walked(handler_of(Journal().handler(is_async=is_async), audit), sink=FakeSink(refuse(Fault.RETRY)))
+    assert isinstance(run.failure, SinkError)
+    assert run.done == 0
+
+
 def test_a_send_that_failed_cannot_be_made_undone_by_middleware() -> None:
     def translate(ctx: Context) -> Iterator[None]:
         try:
