@@ -105,7 +105,7 @@ def taken() -> Iterator[int]:
 
 def test_a_port_that_is_taken(project: Path, taken: int) -> None:
     code, text = said(project, "broker", "--port", str(taken))
-    assert (code, f"Port {taken} on 127.0.0.1 is taken" in text, "choose another port" in text) == (3, True, True), text
+    assert (code, f"Port {taken} on 127.0.0.1 is in use" in text, "choose another port" in text) == (3, True, True), text
     told = {"HEALTH_CHECK_PORT": str(taken), "KEEPFAST_HEALTH_HOST": "127.0.0.1", "HEALTH_CHECK_ENABLED": "true"}
     code, text = said(project, "run", "app:app", **told)
     assert (code, "Address already in use" in text, "HEALTH_CHECK_PORT to another port" in text) == (2, True, True), (

@@ -118,6 +118,6 @@ def test_a_record_passes_few_files_and_design_md_lists_them(kafka: TopicAdmin, t
     good, bad = ways(kafka, topic)
     assert len(good) <= MAX_FILES, " ".join(sorted(good))
     assert len(bad - good) <= MAX_MORE_TO_A_LETTER, sorted(bad - good)
-    way, to_a_letter = documented("## The way of a record"), documented("And on its way to a dead letter:")
+    way, to_a_letter = documented("## The path of a record"), documented("And if it becomes a dead letter:")
     assert good <= way
     assert bad <= way | to_a_letter  # a run comes back through the mailbox, or not if the loop's own thread ran it
