@@ -65,7 +65,7 @@ def test_a_database_that_does_not_answer_keeps_no_event_waiting_behind_others(mo
 
 
 @pytest.mark.parametrize("name", POISON)
-def test_poison_is_buried_at_once_with_its_code(name: str) -> None:
+def test_poison_is_dead_lettered_at_once_with_its_code(name: str) -> None:
     value, code = POISON[name]
     shelf = Rows()
     [letter] = sent(value, shelf).dead

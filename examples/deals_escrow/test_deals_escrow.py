@@ -97,14 +97,14 @@ def test_a_deal_is_funded_and_settled_and_both_are_confirmed(ending: str) -> Non
     assert ("cg-deposit-handler", f"d1-{ending}/{ending}_CONFIRMED") in ledger.done
 
 
-def test_a_payout_without_a_deposit_is_tried_again_and_then_buried_for_its_group_alone() -> None:
+def test_a_payout_without_a_deposit_is_tried_again_and_then_dead_lettered_for_its_group_alone() -> None:
     [letter] = played("escrow.commands", command("d1", "PAYOUT")).dead
     assert (letter.error_type, letter.group, letter.retry_count) == ("NotFunded", "cg-payout-executor", 5)
 
 
 @pytest.mark.parametrize("topic", GROUPS)
 @pytest.mark.parametrize("value", [b"{", b'{"deal_id": "d1"}', command("d1", "NO_SUCH_KIND")])
-def test_poison_is_buried_at_once_by_each_group_that_reads_it(topic: str, value: bytes) -> None:
+def test_poison_is_dead_lettered_at_once_by_each_group_that_reads_it(topic: str, value: bytes) -> None:
     letters = played(topic, value).dead
     assert sorted(letter.group for letter in letters) == sorted(GROUPS[topic])
     assert {(letter.value, letter.retry_count) for letter in letters} == {(value, 0)}

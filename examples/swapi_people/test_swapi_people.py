@@ -86,7 +86,7 @@ def loaded(table: Table, *values: bytes) -> Harness:
     return asyncio.run(story())
 
 
-def test_only_the_bad_ones_of_a_batch_are_buried() -> None:
+def test_only_the_bad_ones_of_a_batch_are_dead_lettered() -> None:
     table = Table()
     numbers = [*range(1, 12), 57, 101, 13, *range(14, 20)]
     h = loaded(table, *(json.dumps(person(number)).encode() for number in numbers), *POISON.values())

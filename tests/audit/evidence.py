@@ -94,11 +94,11 @@ FORMULA: Final = by(
 )
 FOR_EVER: Final = by(
     "core/policies.py",
-    "core/test_policies.py::test_retrying_for_ever_waits_3_seconds_exactly_unless_told",
+    "core/test_policies.py::test_retrying_for_ever_waits_exactly_3_seconds_by_default",
     "core/test_judge.py::test_for_ever_means_for_ever_every_three_seconds",
 )
 RETRIED: Final = by(
-    "core/judge.py", "core/test_judge.py::test_a_record_is_buried_when_its_retries_are_used_up_and_not_before"
+    "core/judge.py", "core/test_judge.py::test_a_record_is_dead_lettered_when_its_retries_are_used_up_and_not_before"
 )
 ELAPSED: Final = by("core/judge.py", "core/test_judge.py::test_no_retry_begins_after_the_time_a_record_may_take")
 ROUTED: Final = by("core/judge.py", f"{_RULE_BY_RULE}::test_it_is_kept")
@@ -250,7 +250,7 @@ SIDE_BY_SIDE: Final = by(
 # -- the loop and its end
 
 FETCHED_AGAIN: Final = by(
-    "engine/loop.py", f"{_SHOWS}::test_a_fetch_that_fails_is_told_and_the_next_one_brings_records"
+    "engine/loop.py", f"{_SHOWS}::test_a_fetch_that_fails_is_reported_and_the_next_one_brings_records"
 )
 NOT_EVICTED: Final = by(
     "engine/loop.py",
@@ -275,7 +275,7 @@ CUT_SHORT: Final = by(
     f"{_ENDS}::test_who_waits_for_a_retry_is_not_waited_for",
     "scenarios/test_sigterm_mid_wait_cuts_the_wait_short.py::test_sigterm_mid_wait_cuts_the_wait_short",
 )
-DRAIN_REPORTED: Final = by("engine/shutdown.py", f"{_ENDS}::test_its_progress_is_told_every_five_seconds")
+DRAIN_REPORTED: Final = by("engine/shutdown.py", f"{_ENDS}::test_its_progress_is_reported_every_five_seconds")
 DEADLINE: Final = by(
     "engine/shutdown.py",
     f"{_ENDS}::test_by_its_deadline_it_is_over_and_what_was_not_finished_is_not_committed",
@@ -373,11 +373,11 @@ RUNBOOK: Final = by("monitoring/alerts.py", f"{_RULES}::test_every_alert_links_t
 
 RUNNER: Final = by(
     "runner/assembly.py",
-    "scenarios/test_a_runner_processes_retries_and_dead_letters_with_every_kind_of_consumer.py::test_a_runner_processes_retries_and_buries",
+    "scenarios/test_a_runner_processes_retries_and_dead_letters_with_every_kind_of_consumer.py::test_a_runner_processes_retries_and_dead_letters",
 )
 HOOKS: Final = by(
     "runner/checking.py",
-    "runner/test_hooks.py::test_everything_that_is_wrong_with_the_hooks_is_said_before_anything_starts",
+    "runner/test_hooks.py::test_every_problem_of_the_hooks_is_reported_before_anything_starts",
 )
 ANSWERS: Final = by(
     "runner/hooks.py",
@@ -411,7 +411,7 @@ PACKAGE: Final = by(
 )
 IMAGE: Final = by(
     "scaffold/template/Dockerfile.tmpl",
-    "cli/test_new.py::test_the_image_is_slim_runs_as_nobody_in_particular_and_is_looked_after",
+    "cli/test_new.py::test_the_image_is_slim_non_root_and_has_a_health_check",
 )
 COMPOSE: Final = by(
     "scaffold/template/compose.yaml.tmpl", "cli/test_new.py::test_the_compose_file_brings_kafka_and_postgres"

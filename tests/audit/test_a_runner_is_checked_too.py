@@ -41,7 +41,7 @@ def test_what_a_runner_leaves_out_is_found(tmp_path: Path) -> None:
     assert any("after a crash records are delivered again" in reason for reason in reasons)
 
 
-def test_what_hooks_do_is_told_as_theirs(tmp_path: Path) -> None:
+def test_errors_of_hooks_are_reported_as_theirs(tmp_path: Path) -> None:
     hooks = {
         "dlq_publisher": lambda message, error, retry_count: None,
         "rate_limit_min_delay_ms": lambda: 12_000,

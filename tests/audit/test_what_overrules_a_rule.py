@@ -129,7 +129,9 @@ def test_it_is_overruled_by_a_decision(rule: str, decision: int, difference: Map
 
 
 @pytest.mark.parametrize(("rule", "difference"), PASSED)
-def test_it_is_passed_by_whoever_does_as_it_says(rule: str, difference: Mapping[str, Any], tmp_path: Path) -> None:
+def test_it_is_passed_by_an_app_that_follows_the_remedy(
+    rule: str, difference: Mapping[str, Any], tmp_path: Path
+) -> None:
     assert look(rule, tmp_path, difference) == ("passed", None)
 
 

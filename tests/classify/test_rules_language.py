@@ -132,7 +132,7 @@ def test_a_handler_may_wait_as_long_as_it_says(after_s: float) -> None:
     assert found(errors.RetryLater(after_s=after_s)).retry_after_s == after_s
 
 
-def test_the_rule_that_decided_is_told_with_its_place_in_the_standard() -> None:
+def test_the_rule_that_decided_is_reported_with_its_place_in_the_standard() -> None:
     assert found(ConnectionResetError()) == Classification(
         kind="retryable",
         code="NETWORK_ERROR",

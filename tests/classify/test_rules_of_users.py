@@ -54,7 +54,7 @@ def test_of_several_for_one_class_the_first_that_fits_decides() -> None:
     assert said(VeryBusy(1), *rules)[0] == "retryable"
 
 
-def test_a_predicate_that_fails_has_not_said_yes() -> None:
+def test_a_predicate_that_fails_does_not_match() -> None:
     assert said(Busy(), Rule(Busy, "discard", when=lambda e: e.level > 5))[0] == "non-retryable"  # type: ignore[attr-defined]
 
 
@@ -66,7 +66,7 @@ def test_a_users_rule_goes_before_every_built_in_one() -> None:
 
 
 @pytest.mark.parametrize("broad", ["Exception", "BaseException", Exception])
-def test_a_rule_for_everything_leaves_alone_what_was_said_on_purpose(broad: str | type[BaseException]) -> None:
+def test_a_rule_for_everything_does_not_apply_to_explicit_verdicts(broad: str | type[BaseException]) -> None:
     rules = [Rule(broad, "retryable")]
     assert said(ValueError(), *rules)[0] == "retryable"
     assert said(Discard("not ours"), *rules) == ("discard", "DISCARDED")

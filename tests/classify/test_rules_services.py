@@ -106,7 +106,7 @@ def test_grpc_tells_how_long_to_wait(grpc_address: str) -> None:
     assert found(grpc_error(grpc_address, "RESOURCE_EXHAUSTED")).retry_after_s == 2.5
 
 
-def test_grpc_over_asyncio_and_to_nobody(grpc_address: str) -> None:
+def test_grpc_over_asyncio_and_without_a_server(grpc_address: str) -> None:
     async def call(address: str, method: str) -> None:
         async with grpc.aio.insecure_channel(address) as channel:
             await channel.unary_unary(f"/test/{method}")(b"", timeout=30)

@@ -79,7 +79,7 @@ def said(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("typed", "code", "what", "fix"), CASES, ids=[case[0] or "nothing" for case in CASES])
-def test_is_said_in_a_sentence_with_what_to_do(project: Path, typed: str, code: int, what: str, fix: str) -> None:
+def test_is_reported_in_a_sentence_with_the_remedy(project: Path, typed: str, code: int, what: str, fix: str) -> None:
     ended, text = said(project, *typed.split())
     assert (ended, what in text, fix in text) == (code, True, True), text
 
@@ -105,7 +105,9 @@ def taken() -> Iterator[int]:
 
 def test_a_port_that_is_taken(project: Path, taken: int) -> None:
     code, text = said(project, "broker", "--port", str(taken))
-    assert (code, f"Port {taken} on 127.0.0.1 is in use" in text, "choose another port" in text) == (3, True, True), text
+    assert (code, f"Port {taken} on 127.0.0.1 is in use" in text, "choose another port" in text) == (3, True, True), (
+        text
+    )
     told = {"HEALTH_CHECK_PORT": str(taken), "KEEPFAST_HEALTH_HOST": "127.0.0.1", "HEALTH_CHECK_ENABLED": "true"}
     code, text = said(project, "run", "app:app", **told)
     assert (code, "Address already in use" in text, "HEALTH_CHECK_PORT to another port" in text) == (2, True, True), (

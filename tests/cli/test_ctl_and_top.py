@@ -88,7 +88,7 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
 
 
 @pytest.mark.parametrize("command", [("ctl", "state"), ("top",)])
-def test_where_nobody_answers_that_is_said_with_what_to_do(command: tuple[str, ...]) -> None:
+def test_an_unreachable_address_is_reported_with_the_remedy(command: tuple[str, ...]) -> None:
     [port] = free_ports(1)
     done = keepfast(*command, url=f"http://127.0.0.1:{port}")
     assert done.exit_code == 3

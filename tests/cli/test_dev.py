@@ -38,7 +38,7 @@ def charge(payment: dict) -> None:
 """
 
 
-def test_a_drain_that_was_not_over_in_time_is_said_at_the_end() -> None:
+def test_a_drain_that_was_not_over_in_time_is_reported_at_the_end() -> None:
     assert closing_message(5).startswith("Not everything finished in time")
     assert closing_message(0) == "Stopped; the broker and its records are deleted."
 
@@ -116,7 +116,7 @@ def test_topics_are_made_on_a_real_broker(kafka: TopicAdmin, topic: TopicFactory
         (("app:app", "--partitions", "8"), "The embedded broker has 4 partitions per topic"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_a_broker_starts(
+def test_what_cannot_be_run_is_reported_before_a_broker_starts(
     tmp_path: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     (tmp_path / "app.py").write_text(APP)
@@ -163,7 +163,7 @@ def test_the_broker_of_this_folder_goes_before_files_but_not_before_the_environm
     assert chosen() == ("localhost:9092",)
 
 
-def test_the_broker_of_another_folder_is_taken_where_nobody_says_anything(nowhere: Path, tmp_path: Path) -> None:
+def test_the_broker_of_another_folder_is_used_by_default(nowhere: Path, tmp_path: Path) -> None:
     with dev("there:1", tmp_path / "other"):
         assert chosen() == ("there:1",)
         with dev("here:1", nowhere):

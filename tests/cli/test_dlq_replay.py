@@ -125,7 +125,7 @@ def test_other_groups_that_read_the_topic_are_named(place: Place) -> None:
     assert "payments.charge" not in done.stderr
 
 
-def test_a_selection_must_be_named_and_somebody_must_agree(place: Place) -> None:
+def test_a_selection_must_be_named_and_confirmed(place: Place) -> None:
     place.file()
     for arguments, words in (
         ([], "Select letters with"),
@@ -173,7 +173,9 @@ def test_nothing_to_replay_is_no_failure_but_nothing_but_exclusions_is(place: Pl
     assert ("keepfast-replay-count", b"4") in place.client.read(place.source, COUNT, partitions=2)[0].headers()
 
 
-def test_a_record_that_the_topic_refuses_is_told_and_the_rest_goes_through(place: Place, topic: TopicFactory) -> None:
+def test_a_record_that_the_topic_refuses_is_reported_and_the_rest_goes_through(
+    place: Place, topic: TopicFactory
+) -> None:
     small = topic(config={"max.message.bytes": "2000"})
     file_letters(
         place.kafka,
@@ -209,7 +211,7 @@ def test_ctrl_c_ends_it_in_order_and_the_printed_command_does_the_rest(place: Pl
     assert place.values() == list(range(200)), "each just once"
 
 
-def test_a_replayed_record_that_dies_again_is_buried_once_more_with_its_count(
+def test_a_replayed_record_that_dies_again_is_dead_lettered_once_more_with_its_count(
     kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path
 ) -> None:
     name, client, healthy = topic(), Client(kafka), False

@@ -120,7 +120,7 @@ def test_permissions_topics_letters_and_clock_on_a_broker_with_acls(guarded: Kaf
     assert "secret" not in json.dumps(found)
 
 
-def test_a_wrong_password_is_told_as_such(guarded: KafkaBroker, tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_as_such(guarded: KafkaBroker, tmp_path: Path) -> None:
     code, found = asked(cwd=tmp_path, **login(guarded, "wrong"))
     [problem] = texts(found, "problem")
     assert (code, "refused the connection" in problem, "password" in problem) == (3, True, True), problem
@@ -140,7 +140,7 @@ def test_with_all_rights_nothing_is_wrong_but_the_size_of_letters(guarded: Kafka
 
 
 @pytest.mark.timing
-def test_brokers_that_do_not_answer_are_told_each_within_bounds(tmp_path: Path) -> None:
+def test_brokers_that_do_not_answer_are_reported_each_within_bounds(tmp_path: Path) -> None:
     [port] = free_ports(1)
     begun = time.monotonic()
     code, found = asked("--bootstrap", f"127.0.0.1:{port},no-such-host.invalid:9092", "--timeout", "1", cwd=tmp_path)
@@ -165,7 +165,7 @@ def test_the_embedded_broker_is_looked_at_as_far_as_it_can_tell(tmp_path: Path) 
     assert "topics: orders.payment.v1 has 4 partitions, 1 replica → " in texts(found, "ok")
 
 
-def test_all_problems_of_settings_and_of_the_app_are_told_with_code_2(tmp_path: Path) -> None:
+def test_all_problems_of_settings_and_of_the_app_are_reported_with_code_2(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     wrong = {"KEEPFAST_SHUTDOWN_TIMEOUT_S": "soon", "KEEPFAST_LOG_LEVEL": "loud"}
     code, found = asked("app:app", cwd=tmp_path, **wrong)
@@ -211,7 +211,7 @@ def wrong(seen: ClusterView, **options: Any) -> list[str]:
     return [f"{one.status}: {one.text}" for one in findings(own, seen, NOW_MS) if one.status != "ok"]
 
 
-def test_where_all_is_well_nothing_is_said() -> None:
+def test_without_problems_nothing_is_reported() -> None:
     assert wrong(FINE) == []
 
 
@@ -250,7 +250,7 @@ def test_where_all_is_well_nothing_is_said() -> None:
         ),
     ],
 )
-def test_each_thing_that_is_wrong_is_said_alone(seen: ClusterView, said: str) -> None:
+def test_each_problem_is_reported_alone(seen: ClusterView, said: str) -> None:
     [text] = wrong(seen)
     assert text.startswith(said)
 
@@ -267,7 +267,7 @@ def test_versions_are_compared_with_what_is_tested() -> None:
     assert [client_finding(one, "2.0.0").status for one in ("2.16.1", "3.0.0", "2.15.9")] == ["ok", "ok", "problem"]
 
 
-def test_a_spool_that_may_not_serve_is_told(tmp_path: Path) -> None:
+def test_a_spool_that_may_not_be_durable_is_reported(tmp_path: Path) -> None:
     def told(url: str) -> DoctorFinding:
         app = App("payments", spool=url)
 
@@ -284,7 +284,7 @@ def test_a_spool_that_may_not_serve_is_told(tmp_path: Path) -> None:
         assert told(f"file://{tmp_path}").status == "problem"
 
 
-def test_a_state_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_state_directory_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
     assert state_finding(str(tmp_path)).status == "ok"

@@ -119,7 +119,7 @@ def test_nothing_or_too_much_is_a_usage_error() -> None:
     assert explain().exit_code == explain("http:503", "--list").exit_code == 2
 
 
-def test_a_module_that_fails_on_import_is_said(tmp_path: Path) -> None:
+def test_a_module_that_fails_on_import_is_reported(tmp_path: Path) -> None:
     (tmp_path / "broken_shop.py").write_text("raise SystemExit(3)\n")
     done = keepfast("explain", "broken_shop.Closed", cwd=tmp_path)
     assert done.returncode == 0

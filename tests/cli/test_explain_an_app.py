@@ -95,7 +95,7 @@ def test_the_policy_is_the_consumers_and_the_errors(shop: Path) -> None:
     )
 
 
-def test_a_policy_for_an_error_that_is_final_is_said_to_have_no_effect(shop: Path) -> None:
+def test_a_policy_for_an_error_that_is_final_is_reported_to_have_no_effect(shop: Path) -> None:
     assert "Its retry policy has no effect" in explain(shop, "ValueError", "--consumer", "charge")
 
 
@@ -111,7 +111,7 @@ def test_without_a_consumer_every_one_answers(shop: Path) -> None:
     assert "setting http:409: retryable, outage\n  From keepfast.toml [consumer] rules." in explain(shop, "--list")
 
 
-def test_what_is_wrong_is_said(shop: Path) -> None:
+def test_problems_are_reported(shop: Path) -> None:
     wrong = keepfast("explain", "http:409", "--app", "shop_main:app", "--consumer", "chagre", cwd=shop)
     assert wrong.returncode == 2
     assert "no consumer named 'chagre'" in wrong.stderr

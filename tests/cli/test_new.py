@@ -118,7 +118,7 @@ store.close()
     assert said.splitlines() == ["NumericValueOutOfRange", "[('a1', 1), ('a3', 3)]", "kept"]
 
 
-def test_the_image_is_slim_runs_as_nobody_in_particular_and_is_looked_after(project: Path) -> None:
+def test_the_image_is_slim_non_root_and_has_a_health_check(project: Path) -> None:
     dockerfile = (project / "Dockerfile").read_text()
     assert re.search(r"^FROM python:3\.\d+-slim$", dockerfile, re.MULTILINE)
     assert "--uid 1000" in dockerfile

@@ -58,7 +58,7 @@ def test_a_change_ends_the_child_cleanly_and_starts_the_new_code(tmp_path: Path)
     assert "Changed: app.py; stopping the app to restart it." in said.read_text()
 
 
-def test_a_syntax_error_is_said_and_the_next_change_goes_on(tmp_path: Path) -> None:
+def test_a_syntax_error_is_reported_and_the_next_change_continues(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("def f(:\n")
     said = tmp_path / "said"
     with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
@@ -72,7 +72,7 @@ def test_a_syntax_error_is_said_and_the_next_change_goes_on(tmp_path: Path) -> N
     assert "Traceback" not in said.read_text()
 
 
-def test_one_who_waits_for_a_handler_is_told_so_and_how_to_end_it(tmp_path: Path) -> None:
+def test_a_wait_for_a_handler_is_reported_with_how_to_end_it(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP.replace("sleep(0.2)", "sleep(60)"))
     said = tmp_path / "said"
     with running("run", "app:app", "--reload", cwd=tmp_path, said=said) as parent:
@@ -154,7 +154,7 @@ def test_a_signal_ends_it_also_while_other_files_change_all_the_time(tmp_path: P
 
 
 @pytest.mark.parametrize("command", [("dev", "app:app"), ("run", "app:app", "--reload")])
-def test_without_watchfiles_it_is_said_what_to_install(
+def test_without_watchfiles_the_package_to_install_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     (tmp_path / "app.py").write_text(APP)

@@ -73,7 +73,7 @@ def test_each_child_has_its_own_lasting_identity_and_the_parent_loads_no_client(
     assert events.count("child_ended") == 1
 
 
-def test_a_wrong_module_is_said_once_and_is_the_exit_code(tmp_path: Path) -> None:
+def test_a_wrong_module_is_reported_once_and_is_the_exit_code(tmp_path: Path) -> None:
     said = tmp_path / "said"
     with running("run", "nope:app", "--processes", "4", cwd=tmp_path, said=said) as parent:
         assert parent.wait(DEADLINE_S) == 2

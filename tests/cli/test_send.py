@@ -72,7 +72,7 @@ def test_a_file_is_one_record_a_line_and_null_is_none(kafka: TopicAdmin, topic: 
         (("--file", "/dev/null", "--count", "2"), "--count repeats a VALUE"),
     ],
 )
-def test_what_cannot_be_sent_is_said_in_a_sentence(
+def test_what_cannot_be_sent_is_reported_in_a_sentence(
     kafka: TopicAdmin, topic: TopicFactory, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     done = keepfast("send", topic(), *arguments, cwd=tmp_path, KAFKA_BROKERS=kafka.bootstrap)

@@ -374,7 +374,7 @@ def test_who_never_began_has_nothing_to_take_back() -> None:
     assert not Watched(Guard(mark=50)).watch.leave()
 
 
-def test_the_token_goes_with_the_lease_and_the_drain_is_said_once() -> None:
+def test_the_token_goes_with_the_lease_and_the_drain_is_recorded_once() -> None:
     watch = CrashWatch(Guard(), lambda: None, token="0123456789abcdef")
     assert not watch.drain(), "nobody is at work"
     watch = CrashWatch(Guard(), lambda: None, token="0123456789abcdef")
@@ -464,7 +464,7 @@ def test_a_record_that_is_finished_is_forgotten() -> None:
     assert one.commit(10, 13).starts == {}
 
 
-def test_a_second_attempt_is_counted_anew_even_while_the_first_count_is_being_taken_back() -> None:
+def test_a_second_attempt_is_counted_again_even_while_the_first_count_is_being_taken_back() -> None:
     one = Watched(Guard(until=20))
     watch = one.watch
     watch.charge(12)

@@ -82,7 +82,7 @@ def test_anything_else_is_tried_again(error: BaseException) -> None:
 
 
 @given(max_retries=st.integers(0, 20), attempt=st.integers(1, 30), jitter=jitters, later=st.booleans())
-def test_a_record_is_buried_when_its_retries_are_used_up_and_not_before(
+def test_a_record_is_dead_lettered_when_its_retries_are_used_up_and_not_before(
     max_retries: int, attempt: int, jitter: float, later: bool
 ) -> None:
     error = errors.RetryLater(after_s=1) if later else RuntimeError()

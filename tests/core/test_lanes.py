@@ -225,7 +225,7 @@ def test_a_key_is_one_lane_across_the_partitions_of_a_topic_but_not_across_topic
     assert [run.partition.place for run in lanes.take(10, 10)] == [ORDERS_1]
 
 
-def test_null_keys_wait_for_nobody_and_an_empty_key_is_a_key() -> None:
+def test_null_keys_wait_for_no_record_and_an_empty_key_is_a_key() -> None:
     lanes = lanes_for("key")
     partition = fed(lanes, "...")
     partition.feed([message(3, b""), message(4, b"")])
@@ -293,7 +293,7 @@ def test_a_key_of_a_new_epoch_waits_for_the_stale_run_that_holds_it() -> None:
     assert carries(lanes.take(10, 10)) == [[0]]
 
 
-def test_a_lane_that_nobody_needs_costs_nothing() -> None:
+def test_an_unused_lane_costs_nothing() -> None:
     lanes = lanes_for("key")
     partition = fed(lanes, "abcabc")
     runs = lanes.take(10, 2)
@@ -347,7 +347,7 @@ def test_a_held_partition_starts_nothing_until_it_is_let_go(order: Order) -> Non
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_letting_go_twice_frees_nobody_elses_lane(order: Order) -> None:
+def test_releasing_twice_frees_no_other_lane(order: Order) -> None:
     lanes = lanes_for(order)
     partition = fed(lanes, "a")
     (first,) = lanes.take(1, 1)

@@ -62,7 +62,7 @@ def test_a_run_ends_where_the_lease_ends_and_more_is_asked_for(order: Order) -> 
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_within_the_lease_nobody_asks(order: Order) -> None:
+def test_within_the_lease_no_commit_is_needed(order: Order) -> None:
     one = Leased(order, range(100), lease=40)
     assert one.take(1, size=39) == list(range(39))
     assert one.asked == 0

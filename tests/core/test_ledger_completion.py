@@ -48,7 +48,7 @@ def test_what_was_encoded_comes_back(offset: int, bits: bytes, topic_id: str, gu
 
 
 @given(offset=offsets, bits=bitmaps, guard=words, limit=st.integers(0, METADATA_LIMIT))
-def test_within_a_limit_nothing_is_said_that_is_not_so(offset: int, bits: bytes, guard: str, limit: int) -> None:
+def test_within_a_limit_nothing_wrong_is_recorded(offset: int, bits: bytes, guard: str, limit: int) -> None:
     text = encode(CompletionMap(offset, bits), topic_id=TOPIC_ID, guard=guard, limit=limit)
     assert len(text) <= limit
     known, words_of_the_guard = read(text, offset=offset, topic_id=TOPIC_ID)
@@ -115,7 +115,7 @@ def test_a_map_of_another_offset_is_ignored(offset: int, other: int, bits: bytes
     assert found == (CompletionMap(offset, bits) if other == offset else CompletionMap(other))
 
 
-def test_a_topic_that_was_made_anew_does_not_inherit_the_map() -> None:
+def test_a_topic_that_was_recreated_does_not_inherit_the_map() -> None:
     finished = CompletionMap(7, b"\x06")
     text = encode(finished, topic_id=TOPIC_ID)
     assert decode(text, offset=7, topic_id="AAAAAAAAAAAAAAAAAAAAAA") == CompletionMap(7)
@@ -166,7 +166,7 @@ def test_what_a_commit_was_made_for_comes_back(offset: int, topic_id: str, parti
 
 
 @pytest.mark.parametrize("count", ["-1", "x", "1" * 10, " 1", "+1"])
-def test_a_count_of_partitions_that_is_no_number_is_not_told(count: str) -> None:
+def test_a_count_of_partitions_that_is_no_number_is_ignored(count: str) -> None:
     assert origin_of(signed(f"kf1;7;{TOPIC_ID};{count};;"), offset=7) == Origin(TOPIC_ID, None)
     assert origin_of(signed(f"kf1;7;{TOPIC_ID};3;;"), offset=7) == Origin(TOPIC_ID, 3)
     assert origin_of(f"kf1;7;{TOPIC_ID};3;;;00000000", offset=7) == Origin()

@@ -52,7 +52,7 @@ def test_the_default_delays_are_those_of_the_standards_example() -> None:
     assert [RetryPolicy().delay_ms(count, 0.0) for count in range(6)] == [1000, 2000, 4000, 8000, 16_000, 30_000]
 
 
-def test_retrying_for_ever_waits_3_seconds_exactly_unless_told() -> None:
+def test_retrying_for_ever_waits_exactly_3_seconds_by_default() -> None:
     for_ever = RetryPolicy(max_retries=None)
     assert {for_ever.delay_ms(count, 0.9) for count in (0, 1, 10, 10**9)} == {3000}
     told = RetryPolicy(max_retries=None, initial_delay_ms=500)

@@ -79,7 +79,7 @@ def test_no_delays_are_no_retry_topics() -> None:
     assert RetryTopics(delays=("1s",))
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         RetryTopics(delays=("5s", "soon"), allow_reorder="yes", create_topics=1)  # type: ignore[arg-type]
     assert [problem.split()[1] for problem in caught.value.problems] == ["delays", "allow_reorder", "create_topics"]

@@ -124,7 +124,7 @@ def test_the_attempts_go_when_room_is_short_and_nothing_else_does() -> None:
     assert shortened((("a", b"b"),)) == (("a", b"b"),)
 
 
-def test_long_stories_are_told_by_their_beginning_and_end() -> None:
+def test_long_lists_of_attempts_keep_their_beginning_and_end() -> None:
     attempts = [(float(at), "E" * 500) for at in range(100)]
     outgoing = moved(record(), tiers=TIERS, step=1, wall_s=WALL_S, failures=10**9, attempts=attempts)
     past = back(outgoing).past
@@ -147,7 +147,7 @@ def forged(**changes: bytes | None) -> Returned:
 @pytest.mark.parametrize(
     "told", [None, b"", b"0", b"1", b"3", b"9", b"-2", b" 2", b"2 ", b"\xff", b"2" * 400, "２".encode(), b"0x2", b"2.0"]
 )
-def test_the_topic_itself_says_which_step_it_is_whatever_is_told(told: bytes | None) -> None:
+def test_the_topic_itself_determines_the_step_whatever_the_headers_claim(told: bytes | None) -> None:
     assert forged(STEP=told).past.step == 2
 
 
@@ -252,7 +252,9 @@ def test_attempts_are_few_short_and_whole_characters() -> None:
     ("group", "foreign"),
     [(GROUP.encode(), False), (None, False), (b"", False), (b"charge", True), (b"\xff", False), (b"x" * 300, False)],
 )
-def test_a_record_of_a_group_whose_topics_have_the_same_name_is_told_apart(group: bytes | None, foreign: bool) -> None:
+def test_a_record_of_a_group_whose_topics_have_the_same_name_is_distinguished(
+    group: bytes | None, foreign: bool
+) -> None:
     assert forged(GROUP=group).past.foreign is foreign
 
 

@@ -102,7 +102,7 @@ def test_what_is_no_position_cannot_be_named(index: object) -> None:
         Reject("no", index=index)  # type: ignore[arg-type]
 
 
-def test_a_batch_error_must_name_somebody() -> None:
+def test_a_batch_error_must_name_a_record() -> None:
     with pytest.raises(ValueError, match="names no record"):
         BatchError({})
 
@@ -113,7 +113,7 @@ def test_the_policy_says_all_its_faults_at_once() -> None:
     assert [problem.split(" ")[1] for problem in caught.value.problems] == ["size", "wait_s"]
 
 
-def test_members_of_one_lane_are_told_by_the_order() -> None:
+def test_members_of_one_lane_are_determined_by_the_order() -> None:
     one, other, free = message(0, b"a"), message(1, b"a", place=TopicPartition("orders", 1)), message(2, None)
     assert lane_of("key")(one) == lane_of("key")(other)
     assert lane_of("key")(free) is None

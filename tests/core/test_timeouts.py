@@ -11,7 +11,7 @@ from keepfast.core.errors import ConfigError, HandlerTimeout
 from keepfast.core.timeouts import LOOK_EVERY_S, LOOK_FOR_STUCK_S, OverdueWatch, TimeoutPolicy
 
 
-def test_without_a_time_limit_nothing_is_said_about_time() -> None:
+def test_without_a_time_limit_no_duration_is_reported() -> None:
     assert TimeoutPolicy().timeout_s is None
 
 
@@ -30,7 +30,7 @@ def test_a_policy_says_what_is_wrong_with_it(told: dict[str, Any], said: str) ->
         TimeoutPolicy(**told)
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         TimeoutPolicy(timeout_s=-1, max_abandoned=0)
     assert len(caught.value.problems) == 2
@@ -65,7 +65,7 @@ def test_a_handler_is_stuck_after_the_larger_of_both_and_an_event_loop_is_blocke
     assert (policy.stuck_s, policy.blocked_s) == (stuck_s, blocked_s)
 
 
-def test_a_watch_begins_anew_with_every_record_and_with_every_run() -> None:
+def test_a_watch_starts_again_with_every_record_and_with_every_run() -> None:
     watch = OverdueWatch()
     assert watch.look(1.0, 0, 0.05) == 0.0  # when it began is not known, so what has passed does not count
     assert watch.look(1.0, 0, 0.05) == pytest.approx(0.05)

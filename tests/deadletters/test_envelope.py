@@ -142,7 +142,7 @@ def test_what_json_gives_back_exactly_travels_as_json(value: bytes) -> None:
     assert assert_kept(value) == "json"
 
 
-def test_a_null_value_and_the_json_null_are_told_apart() -> None:
+def test_a_null_value_and_the_json_null_are_distinguished() -> None:
     assert assert_kept(None) == "null"
     assert assert_kept(b"null") == "json"
     assert assert_kept(b"") == "base64"

@@ -135,13 +135,13 @@ def test_the_classification_is_what_the_caller_says() -> None:
     assert back(outgoing).classification == "non-retryable"
 
 
-def test_an_error_that_cannot_be_put_into_words_is_buried_all_the_same() -> None:
+def test_an_error_without_a_readable_text_is_dead_lettered() -> None:
     found = back(publisher().letter(case_of(b"1"), Unspeakable(), DeadLetter("why", "CODE")))
     assert found.error_type == "Unspeakable"
 
 
 @pytest.mark.parametrize("form", LETTER_FORMATS)
-def test_odd_characters_are_buried_all_the_same(form: LetterFormat) -> None:
+def test_odd_characters_are_dead_lettered_too(form: LetterFormat) -> None:
     outgoing = publisher(form=form).letter(case_of(b"1"), Reject("x\udcff\x00"), DeadLetter("\udcff", "\ud800"))
     assert (back(outgoing).error_code, back(outgoing).reason) == ("?", "?")
     assert ("keepfast-error-code", b"?") in outgoing.headers

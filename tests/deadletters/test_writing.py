@@ -59,7 +59,7 @@ def test_dying_and_being_replayed_again_piles_nothing_up(own: Headers, form: Let
 
 
 @given(own=headers)
-def test_a_whole_letter_that_somebody_copied_back_loses_what_the_letter_added(own: Headers) -> None:
+def test_a_whole_letter_that_was_copied_back_loses_what_the_letter_added(own: Headers) -> None:
     _, copied = write(letter(headers=tuple(own)), "headers")
     assert ours.originals(copied) == tuple(own)
 
@@ -112,7 +112,7 @@ def test_a_letter_shrinks_from_what_is_needed_least(form: LetterFormat) -> None:
     assert sizes[-1] < 1_400, "the value itself, and not a third more"
 
 
-def test_copies_of_a_letter_are_told_from_a_letter_about_another_record_of_the_same_place() -> None:
+def test_copies_of_a_letter_are_distinguished_from_a_letter_about_another_record_of_the_same_place() -> None:
     one = letter()
     assert one.identity == written(one, "headers").identity == written(one, "nested").identity
     others = [

@@ -129,7 +129,7 @@ def test_or_none_receives_tombstones(annotation: Any, tombstones: Any) -> None:
 
 
 @pytest.mark.parametrize("annotation", [bytes, str, dict, int, Order, OrderStruct, OrderDict, OrderModel], ids=str)
-def test_a_tombstone_that_nobody_asked_for_is_a_decode_error_or_is_discarded(annotation: Any) -> None:
+def test_an_unexpected_tombstone_is_a_decode_error_or_is_discarded(annotation: Any) -> None:
     with pytest.raises(DecodeError) as buried:
         decoder_for(annotation)(None)
     assert buried.value.code == "TOMBSTONE"

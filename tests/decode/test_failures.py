@@ -155,7 +155,7 @@ def of(**fields: Any) -> bytes:
         (Model, of(lines=[{}] * 9), "MISSING_REQUIRED_FIELD", "and 4 more"),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_by_field_and_kind(
+def test_a_value_that_does_not_match_is_reported_by_field_and_kind(
     annotation: Any, value: bytes, code: str, says: str
 ) -> None:
     error = failure(annotation, value)

@@ -137,7 +137,9 @@ def test_orders_of_a_customer_that_change_places_are_seen() -> None:
     ],
     ids=["a record", "a shipment", "a letter with other bytes", "a letter of another topic"],
 )
-def test_what_belongs_to_nobody_is_seen(ordered: list[Record], shipped: list[Record], letters: list[Record]) -> None:
+def test_what_belongs_to_no_order_is_detected(
+    ordered: list[Record], shipped: list[Record], letters: list[Record]
+) -> None:
     account = reconcile(SENT, ordered, shipped, letters, [DISCARD])
     assert replace(account, strangers=0) == WELL
     assert (account.strangers, account.is_right) == (1, False)

@@ -135,7 +135,7 @@ def test_lines_have_no_codes_for_terminals_and_no_view_that_is_drawn_again() -> 
     assert text.count("finished and committed") == 1, "as it stood when all were through"
 
 
-def test_the_picture_holds_what_stays_on_the_screen_and_asks_nobody_for_fonts(tmp_path: Path) -> None:
+def test_the_picture_has_the_final_screen_and_loads_no_fonts(tmp_path: Path) -> None:
     path = tmp_path / "demo.svg"
     on_screen(picture=str(path))
     text = path.read_text().replace("&#160;", " ")

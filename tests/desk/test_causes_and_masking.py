@@ -59,7 +59,7 @@ def test_the_shape_of_json_has_names_and_kinds_and_no_values() -> None:
     ("value", "told"),
     [(None, "<null>"), (b"", "<0 bytes>"), (b"\xff\xfe", "<2 bytes>"), (b"[" * 100_000, "<100000 bytes>")],
 )
-def test_what_is_no_json_is_told_by_its_size(value: bytes | None, told: str) -> None:
+def test_what_is_not_json_is_described_by_its_size(value: bytes | None, told: str) -> None:
     assert shape(value) == told
 
 

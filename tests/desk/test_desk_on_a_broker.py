@@ -81,7 +81,7 @@ def test_a_topic_that_ends_with_a_transaction_is_read_to_its_end(
     assert [record.value for record in read_all(browser, name)] == [b"kept"]
 
 
-def test_a_topic_that_is_not_there_is_told_as_missing(browser: KafkaBrowser) -> None:
+def test_a_topic_that_is_not_there_is_reported_as_missing(browser: KafkaBrowser) -> None:
     with pytest.raises(SourceError) as caught:
         browser.spans("no.such.topic", 10)
     assert caught.value.fault is Fault.MISSING
@@ -98,7 +98,7 @@ def test_groups_are_found_by_what_they_have_committed(kafka: TopicAdmin, topic: 
     assert found == {name: {f"one-{name}", f"two-{name}"}, other: {f"three-{name}"}, "unread": set()}
 
 
-def test_what_is_replayed_is_on_the_broker_what_was_buried(
+def test_what_is_replayed_is_on_the_broker_what_was_dead_lettered(
     kafka: TopicAdmin, topic: TopicFactory, browser: KafkaBrowser
 ) -> None:
     source, letters = topic(partitions=3), topic(partitions=3, suffix=".dlq")

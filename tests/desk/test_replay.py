@@ -104,7 +104,7 @@ def test_the_plan_counts_destinations_and_says_why_others_are_left_out() -> None
     assert made.duration_s(None) is None
 
 
-def test_planning_ends_when_it_is_told_to() -> None:
+def test_planning_ends_on_request() -> None:
     with pytest.raises(ReadStopped):
         plan(letter_topic(stocked(2)), router(), lambda: True)
 

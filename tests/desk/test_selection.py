@@ -35,7 +35,7 @@ def test_offsets_are_written_as_partition_from_to(text: str, offsets: Offsets) -
 
 
 @pytest.mark.parametrize("text", ["", "3", "3:", "a:1", "3:5-2", "-1:3", "3:-1", "3:1-2-3", "3:" + "9" * 30, "٣:1"])
-def test_what_are_no_offsets_is_told_with_an_example(text: str) -> None:
+def test_what_are_no_offsets_is_reported_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="PARTITION:FROM-TO"):
         Offsets.parse(text)
 

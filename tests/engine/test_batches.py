@@ -122,7 +122,7 @@ def test_what_was_gathered_before_does_not_wait_again() -> None:
 
 
 @pytest.mark.parametrize("order", ["key", "none"])
-def test_what_cannot_be_decoded_is_buried_and_the_others_are_done_in_the_same_call(order: Order) -> None:
+def test_what_cannot_be_decoded_is_dead_lettered_and_the_others_are_done_in_the_same_call(order: Order) -> None:
     world = World(fine, order=order, size=4, partitions=1)
     world.feed("axby", bad="xy")
     world.play(steps=4)
@@ -131,7 +131,7 @@ def test_what_cannot_be_decoded_is_buried_and_the_others_are_done_in_the_same_ca
     assert world.committed() == 4
 
 
-def test_behind_what_cannot_be_decoded_its_lane_waits_until_it_is_buried() -> None:
+def test_behind_what_cannot_be_decoded_its_lane_waits_until_it_is_dead_lettered() -> None:
     world = World(fine, order="partition", size=4, partitions=1)
     world.feed("axbc", bad="x")
     world.sink.decide = hold
@@ -195,7 +195,7 @@ def test_a_batch_that_is_not_atomic_is_tried_record_by_record() -> None:
     [lambda i: Reject("no", index=i), lambda i: BatchError({at: ValueError() for at in i})],
     ids=["Reject", "BatchError"],
 )
-def test_records_that_the_handler_names_are_buried_and_the_others_run_again_together(error: Any) -> None:
+def test_records_that_the_handler_names_are_dead_lettered_and_the_others_run_again_together(error: Any) -> None:
     def handle(values: list[str]) -> None:
         bad = [index for index, value in enumerate(values) if value in ("0:1", "0:4")]
         if bad:
@@ -209,7 +209,7 @@ def test_records_that_the_handler_names_are_buried_and_the_others_run_again_toge
     assert world.committed() == 6
 
 
-def test_in_one_lane_what_is_behind_a_named_record_runs_after_it_is_buried() -> None:
+def test_in_one_lane_what_is_behind_a_named_record_runs_after_it_is_dead_lettered() -> None:
     def handle(values: list[str]) -> None:
         if "0:2" in values:
             raise Reject("no", index=values.index("0:2"))
@@ -400,7 +400,9 @@ def away() -> BaseException:
     return ConnectionRefusedError("down")
 
 
-def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_for_or_buried(log: LogCapture) -> None:
+def test_with_a_breaker_a_batch_waits_for_the_downstream_and_no_record_is_searched_for_or_dead_lettered(
+    log: LogCapture,
+) -> None:
     down = [True]
 
     def handle(values: list[str]) -> None:
@@ -422,7 +424,7 @@ def test_with_a_breaker_a_batch_waits_for_the_downstream_and_nobody_is_searched_
     assert (world.buried, world.committed()) == ([], 8)
 
 
-def test_the_storm_guard_counts_what_is_buried_and_not_the_batches_that_are_searched() -> None:
+def test_the_storm_guard_counts_what_is_dead_lettered_and_not_the_batches_that_are_searched() -> None:
     world = World(
         refusing("0:3", "0:9"), size=16, order="none", storm_guard=StormPolicy(dead_lettered=3, last=10, share=0.2)
     )
@@ -660,7 +662,9 @@ def stories(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(max_examples=examples(120), deadline=None)
 @given(stories())
-def test_good_records_are_done_once_bad_ones_are_buried_once_and_lanes_keep_their_order(story: dict[str, Any]) -> None:
+def test_good_records_are_done_once_bad_ones_are_dead_lettered_once_and_lanes_keep_their_order(
+    story: dict[str, Any],
+) -> None:
     flaky = dict.fromkeys(story["flaky"], 1)
     applied: list[str] = []
 

@@ -152,7 +152,7 @@ def test_a_record_on_its_own_is_a_list_of_one() -> None:
     assert (seen, run.done) == ([[b"x"]], 1)
 
 
-def test_a_batch_that_was_told_to_stop_does_not_begin() -> None:
+def test_a_batch_that_was_asked_to_stop_does_not_begin() -> None:
     def handle(values: list[bytes]) -> None:
         raise AssertionError("called")
 

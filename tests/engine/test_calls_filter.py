@@ -101,7 +101,7 @@ def test_a_record_is_scanned_before_the_filter_sees_it(handler: tuple[Any, list[
     assert asked == [b"x"]
 
 
-def test_a_run_that_is_told_to_stop_stops_at_the_next_record_whatever_the_filter_says() -> None:
+def test_a_run_that_is_asked_to_stop_stops_at_the_next_record_whatever_the_filter_says() -> None:
     run = run_of(b"0", b"1", b"2")
 
     def passes(record: RawRecord) -> bool:

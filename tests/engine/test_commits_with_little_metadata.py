@@ -42,7 +42,7 @@ def test_everything_goes_on_and_is_committed(largest: int, mode: str) -> None:
     assert not world.loop.holds
 
 
-def test_what_fits_is_still_said() -> None:
+def test_what_fits_is_still_recorded() -> None:
     world = play(50, commit=CommitPolicy(mode="each"))
     [position] = world.source.committed_at.values()
     known = ledger.decode(position.metadata, offset=position.offset)

@@ -81,7 +81,7 @@ def test_a_start_is_counted_before_and_taken_back_after() -> None:
     assert world.committed() == 2
 
 
-def test_counted_often_enough_it_is_buried_and_not_started() -> None:
+def test_counted_often_enough_it_is_dead_lettered_and_not_started() -> None:
     world = World(fine, size=3, partitions=1, max_deliveries=2, found={0: died(mark=16, s0=2)})
     world.feed("ab")
     world.play(steps=6)
@@ -97,7 +97,7 @@ def test_behind_the_last_suspect_batches_are_as_large_as_ever() -> None:
     assert world.calls == [["0:0"], ["0:1"], ["0:2"], ["0:3", "0:4", "0:5"], ["0:6", "0:7"]]
 
 
-def test_a_suspect_that_fails_is_judged_like_any_other_and_holds_up_nobody_while_it_waits() -> None:
+def test_a_suspect_that_fails_is_judged_like_any_other_and_blocks_no_other_while_it_waits() -> None:
     bad = refusing("0:0", error=lambda: OSError("not now"))
     world = World(bad, order="none", size=3, partitions=1, max_deliveries=3, found={0: died(mark=16)})
     world.feed("abc")

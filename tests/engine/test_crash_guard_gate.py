@@ -53,7 +53,7 @@ def test_quiet_counts_for_one_time_only() -> None:
     assert not gate.acquire("a"), "meanwhile b may have started something"
 
 
-def test_quiet_that_nobody_asked_for_counts_for_nothing() -> None:
+def test_an_unobserved_quiet_time_does_not_count() -> None:
     gate = gate_of("a", "b")
     gate.acknowledge("b")
     assert not gate.acquire("a")

@@ -291,7 +291,7 @@ def sleeper(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.stdout.close()
 
 
-def test_a_process_that_lives_is_told_from_one_that_was_killed(
+def test_a_process_that_lives_is_distinguished_from_one_that_was_killed(
     tmp_path: Path, sleeper: tuple[subprocess.Popen[str], str]
 ) -> None:
     process, token = sleeper

@@ -70,7 +70,7 @@ def test_a_drain_that_passes_its_deadline_returns_where_the_process_goes_on() ->
     assert lifecycle.left_s() == 0
 
 
-def test_one_that_halts_ends_all_while_somebody_waits() -> None:
+def test_one_that_halts_ends_all_while_another_waits() -> None:
     one, other = StandIn(), StandIn()
     lifecycle = lifecycle_of(one, other)
     lifecycle.start()

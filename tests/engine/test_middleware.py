@@ -185,7 +185,7 @@ def test_middleware_is_around_decoding_and_providers_are_not() -> None:
     assert isinstance(run.failure, DecodeError)
 
 
-def test_a_provider_is_called_once_in_a_call_whoever_takes_it() -> None:
+def test_a_provider_is_called_once_in_a_call_for_all_that_take_it() -> None:
     calls: list[int] = []
 
     def number() -> int:

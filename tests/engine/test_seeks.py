@@ -321,7 +321,7 @@ def test_a_client_that_cannot_be_moved_goes_on_at_the_committed_offset(monkeypat
     assert len(world.loop.ownership) == 2
 
 
-def test_waiting_retries_are_dropped_and_begin_anew() -> None:
+def test_waiting_retries_are_dropped_and_starts_again() -> None:
     world = world_of(refusing("0:1", error=lambda: RetryLater(after_s=60)), order="partition")
     world.feed("abc")
     world.play(steps=5, pass_s=0.01)

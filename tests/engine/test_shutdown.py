@@ -61,7 +61,7 @@ def test_who_waits_for_a_retry_is_not_waited_for() -> None:
     assert (world.loop.ending.unfinished, world.committed()) == (0, 0)
 
 
-def test_its_progress_is_told_every_five_seconds(log: LogCapture) -> None:
+def test_its_progress_is_reported_every_five_seconds(log: LogCapture) -> None:
     world = world_of()
     world.stop(after_s=30.0)
     world.step()

@@ -89,7 +89,7 @@ def test_a_look_that_took_long_delays_the_next_one_by_seconds_only(monkeypatch: 
     assert looked(world, LOOK_AT_LEAST_S).partitions[0].end == 10
 
 
-def test_who_waits_for_the_first_partitions_is_told_so_every_ten_seconds(log: LogCapture) -> None:
+def test_a_wait_for_the_first_partitions_is_reported_every_ten_seconds(log: LogCapture) -> None:
     world = world_of()
     looked(world, 25)
     assert log.fields("waiting_for_partitions") == [], "it has some"
@@ -116,7 +116,7 @@ def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() ->
     assert not looked(world).partitions[0].stuck, "one was finished"
 
 
-def test_a_fetch_that_fails_is_told_and_the_next_one_brings_records(log: LogCapture) -> None:
+def test_a_fetch_that_fails_is_reported_and_the_next_one_brings_records(log: LogCapture) -> None:
     world = world_of()
     world.loop.on_error(SourceError("refused", fault=Fault.RETRY, code="_TRANSPORT"), None)
     [said] = log.fields("client_error")

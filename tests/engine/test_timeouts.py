@@ -147,7 +147,7 @@ def test_many_quick_records_in_one_run_do_not_time_out_together() -> None:
     assert run.failure is None
 
 
-def test_time_in_which_nobody_looked_does_not_count() -> None:
+def test_unobserved_time_does_not_count() -> None:
     go = threading.Event()
 
     def call(one: Message, _: Run) -> None:
@@ -361,7 +361,7 @@ def test_who_blocks_the_event_loop_does_not_make_others_time_out(events: EventLo
     bench.pass_until(lambda: not bench.overdue.stuck, "and all is well again")
 
 
-def test_where_a_coroutine_hangs_can_be_told_too(events: EventLoopThread) -> None:
+def test_where_a_coroutine_hangs_is_reported_too(events: EventLoopThread) -> None:
     async def hangs_here() -> None:
         await asyncio.sleep(DEADLINE_S)
 

@@ -106,7 +106,7 @@ def test_a_handler_that_ends_in_time_is_not_given_up() -> None:
     assert (world.done, world.abandoned, world.workers.given_up) == (["0:0"], 0, [])
 
 
-def test_nobody_is_given_up_whom_nobody_waits_for() -> None:
+def test_a_run_without_waiting_records_is_not_abandoned() -> None:
     world = Stale()
     world.feed("a")
     world.hang()
@@ -134,7 +134,7 @@ def test_with_order_by_key_only_the_key_waits() -> None:
 
 
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
-def test_whoever_has_no_worker_left_for_stale_runs_waits_no_longer_either(order: Order) -> None:
+def test_without_a_free_worker_stale_runs_are_not_waited_for_longer(order: Order) -> None:
     world = Stale(order, capacity=1)
     world.feed("a")
     world.hang()

@@ -134,7 +134,7 @@ def test_a_coroutine_that_awaits_for_ever_is_reported_with_what_it_awaits(
     bench.turn_until(lambda: len(bench.back) == 2, "they end")
 
 
-def test_who_blocks_the_event_loop_is_found_on_its_stack_and_nobody_else_is_blamed(
+def test_the_record_that_blocks_the_event_loop_is_found_on_its_stack_and_no_other_is(
     events: EventLoopThread, log: LogCapture
 ) -> None:
     begun, go = threading.Event(), threading.Event()
@@ -166,7 +166,7 @@ def test_who_blocks_the_event_loop_is_found_on_its_stack_and_nobody_else_is_blam
     bench.pass_until(lambda: not bench.overdue.not_live, "and all is well again")
 
 
-def test_a_task_of_the_handlers_own_that_blocks_the_event_loop_points_to_nobody(
+def test_a_task_of_the_handler_that_blocks_the_event_loop_names_no_record(
     events: EventLoopThread, log: LogCapture
 ) -> None:
     begun, go = threading.Event(), threading.Event()

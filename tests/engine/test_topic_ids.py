@@ -76,7 +76,7 @@ def test_many_events_at_once_are_one_question() -> None:
     assert box.items == []
 
 
-def test_where_nobody_can_tell_ids_commits_are_trusted() -> None:
+def test_without_topic_ids_commits_are_trusted() -> None:
     identities, _ = known(None, {})
     identities.step(10 * LOOK_EVERY_S)
     assert identities.belongs("t", "A", 0.0) is True
@@ -203,6 +203,6 @@ def test_an_offset_that_was_brought_from_another_cluster_is_trusted() -> None:
     assert identities.belongs("t", "B@here", 1.0) is None
 
 
-def test_where_nobody_can_be_asked_what_was_known_at_the_start_decides() -> None:
+def test_without_an_answer_the_facts_of_the_start_apply() -> None:
     identities, _ = known(None, {"t": "A"})
     assert identities.belongs("t", "B", 1000.0) is False

@@ -73,7 +73,7 @@ def test_a_worker_survives_whatever_a_handler_raises(error: BaseException) -> No
     assert (second.done, second.failure) == (1, None)
 
 
-def test_a_run_that_is_told_to_stop_ends_after_its_current_record() -> None:
+def test_a_run_that_is_asked_to_stop_ends_after_its_current_record() -> None:
     begun, go = threading.Event(), threading.Event()
 
     def call(one: Message, _: Run) -> None:
@@ -118,7 +118,7 @@ def test_coroutines_run_side_by_side_and_come_back_in_bundles() -> None:
     assert most == 50
 
 
-def test_a_cancellation_that_nobody_asked_for_is_a_failure_and_the_worker_lives_on() -> None:
+def test_an_unrequested_cancellation_is_a_failure_and_the_worker_survives() -> None:
     async def call(one: Message, _: Run) -> None:
         if one.offset() == 0:
             raise asyncio.CancelledError

@@ -33,7 +33,7 @@ class Driven:
             self.let_go.wait(DEADLINE_S)
 
 
-def test_a_run_that_is_quick_is_walked_here_and_nobody_takes_over() -> None:
+def test_a_quick_run_is_walked_here_without_a_takeover() -> None:
     driven = Driven()
     driven.let_go.set()
     run = run_of(5)

@@ -102,7 +102,7 @@ def test_a_body_that_does_not_fit_is_refused_with_a_sentence(pages: Pages, body:
     assert b'"error"' in answer.body
 
 
-def test_a_client_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+def test_a_silent_client_blocks_no_other(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
     monkeypatch.setattr(web_http._Handler, "timeout", 0.2)
     place = urlsplit(server.url)
     silent = [
@@ -264,7 +264,7 @@ def settings_of(environ: dict[str, str]) -> Settings:
     ("told", "required", "starts"),
     [(True, None, False), (True, "false", True), (False, None, True), (False, "true", False)],
 )
-def test_a_taken_port_is_an_error_if_somebody_asked_for_it(told: bool, required: str | None, starts: bool) -> None:
+def test_a_port_in_use_is_an_error_if_it_was_configured(told: bool, required: str | None, starts: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         environ = {"KEEPFAST_HEALTH_HOST": "127.0.0.1"}

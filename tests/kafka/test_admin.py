@@ -50,7 +50,7 @@ def test_a_broker_that_answers_is_reached(admin: KafkaAdmin) -> None:
 
 @pytest.mark.timing
 @pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "refused"), ("no-such-host.invalid:9092", "resolve")])
-def test_a_broker_that_is_not_there_is_told_with_its_address_and_the_reason(address: str, reason: str) -> None:
+def test_a_broker_that_is_not_there_is_reported_with_its_address_and_the_reason(address: str, reason: str) -> None:
     admin = KafkaAdmin(admin_properties(connection(address)))
     began = time.monotonic()
     with pytest.raises(SourceError, match=reason) as caught:
@@ -76,7 +76,7 @@ def test_a_frozen_broker_does_not_hold_the_check_beyond_its_time(kafka: KafkaBro
 
 
 @pytest.mark.timing
-def test_a_refused_login_is_told_at_once(guarded: KafkaBroker) -> None:
+def test_a_refused_login_is_reported_at_once(guarded: KafkaBroker) -> None:
     admin = KafkaAdmin(admin_properties(connection(**login(guarded, "wrong"))))
     began = time.monotonic()
     with pytest.raises(SourceError, match="password") as caught:
@@ -186,7 +186,7 @@ def test_properties_that_the_client_does_not_take_are_a_configuration_error() ->
 
 
 @pytest.mark.timing
-def test_ids_are_told_to_whoever_asked_and_nobody_waits(admin: KafkaAdmin, topic: Topic) -> None:
+def test_ids_are_reported_to_the_caller_without_blocking(admin: KafkaAdmin, topic: Topic) -> None:
     name, told = topic(), list[dict[str, str]]()
     facts = admin.topics([name], 10.0)[name]
     assert facts is not None
@@ -197,12 +197,12 @@ def test_ids_are_told_to_whoever_asked_and_nobody_waits(admin: KafkaAdmin, topic
     assert told == [{name: facts.topic_id}]
 
 
-def test_a_question_for_ids_that_nobody_answers_raises_nothing() -> None:
+def test_an_unanswered_request_for_ids_raises_nothing() -> None:
     nowhere = KafkaAdmin(admin_properties(connection("127.0.0.1:1")))
     nowhere.ask(["t"], lambda _: pytest.fail("nobody is there"))
 
 
-def test_the_records_of_topics_are_counted_and_a_topic_that_is_not_there_is_told_as_such(
+def test_the_records_of_topics_are_counted_and_a_topic_that_is_not_there_is_reported_as_such(
     admin: KafkaAdmin, kafka: KafkaBroker, topic: Topic
 ) -> None:
     name = topic(partitions=2)

@@ -137,7 +137,7 @@ def test_a_poll_does_not_wait_for_a_record_when_it_has_found_the_answer_to_a_com
     assert took_s < 10 * 0.5 / 2
 
 
-def test_an_error_that_ends_the_client_is_told_and_the_users_client_is_left_alone(
+def test_an_error_that_ends_the_client_is_reported_and_the_users_client_is_left_alone(
     kafka: KafkaBroker, topic: TopicFactory, join: Join
 ) -> None:
     name, group = topic(), new_group()

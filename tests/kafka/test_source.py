@@ -59,7 +59,7 @@ def test_a_reset_moves_one_partition_and_leaves_the_others(
 
 
 @PROTOCOLS
-def test_out_of_range_is_told_once_and_a_reset_gets_it_going(
+def test_out_of_range_is_reported_once_and_a_reset_gets_it_going(
     kafka: KafkaBroker, topic: Topic, join: Join, protocol: dict[str, str]
 ) -> None:
     name = topic()
@@ -203,7 +203,7 @@ def test_what_a_batch_held_of_a_partition_stopped_meanwhile_is_dropped_and_fetch
 
 
 @pytest.mark.timing
-def test_serve_never_waits_longer_than_told_when_the_coordinator_is_frozen_and_the_answer_comes_later(
+def test_serve_never_exceeds_its_timeout_when_the_coordinator_is_frozen_and_the_answer_comes_later(
     kafka: KafkaBroker, topic: Topic, join: Join
 ) -> None:
     name, group = topic(partitions=2), new_group()
@@ -297,7 +297,7 @@ def test_partitions_that_the_listener_did_not_start_hand_out_nothing(
     assert member.records == []
 
 
-def test_an_unknown_topic_is_told_as_missing(join: Join) -> None:
+def test_an_unknown_topic_is_reported_as_missing(join: Join) -> None:
     member = join(f"no-such-{new_group()}", new_group())
     drive([member], lambda: member.errors)
     error, place = member.errors[0]

@@ -94,7 +94,7 @@ def test_a_broker_without_kip_848_gets_a_classic_member(older: KafkaBroker, capl
     assert not any("fatal" in line.lower() for line in said)
 
 
-def test_and_one_that_insists_on_kip_848_is_told_so(older: KafkaBroker) -> None:
+def test_and_one_that_insists_on_kip_848_is_reported_so(older: KafkaBroker) -> None:
     name = older.create_topic("older.broker.v2")
     to, group = connection(older.bootstrap), new_group()
     with kafka_member(to, name, group, group_protocol="consumer") as member:

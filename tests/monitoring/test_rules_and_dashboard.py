@@ -68,7 +68,7 @@ def test_how_much_lag_is_too_much_depends_on_the_kind_of_topic(
     assert limits(alerts, "KeepfastLag") == {"warning": warning, "critical": critical}
 
 
-def test_how_old_records_may_be_is_an_alert_only_where_somebody_says_it() -> None:
+def test_the_age_of_records_is_an_alert_only_where_it_is_configured() -> None:
     alerts = every(charge={**CHARGE, "alerts": {"lag_s": 900}})
     assert limits(alerts, "KeepfastOldRecords") == {"warning": "900"}
     assert {alert.name for alert in alerts} - {alert.name for alert in every()} == {"KeepfastOldRecords"}
@@ -93,7 +93,7 @@ def test_thresholds_are_settings_of_each_consumer() -> None:
     assert "KeepfastDeadLetters" not in {one.name for alerts in groups.values() for one in alerts}
 
 
-def test_what_is_wrong_is_said_at_once() -> None:
+def test_problems_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as told:
         settings_of(charge={**CHARGE, "alerts": {"lag_warning": 50_000, "for_s": 60}})
     assert "lag_warning (50,000) must not be above lag_critical (1,000)" in str(told.value)

@@ -115,7 +115,7 @@ def test_the_finding_says_where_in_the_json(value: object, place: str) -> None:
     assert (found.part, found.place) == ("value", place)
 
 
-def test_the_place_is_told_even_if_the_json_is_cut_off_or_framed_or_repeats_names() -> None:
+def test_the_place_is_reported_even_if_the_json_is_cut_off_or_framed_or_repeats_names() -> None:
     cut = b'{"a": {"b": "' + VISA.encode() + b'", "c": '
     for value in (cut, b"\0\0\0\0\7" + cut, b'{"a": {"b": "' + VISA.encode() + b'", "b": 1}}'):
         found = scan(value)
@@ -123,7 +123,7 @@ def test_the_place_is_told_even_if_the_json_is_cut_off_or_framed_or_repeats_name
         assert found.place == "$.a.b"
 
 
-def test_a_place_too_deep_to_tell_is_told_as_a_byte() -> None:
+def test_a_place_that_is_too_deep_is_reported_as_a_byte() -> None:
     found = scan(b"[" * 5000 + VISA.encode())
     assert found is not None
     assert found.place == "byte 5000"
@@ -145,7 +145,7 @@ def test_a_finding_shows_no_digit_of_the_card() -> None:
         assert AMEX[:5] not in shown
 
 
-def test_names_that_are_told_are_short_and_printable() -> None:
+def test_reported_names_are_short_and_printable() -> None:
     found = scan({"x\n\x1b[31m" + "y" * 500: VISA})
     assert found is not None
     assert found.place.isprintable()
@@ -221,7 +221,7 @@ def test_sensitive_data_is_a_discard_with_a_code() -> None:
 
 
 @pytest.mark.parametrize("name", ["ada@example.com", "4111 1111 1111", "customer-2024", "x" * 60, "a\nb", "https://x"])
-def test_a_name_that_looks_like_a_value_is_not_told(name: str) -> None:
+def test_a_name_that_looks_like_a_value_is_not_printed(name: str) -> None:
     value = json.dumps({name: {"card": "4111111111111111"}}).encode()
     found = CardNumbers().scan(None, value, [])
     assert found is not None

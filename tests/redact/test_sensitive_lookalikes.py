@@ -56,7 +56,7 @@ def test_a_lookalike_is_let_pass(text: str) -> None:
     assert CardNumbers().scan(text.encode(), None, [("h", text.encode()), (text, None)]) is None
 
 
-def test_the_prefixes_of_tokens_can_be_told() -> None:
+def test_the_prefixes_of_tokens_can_be_configured() -> None:
     value = f"vault_{VISA}".encode()
     assert CardNumbers().scan(None, value)
     assert CardNumbers(token_prefixes=("vault_",)).scan(None, value) is None

@@ -98,7 +98,7 @@ def refused(**told: Any) -> str:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_what_is_missing_is_said_before_anything_starts() -> None:
+def test_what_is_missing_is_reported_before_anything_starts() -> None:
     named = NOWHERE | {"group.id": "g"}
     assert "no group is configured" in refused(consumer_factory=lambda: NOWHERE)
     assert "no topic to consume" in refused(consumer_factory=lambda: named, topics=None)
@@ -125,7 +125,7 @@ def test_what_a_factory_says_goes_before_the_environment(monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_the_settings_of_a_runner_with_a_client_are_told_without_a_broker() -> None:
+def test_the_settings_of_a_runner_with_a_client_are_reported_without_a_broker() -> None:
     made = Consumer(NOWHERE | BEHAVED | {"group.id": "g"})
     runner = KafkaConsumerRunner(consumer_factory=lambda: made, process_message=print, topics="a.b")
     assert runner.settings(environ={}).consumers["runner"].group == "g"

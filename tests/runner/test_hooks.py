@@ -74,7 +74,7 @@ def test_these_results_mean_failure_with_that_error(result: object, kind: type[E
         call(hooks(lambda message: result))
 
 
-def test_an_error_that_is_only_told_in_words_is_retried_like_every_unknown_one() -> None:
+def test_an_error_given_as_text_is_retried_like_every_unknown_one() -> None:
     assert classify(ProcessingFailed("no such account")).kind == "retryable"
 
 
@@ -206,7 +206,7 @@ def nothing() -> None: ...
 async def asleep(message: object) -> None: ...
 
 
-def test_everything_that_is_wrong_with_the_hooks_is_said_before_anything_starts() -> None:
+def test_every_problem_of_the_hooks_is_reported_before_anything_starts() -> None:
     wrong: dict[str, Any] = {
         "consumer_factory": lambda config: config,
         "process_message": asleep,
@@ -232,11 +232,11 @@ def test_everything_that_is_wrong_with_the_hooks_is_said_before_anything_starts(
         assert part in said
 
 
-def test_functions_whose_signature_nobody_can_tell_are_taken() -> None:
+def test_functions_with_an_unknown_signature_are_accepted() -> None:
     KafkaConsumerRunner(consumer_factory=dict, process_message=print, message_factory=dict)
 
 
-def test_one_that_was_given_up_holds_up_nobody_and_the_others_still_take_turns() -> None:
+def test_an_abandoned_one_blocks_no_other_and_the_others_still_take_turns() -> None:
     began, ends, at_work, most = threading.Event(), threading.Event(), [0], [0]
 
     def process(message: dict[str, Any]) -> None:

@@ -75,7 +75,7 @@ def test_what_it_had_in_hand_outlives_a_crash_of_the_container(tmp_path: Path) -
     assert "emptyDir" in volume
 
 
-def test_whoever_stops_it_waits_longer_than_it_drains(tmp_path: Path) -> None:
+def test_the_stop_timeout_is_longer_than_the_drain(tmp_path: Path) -> None:
     drain_s = settings_under(KUBERNETES["ConfigMap"]["data"], tmp_path).shutdown.timeout_s
     *_, pre_stop_s = CONTAINER["lifecycle"]["preStop"]["exec"]["command"]
     assert POD["terminationGracePeriodSeconds"] >= drain_s + float(pre_stop_s) + SPARE_S

@@ -73,7 +73,7 @@ def test_with_one_transaction_a_call_the_bad_ones_are_found_by_halves(
     assert len(calls) <= 3 * 12
 
 
-def test_records_that_the_handler_names_are_buried_and_the_others_done_in_one_more_call(
+def test_records_that_the_handler_names_are_dead_lettered_and_the_others_done_in_one_more_call(
     kafka: TopicAdmin, topic: TopicFactory
 ) -> None:
     name, client, app = topic(), Client(kafka), app_for(kafka)

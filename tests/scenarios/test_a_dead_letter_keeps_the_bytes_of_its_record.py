@@ -101,7 +101,9 @@ def test_key_value_and_headers_are_exact(kafka: TopicAdmin, topic: TopicFactory)
         assert fields["original_timestamp"] > 0
 
 
-def test_a_record_that_fails_too_often_is_buried_with_its_story(kafka: TopicAdmin, topic: TopicFactory) -> None:
+def test_a_record_that_fails_too_often_is_dead_lettered_with_its_attempts(
+    kafka: TopicAdmin, topic: TopicFactory
+) -> None:
     name, client = topic(), Client(kafka)
     app, attempts = app_for(kafka), list[int]()
 

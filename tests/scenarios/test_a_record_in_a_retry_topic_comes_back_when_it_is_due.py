@@ -53,7 +53,7 @@ def test_it_waits_out_a_restart(make_scene: MakeScene, way: str) -> None:
 
 
 @pytest.mark.timing
-def test_the_main_partition_goes_on_and_nobody_is_evicted_meanwhile(make_scene: MakeScene) -> None:
+def test_the_main_partition_continues_and_no_member_is_evicted_meanwhile(make_scene: MakeScene) -> None:
     scene = make_scene()
     settings = SETTINGS | {"consumer.max_poll_interval_ms": 6_000, "retry_topics.delays": "8s"}
     member = scene.member(settings).wait_assigned(2)

@@ -95,7 +95,7 @@ def starts_of(journal: Journal, record: Id) -> int:
     return sum(entry.id == record for entry in journal.of("start"))
 
 
-def test_the_supervisor_restarts_until_it_is_buried(make_scene: MakeScene) -> None:
+def test_the_supervisor_restarts_until_it_is_dead_lettered(make_scene: MakeScene) -> None:
     scene = make_scene()
     *_, killer = scene.send([Work(), Work(), KILLER])
     scene.send([Work(), Work()])
@@ -107,7 +107,7 @@ def test_the_supervisor_restarts_until_it_is_buried(make_scene: MakeScene) -> No
     assert_nothing_else_lost(scene, killer)
 
 
-def test_those_in_flight_beside_it_are_not_buried(make_scene: MakeScene) -> None:
+def test_those_in_flight_beside_it_are_not_dead_lettered(make_scene: MakeScene) -> None:
     """Key order, 8 workers, the default of 3 counted starts: it is buried after its fifth death."""
     scene = make_scene(partitions=2)
     scene.send(Work(key=b"%d" % number, partition=number % 2, sleep_s=0.15) for number in range(6))
@@ -138,7 +138,7 @@ def test_a_killer_in_a_batch_is_found_alone(make_scene: MakeScene) -> None:
     assert_nothing_else_lost(scene, killer)
 
 
-def test_five_kills_from_outside_bury_nobody(make_scene: MakeScene) -> None:
+def test_five_kills_from_outside_dead_letter_no_record(make_scene: MakeScene) -> None:
     scenes, rng = {order: make_scene(partitions=2) for order in ("partition", "key")}, Random(7)
     for scene in scenes.values():
         scene.send(Work(key=b"%d" % (number % 20), partition=number % 2, sleep_s=0.02) for number in range(200))
@@ -204,7 +204,7 @@ def guard(metadata: str) -> str:
 
 
 @pytest.mark.parametrize(("most", "words"), [(3, True), (0, False), (None, False)])
-def test_the_commit_says_that_somebody_is_at_work_until_an_orderly_end(
+def test_the_commit_has_records_in_flight_until_an_orderly_end(
     kafka: TopicAdmin, topic: TopicFactory, most: int | None, words: bool
 ) -> None:
     name, client, app, seen = topic(), Client(kafka), app_for(kafka), list[bytes]()

@@ -27,7 +27,7 @@ class Order:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_runner_processes_retries_and_buries(kafka: TopicAdmin, topic: TopicFactory, kind: Kind) -> None:
+def test_a_runner_processes_retries_and_dead_letters(kafka: TopicAdmin, topic: TopicFactory, kind: Kind) -> None:
     name, client = topic(partitions=2), Client(kafka)
     values = [*(b'{"number": %d}' % number for number in range(8)), b"{broken", b'{"size": 1}']
     client.produce(name, [NewRecord(value, partition=index % 2) for index, value in enumerate(values)])

@@ -12,7 +12,7 @@ from tests.support.broker_client import Client, NewRecord
 from tests.support.waiting import wait_until
 
 
-def test_the_record_is_buried_by_the_users_publisher_and_the_others_are_processed(
+def test_the_record_is_dead_lettered_by_the_users_publisher_and_the_others_are_processed(
     kafka: TopicAdmin, topic: TopicFactory
 ) -> None:
     name, client, ends = topic(), Client(kafka), threading.Event()

@@ -62,7 +62,7 @@ def test_with_a_dict_alone_the_letters_topic_is_made(kafka: TopicAdmin, topic: T
 
 
 @pytest.mark.parametrize("kind", ["confluent-kafka", "kafka-python"])
-def test_with_a_consumer_of_the_user_a_topic_that_is_missing_is_said_before_the_start(
+def test_with_a_consumer_of_the_user_a_topic_that_is_missing_is_reported_before_the_start(
     kafka: TopicAdmin, topic: TopicFactory, kind: Kind
 ) -> None:
     name = topic()

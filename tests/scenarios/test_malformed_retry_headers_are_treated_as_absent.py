@@ -36,7 +36,7 @@ def nonsense(count: int) -> list[NewRecord]:
     return records
 
 
-def test_every_record_is_done_or_buried_within_the_delays(kafka: TopicAdmin, topic: TopicFactory) -> None:
+def test_every_record_is_done_or_dead_lettered_within_the_delays(kafka: TopicAdmin, topic: TopicFactory) -> None:
     name, client, app = topic(), Client(kafka), app_for(kafka)
     attempts: dict[bytes, int] = {}
 

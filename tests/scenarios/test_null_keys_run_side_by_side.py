@@ -32,7 +32,7 @@ def test_null_keys_of_one_partition_run_at_the_same_time(kafka: TopicAdmin, topi
     assert sorted(met) == sorted(numbered(AT_ONCE * 3))
 
 
-def test_a_null_key_that_is_stuck_holds_up_nobody_and_is_not_passed_by_the_commit(
+def test_a_stuck_null_key_blocks_no_other_and_is_not_passed_by_the_commit(
     kafka: TopicAdmin, topic: TopicFactory
 ) -> None:
     name, client = topic(), Client(kafka)

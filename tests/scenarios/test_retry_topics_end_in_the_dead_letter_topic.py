@@ -129,7 +129,9 @@ def test_a_long_wait_that_was_asked_for_does_not_hold_the_partition(kafka: Topic
     assert seen[2][2] - seen[0][2] >= 2.0
 
 
-def test_a_record_too_large_for_its_retry_topic_stays_and_is_buried(kafka: TopicAdmin, topic: TopicFactory) -> None:
+def test_a_record_too_large_for_its_retry_topic_stays_and_is_dead_lettered(
+    kafka: TopicAdmin, topic: TopicFactory
+) -> None:
     name, client, app = topic(), Client(kafka), app_for(kafka)
     seen: list[tuple[bytes, int]] = []
     retry = RetryPolicy(max_retries=0, initial_delay_ms=5, max_delay_ms=50)

@@ -53,7 +53,7 @@ def test_a_good_story_has_nothing_wrong() -> None:
     look(*GOOD, history=commits((25, 1), (45, 2), (65, 3))).assert_exactly_once()
 
 
-def test_a_record_that_nobody_ended_is_lost() -> None:
+def test_a_record_without_an_outcome_is_lost() -> None:
     assert look(*GOOD[:5], history=commits()).lost == [C]
 
 

@@ -141,7 +141,7 @@ def test_nothing_is_committed_before_the_acknowledgement(kafka: TopicAdmin, topi
 
 
 @pytest.mark.parametrize("end", ["", "reject", "discard", "final", "rule"])
-def test_sending_to_a_missing_topic_is_retried_and_then_buried(
+def test_sending_to_a_missing_topic_is_retried_and_then_dead_lettered(
     kafka: TopicAdmin, topic: TopicFactory, end: str
 ) -> None:
     """Whatever the handler raises: the failed send replaces it."""

@@ -145,7 +145,7 @@ def test_two_consumers_cannot_share_a_group(loader: Loader) -> None:
     assert "charge, refund: all use the group 'g'" in loader.problem(consumers=consumers)
 
 
-def test_what_is_wrong_for_all_consumers_is_said_once(loader: Loader) -> None:
+def test_a_problem_of_all_consumers_is_reported_once(loader: Loader) -> None:
     consumers = {"charge": {"topics": "a.b"}, "refund": {"topics": "a.b"}}
     problem = loader.problem({"KEEPFAST_CONSUMER_SESSION_TIMEOUT_MS": "20000"}, consumers=consumers)
     assert problem.startswith(

@@ -15,7 +15,7 @@ def test_more_names_and_patterns_are_masked_beside_the_usual_ones(loader: Loader
     assert (told.fields, told.patterns) == (("shoe_size", "hat"), ("a,b", r"ACME-\d+"))
 
 
-def test_patterns_that_are_none_are_said_by_their_number_and_not_repeated(loader: Loader) -> None:
+def test_invalid_patterns_are_reported_by_their_number_and_not_repeated(loader: Loader) -> None:
     first, second = loader.problems(settings={"masking": {"patterns": ["secret(", "ok", "s*"]}})
     assert first.startswith("code: masking.patterns: pattern number 1 is no regular expression: missing )")
     assert second == "code: masking.patterns: pattern number 3 matches the empty text; let it match something."

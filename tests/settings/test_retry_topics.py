@@ -8,7 +8,7 @@ from tests.settings.loader import Loader
 POLICY = RetryTopics(delays=("5s", "1m", "10m"), allow_reorder=True)
 
 
-def test_there_are_none_unless_told(loader: Loader) -> None:
+def test_there_are_none_by_default(loader: Loader) -> None:
     assert loader.charge().retry_topics == RetryTopics()
 
 

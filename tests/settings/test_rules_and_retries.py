@@ -75,7 +75,7 @@ def test_rules_in_code_are_a_list_or_a_table(loader: Loader) -> None:
     assert kinds(loader.charge(settings=app_wide), "http:409") == ["halt"]
 
 
-def test_every_problem_of_every_source_is_said_at_once(loader: Loader) -> None:
+def test_every_problem_of_every_source_is_reported_at_once(loader: Loader) -> None:
     toml = """
     [consumer.rules]
     "http:999" = "retryable"

@@ -8,12 +8,12 @@ from tests.settings.loader import Loader
 URL = "postgresql://keepfast:hunter2@db/spool"
 
 
-def test_there_is_no_spool_unless_a_place_is_told(loader: Loader) -> None:
+def test_there_is_no_spool_by_default(loader: Loader) -> None:
     found = loader.load().spool
     assert (found.url, found.max_bytes) == (None, 1024**3)
 
 
-def test_a_place_is_told_in_code_in_the_file_or_by_a_variable(loader: Loader) -> None:
+def test_a_place_is_set_in_code_in_the_file_or_by_a_variable(loader: Loader) -> None:
     for told in ({"spool": "file:///var/spool"}, {"spool": {"url": "file:///var/spool", "max_bytes": 10}}):
         assert loader.load(settings=told).spool.url == Secret("file:///var/spool")
     assert loader.load(settings=told).spool.max_bytes == 10

@@ -52,7 +52,7 @@ def test_an_outage_with_a_breaker_costs_few_attempts_and_no_letter(order: str, m
     assert stage.member.loop.guards.status().breaker is BreakerState.CLOSED
 
 
-def test_without_a_breaker_the_same_outage_buries() -> None:
+def test_without_a_breaker_the_same_outage_dead_letters() -> None:
     stage = Stage(partitions=4, records=20)
     stage.error = away
     stage.run(30)

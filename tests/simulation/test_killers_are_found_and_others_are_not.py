@@ -134,7 +134,7 @@ class Story:
 
 @pytest.mark.parametrize("mode", ["each", "interval"])
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
-def test_a_killer_is_buried_after_its_deaths_and_all_others_are_done(order: Order, mode: str) -> None:
+def test_a_killer_is_dead_lettered_after_its_deaths_and_all_others_are_done(order: Order, mode: str) -> None:
     story = Story(order=order, commit=CommitPolicy(mode=mode, every_s=0.1), partitions=3)  # type: ignore[arg-type]
     killer = story.produce(12)[5]
     story.produce(12, partition=1)
@@ -148,7 +148,7 @@ def test_a_killer_is_buried_after_its_deaths_and_all_others_are_done(order: Orde
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
-def test_it_dies_as_often_as_it_was_told_and_twice_before_anybody_counts(most: int) -> None:
+def test_it_crashes_max_deliveries_times_and_twice_before_counting_starts(most: int) -> None:
     story = Story(max_deliveries=most)
     killer = story.produce(5)[2]
     killer.conduct = "kill"
@@ -179,7 +179,7 @@ def test_without_the_guard_it_kills_for_ever() -> None:
 
 
 @pytest.mark.parametrize(("order", "records", "apart"), [("partition", 120, 20), ("key", 400, 60)])
-def test_killed_five_times_at_different_places_nobody_is_suspected(order: Order, records: int, apart: int) -> None:
+def test_killed_five_times_at_different_places_no_record_is_suspected(order: Order, records: int, apart: int) -> None:
     story = Story(order=order, partitions=2)
     story.produce(records)
     story.produce(records, partition=1)
@@ -192,7 +192,7 @@ def test_killed_five_times_at_different_places_nobody_is_suspected(order: Order,
     assert story.letters() == {}
 
 
-def test_killed_again_and_again_at_the_same_place_between_records_nobody_is_buried() -> None:
+def test_killed_repeatedly_at_the_same_place_between_records_no_record_is_dead_lettered() -> None:
     story = Story(partitions=2)
     story.produce(3)
     story.start()
@@ -217,7 +217,7 @@ def test_a_death_costs_one_commit_and_nothing_else() -> None:
     assert len(story.commits()) <= 30 + 2 + repeated
 
 
-def test_a_record_that_fails_in_probation_is_retried_and_buried_for_its_error_not_as_a_killer() -> None:
+def test_a_record_that_fails_in_probation_is_retried_and_dead_lettered_for_its_error_not_as_a_killer() -> None:
     story = Story(order="key")
     doomed, killer, *_ = story.produce(6)
     doomed.conduct, killer.conduct = "doomed", "kill"
@@ -240,7 +240,7 @@ def test_marks_and_counts_survive_an_orderly_stop_in_the_middle_of_probation() -
     assert story.letters() == {killer.number: "CRASHED"}
 
 
-def test_after_an_orderly_stop_the_commit_says_that_nobody_is_at_work() -> None:
+def test_after_an_orderly_stop_the_commit_has_no_records_in_flight() -> None:
     story = Story(partitions=2)
     story.produce(10)
     story.produce(10, partition=1)
@@ -256,7 +256,7 @@ def test_after_an_orderly_stop_the_commit_says_that_nobody_is_at_work() -> None:
         assert (stored.offset > 0, said) == (True, (CompletionMap(stored.offset), ""))
 
 
-def test_a_suspect_that_takes_too_long_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suspect_that_takes_too_long_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crash_guard, "ALONE_S", 2.0)
     story = Story(order="key", alone_s=2.0, partitions=2)
     slow, *others = [*story.produce(4), *story.produce(4, partition=1)]

@@ -23,7 +23,7 @@ def test_it_prints_json_for_programs() -> None:
     assert summary["least_events"] >= 500
 
 
-def test_a_violation_is_told_with_its_seed_and_its_trace_and_ends_with_1() -> None:
+def test_a_violation_is_reported_with_its_seed_and_its_trace_and_ends_with_1() -> None:
     plant = "p01_commits_the_highest_offset_seen"
     result = CliRunner().invoke(simulate, ["--seeds", "1", "--plant", plant])
     assert result.exit_code == 1

@@ -71,5 +71,5 @@ def test_a_report_survives_the_line() -> None:
     assert Report.parse(report.line()) == report
 
 
-def test_an_ending_is_said_for_people() -> None:
+def test_an_ending_is_described() -> None:
     assert [describe_exit(4), describe_exit(-signal.SIGSEGV), describe_exit(-63)] == ["code 4", "SIGSEGV", "signal 63"]

@@ -58,7 +58,7 @@ def test_and_only_that_one(tmp_path: Path, end: str) -> None:
     assert [event["process"] for event in supervisor.events("child_ended")] == [1]
 
 
-def test_also_when_somebody_stopped_that_child_alone(tmp_path: Path) -> None:
+def test_also_when_that_child_alone_was_stopped(tmp_path: Path) -> None:
     children = Children(tmp_path, "report(); note(f'pid {os.getpid()}'); stop_on_signal()")
     with children.supervised() as supervisor:
         children.wait_for("0 up")
@@ -88,7 +88,7 @@ stop_on_signal()
     assert len(supervisor.events("child_started")) == 3
 
 
-def test_what_is_wrong_for_all_is_said_by_the_first_alone(tmp_path: Path) -> None:
+def test_a_problem_of_all_is_reported_by_the_first_alone(tmp_path: Path) -> None:
     children = Children(tmp_path, "note('up'); sys.exit(2)")
     with children.supervised(processes=4) as supervisor:
         assert supervisor.wait() == 2

@@ -42,7 +42,7 @@ def test_every_statement_has_its_level_and_its_fields() -> None:
     assert SECRET not in GOLDEN.read_text()
 
 
-def test_a_storm_is_written_in_samples_and_nobody_is_discarded_without_a_word() -> None:
+def test_a_storm_is_sampled_and_every_discarded_record_is_logged() -> None:
     stream = io.StringIO()
     log = get_logger("keepfast.consumer")
     with logging_as_it_was():
@@ -68,7 +68,7 @@ def test_a_storm_is_written_in_samples_and_nobody_is_discarded_without_a_word() 
     assert len(heard) == 151, "other listeners get all"
 
 
-def test_how_many_lines_were_left_out_is_said_also_if_no_more_of_them_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many_lines_were_left_out_is_reported_also_if_no_more_of_them_come(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, now = io.StringIO(), [100.0]
     monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     log = get_logger("keepfast.consumer")

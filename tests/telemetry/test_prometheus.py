@@ -270,7 +270,7 @@ class Collected:
         return REGISTERED.collect_for(self.of)
 
 
-def test_apps_of_one_process_are_told_apart_and_each_page_has_its_own() -> None:
+def test_apps_of_one_process_are_distinguished_and_each_page_has_its_own() -> None:
     shop, second, desk = Running("shop"), Running("shop"), Running("desk")
     info = MetricFamily.of(catalogue.INFO, [Sample(("desk", "1", "2"), 1)])
     desk.own = [info, MetricFamily.of(catalogue.LAG, [Sample(("g", "t", "0"), 4)])]
@@ -292,7 +292,7 @@ def test_apps_of_one_process_are_told_apart_and_each_page_has_its_own() -> None:
         assert [dict(labels).get("app") for labels in left["kafka_consumer_lag"]] == [None]
 
 
-def test_a_users_metric_by_one_of_our_names_is_refused_whoever_comes_first() -> None:
+def test_a_users_metric_by_one_of_our_names_is_refused_in_either_order() -> None:
     shop = Running("shop")
     with registered(shop), pytest.raises(ValueError, match="kafka_consumer_lag"):
         Gauge("kafka_consumer_lag", "Of a user.")

@@ -209,7 +209,7 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) 
     assert not (tmp_path / "node-1" / "pid").exists()
 
 
-def test_a_taken_port_is_said_and_nothing_of_its_owner_is_touched(broker: KafkaBroker) -> None:
+def test_a_port_in_use_is_reported_and_its_owner_is_not_touched(broker: KafkaBroker) -> None:
     port = int(broker.bootstrap.rpartition(":")[2])
     with pytest.raises(StartError, match=f"Port {port} on 127.0.0.1 is in use"):
         KafkaBroker(port=port).start()

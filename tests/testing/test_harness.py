@@ -256,7 +256,7 @@ def test_a_day_in_retry_topics_takes_a_moment() -> None:
     assert time.monotonic() - begun < 30
 
 
-def test_what_never_ends_is_said_and_not_waited_for_for_ever() -> None:
+def test_what_never_ends_is_reported_and_not_waited_for_without_limit() -> None:
     app = App("shop")
 
     @app.consumer("a.b.v1", retry=RetryPolicy(max_retries=None))

@@ -41,7 +41,7 @@ def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob("part-*/*.letters"))
 
 
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "spool"
     before = os.umask(0)
     try:
@@ -124,7 +124,7 @@ def test_a_torn_end_is_ignored_and_the_rest_is_kept(tmp_path: Path) -> None:
         store.close()
 
 
-def test_damage_in_the_middle_is_told_and_the_letters_around_it_are_kept(tmp_path: Path) -> None:
+def test_damage_in_the_middle_is_reported_and_the_letters_around_it_are_kept(tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.add([letter(number) for number in range(5)])
     store.close()
@@ -354,7 +354,7 @@ MOUNTS = r"""
         ("/var/my spool/kept/a", "xfs"),
     ],
 )
-def test_the_file_system_of_a_folder_is_told(path: str, kind: str) -> None:
+def test_the_file_system_of_a_folder_is_found(path: str, kind: str) -> None:
     assert file_system_of(Path(path), MOUNTS) == kind
 
 

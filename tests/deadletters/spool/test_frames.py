@@ -40,7 +40,7 @@ def test_a_segment_cut_anywhere_gives_all_whole_frames_and_calls_the_rest_torn(
 
 
 @given(payloads, salts, st.data())
-def test_a_byte_that_flips_costs_one_letter_and_is_told(
+def test_a_byte_that_flips_costs_one_letter_and_is_reported(
     contents: list[bytes], salt: bytes, data: st.DataObject
 ) -> None:
     whole = bytearray(segment(contents, salt))

@@ -284,7 +284,7 @@ def test_a_letter_that_does_not_fit_is_refused_and_those_beside_it_are_not() -> 
     assert "full" in desk.keeper.status.refusing
 
 
-def test_nothing_is_sent_on_any_more_when_told_so_but_answers_are_heard(desk: Desk) -> None:
+def test_nothing_is_sent_after_stop_draining_but_answers_are_processed(desk: Desk) -> None:
     desk.keep(outgoing(1))
     assert desk.go_on() == [1]
     desk.keeper.draining = False

@@ -57,7 +57,7 @@ def stored(world: World) -> int | None:
     return position.offset if position else None
 
 
-def test_a_commit_may_be_stored_although_the_client_is_told_that_it_failed(world: World) -> None:
+def test_a_commit_may_be_stored_although_the_client_is_reported_that_it_failed(world: World) -> None:
     ear = settled(world, "a")
     world.broker.faults.commits.order(CommitFault.APPLIED, count=1)
     confirmed, codes = ear.refusals(Position(FIRST, 3))
@@ -191,7 +191,7 @@ def test_a_send_may_be_written_although_it_is_reported_as_failed(world: World) -
     assert list(sink.acked) == [1]
 
 
-def test_what_a_process_sent_before_it_died_is_written_and_nobody_hears_of_it(world: World) -> None:
+def test_what_a_process_sent_before_it_died_is_written_and_not_reported(world: World) -> None:
     seat, answers = world.seat("a", group="g"), list[Receipt | SinkError]()
     seat.sink.send(Outgoing(TOPIC, b"v", partition=0), answers.append)
     seat.process.crash()
