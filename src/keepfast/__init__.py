@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from keepfast.core.events import RecordFailed as RecordFailed
     from keepfast.core.events import Released as Released
     from keepfast.core.events import RetryScheduled as RetryScheduled
+    from keepfast.core.events import RetrySucceeded as RetrySucceeded
     from keepfast.core.events import Revoked as Revoked
     from keepfast.core.events import RunFinished as RunFinished
     from keepfast.core.events import Spooled as Spooled
@@ -135,6 +136,7 @@ _HOMES = {
     "RetryLater": "keepfast.core.errors",
     "RetryPolicy": "keepfast.core.policies",
     "RetryScheduled": "keepfast.core.events",
+    "RetrySucceeded": "keepfast.core.events",
     "RetryTopics": "keepfast.core.retry_topics",
     "Revoked": "keepfast.core.events",
     "Rule": "keepfast.classify.classification",

@@ -34,6 +34,9 @@ from tests.support.letters import any_text
             "bad [type=int_type, input_value=*, input_type=dict]",
         ),
         ("  two\n\tlines ", "two lines"),
+        ("'billing_address'", "'billing_address'"),  # a KeyError names the key that is missing
+        ("'cus_9021'", "*"),
+        ("'two words'", "*"),
         ("", ""),
     ],
 )

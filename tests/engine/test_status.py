@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,6 +99,32 @@ def test_a_wait_for_the_first_partitions_is_reported_every_ten_seconds(log: LogC
     looked(world, 5)
     looked(world, 6)
     assert [said["for_s"] for said in log.fields("waiting_for_partitions")] == [26, 37]
+
+
+def test_at_the_level_debug_the_log_tells_what_the_loop_does_and_at_info_nothing_of_it() -> None:
+    def story() -> None:
+        failing = [RetryLater(after_s=1.0)]
+
+        def flaky(_: Any) -> None:
+            if failing:
+                raise failing.pop()
+
+        world = world_of(flaky)
+        world.feed("ab")
+        world.play()
+        assert world.committed() == 2
+
+    told_at: dict[int, set[str]] = {}
+    for level in (logging.DEBUG, logging.INFO):
+        with LogCapture(level=level) as captured:
+            story()
+        told_at[level] = {entry.event for entry in captured.entries}
+    assert told_at[logging.DEBUG] - told_at[logging.INFO] == {
+        "partition_position",
+        "progress",
+        "retries_due",
+        "committed",
+    }
 
 
 def test_a_partition_is_stuck_when_its_lag_grows_and_nothing_of_it_finishes() -> None:

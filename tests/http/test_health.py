@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from keepfast.engine import commits, control, guards, loop, mailbox, timeouts
 from keepfast.http.health import HealthFacts, health_of
 from keepfast.telemetry.state import (
+    HOLDS,
     ConsumerState,
     GuardState,
     Hold,
@@ -121,11 +123,25 @@ def test_a_spool(spool: SpoolState, code: str | None, ready: bool) -> None:
     assert (report.live, report.ready) == (True, ready)
 
 
+def test_the_lag_of_a_consumer_is_the_sum_of_its_partitions_and_its_holds_are_in_words() -> None:
+    partitions = tuple(PartitionState(topic="t", partition=n, lag=lag) for n, lag in ((0, 7), (1, 5), (2, None)))
+    holds = (Hold(name="breaker", for_s=9.0),)
+    [short] = health_of(seen(msgspec.structs.replace(WELL, partitions=partitions, holds=holds))).consumers.values()
+    assert short.lag_total == 12
+    assert short.holds == {"breaker": "a downstream fails; a record is tried now and then, and the others wait"}
+
+
+def test_every_hold_is_explained() -> None:
+    names = {guards.HALT, guards.BREAKER, guards.STORM, guards.RATE, loop.COMMIT, loop.ABANDONED, mailbox.DRAIN}
+    names |= {control.OPERATOR, commits.REBALANCE, commits.COMMIT_REFUSED, timeouts.STALE_RUN}
+    assert set(HOLDS) == names
+
+
 def test_before_the_brokers_are_found_it_is_live_and_not_started() -> None:
     report = health_of(HealthFacts(app="shop", uptime_s=100.0, consumers={}, starting="It waits for its brokers."))
     assert (report.live, report.ready, report.started, report.status) == (True, False, False, "degraded")
     joined = health_of(seen())
-    assert (joined.started, joined.consumers["charge"].lag, joined.status) == (True, 10_000_000, "ok")
+    assert (joined.started, joined.consumers["charge"].lag_total, joined.status) == (True, 10_000_000, "ok")
     joining = health_of(seen(msgspec.structs.replace(WELL, phase="starting")))
     assert not joining.started
 

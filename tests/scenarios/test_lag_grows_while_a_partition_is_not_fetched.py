@@ -36,9 +36,11 @@ def test_the_ends_of_paused_partitions_are_asked_for(
         client.produce(name, [b"v"] * 100)
         wait_until(lambda: any(one.pauses for one in running.loop.status.state.partitions), "the buffer is full")
         client.produce(name, [b"v"] * 100)
-        wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 200, "the lag is true")
+        wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag_total"] == 200, "the lag is true")
         client.produce(name, [b"v"] * 100)
-        wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 300, "and stays so without a fetch")
+        wait_until(
+            lambda: web.get("/health").json["consumers"]["work"]["lag_total"] == 300, "and stays so without a fetch"
+        )
         wait_until(lambda: web.get("/health").codes() == {"stuck_partitions"}, "nothing finishes and the lag grows")
         assert (web.get("/health/live").status, web.get("/health/ready").status) == (200, 503)
         samples = web.samples()
@@ -48,5 +50,5 @@ def test_the_ends_of_paused_partitions_are_asked_for(
         assert web.get("/health").json["consumers"]["work"]["lag_s"] >= 4.0
         gate.set()
         wait_until(lambda: web.get("/health").codes() == set(), "it goes on")
-        wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag"] == 0, "and catches up")
+        wait_until(lambda: web.get("/health").json["consumers"]["work"]["lag_total"] == 0, "and catches up")
         assert web.get("/health").json["consumers"]["work"]["lag_s"] == 0.0

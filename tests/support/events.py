@@ -28,7 +28,8 @@ LETTER: dict[str, Any] = {"reason": "ValueError is final", "letter_topic": "orde
 SAMPLES: tuple[events.Event, ...] = (
     events.RunFinished(*SOURCE, records=(RecordPlace("orders", 2, 17), RecordPlace("orders", 2, 18))),
     events.RecordFailed(*SOURCE, **RECORD, verdict=DeadLetter("ValueError is final", "VALUE_INVALID")),
-    events.RetryScheduled(*SOURCE, **RECORD, delay_s=1.5, raised_at="app.py:7"),
+    events.RetryScheduled(*SOURCE, **RECORD, delay_s=1.5, raised_at="app.py:7", error_message="no", took_s=0.0123),
+    events.RetrySucceeded(*SOURCE, **RECORD),
     events.DeadLettered(*SOURCE, **RECORD | LETTER, letter_partition=0, letter_offset=4),
     events.Spooled(*SOURCE, **RECORD | LETTER),
     events.Moved(*SOURCE, **RECORD, reason="failed 3 times", moved_to="orders.g.retry.5m", delay_s=300.0),

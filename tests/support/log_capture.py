@@ -23,12 +23,12 @@ class LogEntry:
 
 
 class LogCapture(logging.Handler):
-    """Keeps every entry of a logger, and of those below it, from INFO on: between `attach` and `detach`, or inside
+    """Keeps every entry of a logger, and of those below it, from `level` on: between `attach` and `detach`, or inside
     `with`. Any thread logs; the test reads.
     """
 
-    def __init__(self, logger: str = "keepfast") -> None:
-        super().__init__(level=logging.INFO)
+    def __init__(self, logger: str = "keepfast", level: int = logging.INFO) -> None:
+        super().__init__(level=level)
         self.entries: list[LogEntry] = []
         self._logger = logging.getLogger(logger)
         self._level_before = logging.NOTSET
@@ -36,7 +36,7 @@ class LogCapture(logging.Handler):
     def attach(self) -> None:
         self._level_before = self._logger.level
         self._logger.addHandler(self)
-        self._logger.setLevel(logging.INFO)
+        self._logger.setLevel(self.level)
 
     def detach(self) -> None:
         self._logger.removeHandler(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,39 @@ def test_each_event_is_one_line_that_names_its_consumer_and_shows_no_text_of_an_
     assert SECRET not in str(line)
     if isinstance(event, events.RecordEvent):
         assert (line.fields["topic"], line.fields["partition"], line.fields["offset"]) == ("orders", 2, 17)
+
+
+def test_a_line_about_a_record_says_what_was_raised_where_and_how_long_it_took() -> None:
+    about_records = [one for one in LOGGED if isinstance(one, events.RecordEvent)]
+    assert len(about_records) >= 8
+    for event in about_records:
+        [line] = lines_of(replace(event, error_message="no stock", raised_at="shop/stock.py:17", took_s=0.0123))
+        shown = {name: line.fields.get(name) for name in ("error_message", "at", "processing_ms")}
+        assert shown == {"error_message": "no stock", "at": "shop/stock.py:17", "processing_ms": 12.3}, line.event
+    batch = next(one for one in LOGGED if isinstance(one, events.BatchFailed))
+    [line] = lines_of(replace(batch, error_message="no stock", took_s=1.0))
+    assert (line.fields["error_message"], line.fields["processing_ms"]) == ("no stock", 1000.0)
+
+
+def raised() -> BaseException:
+    token = "Bearer abcdefgh12345678"
+    try:
+        raise ValueError(f"no stock\n{token}")
+    except ValueError as error:
+        return error
+
+
+def test_a_traceback_is_there_where_it_was_asked_for_and_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = events.RecordFailed(*SOURCE, **RECORD | {"error": raised()}, verdict=DeadLetter("r", "c"))
+    [without] = lines_of(event)
+    assert "traceback" not in without.fields
+    monkeypatch.setattr("keepfast.telemetry.logs._tracebacks", True)
+    [line] = lines_of(event)
+    shown = line.fields["traceback"]
+    assert shown[0] == "Traceback (most recent call last):"
+    assert any("in raised" in one for one in shown)
+    assert "ValueError: no stock" in shown
+    assert "abcdefgh12345678" not in str(shown[-2:])
 
 
 @pytest.mark.parametrize(

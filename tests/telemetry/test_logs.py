@@ -297,3 +297,25 @@ def test_with_the_format_app_only_the_apps_handlers_write() -> None:
         logging.getLogger().removeHandler(handler)
         configure(format="json", stream=io.StringIO())
     assert (ours.getvalue().count("\n"), theirs.getvalue()) == (1, "second offset=3\n")
+
+
+def test_a_child_process_has_its_number_in_every_line() -> None:
+    stream, console = io.StringIO(), io.StringIO()
+    configure(format="json", stream=stream, process=3)
+    get_logger("keepfast.test").info("mine")
+    logging.getLogger("keepfast.app").info("the handler's")
+    assert [json.loads(line)["process"] for line in stream.getvalue().splitlines()] == [3, 3]
+    configure(format="console", stream=console, process=3, environ={})
+    get_logger("keepfast.test").info("mine")
+    assert console.getvalue().rstrip().endswith("mine process=3")
+
+
+def test_a_traceback_stands_below_its_line_for_people_and_in_a_field_for_machines() -> None:
+    stream, console = io.StringIO(), io.StringIO()
+    for form, target in (("json", stream), ("console", console)):
+        configure(format=form, stream=target, environ={})  # type: ignore[arg-type]
+        get_logger("keepfast.test").warning("failed", traceback=["Traceback:", "ValueError: no"], offset=3)
+    assert json.loads(stream.getvalue())["traceback"] == ["Traceback:", "ValueError: no"]
+    first, *rest = console.getvalue().splitlines()
+    assert first.endswith("failed offset=3")
+    assert rest == ["    Traceback:", "    ValueError: no"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -33,12 +34,14 @@ def test_every_statement_has_its_level_and_its_fields() -> None:
     levels = {(line["event"], line["error_classification"]): line["level"] for line in said}
     assert levels == {
         ("retry_scheduled", "retryable"): "warning",  # a retry, with its number and delay
+        ("retry_succeeded", "retryable"): "info",
         ("dead_lettering", "retryable"): "error",  # the retries are used up
         ("dead_lettering", "non-retryable"): "warning",  # final at once
         ("dead_lettered", "retryable"): "info",  # routed to the dead-letter topic
         ("dead_lettered", "non-retryable"): "info",
         ("record_discarded", "discard"): "warning",
     }
+    assert all("error_message" in line and line["at"].startswith("tests/telemetry/scripted.py:") for line in said)
     assert SECRET not in GOLDEN.read_text()
 
 
@@ -66,6 +69,25 @@ def test_a_storm_is_sampled_and_every_discarded_record_is_logged() -> None:
     assert len([line for line in said if line["event"] == "dead_letter_publish_failed"]) == 3
     assert len([line for line in said if line["event"] == "record_discarded"]) == 50
     assert len(heard) == 151, "other listeners get all"
+
+
+def test_lines_and_numbers_of_suppressed_ones_add_up_also_at_the_end() -> None:
+    stream = io.StringIO()
+    log = get_logger("keepfast.consumer")
+    with logging_as_it_was():
+        logs.configure(format="json", stream=stream, max_lines=3)
+        for number in range(2000):  # more kinds than windows are kept for
+            log.warning("retry_scheduled", topic="orders", error_type=f"E{number % 1500}", offset=number)
+            log.warning("dead_lettering", topic="orders", error_type="ValueError", offset=number)
+            log.info("dead_lettered", topic="orders", error_type="ValueError", offset=number)
+        logs.configure(format="json", stream=io.StringIO())  # which ends the output before
+    said = [json.loads(line) for line in stream.getvalue().splitlines()]
+    written = Counter(line["event"] for line in said)
+    assert [line["offset"] for line in said if line["event"] == "dead_lettered"] == list(range(2000))
+    assert written["dead_lettering"] == 3
+    suppressed = sum(line["suppressed"] for line in said if "suppressed" in line)
+    assert written["retry_scheduled"] + written["dead_lettering"] + suppressed == 4000
+    assert {line["suppressed"] for line in said if line.get("of") == "dead_lettering"} == {1997}
 
 
 def test_how_many_lines_were_left_out_is_reported_also_if_no_more_of_them_come(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,9 @@ Values are made safe: no payload, no line breaks, secrets masked. What may come 
 then says how many lines were left out, in the next one of its kind or, if none comes, in a `log_lines_suppressed`.
 
 The fields below are those that the call itself names; lines about a record also have `consumer_group`, `topic`,
-`partition`, `offset`, `retry_count`, `error_type`, `error_classification`, `code` and `rule`. What to do about
-them: the [runbook](../runbook.md).
+`partition`, `offset`, `retry_count`, `error_type`, `error_classification`, `code`, `rule`, `error_message` (masked, one
+line), `at` (where it was raised) and `processing_ms`. Lines of a child process have its number (`process`).
+`keepfast dev` and `--debug` add a `traceback`. What to do about them: the [runbook](../runbook.md).
 """
 ROOT = Path(keepfast.__file__).parent
 _NOT_OURS = ("testing", "demo")

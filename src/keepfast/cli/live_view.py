@@ -9,7 +9,15 @@ from rich.text import Text
 
 from keepfast.cli.terminal import table
 from keepfast.telemetry.clean import clean_text
-from keepfast.telemetry.state import AppState, ConsumerCounts, ConsumerDetail, ConsumerState, LaneState, PartitionState
+from keepfast.telemetry.state import (
+    HOLDS,
+    AppState,
+    ConsumerCounts,
+    ConsumerDetail,
+    ConsumerState,
+    LaneState,
+    PartitionState,
+)
 
 RATE_COLUMNS = ("CONSUMER", "PHASE", "PARTS", "LAG", "LAG S", "REC/S", "ERR/S", "RETRY/S")
 WORK_COLUMNS = ("CONSUMER", "IN FLIGHT", "WAITING", "SETTLING", "LETTERS", "FILTERED", "BREAKER", "STORM", "HELD BY")
@@ -59,7 +67,8 @@ def detail_of(name: str, detail: ConsumerDetail) -> RenderableType:
 
 
 def _problems(name: str, state: ConsumerState) -> Iterator[Text]:
-    texts = [state.why, state.brokers, state.letters_refused.why, state.moves_refused.why, *_stuck(state)]
+    held = [f"held by {hold.name}: {HOLDS[hold.name]}" for hold in state.holds if hold.name in HOLDS]
+    texts = [*held, state.why, state.brokers, state.letters_refused.why, state.moves_refused.why, *_stuck(state)]
     suspects = sum(one.suspects for one in state.partitions)
     texts += [f"probation, {suspects:,} records run alone"] if suspects else []
     yield from (Text(f"{clean_text(name)}: {clean_text(text, 300)}", "red") for text in texts if text)

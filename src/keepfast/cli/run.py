@@ -226,7 +226,13 @@ def _load_and_run(
     settings = app.settings()
     level = options.log_level or settings.log.level
     log_format = options.log_format or settings.log.format
-    _configure_logs(level, log_format, max_lines=settings.log.max_lines)
+    _configure_logs(
+        level,
+        log_format,
+        max_lines=settings.log.max_lines,
+        process=here.index,
+        tracebacks=options.debug or dev_env is not None,
+    )
     for warning in settings.warnings:
         get_logger("keepfast.settings").warning("settings_warning", text=warning)
     if here.index is not None:
@@ -296,11 +302,11 @@ def _reload(options: RunOptions) -> int:
     return Reloader(command, root=Path.cwd()).run()
 
 
-def _configure_logs(level: str, log_format: str | None, *, max_lines: int | None = None) -> None:
+def _configure_logs(level: str, log_format: str | None, **more: Any) -> None:
     from keepfast.telemetry import logs
 
     known: dict[str | None, LogFormat] = {"console": "console", "json": "json", "app": "app"}
-    logs.configure(level=level, format=known.get(log_format, "auto"), max_lines=max_lines)
+    logs.configure(level=level, format=known.get(log_format, "auto"), **more)
 
 
 def _open_parent_link(parent_fd: int | None) -> ParentLink | None:

@@ -62,8 +62,9 @@ class RunFinished(Event):
 class RecordEvent(Event):
     """About one record. Its place is where it came from, also after it was in a retry topic (`retry_topic`).
 
-    `attempt`: how often the handler was called for it so far. `error` is None where it was not kept.
-    `kind`, `code` and `rule` are what the rules made of the error.
+    `attempt`: how often the handler was called for it so far. `error` is None where it was not kept; `error_message` is
+    what it says, masked, in one line of up to 300 characters, and `raised_at` is `file:line` in the user's code, where
+    that is known. `took_s`: how long the handler took. `kind`, `code` and `rule` are what the rules made of the error.
     """
 
     topic: str
@@ -76,16 +77,18 @@ class RecordEvent(Event):
     code: str
     rule: str
     retry_topic: str = ""
+    error_message: str = ""
+    raised_at: str = ""
+    took_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFailed(RecordEvent):
     """An attempt failed, and this is what will be done about it. `verdict` None: a guard holds the record back, and the
-    attempt does not count. `raised_at` is `file:line` in the user's code, where that is known.
+    attempt does not count.
     """
 
     verdict: Verdict | None
-    raised_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,11 @@ class RetryScheduled(RecordEvent):
     """The record runs again in place, not before `delay_s` has passed. `attempt` is the one that failed."""
 
     delay_s: float
-    raised_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySucceeded(RecordEvent):
+    """The record succeeded after `attempt` attempts that failed, the last one with this error: it is finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +176,8 @@ class BatchFailed(Event):
     code: str
     rule: str
     verdict: Verdict | None
+    error_message: str = ""
+    took_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -239,10 +239,17 @@ class FilteredOut(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One failed attempt: when (wall clock) and with what. Not the exception: its frames would keep payloads alive."""
+    """One failed attempt: when (wall clock) and with what. Not the exception: its frames would keep payloads alive.
+
+    `message` is masked, one line and bounded; `raised_at` is `file:line` in the user's code; `took_s` is how long the
+    handler took. Each is empty where it is not known.
+    """
 
     at: float
     error_type: str
+    message: str = ""
+    raised_at: str = ""
+    took_s: float | None = None
 
 
 class Sends(Protocol):
@@ -321,11 +328,11 @@ class SelectedRecords:
 class Run:
     """Records of one partition handed to a worker in one go, in order; several lanes may travel in one run.
 
-    While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `failure`, `waits`, `sends`,
-    `sending` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to `messages`. The worker
-    writes `current` and *then* reads `stop` before each record, so once the loop has set `stop` and read `current`,
-    nothing behind that record will be started. Otherwise the loop thread owns it. Once `abandoned`, it stays with its
-    worker: the loop goes on with a stand-in.
+    While it is out, the worker alone writes `current`, `attempt`, `done`, `filtered`, `failure`, `failed_s`, `waits`,
+    `sends`, `sending` and `elapsed_s`; the loop alone writes `stop`, `abandoned` and `taken` and adds to `messages`.
+    The worker writes `current` and *then* reads `stop` before each record, so once the loop has set `stop` and read
+    `current`, nothing behind that record will be started. Otherwise the loop thread owns it. Once `abandoned`, it
+    stays with its worker: the loop goes on with a stand-in.
     """
 
     __slots__ = (
@@ -337,6 +344,7 @@ class Run:
         "current",
         "done",
         "elapsed_s",
+        "failed_s",
         "failure",
         "filtered",
         "keys",
@@ -371,6 +379,7 @@ class Run:
         self.done = 0
         self.filtered: Sequence[int] = ()  # positions, of those that are done, that did not pass the filter
         self.failure: BaseException | None = None
+        self.failed_s = 0.0  # how long the attempt took that failed
         self.elapsed_s = 0.0
         self.waits = False  # for its turn: the record is in hand, and the handler has not begun
         self.sends: Sends | None = None  # of the attempt in hand, or of the last one
@@ -465,7 +474,7 @@ class Run:
         other.filtered = [position for position in self.filtered if position < done]
         other.failure = failure
         other.taken = self.taken
-        other.elapsed_s = now - self.begun_at  # so it was no quick one
+        other.failed_s = other.elapsed_s = now - self.begun_at  # so it was no quick one
         return other
 
     def rest(self, messages: list[Message], seqs: Sequence[int]) -> None:
@@ -644,7 +653,7 @@ class Batch(Run):
         other.filtered, other.leading = self.filtered, self.leading
         other.begun_at, other.current = self.begun_at, done
         other.failure = failure
-        other.elapsed_s = now - self.begun_at
+        other.failed_s = other.elapsed_s = now - self.begun_at
         return other
 
     @property

@@ -32,8 +32,16 @@ _VALUES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
+_MISSING_KEY = re.compile(r"'[A-Za-z_][A-Za-z_.\-]{0,63}'", re.ASCII)
+"""All that a KeyError says: the name of a field, unless it has digits, as values have."""
+
+
 def normalised(message: str) -> str:
-    """The message without its values: quoted texts and addresses become `*`, numbers, hexadecimals and ids `#`."""
+    """The message without its values: quoted texts and addresses become `*`, numbers, hexadecimals and ids `#`. A
+    message that is nothing but a quoted name, as that of a KeyError, stays.
+    """
+    if _MISSING_KEY.fullmatch(message):
+        return message
     text = message[:LONGEST]
     for pattern, instead in _VALUES:
         text = pattern.sub(instead, text)

@@ -23,6 +23,7 @@ from keepfast.engine.mailbox import DRAIN
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
 from keepfast.redact.sensitive import SensitiveData
+from keepfast.telemetry.clean import clean_message
 
 Bad = dict[tuple[Run, int], BaseException]
 """Records, by part and sequence number, that are judged on their own, and the error of each."""
@@ -179,6 +180,7 @@ class Batches:
                     code=found.code,
                     rule=found.rule,
                     retry_topic="" if record is message else run.partition.place.topic,
+                    error_message=clean_message(error),
                     reason=reason,
                 )
             )
@@ -258,6 +260,8 @@ class Batches:
                 code=found.code,
                 rule=found.rule,
                 verdict=verdict,
+                error_message=clean_message(error),
+                took_s=batch.failed_s,
             )
         )
         if isinstance(verdict, verdicts.HaltConsumer):

@@ -116,8 +116,8 @@ class RecordCall:
             except NotBegun:
                 break  # as if `stop` had been seen before the record
             except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
-                run.failure = error
-                tally.add(clock() - last, BOUNDS_S)
+                run.failure, run.failed_s = error, clock() - last
+                tally.add(run.failed_s, BOUNDS_S)
                 break
         slot.end()
         counts[0] += done - slow - len(run.filtered)
@@ -160,8 +160,8 @@ class AsyncRecordCall:
                 last = clock()
                 filtered_s += last
             except BaseException as error:  # noqa: BLE001 - a worker's edge: the error becomes an outcome
-                run.failure = error
-                tally.add(clock() - last, BOUNDS_S)
+                run.failure, run.failed_s = error, clock() - last
+                tally.add(run.failed_s, BOUNDS_S)
                 break
         slot.end()
         counts[0] += done - slow - len(run.filtered)
@@ -189,7 +189,7 @@ class _WholeRun:
 
     def _note(self, run: Run, tally: Tally, elapsed_s: float) -> None:
         """Each record of a call took its share of it; a call that failed counts once. What was filtered is no call."""
-        run.elapsed_s = elapsed_s
+        run.elapsed_s = run.failed_s = elapsed_s
         if run.failure is None and run.handled:
             tally.total_s += elapsed_s
             tally.counts[bisect_left(BOUNDS_S, elapsed_s / run.handled)] += run.handled

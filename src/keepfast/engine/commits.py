@@ -337,6 +337,9 @@ class Committer:
                     self._dirty[position.place] = partition  # more may have finished meanwhile
                 self._stored(partition)
             self._release(part.holders)
+        if log.debugging and outcome.confirmed:
+            shown = {str(position.place): position.offset for position in outcome.confirmed}
+            log.debug("committed", consumer=self._events.source[0], offsets=shown)
         if outcome.confirmed and self._events.wants_commits:
             offsets = {position.place: position.offset for position in outcome.confirmed}
             self._events.emit(Committed(*self._events.source, offsets=offsets))

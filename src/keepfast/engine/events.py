@@ -73,13 +73,17 @@ def record_fields(case: FailedRecord, error: BaseException | None) -> dict[str, 
     record, found = original(case.message), case.found
     if found is None:
         raise RuntimeError("a record that has not failed is reported as one")
+    last = case.attempts[-1]
     return {
         "topic": record.topic(),
         "partition": record.partition(),
         "offset": record.offset(),
         "attempt": case.failures,
         "error": error,
-        "error_type": case.attempts[-1].error_type,
+        "error_type": last.error_type,
+        "error_message": last.message,
+        "raised_at": last.raised_at,
+        "took_s": last.took_s,
         "kind": found.kind,
         "code": found.code,
         "rule": found.rule,

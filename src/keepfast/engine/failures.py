@@ -12,7 +12,16 @@ from keepfast.classify.retry_policies import RetryPolicies
 from keepfast.classify.rules.codes import CRASHED
 from keepfast.core import verdicts
 from keepfast.core.errors import BatchError, Crashed, SinkError
-from keepfast.core.events import DeadLettered, Discarded, Halted, Moved, RecordFailed, RetryScheduled, Spooled
+from keepfast.core.events import (
+    DeadLettered,
+    Discarded,
+    Halted,
+    Moved,
+    RecordFailed,
+    RetryScheduled,
+    RetrySucceeded,
+    Spooled,
+)
 from keepfast.core.judge import judge
 from keepfast.core.ports import Clock, Mailbox
 from keepfast.core.records import Receipt
@@ -27,6 +36,10 @@ from keepfast.engine.guards import Guards
 from keepfast.engine.plan import Plan
 from keepfast.engine.timers import Timers
 from keepfast.redact.sensitive import SensitiveData
+from keepfast.telemetry.clean import clean_message
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.consumer")
 
 
 class Failures:
@@ -75,11 +88,11 @@ class Failures:
     def counts_of(self, partition: Partition) -> TopicCounts:
         return self.by_topic[partition.place.topic]
 
-    def failed(self, case: FailedRecord, error: BaseException, now: float) -> None:
-        """An attempt failed: decide, and begin what was decided."""
+    def failed(self, case: FailedRecord, error: BaseException, now: float, took_s: float | None = None) -> None:
+        """An attempt failed, after so long: decide, and begin what was decided."""
         wall = self._clock.wall()
         error = self.decisive(error)
-        case.note(Attempt(wall, type(error).__name__))
+        case.note(self._attempt(wall, error, took_s))
         plan, guards = self._plan, self._guards
         found, verdict = self.weigh(
             error,
@@ -92,8 +105,7 @@ class Failures:
         counts = self.counts_of(case.partition)
         counts.failed(Labels.of(case), exemplar_of(case.message, 1.0, wall))
         wait_s = guards.holds_back(case, found, verdict, now) if guards.on else None
-        raised_at = self._publisher.place(error) if wait_s is None else ""
-        self._decided(case, error, verdict if wait_s is None else None, raised_at)
+        self._decided(case, error, verdict if wait_s is None else None)
         if wait_s is not None:
             self._wait(case, max(wait_s, found.retry_after_s or 0.0), now)
             return
@@ -101,7 +113,7 @@ class Failures:
         match verdict:
             case verdicts.RetryAfter(delay_s=delay_s):
                 counts.retried(case.failures, delay_s)
-                self._retry(case, error, delay_s, now, raised_at)
+                self._retry(case, error, delay_s, now)
             case verdicts.DeadLetter():
                 self._dead_letter(case, error, verdict, found, now)
             case verdicts.Move(delay_s=delay_s):
@@ -116,16 +128,20 @@ class Failures:
             case other:
                 assert_never(other)
 
-    def _decided(self, case: FailedRecord, error: BaseException, verdict: Verdict | None, raised_at: str = "") -> None:
-        fields = record_fields(case, error)
-        self._events.emit(RecordFailed(*self._events.source, **fields, verdict=verdict, raised_at=raised_at))
+    def _attempt(self, wall: float, error: BaseException, took_s: float | None = None) -> Attempt:
+        return Attempt(wall, type(error).__name__, clean_message(error), self._publisher.place(error), took_s)
 
-    def _retry(
-        self, case: FailedRecord, error: BaseException | None, delay_s: float, now: float, raised_at: str = ""
-    ) -> None:
+    def _decided(self, case: FailedRecord, error: BaseException, verdict: Verdict | None) -> None:
+        self._events.emit(RecordFailed(*self._events.source, **record_fields(case, error), verdict=verdict))
+
+    def _retry(self, case: FailedRecord, error: BaseException | None, delay_s: float, now: float) -> None:
         self._timers.add(now + delay_s, case)
-        fields = record_fields(case, error)
-        self._events.emit(RetryScheduled(*self._events.source, **fields, delay_s=delay_s, raised_at=raised_at))
+        self._events.emit(RetryScheduled(*self._events.source, **record_fields(case, error), delay_s=delay_s))
+
+    def recovered(self, case: FailedRecord) -> None:
+        """It succeeded. A record that only guards have held back has not failed."""
+        if case.failures and case.found is not None:
+            self._events.emit(RetrySucceeded(*self._events.source, **record_fields(case, None)))
 
     def _halt(self, case: FailedRecord, error: BaseException, reason: str) -> None:
         record = original(case.message)
@@ -194,7 +210,7 @@ class Failures:
     def crashed(self, case: FailedRecord, starts: int, now: float) -> None:
         """The process died so often after it had started this record: dead-letter it, whatever rules say of errors."""
         error = Crashed(starts)
-        case.note(Attempt(self._clock.wall(), type(error).__name__))
+        case.note(self._attempt(self._clock.wall(), error))
         case.found = Classification(kind="non-retryable", code=CRASHED, rule="crash-guard")
         case.verdict = verdict = verdicts.DeadLetter(str(error), CRASHED)
         self._decided(case, error, verdict)
@@ -265,7 +281,10 @@ class Failures:
         if self._guards.on:
             self._guards.step(now)
         self.forwarder.step(now)
-        self.ready.extend(self._timers.due(now))
+        due = self._timers.due(now)
+        if due:
+            self.ready.extend(due)
+            log.debug("retries_due", consumer=self._plan.name, records=len(due))
 
     def next_in(self, now: float) -> float:
         """Seconds until a wait is over. What is ready already waits for room or for a hold to go, not for time."""

@@ -25,7 +25,7 @@ from keepfast.core.ports import Mailbox
 from keepfast.engine.loop import Loop
 from keepfast.engine.mailbox import Ending, Release, Stop
 from keepfast.engine.workers import Inline, Superseded
-from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.logs import get_logger, report_suppressed
 from keepfast.telemetry.metrics import Tallies
 from keepfast.telemetry.state import ConsumerState
 
@@ -275,6 +275,7 @@ class Lifecycle:
                 self._drain(now)
         elif now >= self._deadline:
             log.error("deadline_passed", timeout_s=self._timeout_s, consequence=COMES_AGAIN)
+            report_suppressed()
             self._leave(self._code(late=True))
             return True
         return False

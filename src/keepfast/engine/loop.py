@@ -463,9 +463,10 @@ class Loop:
             self.committer.mark_dirty(partition)
         failure, run.failure = run.failure, None  # before `split`, which makes the run one over the rest
         if failure is not None and not partition.closing and DRAIN not in self.holds:
+            took_s = run.failed_s
             case = self.lanes.split(run, run.begun_at)
             partition.cases.add(case)
-            self.failures.failed(case, failure, now)
+            self.failures.failed(case, failure, now, took_s)
         else:
             self.lanes.give_back(run)
 
@@ -473,9 +474,10 @@ class Loop:
         if run.done:
             if self._reports_runs:
                 self.events.emit(run_finished(self.events, run, 0, 1))
+            self.failures.recovered(case)
             self._case_finished(case)
         elif run.failure is not None and not case.partition.closing and DRAIN not in self.holds:
-            self.failures.failed(case, run.failure, now)
+            self.failures.failed(case, run.failure, now, run.failed_s)
         elif case.partition.closing or DRAIN in self.holds:
             self.handover.drop(case)
         else:  # a guard stopped it before it began

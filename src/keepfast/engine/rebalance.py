@@ -441,6 +441,7 @@ class Assignment:
             committed=(offset, found.metadata),
         )
         self._probation.begin(partition, guard, offset)
+        log.debug("partition_position", consumer=self._plan.name, place=str(place), offset=offset, start="committed")
         return Position(place, offset)
 
     def _begin(self, starts: Mapping[TopicPartition, _Start]) -> list[Position]:
@@ -469,6 +470,10 @@ class Assignment:
                 committed=(BEGINNING, "") if place in offsets else None,
             )
             self._probation.begin(partition, "", offset)
+            shown = offset if place in offsets else None
+            log.debug(
+                "partition_position", consumer=self._plan.name, place=str(place), offset=shown, start=resets[place]
+            )
             if place in offsets:
                 self._committer.mark_dirty(partition)
         return positions

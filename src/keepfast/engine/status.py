@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Final
 
 from keepfast.core.errors import Fault, SourceError
@@ -76,6 +77,11 @@ repeats a complaint that still holds within this time.
 """
 REMIND_S: Final = 10.0
 """How often a wait for the first partitions is logged."""
+WAITING_HINT: Final = (
+    "the partitions of a process that was killed are free when its session ends; with a group_instance_id for each"
+    " process, or under `keepfast run --processes`, a restarted process gets its own back at once. Of more members than"
+    " partitions some have none"
+)
 ASK_ENDS_S: Final = 10.0
 AskEnds = Callable[[Sequence[TopicPartition], Callable[[Mapping[TopicPartition, int]], None]], None]
 """Asks for the next offset to be written of each: returns at once, and answers at most once, from any thread."""
@@ -207,17 +213,38 @@ class LoopStatus:
             longest_turn_s=MAX_TURN_S + plan.revoke_timeout_s,
         )
         self._remind(now)
+        if log.debugging:
+            self._log_progress(now)
         self.looked_at = now
         took_s = self._clock.monotonic() - begun
         self._look_at = now + min(max(POLL_INTERVAL_S, LOOK_SHARE * took_s), LOOK_AT_LEAST_S)
         return self.state
 
+    def _log_progress(self, now: float) -> None:
+        state, parts = self.state, self._parts
+        next_s = parts.failures.next_in(now)
+        log.debug(
+            "progress",
+            consumer=state.name,
+            received=sum(parts.intake.received.values()),
+            processed=self._counts.processed,
+            buffered=sum(one.buffered for one in state.partitions),
+            in_flight=state.in_flight,
+            waiting=state.waiting,
+            settling=state.settling,
+            next_retry_s=round(next_s, 3) if isfinite(next_s) else None,
+            holds=[hold.name for hold in state.holds],
+            lag=sum(one.lag or 0 for one in state.partitions),
+            commits=parts.committer.commits,
+        )
+
     def _remind(self, now: float) -> None:
         """The wait for the first partitions may be long, and caused by other members: log it."""
         if self.state.phase == "starting" and now - self._reminded_at >= REMIND_S:
             self._reminded_at = now
-            hint = "a member that died is missed when its session ends; of more members than partitions some have none"
-            log.info("waiting_for_partitions", consumer=self.state.name, for_s=round(now - self._began), hint=hint)
+            log.info(
+                "waiting_for_partitions", consumer=self.state.name, for_s=round(now - self._began), hint=WAITING_HINT
+            )
 
     def _waiting(self, partitions: Sequence[PartitionState]) -> int:
         """Failed records that are not being moved or dead-lettered, batches of them included."""

@@ -11,7 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from keepfast.telemetry.clean import clean_text
-from keepfast.telemetry.state import ConsumerHealth, ConsumerState, HealthReport, Level, Reason, Refused, SpoolState
+from keepfast.telemetry.state import (
+    HOLDS,
+    ConsumerHealth,
+    ConsumerState,
+    HealthReport,
+    Level,
+    Reason,
+    Refused,
+    SpoolState,
+)
 
 _WORSE: Mapping[Level, int] = {"ok": 0, "degraded": 1, "failing": 2}
 
@@ -49,10 +58,10 @@ def _short(state: ConsumerState) -> ConsumerHealth:
         phase=state.phase,
         member=state.member,
         partitions=len(state.partitions),
-        lag=max((one.lag for one in state.partitions if one.lag is not None), default=None),
+        lag_total=sum(lags) if (lags := [one.lag for one in state.partitions if one.lag is not None]) else None,
         lag_s=max((one.lag_s for one in state.partitions if one.lag_s is not None), default=None),
         in_flight=state.in_flight,
-        holds=tuple(hold.name for hold in state.holds),
+        holds={hold.name: HOLDS.get(hold.name, "") for hold in state.holds},
     )
 
 

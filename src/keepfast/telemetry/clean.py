@@ -15,7 +15,8 @@ import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import PurePath
-from traceback import extract_tb
+from traceback import extract_tb, format_exception
+from types import TracebackType
 from typing import Any, TypeAlias
 
 from keepfast.core.records import TopicPartition
@@ -25,6 +26,8 @@ Clean: TypeAlias = "str | int | float | bool | list[Clean] | dict[str, Clean] | 
 
 MAX_TEXT = 500
 """Characters of one value, before escaping."""
+MAX_MESSAGE = 300
+"""Characters of the message of an error in lines about records."""
 MAX_ITEMS = 20
 MAX_DEPTH = 3
 MAX_FRAMES = 8
@@ -99,21 +102,43 @@ def clean_value(value: Any, depth: int = MAX_DEPTH) -> Clean:
 
 
 def clean_error(error: BaseException) -> str:
-    """Type and first line of the message; libraries print inputs and parameters on later lines."""
-    name = clean_text(type(error).__qualname__, 100)
+    """The type and what `clean_message` returns."""
+    name, message = clean_text(type(error).__qualname__, 100), clean_message(error, MAX_TEXT)
+    return f"{name}: {message}" if message else name
+
+
+def clean_message(error: BaseException, limit: int = MAX_MESSAGE) -> str:
+    """The first line of the message; libraries print inputs and parameters on later lines."""
     try:
-        first, *rest = str(error).split("\n", 1)
+        first, *rest = str(error).strip().split("\n", 1)
     except Exception:  # noqa: BLE001  an error whose text cannot be had must not break the log of it
-        return f"{name}: <no text>"
-    if rest:
-        first += " …"
-    return f"{name}: {clean_text(first)}" if first else name
+        return "<no text>"
+    return clean_text(f"{first} …" if rest else first, limit)
 
 
 def clean_trace(error: BaseException) -> str:
     """The stack: `file:line function`, innermost first, without values."""
     frames = extract_tb(error.__traceback__)[-MAX_FRAMES:]
     return " < ".join(clean_text(f"{PurePath(f.filename).name}:{f.lineno} {f.name}", 120) for f in reversed(frames))
+
+
+def clean_traceback(error: BaseException) -> list[str]:
+    """The traceback as Python prints it, line by line, masked, without the frames of keepfast that called the user's
+    code; the last lines where it is long.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and _is_ours(trace):
+        trace = trace.tb_next
+    try:
+        text = "".join(format_exception(type(error), error, trace, chain=True))
+    except Exception:  # noqa: BLE001  a foreign __str__ or __repr__ must not break the log
+        return [clean_error(error)]
+    lines = [clean_text(line) for line in masked(text).splitlines()]
+    return lines if len(lines) <= MAX_ITEMS else ["…", *lines[1 - MAX_ITEMS :]]
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    return str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "keepfast"
 
 
 def _number(value: float) -> Clean:

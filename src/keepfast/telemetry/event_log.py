@@ -11,8 +11,8 @@ from typing import Any, Final
 from keepfast.classify.rules.codes import CRASHED
 from keepfast.core import events, verdicts
 from keepfast.redact.sensitive import SensitiveData
-from keepfast.telemetry.clean import Clean, clean_value
-from keepfast.telemetry.logs import get_logger
+from keepfast.telemetry.clean import Clean, clean_traceback, clean_value
+from keepfast.telemetry.logs import get_logger, shows_tracebacks
 
 consumer = get_logger("keepfast.consumer")
 security = get_logger("keepfast.security")
@@ -49,6 +49,7 @@ class EventLog:
         self._lines: dict[type[events.Event], Callable[[Any], None]] = {
             events.RecordFailed: _record_failed,
             events.RetryScheduled: _retry_scheduled,
+            events.RetrySucceeded: _retry_succeeded,
             events.DeadLettered: _dead_lettered,
             events.Spooled: _spooled,
             events.Moved: _moved,
@@ -126,6 +127,9 @@ def _record(event: events.RecordEvent) -> dict[str, object]:
         "code": event.code,
         "rule": event.rule,
         **_place(event),
+        **({"error_message": event.error_message} if event.error_message else {}),
+        **({"at": event.raised_at} if event.raised_at else {}),
+        **_took(event),
     }
 
 
@@ -143,8 +147,13 @@ def _source(event: events.Event) -> dict[str, object]:
     return {"consumer": event.consumer, "consumer_group": event.group}
 
 
-def _raised_at(event: events.RecordFailed | events.RetryScheduled) -> dict[str, str]:
-    return {"at": event.raised_at} if event.raised_at else {}
+def _took(event: events.RecordEvent | events.BatchFailed) -> dict[str, object]:
+    return {} if event.took_s is None else {"processing_ms": round(event.took_s * 1000, 1)}
+
+
+def _trace(event: events.RecordEvent | events.BatchFailed) -> dict[str, list[str]]:
+    """With `keepfast dev` and `--debug`."""
+    return {"traceback": clean_traceback(event.error)} if event.error is not None and shows_tracebacks() else {}
 
 
 def _ms(seconds: float) -> int:
@@ -153,15 +162,15 @@ def _ms(seconds: float) -> int:
 
 def _record_failed(event: events.RecordFailed) -> None:
     """What is decided and not yet a fact; a retry and a discard have events of their own."""
-    about, at = _record(event), _raised_at(event)
+    about = _record(event) | _trace(event)
     match event.verdict:
         case verdicts.DeadLetter(reason=reason):
             # An error that was retried to the end is an outage or a gap in the rules; a final one was expected.
             unexpected = event.kind == "retryable" or event.code == CRASHED
-            (consumer.error if unexpected else consumer.warning)("dead_lettering", **about, reason=reason, **at)
+            (consumer.error if unexpected else consumer.warning)("dead_lettering", **about, reason=reason)
         case verdicts.Move(delay_s=delay_s, reason=reason):
             fields = about | {"retry_count": event.attempt}
-            consumer.warning("moving_to_retry_topic", **fields, backoff_delay_ms=_ms(delay_s), reason=reason, **at)
+            consumer.warning("moving_to_retry_topic", **fields, backoff_delay_ms=_ms(delay_s), reason=reason)
         case verdicts.HaltConsumer(reason=reason):
             consumer.error("halting", **about, reason=reason)
         case None:
@@ -171,8 +180,12 @@ def _record_failed(event: events.RecordFailed) -> None:
 
 
 def _retry_scheduled(event: events.RetryScheduled) -> None:
-    about = _record(event) | {"retry_count": event.attempt}
-    consumer.warning("retry_scheduled", **about, backoff_delay_ms=_ms(event.delay_s), **_raised_at(event))
+    about = _record(event) | {"retry_count": event.attempt} | _trace(event)
+    consumer.warning("retry_scheduled", **about, backoff_delay_ms=_ms(event.delay_s))
+
+
+def _retry_succeeded(event: events.RetrySucceeded) -> None:
+    consumer.info("retry_succeeded", **_record(event) | {"retry_count": event.attempt})
 
 
 def _dead_lettered(event: events.DeadLettered) -> None:
@@ -229,6 +242,9 @@ def _batch_failed(event: events.BatchFailed) -> None:
         **_place(event),
         "partitions": sorted(map(str, event.partitions)),
         "records": event.records,
+        **({"error_message": event.error_message} if event.error_message else {}),
+        **_took(event),
+        **_trace(event),
     }
     match event.verdict:
         case verdicts.RetryAfter(delay_s=delay_s):

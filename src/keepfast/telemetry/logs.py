@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Hashable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO, get_args
@@ -64,6 +65,11 @@ class Logger:
     def bind(self, **fields: Any) -> Logger:
         """A logger that adds these fields to every entry."""
         return Logger(self._log, bound={**self._bound, **fields}, sampler=self._sampler)
+
+    @property
+    def debugging(self) -> bool:
+        """Whether debug entries are logged: ask before gathering what is costly."""
+        return self._enabled(10)
 
     def debug(self, event: str, /, **fields: Any) -> None:
         if self._enabled(10):
@@ -175,6 +181,14 @@ class Sampler:
         return self._windows.setdefault(key, [float("-inf"), 0, 0])
 
 
+_tracebacks = False
+
+
+def shows_tracebacks() -> bool:
+    """Whether lines about a failed attempt have its traceback."""
+    return _tracebacks
+
+
 _sampler = Sampler()
 os.register_at_fork(after_in_child=_sampler.renew_lock)
 
@@ -190,7 +204,13 @@ def logger_for(log: logging.Logger) -> Logger:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: ts, level, logger, event, then the fields (`_` is added to a field of these names)."""
+    """One JSON object per line: ts, level, logger, event, then the fields (`_` is added to a field of these names) and
+    `more`, which every line has.
+    """
+
+    def __init__(self, *, more: Mapping[str, Clean] | None = None) -> None:
+        super().__init__()
+        self._more = more or {}
 
     def format(self, record: logging.LogRecord) -> str:
         entry = _entry_of(record)
@@ -203,23 +223,29 @@ class JsonFormatter(logging.Formatter):
         }
         for name, value in entry.fields.items():
             line[f"{name}_" if name in _RESERVED else name] = value
+        line |= self._more
         return json.dumps(line, separators=(",", ":"))
 
 
 class ConsoleFormatter(logging.Formatter):
-    """Time, level, event and fields, for people."""
+    """Time, level, event and fields, for people; a traceback below them. `more` are fields of every line."""
 
-    def __init__(self, *, colour: bool = False) -> None:
+    def __init__(self, *, colour: bool = False, more: Mapping[str, Clean] | None = None) -> None:
         super().__init__()
         self._colour = colour
+        self._more = more or {}
 
     def format(self, record: logging.LogRecord) -> str:
         entry = _entry_of(record)
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
         level = record.levelname.lower()
-        fields = (f"{self._paint(name, '2')}={_quoted(value)}" for name, value in entry.fields.items())
+        shown = {**entry.fields, **self._more}
+        trace = shown.pop("traceback", None)
+        trace = trace if isinstance(trace, list) else []
+        fields = (f"{self._paint(name, '2')}={_quoted(value)}" for name, value in shown.items())
         head = f"{when}.{int(record.msecs):03d} {self._paint(f'{level:<8}', _COLOURS.get(level, '0'))}"
-        return " ".join((head, self._paint(_title(entry.event), "1"), *fields))
+        line = " ".join((head, self._paint(_title(entry.event), "1"), *fields))
+        return "\n".join((line, *(f"    {one}" for one in trace)))
 
     def _paint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
@@ -227,15 +253,16 @@ class ConsoleFormatter(logging.Formatter):
 
 FLOODS = frozenset(
     {
-        *("retry_scheduled", "retry_held", "dead_lettering", "dead_lettered", "dead_letter_spooled"),
-        *("moving_to_retry_topic", "moved_to_retry_topic"),
+        *("retry_scheduled", "retry_held", "retry_succeeded", "dead_lettering", "moving_to_retry_topic"),
         *("dead_letter_publish_failed", "dead_letter_adjusted", "spool_write_failed"),
         *("retry_topic_publish_failed", "retry_topic_record_adjusted"),
         *("handler_timed_out", "abandoned_handler_ended", "handler_stuck", "stuck_handler_ended"),
         *("batch_retry_scheduled", "batch_retry_held", "batch_split"),
     }
 )
-"""Events that every record may cause. Discards are not among them: each discarded record is logged."""
+"""Events that every record may cause. The last statement about a record that did not succeed is not among them: each
+record that is dead-lettered, spooled, moved to a retry topic or discarded has its line.
+"""
 STORM_S = 10.0
 STORM_FIELDS = ("consumer_group", "topic", "error_type")
 
@@ -244,8 +271,8 @@ class _Output(logging.StreamHandler[TextIO]):
     """The handler that `configure` adds and replaces; characters that the stream cannot encode are escaped.
 
     Of an event that every record may cause, it writes `max_lines` in 10 s for one group, topic and error type. The next
-    line of that kind, or a line `log_lines_suppressed`, has the number that was suppressed. Other handlers get all
-    records.
+    line of that kind, or a line `log_lines_suppressed`, has the number that was suppressed: lines and numbers add up,
+    also at the end. Other handlers get all records.
     """
 
     def __init__(self, stream: TextIO, *, max_lines: int | None) -> None:
@@ -268,6 +295,16 @@ class _Output(logging.StreamHandler[TextIO]):
             self._report(time.monotonic())
         super().emit(record)
 
+    def report_suppressed(self) -> None:
+        """Write the numbers that no line has yet: the process ends."""
+        with self.lock or nullcontext():
+            self._report(float("inf"))
+
+    def close(self) -> None:
+        with suppress(ValueError):  # the stream is closed already
+            self.report_suppressed()
+        super().close()
+
     def _report(self, now: float) -> None:
         self._report_at = now + STORM_S
         for key, count in self._sampler.over(now):
@@ -289,13 +326,16 @@ def configure(
     format: LogFormat = "auto",  # noqa: A002  the name that logging itself uses
     stream: TextIO | None = None,
     max_lines: int | None = None,
+    process: int | None = None,
+    tracebacks: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> None:
     """Write keepfast's logs to `stream` (standard error); auto is console on a terminal, otherwise JSON. `app`: write
     nothing, and leave the records to the handlers that the app has set up.
 
-    `max_lines`: see `[log]` in the settings. For the CLI only. It changes only the logger `keepfast`; a second call
-    replaces the output of the first. Raises ConfigError.
+    `max_lines`: see `[log]` in the settings. `process`: the number of this child process, in every line. `tracebacks`:
+    lines about a failed attempt have the traceback. For the CLI only. It changes only the logger `keepfast`; a second
+    call replaces the output of the first. Raises ConfigError.
     """
     number = level if isinstance(level, int) else LEVELS.get(level.lower())
     problems = []
@@ -305,9 +345,12 @@ def configure(
         problems.append(f"log format must be one of {', '.join(FORMATS)}; got {format!r}")
     if problems:
         raise ConfigError(*problems)
+    global _tracebacks  # noqa: PLW0603 - process-wide, as loggers are
+    _tracebacks = tracebacks
     root = logging.getLogger(ROOT)
     for old in [handler for handler in root.handlers if isinstance(handler, _Output)]:
         root.removeHandler(old)
+        old.close()
     root.setLevel(number or logging.INFO)
     root.propagate = format == "app"
     if format == "app":
@@ -318,8 +361,16 @@ def configure(
     colour = terminal and not known.get("NO_COLOR") and known.get("TERM") != "dumb"
     output = _Output(target, max_lines=max_lines)
     as_json = format == "json" or (format == "auto" and not terminal)
-    output.setFormatter(JsonFormatter() if as_json else ConsoleFormatter(colour=colour))
+    more: dict[str, Clean] = {} if process is None else {"process": process}
+    output.setFormatter(JsonFormatter(more=more) if as_json else ConsoleFormatter(colour=colour, more=more))
     root.addHandler(output)
+
+
+def report_suppressed() -> None:
+    """Write how many lines were left out, before the process ends without its usual way out. Any thread."""
+    for handler in logging.getLogger(ROOT).handlers:
+        if isinstance(handler, _Output):
+            handler.report_suppressed()
 
 
 def _entry_of(record: logging.LogRecord) -> Entry:

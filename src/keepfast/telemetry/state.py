@@ -6,7 +6,8 @@ no key, value, header or exception message.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
 import msgspec
 
@@ -171,17 +172,35 @@ class Reason(StateStruct, frozen=True, kw_only=True):
     """Whether the app cannot process records because of it."""
 
 
+HOLDS: Final[Mapping[str, str]] = {
+    "drain": "it is shutting down",
+    "halt": "a handler or a rule has halted it",
+    "commit": "commits fail; nothing starts until one is confirmed",
+    "breaker": "a downstream fails; a record is tried now and then, and the others wait",
+    "storm": "too many of the last records would be dead-lettered; a record is tried now and then, and the others wait",
+    "abandoned": "too many handlers do not return; a restart helps",
+    "operator": "paused by an operator",
+    "rebalance": "the group rebalances; its commit is sent again afterwards",
+    "commit_refused": "the broker refuses its commits",
+    "rate": "the rate limit",
+    "stale_run": "a handler that began before the last revocation is still running",
+}
+"""What holds, of a consumer and of a partition, mean."""
+
+
 class ConsumerHealth(StateStruct, frozen=True, kw_only=True):
-    """A consumer in short. `lag` and `lag_s` are those of its worst partition, None if unknown."""
+    """A consumer in short. `lag_total` is the sum of its partitions, `lag_s` that of the worst one; None if unknown.
+    `holds`: why nothing starts, each in words.
+    """
 
     group: str
     phase: Phase
     member: bool
     partitions: int = 0
-    lag: int | None = None
+    lag_total: int | None = None
     lag_s: float | None = None
     in_flight: int = 0
-    holds: tuple[str, ...] = ()
+    holds: dict[str, str] = {}
 
 
 class HealthReport(StateStruct, frozen=True, kw_only=True):
