@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from keepfast.app import App as App
+    from keepfast.app import Router as Router
     from keepfast.app.sends import SendFuture as SendFuture
     from keepfast.classify.classification import Rule as Rule
     from keepfast.core.alerts import AlertPolicy as AlertPolicy
@@ -139,6 +140,7 @@ _HOMES = {
     "RetrySucceeded": "keepfast.core.events",
     "RetryTopics": "keepfast.core.retry_topics",
     "Revoked": "keepfast.core.events",
+    "Router": "keepfast.app",
     "Rule": "keepfast.classify.classification",
     "RunFinished": "keepfast.core.events",
     "SendFuture": "keepfast.app.sends",

@@ -27,6 +27,7 @@ FILES = {
     "valueless.py": f'{HEAD}@app.consumer("t")\ndef charge() -> None: ...\n',
     "twice.py": f'{HEAD}@app.consumer("t")\n@app.consumer("u")\ndef charge(payment: dict) -> None: ...\n',
     "slip.py": f'{HEAD}@app.consumer("t", oder="key")\ndef charge(payment: dict) -> None: ...\n',
+    "regex.py": f'{HEAD}@app.consumer("audit.*")\ndef audit(event: dict) -> None: ...\n',
     "nameless.py": "from keepfast import App\napp = App()\n",
 }
 
@@ -40,6 +41,7 @@ CASES = [
     ("run nothing:app", 2, "has no consumers", '@app.consumer("topic")'),
     ("run bare:app", 2, "bare.py:3: @app.consumer takes the names of topics", '@app.consumer("orders.payment.v1")'),
     ("run listed:app", 2, "listed.py:3: @app.consumer takes the names of topics", '@app.consumer("a", "b")'),
+    ("run regex:app", 2, "regex.py:3: 'audit.*' is no name of a topic", '@app.consumer(Pattern(r"audit.*"))'),
     ("run topicless:app", 2, "there is no topic to consume", "Name one in code"),
     ("run spaced:app", 2, "is 'a b'", "only letters, digits, dots, underscores and hyphens"),
     ("run untyped:app", 2, "untyped.py:3: handler charge(), parameter 'payment': has no annotation", "write `bytes`"),

@@ -130,7 +130,7 @@ def of(**fields: Any) -> bytes:
         (Data, b'{"id":"x","inner":' * DEEP, "DECODE_FAILED", "nested too deeply"),
         (Typed, b"{}", "MISSING_REQUIRED_FIELD", "`id` is missing"),
         (Tagged | Other, b'{"id":"x"}', "MISSING_REQUIRED_FIELD", "`kind` is missing"),
-        (Tagged | Other, b'{"kind":"z","id":"x"}', "ENUM_INVALID", "`kind` is none of the allowed tags"),
+        (Tagged | Other, b'{"kind":"z","id":"x"}', "UNKNOWN_TYPE", "`kind` is none of the allowed tags"),
         (Struct, of(status="gone"), "ENUM_INVALID", "`status` is none of the allowed values"),
         (Struct, of(mode="z"), "ENUM_INVALID", "`mode` is none of the allowed values"),
         (Struct, of(amount=0), "SCHEMA_INVALID", "`amount` must be int within its limits"),

@@ -83,11 +83,10 @@ def test_of_the_usual_types(annotation: Any, text: str | None) -> None:
     decoder_for(annotation)(made.encode())
 
 
-def test_of_pydantic_models_and_of_batches() -> None:
+def test_of_pydantic_models() -> None:
     made = sample(Model)
     assert made is not None
     assert '"count": 5, "theName": "Ada"' in made
-    assert sample(list[Model], batch=True) == made
 
 
 @pytest.mark.parametrize("annotation", [Picky, object, 7, "nonsense"])

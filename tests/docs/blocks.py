@@ -3,7 +3,6 @@
     <!-- test: more -->              goes on where the Python block before it on the page ended
     <!-- test: buried CODE -->       its handlers bury the example with this code, instead of processing it
     <!-- test: discarded -->         its handlers discard it
-    <!-- test: filtered -->          its filters drop it
     <!-- test: loses a message -->   the loop that keepfast is there for; its loss is shown by a test
     <!-- test: refused -->           the settings are wrong on purpose: the loader must say so
     <!-- test: not run, why -->      cannot run here; counted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,17 +12,19 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from keepfast.app.lifespan import LifespanFunction, check_lifespan
-from keepfast.app.options import Consumer, ConsumerOptions, Middleware
+from keepfast.app.options import Consumer, Middleware
+from keepfast.app.router import Router
 from keepfast.app.sends import SendFuture
 from keepfast.core.errors import ConfigError, LifecycleError
 from keepfast.core.records import Outgoing
-from keepfast.decode.signature import ProviderShape, inspect_handler, inspect_provider
-from keepfast.engine.context import BatchContext, Context, RawRecord, to_bytes, to_headers
+from keepfast.decode.annotation import type_name
+from keepfast.decode.choice import ValueDecoder
+from keepfast.decode.signature import ProviderShape, inspect_provider, is_plain
+from keepfast.engine.context import to_bytes, to_headers
 from keepfast.engine.hooks import Hook, check_event_types, hook_of
-from keepfast.redact.sensitive import CardNumbers
 from keepfast.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Middleware)
+D = TypeVar("D", bound=ValueDecoder)
 
 
-class App:
+class App(Router):
     """A set of consumers that start, run and stop together, and a producer.
 
     `lifespan` is a function of the app that returns a context manager, sync or async: it is entered before the first
@@ -58,12 +60,13 @@ class App:
     ) -> None:
         if lifespan is not None:
             check_lifespan(lifespan)
+        super().__init__()
         self.name = name
-        self.consumers: dict[str, Consumer] = {}
         self.hooks: list[Hook] = []
         self.lifespan = lifespan
         self._settings = settings
         self._middleware: list[ProviderShape] = []
+        self._decoders: dict[type[Any], ValueDecoder] = {}
         self._lock = threading.Lock()  # guards the field below
         self._instance: AppInstance | None = None
 
@@ -80,45 +83,40 @@ class App:
         self._middleware.append(inspect_provider(function, "middleware"))
         return function
 
-    def consumer(
-        self,
-        *topics: str,
-        name: str | None = None,
-        sensitive: CardNumbers | None = None,
-        middleware: Sequence[Middleware] = (),
-        filter: Callable[[RawRecord], object] | None = None,  # noqa: A002 - what everybody calls it
-        **options: Unpack[ConsumerOptions],
-    ) -> Callable[[F], F]:
-        """Make the function below consume these topics. It stays an ordinary function that you can call and test.
+    def include(self, router: Router) -> None:
+        """Add the consumers of a router to this app, also those that it gets later. Their groups are `<app>.<name>`,
+        the app's middleware is around them, and its settings and decoders hold for them. Raises ConfigError for a name
+        that the app has already.
+        """
+        if isinstance(router, App):
+            raise ConfigError(f"app.include takes a Router; App {router.name!r} is an app of its own.")
+        router.hand_over(self._add)
 
-        Its group is `<app>.<name>`, its name that of the function by default. `rules` classify errors before the
-        built-in ones do (`{TimeoutError: "discard", "http:409": "retryable"}`, or a list of `Rule`), `retries` how
-        often and when single errors are tried again (`{"http:429": RetryPolicy(…), MyError: "financial"}`). A record in
-        which `sensitive` finds something is discarded before the handler sees it. One for which `filter` returns
-        something false is finished before it is decoded: counted, not logged, and the handler does not see it.
-        `middleware` is around this handler alone, inside of the app's. Raises ConfigError for a function that cannot be
-        a handler.
+    @overload
+    def decoder(self, kind: type[Any], function: ValueDecoder) -> ValueDecoder: ...
+    @overload
+    def decoder(self, kind: type[Any]) -> Callable[[D], D]: ...
+    def decoder(self, kind: type[Any], function: ValueDecoder | None = None) -> Any:
+        """Decode values by this function, from bytes, wherever a handler takes this very type: as its annotation, in
+        its list, or as the type of a topic or of a type header. Also as a decorator: `@app.decoder(Invoice)`.
+
+        It is never called with a null value. What it raises makes the record undecodable, which is final; RetryLater,
+        Reject, Discard and Halt are what they are in a handler. A consumer's own `decoder=` goes before it. Raises
+        ConfigError for a function that is no plain one, and for a second one of a type.
         """
 
-        if not all(isinstance(topic, str) for topic in topics):
-            raise ConfigError(
-                "@app.consumer takes the names of topics, one by one, in brackets of its own:"
-                ' @app.consumer("orders.payment.v1"), or @app.consumer("a", "b").'
-            )
-
-        if filter is not None and not _is_plain(filter):
-            raise ConfigError(f"filter of @app.consumer must be a plain function of a RawRecord; got {filter!r}")
-
-        def register(function: F) -> F:
-            shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
-            own = name or shape.name
-            if own in self.consumers:
-                raise ConfigError(f"App {self.name!r} has two consumers named {own!r}; give one of them name=….")
-            around = tuple(inspect_provider(one, "middleware") for one in middleware)
-            self.consumers[own] = Consumer(own, function, shape, topics, options, sensitive, around, filter)
+        def register(function: D) -> D:
+            if not is_plain(function):
+                raise ConfigError(f"app.decoder({type_name(kind)}): {function!r} must be a plain function of the bytes")
+            if kind in self._decoders:
+                raise ConfigError(f"App {self.name!r} has two decoders of {type_name(kind)}; keep one of them.")
+            self._decoders[kind] = function
             return function
 
-        return register
+        return register if function is None else register(function)
+
+    def _title(self) -> str:
+        return f"App {self.name!r}"
 
     def on(self, *events: type[Event]) -> Callable[[F], F]:
         """Call the function below with each event of these types, of every consumer of the app.
@@ -158,8 +156,8 @@ class App:
         return load(spec, environ=environ, cwd=cwd, for_tests=for_tests)
 
     def chosen(self, only: Sequence[str] = ()) -> list[Consumer]:
-        """All consumers, or those named, with the app's middleware. Raises ConfigError for unknown names, or if there
-        are none at all.
+        """All consumers, or those named, with the app's middleware and decoders. Raises ConfigError for unknown names,
+        or if there are none at all.
         """
         if not self.consumers:
             raise ConfigError(f'App {self.name!r} has no consumers; decorate a function with @app.consumer("topic").')
@@ -168,7 +166,11 @@ class App:
             names, known = ", ".join(map(repr, unknown)), ", ".join(self.consumers)
             raise ConfigError(f"App {self.name!r} has no consumer named {names}; it has {known}.")
         return [
-            replace(consumer, middleware=(*self._middleware, *consumer.middleware))
+            replace(
+                consumer,
+                middleware=(*self._middleware, *consumer.middleware),
+                decoding=replace(consumer.decoding, registered=self._decoders),
+            )
             for name, consumer in self.consumers.items()
             if not only or name in only
         ]
@@ -442,8 +444,3 @@ async def _on_a_thread(function: Callable[[], None], *, cancelled: Callable[[], 
         waiter.exception()  # it counts as seen
         raise cancellation
     waiter.result()
-
-
-def _is_plain(function: Any) -> bool:
-    """Whether a call of it returns its result: a coroutine function would return something true, always."""
-    return callable(function) and not inspect.iscoroutinefunction(function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 from keepfast.app.options import Consumer
 from keepfast.core.errors import ConfigError
 from keepfast.core.events import Observer
+from keepfast.core.names import expand
 from keepfast.core.ports import Sink
+from keepfast.decode.choice import Decoding
 from keepfast.engine.calls import Handler
 from keepfast.engine.hooks import Hook
 from keepfast.engine.middleware import Around, Overrides
@@ -83,6 +86,7 @@ def specs_of(
                 sensitive=consumer.sensitive,
                 around=Around(consumer.middleware, resources, overrides or {}),
                 passes=consumer.filter,
+                decoding=decoding_of(consumer, settings),
             )
         except ConfigError as error:
             problems.extend(f"{_place(consumer)}{problem}" for problem in error.problems)
@@ -100,6 +104,13 @@ def specs_of(
     if problems:
         raise ConfigError(*problems)
     return specs
+
+
+def decoding_of(consumer: Consumer, settings: Settings) -> Decoding:
+    """With what the settings say."""
+    own, said = settings.consumers[consumer.name], consumer.decoding
+    models = {expand(topic, {"env": settings.app.env}): model for topic, model in said.models.items()}
+    return replace(said, models=models, unknown_types=own.unknown_types, topics=own.topics)
 
 
 def _call(handler: Handler, plan: Plan, sink: Sink, tracing: Tracing | None) -> AnyCall:

@@ -5,7 +5,7 @@ consumer, not by what they set for all.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 from keepfast.classify.classification import Rule
@@ -22,6 +22,7 @@ from keepfast.core.policies import (
 )
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.core.timeouts import OnTimeout
+from keepfast.decode.choice import Decoding
 from keepfast.decode.signature import HandlerShape, ProviderShape
 from keepfast.engine.context import RawRecord
 from keepfast.redact.sensitive import CardNumbers
@@ -45,6 +46,7 @@ class ConsumerOptions(TypedDict, total=False):
     idempotent: bool
     atomic: bool
     tombstones: Literal["dead-letter", "discard"]
+    unknown_types: Literal["dead-letter", "discard"]
     unknown_errors: Literal["retry", "dead-letter"]
     not_found: Literal["final", "retry"]
     rules: Sequence[Rule] | Mapping[ErrorKey, str]
@@ -93,3 +95,4 @@ class Consumer:
     middleware: tuple[ProviderShape, ...] = ()
     """The outermost first."""
     filter: Callable[[RawRecord], object] | None = None
+    decoding: Decoding = field(default_factory=Decoding)

@@ -11,8 +11,10 @@ from types import MappingProxyType
 import click
 
 from keepfast.app import Consumer
+from keepfast.app.assembly import decoding_of
 from keepfast.core.errors import SourceError, StartError
 from keepfast.core.policies import TimingPolicy
+from keepfast.decode.annotation import element_of
 from keepfast.decode.sample import sample
 from keepfast.kafka import KafkaAdmin, admin_properties
 from keepfast.settings import ConsumerSettings, HealthSettings, Settings
@@ -92,10 +94,13 @@ class DevEnvironment:
                 f"   group {own.group}, dead letters {letters}",
                 err=True,
             )
-        shape = consumers[0].shape
-        value = sample(shape.annotation, batch=shape.batch) or '{"…": "…"}'
-        topic = settings.consumers[consumers[0].name].topics[0]
-        command = f"keepfast send {topic} {shlex.quote(value)}{self._brokers_option()}"
+        first = consumers[0]
+        topic = settings.consumers[first.name].topics[0]
+        annotation = element_of(first.shape.annotation) if first.shape.batch else first.shape.annotation
+        kind, headers = decoding_of(first, settings).example(annotation, topic)
+        options = "".join(f" --header {shlex.quote(f'{name}={value}')}" for name, value in headers.items())
+        value = shlex.quote(sample(kind) or '{"…": "…"}')
+        command = f"keepfast send {topic} {value}{options}{self._brokers_option()}"
         click.echo(f"To send a record, from another terminal: {command}", err=True)
 
     def _brokers_option(self) -> str:

@@ -26,9 +26,10 @@ from typing import Annotated, Any, Literal, NewType, TypeAlias, Union, get_args,
 
 import msgspec
 
-from keepfast.core.errors import ConfigError, Discard, Signal
-from keepfast.decode.failures import Names, describe, tombstone
+from keepfast.core.errors import ConfigError, DecodeError, Discard, Signal
+from keepfast.decode.failures import UNKNOWN_TYPE, Names, describe, describe_custom, tombstone
 from keepfast.decode.fields import holds_pydantic, is_pydantic_model, msgspec_types, pydantic_names
+from keepfast.decode.signature import handler_name
 
 Decoder: TypeAlias = Callable[[bytes | None], Any]
 """Thread-safe. Raises DecodeError for a value that does not match, Discard for an unwanted tombstone that is to be
@@ -44,21 +45,58 @@ _SCALARS = (int, float, bool)
 _UNIONS = (Union, types.UnionType)
 
 
-def decoder_for(annotation: Any, *, tombstones: Tombstones = "dead-letter", where: str = "") -> Decoder:
+def decoder_for(
+    annotation: Any,
+    *,
+    tombstones: Tombstones = "dead-letter",
+    discard_unknown: bool = False,
+    where: str = "",
+) -> Decoder:
     """The decoder for a resolved annotation (not a string; see `inspect_handler`).
 
-    `where` names the parameter in errors. Raises ConfigError, with what is accepted, for any other annotation.
+    `discard_unknown`: a tag that no member of a tagged union has raises Discard. `where` names the parameter in errors.
+    Raises ConfigError, with what is accepted, for any other annotation.
     """
-    if tombstones not in ("dead-letter", "discard"):
-        raise ConfigError(f"tombstones must be 'dead-letter' or 'discard'; got {tombstones!r}")
     prefix = f"{where}: " if where else ""
     inner, optional = _split_none(annotation)
-    wanted = _name(inner)
-    on_null = _accept_null if optional else _refuse_null(wanted, tombstones)
+    null = on_null(annotation, tombstones)
     if inner is bytes:
-        return _same if optional else _bytes_decoder(on_null)
+        return _same if optional else _bytes_decoder(null)
     parse, names = _parser(inner, prefix)
-    return _decoder(parse, on_null, wanted, names)
+    decode = _decoder(parse, null, type_name(inner), names)
+    return _discarding_unknown(decode) if discard_unknown else decode
+
+
+def custom_decoder(function: Callable[[bytes], Any], annotation: Any, *, tombstones: Tombstones) -> Decoder:
+    """The user's function as a decoder. The annotation says whether it takes tombstones, and names what was wanted."""
+    null, wanted, name = on_null(annotation, tombstones), type_name(_split_none(annotation)[0]), handler_name(function)
+
+    def decode(value: bytes | None) -> Any:
+        if value is None:
+            return null()
+        try:
+            return function(value)
+        except (Signal, DecodeError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  any error that the bytes cause becomes an outcome
+            failure = describe_custom(error, value, decoder=name, wanted=wanted)
+        raise failure
+
+    return decode
+
+
+def on_null(annotation: Any, tombstones: Tombstones) -> Callable[[], Any]:
+    """What to do with a null value: return what the handler gets for it, or raise."""
+    if tombstones not in ("dead-letter", "discard"):
+        raise ConfigError(f"tombstones must be 'dead-letter' or 'discard'; got {tombstones!r}")
+    inner, optional = _split_none(annotation)
+    return _accept_null if optional else _refuse_null(type_name(inner), tombstones)
+
+
+def members_of(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, `NoneType` included; of anything else itself."""
+    bare = _bare(annotation)
+    return get_args(bare) if get_origin(bare) in _UNIONS else (bare,)
 
 
 def element_of(annotation: Any, *, where: str = "") -> Any:
@@ -101,6 +139,18 @@ def _decoder(parse: Callable[[bytes], Any], on_null: Callable[[], Any], wanted: 
     return decode
 
 
+def _discarding_unknown(decode: Decoder) -> Decoder:
+    def decode_known(value: bytes | None) -> Any:
+        try:
+            return decode(value)
+        except DecodeError as error:
+            if error.code != UNKNOWN_TYPE:
+                raise
+        raise Discard("its tag is that of none of the types")
+
+    return decode_known
+
+
 def _accept_null() -> None:
     return None
 
@@ -131,11 +181,13 @@ def _refuse_unusable(inner: Any, prefix: str) -> None:
         raise ConfigError(f"{prefix}the annotation {inner!r} was not resolved; make its name importable at run time")
     bare = _bare(inner)
     if (get_origin(bare) or bare) in (list, Sequence):
-        raise ConfigError(f"{prefix}{_name(inner)} is not a value; a batch handler is annotated with exactly list[…]")
-    members = get_args(bare) if get_origin(bare) in _UNIONS else (bare,)
+        raise ConfigError(
+            f"{prefix}{type_name(inner)} is not a value; a batch handler is annotated with exactly list[…]"
+        )
+    members = members_of(inner)
     for member in members:
         if not _is_usable(_bare(member), alone=len(members) == 1):
-            raise ConfigError(f"{prefix}cannot decode a record into {_name(inner)}; accepted are: {_ACCEPTED}")
+            raise ConfigError(f"{prefix}cannot decode a record into {type_name(inner)}; accepted are: {_ACCEPTED}")
 
 
 def _is_usable(member: Any, *, alone: bool) -> bool:
@@ -154,10 +206,10 @@ def _msgspec_parser(inner: Any, prefix: str) -> tuple[Callable[[bytes], Any], Na
         names, foreign = msgspec_types(inner)
         parse: Callable[[bytes], Any] = msgspec.json.Decoder(inner).decode
     except Exception as error:
-        raise ConfigError(f"{prefix}cannot decode JSON into {_name(inner)}: {error}") from error
+        raise ConfigError(f"{prefix}cannot decode JSON into {type_name(inner)}: {error}") from error
     if foreign:
-        listed = ", ".join(sorted({_name(kind) for kind in foreign}))
-        raise ConfigError(f"{prefix}{_name(inner)} holds types that JSON cannot be decoded into: {listed}")
+        listed = ", ".join(sorted({type_name(kind) for kind in foreign}))
+        raise ConfigError(f"{prefix}{type_name(inner)} holds types that JSON cannot be decoded into: {listed}")
     return parse, lambda: names
 
 
@@ -170,7 +222,7 @@ def _pydantic_parser(inner: Any, prefix: str) -> tuple[Callable[[bytes], Any], N
             parse = sys.modules["pydantic"].TypeAdapter(inner).validate_json
     except Exception as error:
         first = str(error).split("\n", 1)[0]
-        raise ConfigError(f"{prefix}cannot decode JSON into {_name(inner)}: {first}") from error
+        raise ConfigError(f"{prefix}cannot decode JSON into {type_name(inner)}: {first}") from error
     found: list[frozenset[str]] = []
 
     def names() -> frozenset[str]:
@@ -217,7 +269,8 @@ def _split_none(annotation: Any) -> tuple[Any, bool]:
     return inner, True
 
 
-def _name(annotation: Any) -> str:
+def type_name(annotation: Any) -> str:
+    """As one would write it."""
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation.__name__
     return str(annotation).replace("typing.", "")

@@ -26,6 +26,10 @@ ENUM_INVALID = "ENUM_INVALID"
 TOMBSTONE = "TOMBSTONE"
 """A null value where the annotation has no `| None`."""
 
+UNKNOWN_TYPE = "UNKNOWN_TYPE"
+"""A tag that names none of the types that the handler takes."""
+CONTENT_TYPE_UNKNOWN = "CONTENT_TYPE_UNKNOWN"
+
 NEWLINE = b"\n"
 
 MAX_PROBLEMS = 5
@@ -39,6 +43,7 @@ _ENUM_TYPES = frozenset({"enum", "literal_error", "union_tag_invalid"})
 _NOT_JSON_TYPES = frozenset({"json_invalid", "json_type", "string_unicode", "bytes_invalid_encoding"})
 
 _MSGSPEC_PATH = re.compile(r" - at (?:`key` in )?`(?P<path>\$[^`]*)`\Z")
+_TOP_LEVEL = re.compile(r"\$\.[^.\[\]]+")
 _MSGSPEC_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _MSGSPEC_KINDS: tuple[tuple[str, str, str], ...] = (
     # (start of msgspec's message, our code, our text)
@@ -86,6 +91,22 @@ def describe(error: Exception, value: bytes, *, wanted: str, names: Names) -> De
     shown = "; ".join(problems[:MAX_PROBLEMS])
     more = f"; and {len(problems) - MAX_PROBLEMS} more" if len(problems) > MAX_PROBLEMS else ""
     return DecodeError(f"the value does not match {wanted}: {shown}{more}", code=code)
+
+
+def describe_custom(error: Exception, value: bytes, *, decoder: str, wanted: str) -> DecodeError:
+    """The error for a value that the user's decoder refused. Its own message is kept, but for those of pydantic and
+    msgspec, which quote the payload: they are described as always, and are not chained.
+    """
+    core = sys.modules.get("pydantic_core")
+    if isinstance(error, msgspec.MsgspecError) or (core is not None and isinstance(error, core.ValidationError)):
+        return describe(error, value, wanted=wanted, names=frozenset)
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  an error that cannot be formatted
+        text = ""
+    failure = DecodeError(f"the decoder {decoder}() raised {_type_name(error)}{f': {text}' if text else ''}")
+    failure.__cause__ = error
+    return failure
 
 
 def tombstone(wanted: str) -> DecodeError:
@@ -138,6 +159,8 @@ def _from_msgspec(error: msgspec.ValidationError, names: Names) -> tuple[str, li
     if expected:
         got = f", not {expected['got']}" if expected["got"] else " within its limits"
         return SCHEMA_INVALID, [f"{_at(path)}must be {expected['want']}{got}"]
+    if found and message.startswith("Invalid value") and _TOP_LEVEL.fullmatch(found["path"]):
+        return UNKNOWN_TYPE, [f"{_at(path)}is none of the allowed tags"]
     for start, code, text in _MSGSPEC_KINDS:
         if message.startswith(start):
             return code, [f"{_at(path)}{text}"]
@@ -170,6 +193,8 @@ def _from_pydantic(error: Any, names: Names) -> tuple[str, list[str]]:
         reason = _pydantic_reason(mistake) if mistake["type"] in known else REJECTED
         problems.append(f"{_at(_pydantic_path(mistake['loc'], declared))}{reason}")
     problems.extend("" for _ in range(len(mistakes) - MAX_PROBLEMS))  # counted, not shown
+    if [(mistake["type"], mistake["loc"]) for mistake in mistakes] == [("union_tag_invalid", ())]:
+        return UNKNOWN_TYPE, problems
     return _pydantic_code(mistake["type"] for mistake in mistakes), problems
 
 

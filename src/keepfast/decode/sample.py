@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from keepfast.core.errors import Signal
-from keepfast.decode.annotation import decoder_for, element_of
+from keepfast.decode.annotation import decoder_for
 from keepfast.decode.fields import holds_pydantic
 
 MAX_DEPTH: Final = 8
@@ -30,12 +30,11 @@ _PLAIN: Final[Mapping[str, Any]] = {"integer": 1, "number": 1.5, "boolean": True
 Schema = Mapping[str, Any]
 
 
-def sample(annotation: Any, *, batch: bool = False) -> str | None:
+def sample(annotation: Any) -> str | None:
     """A text that this annotation accepts, or None if none was found. Never raises."""
     try:
-        wanted = element_of(annotation) if batch else annotation
-        text = _text(wanted)
-        decoder_for(wanted)(text.encode())
+        text = _text(annotation)
+        decoder_for(annotation)(text.encode())
     except (Exception, Signal):  # noqa: BLE001 - user types may raise anything, and the example is optional
         return None
     return text

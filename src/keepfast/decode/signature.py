@@ -174,6 +174,11 @@ def positional(handler: Callable[..., Any], shape: HandlerShape) -> Callable[...
             return lambda decoded, ctx: handler(**{value: decoded, context: ctx})
 
 
+def is_plain(function: object) -> bool:
+    """Whether it can be called, and its result is what it returns: a coroutine function returns a coroutine."""
+    return callable(function) and not inspect.iscoroutinefunction(function)
+
+
 def handler_name(handler: Any) -> str:
     """The function's name, or the class name of a callable object."""
     target = _unwrap_partial(handler)

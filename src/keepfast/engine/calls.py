@@ -34,7 +34,8 @@ from keepfast.core.ports import Sink
 from keepfast.core.records import Message, read_headers
 from keepfast.core.retry_topics import Returned, original
 from keepfast.core.runs import FilteredOut, LaneOf, NotBegun, Run, SelectedRecords, lane_of
-from keepfast.decode.annotation import decoder_for, element_of, takes_bytes
+from keepfast.decode.annotation import element_of
+from keepfast.decode.choice import Decoding, choose
 from keepfast.decode.signature import HandlerShape, positional
 from keepfast.engine.context import BatchContext, Context, HandlerSends, RawRecord
 from keepfast.engine.flight_recorder import NO_SLOT, Slot
@@ -50,6 +51,7 @@ user's function raises.
 Decode = Callable[[Any], Any]
 Filter = Callable[[RawRecord], object]
 """Whether a record is to be handled: what it returns is true or false. It sees the record before it is decoded."""
+BY_ANNOTATION = Decoding()
 Clock = Callable[[], float]
 S = TypeVar("S")
 
@@ -250,7 +252,7 @@ class Handler:
 
     `order` decides which records of a batch must wait behind one that cannot be handed over. With `sensitive`, every
     record is scanned before anything of it is decoded or handed on. A record for which `passes` is false is finished
-    without a call.
+    without a call. `decoding` is what there is to say about decoding beside the annotation.
     """
 
     def __init__(
@@ -264,17 +266,18 @@ class Handler:
         sensitive: CardNumbers | None = None,
         around: Around = NOTHING_AROUND,
         passes: Filter | None = None,
+        decoding: Decoding = BY_ANNOTATION,
     ) -> None:
         self.shape = shape
         self._annotation = element_of(shape.annotation, where=shape.where) if shape.batch else shape.annotation
-        self._decode: Decode = decoder_for(self._annotation, tombstones=tombstones, where=shape.where)
+        self._chosen = choose(self._annotation, decoding, tombstones=tombstones, where=shape.where)
         self._lane_of = lane_of(order)
         self._group = group
         self._resources = around.resources
         self._sensitive = sensitive
         self._passes = passes
         self._logger = logging.getLogger(f"keepfast.handler.{shape.name}")
-        self._decode_call: Decode = _as_is if shape.batch else self._decode
+        self._decode_call: Decode = _as_is if shape.batch else self._chosen.decode
         self._around: Composition | None = None
         if around.is_around(shape):
             self._around = compose(function, shape, self._decode_call, around)
@@ -310,19 +313,24 @@ class Handler:
         return _prepared(handle, _counted_on if is_batch else _restored) if retry_topics else handle
 
     def _inner(self, bodies: _Bodies, sink: Sink) -> Handle:
+        handle = self._innermost(bodies, sink)
+        return _prepared(handle, _whole) if self._chosen.by_record and not self.shape.batch else handle
+
+    def _innermost(self, bodies: _Bodies, sink: Sink) -> Handle:
         if self._around is not None:
             context_for = self._context_for(sink) if self._around.takes_context else None
             return bodies.with_steps(self._around, context_for)
         function, decode = self._function, self._decode_call
         if self.shape.context is not None:
             return bodies.with_context(function, decode, self._context_for(sink))
-        if bodies is _SYNC and not self.shape.batch and takes_bytes(self._annotation):
+        if bodies is _SYNC and not self.shape.batch and self._chosen.as_is:
             return _direct_bytes(function, decode)
         return bodies.direct(function, decode)
 
     def _opened(self, *, retry_topics: bool) -> Callable[[Message], Any]:
         """What a batch does with each record before it hands the list over."""
-        decode, sensitive, passes = self._decode, self._sensitive, self._passes
+        decode, sensitive, passes = self._chosen.decode, self._sensitive, self._passes
+        by_record = self._chosen.by_record
 
         def opened(message: Message) -> Any:
             if retry_topics:
@@ -331,9 +339,9 @@ class Handler:
                 message = _scanned(sensitive, message)
             if passes is not None:
                 message = _filtered(passes, message)
-            return decode(message.value())
+            return decode(message) if by_record else decode(message.value())
 
-        plain = not retry_topics and sensitive is None and passes is None
+        plain = not retry_topics and sensitive is None and passes is None and not by_record
         return (lambda message: decode(message.value())) if plain else opened
 
     def _context_for(self, sink: Sink) -> Callable[[Any, Run], Any]:
@@ -350,7 +358,9 @@ class Handler:
             run.sends = None
             return BatchContext(selection.messages, run, context_of, group=group, logger=logger, resources=resources)
 
-        return batch_context_for if self.shape.batch else context_for
+        if self.shape.batch:
+            return batch_context_for
+        return (lambda whole, run: context_for(whole.message, run)) if self._chosen.by_record else context_for
 
 
 def record_call(
@@ -420,6 +430,22 @@ def _filtered(passes: Filter, message: Message, run: Run | None = None) -> Messa
     if not passes(RawRecord(message)):
         raise FilteredOut
     return message
+
+
+class WholeRecord:
+    """Stands for a message whose decoder wants all of it: what it gives for the value is the message."""
+
+    __slots__ = ("message",)
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+
+    def value(self) -> Message:
+        return self.message
+
+
+def _whole(message: Message, run: Run) -> WholeRecord:  # noqa: ARG001 - as a stage
+    return WholeRecord(message)
 
 
 def _as_is(value: Any) -> Any:

@@ -131,6 +131,10 @@ class ConsumerSettings(Policy):
     tombstones: Annotated[
         Literal["dead-letter", "discard"], Doc("What happens to null values that the handler does not take.")
     ] = "dead-letter"
+    unknown_types: Annotated[
+        Literal["dead-letter", "discard"],
+        Doc("What happens to a record whose tag or type header names none of the types that the handler takes."),
+    ] = "dead-letter"
     unknown_errors: Annotated[
         Literal["retry", "dead-letter"], Doc("What happens to a record whose error no rule knows.")
     ] = "retry"

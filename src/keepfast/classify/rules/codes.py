@@ -17,6 +17,8 @@ CODES: Final[Mapping[str, str]] = {
     "SCHEMA_INVALID": "The record does not match its schema.",
     "MISSING_REQUIRED_FIELD": "A field that the schema requires is missing.",
     "ENUM_INVALID": "A value is not one that the schema allows.",
+    "UNKNOWN_TYPE": "Its tag, or its type header, names none of the types that the handler takes.",
+    "CONTENT_TYPE_UNKNOWN": "There is no decoder for its content type.",
     "TOMBSTONE": "A null value that the handler does not accept.",
     "VALUE_INVALID": "The handler found a value that it cannot use.",
     "TYPE_INVALID": "The handler found a value of an unexpected type.",

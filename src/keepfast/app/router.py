@@ -1,0 +1,104 @@
+"""`@consumer`: where functions become consumers, of an app or of one of its modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar, Unpack
+
+from keepfast.app.options import Consumer, ConsumerOptions, Middleware
+from keepfast.core.errors import ConfigError
+from keepfast.decode.choice import ByContentType, Decoding, ValueDecoder
+from keepfast.decode.signature import inspect_handler, inspect_provider, is_plain
+from keepfast.engine.context import BatchContext, Context, RawRecord
+from keepfast.redact.sensitive import CardNumbers
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_REGEX: Final = re.compile(r"[*+?^$|()\[\]\\]")
+"""What names of topics never have, and regular expressions do."""
+
+
+class Router:
+    """Consumers of one part of a service, in a module that does not know the app: `app.include(router)` adds them."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[str, Consumer] = {}
+        self._takers: list[Callable[[Consumer], None]] = []
+
+    def consumer(
+        self,
+        *topics: str | Mapping[str, Any],
+        name: str | None = None,
+        sensitive: CardNumbers | None = None,
+        middleware: Sequence[Middleware] = (),
+        filter: Callable[[RawRecord], object] | None = None,  # noqa: A002 - what everybody calls it
+        decoder: ValueDecoder | ByContentType | None = None,
+        types: Mapping[str, Any] | None = None,
+        type_header: str = "type",
+        **options: Unpack[ConsumerOptions],
+    ) -> Callable[[F], F]:
+        """Make the function below consume these topics. It stays an ordinary function that you can call and test.
+
+        Its group is `<app>.<name>`, its name that of the function by default. `rules` classify errors before the
+        built-in ones do (`{TimeoutError: "discard", "http:409": "retryable"}`, or a list of `Rule`), `retries` how
+        often and when single errors are tried again (`{"http:429": RetryPolicy(…), MyError: "financial"}`). A record in
+        which `sensitive` finds something is discarded before the handler sees it. One for which `filter` returns
+        something false is finished before it is decoded: counted, not logged, and the handler does not see it.
+        `middleware` is around this handler alone, inside of the app's.
+
+        A record becomes what the annotation says. With a type for each topic (`{"a.v1": A, "b.v1": B}`), or for each
+        value of the header `type_header` (`types={"login": Login}`), it becomes that; the annotation is their union.
+        `decoder` is a function from bytes to the value, or a dict of such functions by content type, in which None
+        stands for what the annotation says, and `"*"` for all others.
+
+        Raises ConfigError for a function that cannot be a handler.
+        """
+        names, models = _topics(topics)
+        if filter is not None and not is_plain(filter):
+            raise ConfigError(f"filter of @app.consumer must be a plain function of a RawRecord; got {filter!r}")
+        decoding = Decoding(models=models, types=types or {}, type_header=type_header, decoder=decoder)
+
+        def register(function: F) -> F:
+            shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
+            around = tuple(inspect_provider(one, "middleware") for one in middleware)
+            own = name or shape.name
+            self._add(Consumer(own, function, shape, names, options, sensitive, around, filter, decoding))
+            return function
+
+        return register
+
+    def _add(self, consumer: Consumer) -> None:
+        if consumer.name in self.consumers:
+            raise ConfigError(f"{self._title()} has two consumers named {consumer.name!r}; give one of them name=….")
+        self.consumers[consumer.name] = consumer
+        for take in self._takers:
+            take(consumer)
+
+    def _title(self) -> str:
+        return "The router"
+
+    def hand_over(self, take: Callable[[Consumer], None]) -> None:
+        """Call it with each consumer, with those that are registered later, too. For `app.include`."""
+        for consumer in self.consumers.values():
+            take(consumer)
+        self._takers.append(take)
+
+
+def _topics(given: Sequence[str | Mapping[str, Any]]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """The names, and the type of each where they have one. Raises ConfigError."""
+    models = given[0] if len(given) == 1 and isinstance(given[0], Mapping) else {}
+    names = tuple(topic for topic in models or given if isinstance(topic, str))
+    if len(names) < len(models or given):
+        raise ConfigError(
+            "@app.consumer takes the names of topics, one by one, in brackets of its own:"
+            ' @app.consumer("orders.payment.v1"), or @app.consumer("a", "b"); or one dict with the type of each:'
+            ' @app.consumer({"a": A, "b": B}).'
+        )
+    for topic in names:
+        if _REGEX.search(topic):
+            raise ConfigError(
+                f"{topic!r} is no name of a topic. For all topics whose names match a regular expression, write"
+                f' @app.consumer(Pattern(r"{topic}")).'
+            )
+    return names, models

@@ -1,0 +1,238 @@
+"""Which decoder a record gets where the handler's annotation alone does not say: by its topic, by a header that names
+its type or its content type, or a function of the user's.
+
+Chosen once, when the consumer is built. What depends on the value alone stays a function of the value.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Optional, TypeAlias
+
+from keepfast.core.errors import ConfigError, DecodeError, Discard
+from keepfast.core.records import Message, read_headers
+from keepfast.decode.annotation import (
+    Decoder,
+    Tombstones,
+    custom_decoder,
+    decoder_for,
+    members_of,
+    on_null,
+    takes_bytes,
+    type_name,
+)
+from keepfast.decode.failures import CONTENT_TYPE_UNKNOWN, MISSING_REQUIRED_FIELD, UNKNOWN_TYPE
+from keepfast.decode.signature import is_plain
+
+ValueDecoder: TypeAlias = Callable[[bytes], Any]
+"""A decoder of the user's. It is never called with a null value. What it raises makes the record undecodable, which is
+final; RetryLater, Reject, Discard and Halt are what they are in a handler."""
+
+ByContentType: TypeAlias = Mapping[str, ValueDecoder | None]
+"""By the record's content type; None: as the annotation says. `*` is for all others, records without a content type
+included; without it those are decoded as the annotation says."""
+
+RecordDecoder: TypeAlias = Callable[[Message], Any]
+"""As `Decoder`, of a record with its topic and headers."""
+
+UnknownTypes: TypeAlias = Literal["dead-letter", "discard"]
+
+ANY = "*"
+_CONTENT_TYPE = frozenset({"content-type", "contenttype"})
+_ANYTHING = (Any, object, inspect.Parameter.empty)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """What a consumer and its app say about decoding beside the annotation.
+
+    `models`: the type of each topic's records. `types`: the type of a record by the value of its header `type_header`.
+    `registered`: the app's decoders, by type. `topics`: all topics of the consumer, by the settings.
+    """
+
+    models: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, Any] = field(default_factory=dict)
+    type_header: str = "type"
+    decoder: ValueDecoder | ByContentType | None = None
+    registered: Mapping[Any, ValueDecoder] = field(default_factory=dict)
+    unknown_types: UnknownTypes = "dead-letter"
+    topics: tuple[str, ...] = ()
+
+    def example(self, annotation: Any, topic: str) -> tuple[Any, Mapping[str, str]]:
+        """The type of an example record of this topic, and the headers that it needs. Its type is `bytes` where only a
+        function of the user's knows what to write.
+        """
+        if self.types:
+            tag, kind = next(iter(self.types.items()))
+        else:
+            tag, kind = "", self.models.get(topic, annotation)
+        if self.decoder is not None or any(member in self.registered for member in members_of(kind)):
+            kind = bytes
+        return kind, {self.type_header: tag} if tag else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenDecoder:
+    """A decoder of the value, or of the record as a whole (`by_record`). `as_is`: what it does with a value that is not
+    null is to return it.
+    """
+
+    decode: Callable[[Any], Any]
+    by_record: bool = False
+    as_is: bool = False
+
+
+def choose(annotation: Any, decoding: Decoding, *, tombstones: Tombstones, where: str = "") -> ChosenDecoder:
+    """The decoder of a consumer; `annotation` is that of one record. Raises ConfigError with what to write instead."""
+    problem = next(_problems(annotation, decoding), None)
+    if problem is not None:
+        raise ConfigError(f"{where}: {problem}" if where else problem)
+    decoders = _Decoders(annotation, decoding, tombstones, where)
+    own = decoding.decoder
+    if decoding.models or decoding.types:
+        by_record = decoders.by_topic() if decoding.models else decoders.by_type()
+        return ChosenDecoder(decoders.by_content_type(own, by_record) if isinstance(own, Mapping) else by_record, True)
+    if isinstance(own, Mapping):
+        return ChosenDecoder(decoders.by_content_type(own, decoders.as_annotated(own)), by_record=True)
+    as_is = own is None and takes_bytes(annotation) and bytes not in decoding.registered
+    return ChosenDecoder(decoders.of(annotation, own), as_is=as_is)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoders:
+    """Makes the decoders of one consumer."""
+
+    annotation: Any
+    decoding: Decoding
+    tombstones: Tombstones
+    where: str
+
+    def of(self, kind: Any, function: ValueDecoder | None = None) -> Decoder:
+        """By this function, by the one that is registered for the type, or as the type says."""
+        kinds = [member for member in members_of(kind) if member is not type(None)]
+        if function is None and len(kinds) == 1:
+            function = self.decoding.registered.get(kinds[0])
+        if function is not None:
+            return custom_decoder(function, kind, tombstones=self.tombstones)
+        return decoder_for(
+            kind,
+            tombstones=self.tombstones,
+            discard_unknown=self.decoding.unknown_types == "discard",
+            where=self.where,
+        )
+
+    def as_annotated(self, own: ByContentType) -> RecordDecoder | None:
+        """For records whose content type has no function of its own; None if every record has one."""
+        if ANY in own and all(own.values()):
+            return None
+        return _of_value(self.of(self.annotation))
+
+    def by_topic(self) -> RecordDecoder:
+        optional = type(None) in members_of(self.annotation)
+        known = {
+            topic: self.of(Optional[model] if optional else model)  # noqa: UP045 - `|` fails for some kinds of types
+            for topic, model in self.decoding.models.items()
+        }
+
+        def decode(message: Message) -> Any:
+            decoder = known.get(message.topic())
+            if decoder is None:  # out of a retry topic, by headers that somebody else wrote
+                raise DecodeError(f"no type is known for the topic {message.topic()}", code=UNKNOWN_TYPE)
+            return decoder(message.value())
+
+        return decode
+
+    def by_type(self) -> RecordDecoder:
+        known = {tag.encode(): self.of(kind) for tag, kind in self.decoding.types.items()}
+        header, null = self.decoding.type_header, on_null(self.annotation, self.tombstones)
+        unknown = f"the header {header!r} names none of the types {', '.join(self.decoding.types)}"
+        discard = self.decoding.unknown_types == "discard"
+
+        def decode(message: Message) -> Any:
+            value = message.value()
+            if value is None:
+                return null()
+            tag = next((found for name, found in reversed(read_headers(message)) if name == header), None)
+            if tag is None:
+                raise DecodeError(f"the header {header!r} is missing: it names the type", code=MISSING_REQUIRED_FIELD)
+            decoder = known.get(tag)
+            if decoder is not None:
+                return decoder(value)
+            raise Discard(unknown) if discard else DecodeError(unknown, code=UNKNOWN_TYPE)
+
+        return decode
+
+    def by_content_type(self, own: ByContentType, otherwise: RecordDecoder | None) -> RecordDecoder:
+        known: dict[str, RecordDecoder | None] = {
+            name.lower(): otherwise if function is None else _of_value(self.of(self.annotation, function))
+            for name, function in own.items()
+        }
+        null, listed = on_null(self.annotation, self.tombstones), ", ".join(own)
+
+        def decode(message: Message) -> Any:
+            if message.value() is None:
+                return null()
+            name = content_type(message)
+            decoder = known.get(name) or known.get(ANY) or (None if name else otherwise)
+            if decoder is None:
+                raise DecodeError(f"no decoder takes its content type, only {listed}", code=CONTENT_TYPE_UNKNOWN)
+            return decoder(message)
+
+        return decode
+
+
+def _of_value(decode: Decoder) -> RecordDecoder:
+    return lambda message: decode(message.value())
+
+
+def content_type(message: Message) -> str:
+    """As the header `content-type` (or `contentType`) says, in lower case and without parameters; empty without it."""
+    for name, value in reversed(read_headers(message)):
+        if name.lower() in _CONTENT_TYPE and value:
+            return value.decode("latin-1").partition(";")[0].strip(' "').lower()
+    return ""
+
+
+# -- what cannot be
+
+
+def _problems(annotation: Any, decoding: Decoding) -> Iterator[str]:
+    own = decoding.decoder
+    if isinstance(own, Mapping):
+        functions = {name: function for name, function in own.items() if function is not None}
+    else:
+        functions = {} if own is None else {"decoder": own}
+    for name, function in functions.items():
+        if not is_plain(function):
+            yield f"{name}: {function!r} is no decoder; a decoder is a plain function of the bytes"
+    if decoding.models and decoding.types:
+        yield "its topics have a type each, so types= has no effect; leave one of them out"
+    if callable(own) and (decoding.models or decoding.types):
+        yield (
+            "decoder= decodes every record, so the types by topic or by header have no effect; leave one of them out,"
+            " or register a decoder for a type: app.decoder(Model, function)"
+        )
+    without = [topic for topic in decoding.topics if decoding.models and topic not in decoding.models]
+    if without:
+        yield f"no type is given for the topic {without[0]}; add it to the topics of @app.consumer({{topic: type}})"
+    yield from _misfits(annotation, decoding.models, "the topic")
+    yield from _misfits(annotation, decoding.types, "the type")
+
+
+def _misfits(annotation: Any, kinds: Mapping[str, Any], of: str) -> Iterator[str]:
+    members = [member for member in members_of(annotation) if member is not type(None)]
+    if not kinds or any(member in _ANYTHING for member in members):
+        return
+    wanted = " | ".join(dict.fromkeys(map(type_name, kinds.values())))
+    for name, kind in kinds.items():
+        if not any(_fits(kind, member) for member in members):
+            yield f"records of {of} {name} become {type_name(kind)}, which the annotation does not take; write {wanted}"
+    for member in members:
+        if not any(_fits(kind, member) for kind in kinds.values()):
+            yield f"no record becomes {type_name(member)}, which the annotation takes; write {wanted}"
+
+
+def _fits(kind: Any, member: Any) -> bool:
+    return kind == member or (isinstance(kind, type) and isinstance(member, type) and issubclass(kind, member))
