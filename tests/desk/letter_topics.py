@@ -10,7 +10,7 @@ from keepfast.core.records import Record
 from keepfast.deadletters.letter import Letter
 from keepfast.deadletters.writing import write
 from keepfast.desk.letter_topic import LetterTopic
-from keepfast.desk.planning import ReplayPolicy, Router
+from keepfast.desk.planning import ReplayPolicy, ReplayRouter
 from keepfast.desk.selection import Selection
 from keepfast.kafka.browser import Span
 from tests.support.letters import letter
@@ -57,6 +57,6 @@ def letter_topic(stock: Stock, selection: Selection | None = None) -> LetterTopi
     return LetterTopic(stock, DLQ, selection)
 
 
-def router(policy: ReplayPolicy | None = None, **topics: int) -> Router:
+def router(policy: ReplayPolicy | None = None, **topics: int) -> ReplayRouter:
     known: dict[str, int] = {"orders.payment.v1": SOURCE_PARTITIONS, "other": 3, **topics}
-    return Router(policy or ReplayPolicy(), partitions_of=known.get, letters_in=DLQ)
+    return ReplayRouter(policy or ReplayPolicy(), partitions_of=known.get, letters_in=DLQ)

@@ -17,7 +17,7 @@ from keepfast.core.verdicts import DeadLetter
 from keepfast.deadletters.publisher import Publisher
 from keepfast.deadletters.writing import shrunk
 from keepfast.desk.letter_topic import stored_letter
-from keepfast.desk.planning import ReplayPolicy, Router
+from keepfast.desk.planning import ReplayPolicy, ReplayRouter
 from keepfast.testing.fakes.log import FakeMessage
 from tests.support.letters import headers, keys, values
 from tests.support.thorough import examples
@@ -57,7 +57,7 @@ def buried(message: Message, form: LetterFormat) -> Outgoing:
 
 
 def replayed(letter: Outgoing) -> Outgoing:
-    router = Router(ReplayPolicy(max_replays=100), partitions_of=lambda _: 4, letters_in=DLQ)
+    router = ReplayRouter(ReplayPolicy(max_replays=100), partitions_of=lambda _: 4, letters_in=DLQ)
     sent = router.route(stored_letter(Record.of(delivered(letter, 5))))
     assert not isinstance(sent, str), sent
     return sent

@@ -13,7 +13,7 @@ from keepfast.core.policies import LETTER_FORMATS
 from keepfast.core.records import Record
 from keepfast.deadletters.writing import write
 from keepfast.desk.letter_topic import LetterTopic
-from keepfast.desk.planning import ReplayPolicy, Router, plan
+from keepfast.desk.planning import ReplayPolicy, ReplayRouter, plan
 from keepfast.desk.replay import Replay
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
@@ -130,8 +130,8 @@ def test_what_is_replayed_is_on_the_broker_what_was_dead_lettered(
         facts = admin.topics([name], 10)[name]
         return None if facts is None else facts.partitions
 
-    def router() -> Router:
-        return Router(ReplayPolicy(), partitions_of=partitions_of, letters_in=letters)
+    def router() -> ReplayRouter:
+        return ReplayRouter(ReplayPolicy(), partitions_of=partitions_of, letters_in=letters)
 
     made = plan(letter_topic, router())
     assert (made.records, made.left_out) == (len(originals), 0)

@@ -19,7 +19,7 @@ from keepfast.core.records import Headers, Outgoing, Receipt, Record
 from keepfast.core.retry_topics import RetryOrigin, Tier, Tiers, decode
 from keepfast.desk import replay as module
 from keepfast.desk.letter_topic import ReadStopped
-from keepfast.desk.planning import ReplayPolicy, Router, plan
+from keepfast.desk.planning import ReplayPolicy, ReplayRouter, plan
 from keepfast.desk.replay import Replay, Replayed
 from keepfast.desk.selection import Offsets, Selection
 from tests.desk.letter_topics import DLQ, SOURCE_PARTITIONS, Stock, letter_topic, router, stocked
@@ -263,14 +263,14 @@ def test_a_record_of_which_two_groups_have_a_letter_is_sent_once() -> None:
 RETRIES = {"orders.payment.v1.billing.retry.5s": 5, "orders.payment.v1.billing.retry.1m": 60}
 
 
-def to_group(**fields: Any) -> tuple[ReplayPolicy, Router]:
+def to_group(**fields: Any) -> tuple[ReplayPolicy, ReplayRouter]:
     policy = ReplayPolicy(to="group", **fields)
 
     def retry_topics_of(source: str, group: str) -> dict[str, int]:
         return RETRIES if (source, group) == ("orders.payment.v1", "billing") else {}
 
     known = {"orders.payment.v1": SOURCE_PARTITIONS} | dict.fromkeys(RETRIES, 2)
-    return policy, Router(
+    return policy, ReplayRouter(
         policy, partitions_of=known.get, letters_in=DLQ, retry_topics_of=retry_topics_of, wall=lambda: 50.0
     )
 

@@ -17,7 +17,7 @@ from keepfast.cli.dlq_options import DlqCluster, option_words
 from keepfast.cli.terminal import Progress
 from keepfast.core.errors import SourceError
 from keepfast.desk.letter_topic import LetterTopic, ReadStopped
-from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPlan, ReplayPolicy, Router, plan
+from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPlan, ReplayPolicy, ReplayRouter, plan
 from keepfast.desk.replay import Replay, Replayed
 from keepfast.desk.selection import Offsets, Selection
 from keepfast.kafka.config import Producing, admin_properties, sink_properties
@@ -96,8 +96,8 @@ def replay_letters(cluster: DlqCluster, request: ReplayRequest) -> int:
         return _send(source, router.again(), cluster, request, replay_plan)
 
 
-def _router(cluster: DlqCluster, request: ReplayRequest) -> Router:
-    return Router(
+def _router(cluster: DlqCluster, request: ReplayRequest) -> ReplayRouter:
+    return ReplayRouter(
         request.policy,
         partitions_of=cluster.partitions_of,
         letters_in=cluster.topic,
@@ -162,7 +162,7 @@ def _confirmed(replay_plan: ReplayPlan) -> bool:
 
 
 def _send(
-    source: LetterTopic, router: Router, cluster: DlqCluster, request: ReplayRequest, replay_plan: ReplayPlan
+    source: LetterTopic, router: ReplayRouter, cluster: DlqCluster, request: ReplayRequest, replay_plan: ReplayPlan
 ) -> int:
     sink = KafkaSink(sink_properties(cluster.connection, Producing(linger_ms=5)))
     sink.open()

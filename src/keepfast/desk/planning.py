@@ -65,7 +65,7 @@ class ReplayPolicy:
             raise ConfigError(*found)
 
 
-class Router:
+class ReplayRouter:
     """Maps a letter to the record to be sent, or to the reason why it is left out. Each record is sent once, even if
     several letters contain it, so a router serves one pass over a topic; `again` makes one for the next pass.
     """
@@ -93,9 +93,9 @@ class Router:
         """Whether a record was routed before another letter of it reached the maximum number of replays."""
         return not self._routed.isdisjoint(self._exhausted)
 
-    def again(self) -> Router:
+    def again(self) -> ReplayRouter:
         """A router for another pass over the same topic. It knows which records were replayed too often."""
-        other = Router(
+        other = ReplayRouter(
             self._policy,
             partitions_of=self._partitions_of,
             letters_in=self._letters_in,
@@ -241,13 +241,13 @@ class ReplayPlan:
             self.groups.add(stored.letter.group)
 
 
-def plan(letter_topic: LetterTopic, router: Router, stopped: Callable[[], bool] = lambda: False) -> ReplayPlan:
+def plan(letter_topic: LetterTopic, router: ReplayRouter, stopped: Callable[[], bool] = lambda: False) -> ReplayPlan:
     """Reads the whole selection. Raises SourceError, ConfigError, and ReadStopped when `stopped` returns True."""
     made = _one_pass(letter_topic, router, stopped)
     return _one_pass(letter_topic, router.again(), stopped) if router.exhausted_late else made
 
 
-def _one_pass(letter_topic: LetterTopic, router: Router, stopped: Callable[[], bool]) -> ReplayPlan:
+def _one_pass(letter_topic: LetterTopic, router: ReplayRouter, stopped: Callable[[], bool]) -> ReplayPlan:
     made = ReplayPlan()
     for stored in letter_topic.letters(stopped):
         made.add(stored, router.route(stored))

@@ -12,7 +12,7 @@ from keepfast.core.errors import Fault, SinkError
 from keepfast.core.ports import Delivery, Sink
 from keepfast.core.records import Outgoing, Receipt
 from keepfast.desk.letter_topic import LetterTopic, ReadStopped
-from keepfast.desk.planning import ReplayPolicy, Router
+from keepfast.desk.planning import ReplayPolicy, ReplayRouter
 from keepfast.desk.selection import Offsets, StoredLetter
 
 MAX_IN_FLIGHT: Final = 1_000
@@ -69,7 +69,7 @@ class Replay:
     such records are sent again, each in a batch of its own, and may arrive after later ones.
     """
 
-    def __init__(self, letter_topic: LetterTopic, router: Router, sink: Sink, policy: ReplayPolicy) -> None:
+    def __init__(self, letter_topic: LetterTopic, router: ReplayRouter, sink: Sink, policy: ReplayPolicy) -> None:
         self._letters = letter_topic
         self._router = router
         self._sink = sink
