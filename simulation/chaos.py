@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from keepfast.core.records import TopicPartition
@@ -26,6 +27,9 @@ MAX_EARLY = 5
 """Records that a new partition has before anybody reads it."""
 BURST, BURSTS = 40, 0.02
 """So many records at once for one partition, with this probability."""
+
+SEEKS_FORWARD, MAX_SKIPPED = 0.25, 10
+"""How many of an operator's seeks skip records, and how many records at most."""
 
 TRY_AGAIN_S = 0.001
 
@@ -71,6 +75,7 @@ class Chaos:
             "ids": self._fail_ids,
             "unnoticed": self._recreate_unnoticed,
             "cancel": self._cancel_workers,
+            "seek": self._seek,
         }
 
     def begin(self) -> None:
@@ -259,6 +264,22 @@ class Chaos:
         if victim is not None:
             share, at_hand_over = self._rng.choice((1.0, 1.0, 0.3)), self._rng.random() < 0.6
             victim.executor.cancel_workers(share, at_hand_over=at_hand_over)
+
+    def _seek(self) -> None:
+        """An operator moves a partition, mostly back."""
+        victim = self._victim()
+        owned = [one for one in victim.loop.ownership if not one.closing] if victim is not None else []
+        if victim is None or not owned:
+            return
+        partition = self._rng.choice(owned)
+        log = self._world.broker.existing(partition.place)
+        position = min(max(partition.ledger.watermark(), log.start), log.end)
+        to = self._rng.randint(log.start, position)
+        if self._rng.random() < SEEKS_FORWARD:
+            to = self._rng.randint(position, min(log.end, position + MAX_SKIPPED))
+        if self._oracle.seek_ordered(victim.name, partition.place, to):
+            self._world.trace.fault("seek")
+            victim.seek(partition.place, to, partial(self._oracle.seek_answered, victim.name, partition.place))
 
     def _delete(self) -> None:
         place = self.place()

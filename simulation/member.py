@@ -10,6 +10,7 @@ from keepfast.core.events import EVENT_TYPES, Event
 from keepfast.core.ports import CommittedOffset
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.sizing import FAST_WORKERS
+from keepfast.engine.control import ControlOrder
 from keepfast.engine.lifecycle import FINISH_MARGIN_S
 from keepfast.engine.mailbox import Release, Stop
 from keepfast.engine.plan import Plan
@@ -244,6 +245,11 @@ class Member:
     def release(self, hold: str) -> None:
         """As the control of a running app does it."""
         self.seat.mailbox.post(Release(hold))
+
+    def seek(self, place: TopicPartition, to: int, answer: Callable[[Any], None]) -> None:
+        """As the control of a running app does it."""
+        order = ControlOrder(verb="seek", answer=answer, topic=place.topic, partition=place.partition, to=to)
+        self.seat.mailbox.post(order)
 
     def _time_is_up(self) -> None:
         if self.process.alive:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from keepfast.core.policies import BufferPolicy, CommitPolicy
+from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy
 from keepfast.core.timeouts import TimeoutPolicy
 from simulation.setup import Setup
 
@@ -14,9 +14,10 @@ LARGE_HEADERS = (41, 51)
 TORN = (8, 50)
 REFUSED = (19, 39, 59)
 DELETED = (16, 54)
+SOUGHT = (10, 34, 40, 58)
 """The remainders by sixty of the seeds with suspects that change owners, with headers larger than values, with
-segments of the spool that are torn by power cuts, with refused commits of single partitions, and with records that are
-deleted before a group gets to them that began at the end."""
+segments of the spool that are torn by power cuts, with refused commits of single partitions, with records that are
+deleted before a group gets to them that began at the end, and with operators who seek."""
 
 LEFT_OVER = 4
 
@@ -36,6 +37,8 @@ def rare(setup: Setup, seed: int) -> Setup:
         return _refused(setup, rng)
     if seed % 60 in DELETED:
         return _deleted(setup, rng)
+    if seed % 60 in SOUGHT:
+        return _sought(setup, rng)
     return replace(setup, left_over=LEFT_OVER) if setup.tiers and setup.reset == "latest" else setup
 
 
@@ -149,6 +152,30 @@ def _deleted(setup: Setup, rng: Random) -> Setup:
         chaos_s=rng.uniform(14.0, 18.0),
         records=400,
         world=replace(setup.world, prefetch_records=5, fetch_records=5),
+    )
+
+
+def _sought(setup: Setup, rng: Random) -> Setup:
+    """Operators move partitions back and forth while records are in hand, commits fail and members come and go."""
+    return replace(
+        _plain(setup),
+        batch=rng.choice((None, None, BatchPolicy(size=rng.choice((3, 12)), wait_s=0.05))),
+        order=rng.choice(("partition", "key", "none")),
+        commit=replace(setup.commit, mode=rng.choice(("each", "interval")), every_s=0.3),
+        faults=("seek",) * 10 + ("commits", rng.choice(("crash", "leave", "stop", "gaps", "freeze", "evict"))),
+        churn=(),
+        members=rng.choice((1, 2)),
+        partitions={"orders": rng.choice((1, 3))},
+        capacity=rng.choice((1, 4, 16)),
+        pace=rng.choice((setup.pace, (0.02, 0.25))),
+        slow=rng.choice((0.0, 0.05)),
+        troubles=tuple(trouble for trouble in setup.troubles if trouble != "halt"),
+        revoke_timeout_s=rng.choice((0.1, 0.3, 3.0)),
+        killers=0,
+        reset="earliest",
+        chaos_s=rng.uniform(12.0, 16.0),
+        records=200,
+        world=replace(setup.world, session_s=2.0, heartbeat_s=0.5),
     )
 
 

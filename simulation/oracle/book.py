@@ -60,6 +60,7 @@ class Book:
         self.recreated_at: dict[str, float] = {}  # topic → when
         self.first_counts: dict[str, int] = {}  # topic → its partitions when the group's first commit of it was stored
         self.renewed: set[str] = set()  # topics that were recreated after that
+        self.seeks: dict[Key, int] = {}  # what operators have ordered, and is neither done nor refused
         self._updates: dict[type[trace.Fact], Callable[[Any], None]] = {
             trace.LogStartMoved: self._log_start_moved,
             trace.Compacted: self._compacted,
@@ -173,7 +174,13 @@ class Book:
 
     def _started(self, event: trace.Started | trace.Reset) -> None:
         key = (event.member, event.place)
-        self._end(self.epochs.pop(key, None), event.at)
+        sought, before = self.is_sought(event), self.epochs.pop(key, None)
+        self._end(before, event.at)
+        if sought:
+            del self.seeks[key]
+            self.epochs[key] = Epoch(event.member, event.place, event.offset, None, event.at, before=before)
+            self.records_of(event.place).excuse("an operator has skipped it", below=event.offset)
+            return
         offset, metadata = self.read.get(key, (None, ""))
         covered = None
         if offset is not None and offset == event.offset:
@@ -184,6 +191,11 @@ class Book:
         if covered is None and event.offset != BEGINNING and self.may_skip(event):
             self.lost_for_policy += 1
             self.records_of(event.place).excuse("the policy says to begin behind it", below=event.offset)
+
+    def is_sought(self, event: trace.Started | trace.Reset) -> bool:
+        """Whether it starts there because an operator said so."""
+        key = event.member, event.place
+        return isinstance(event, trace.Reset) and key in self.epochs and self.seeks.get(key) == event.offset
 
     def may_skip(self, event: trace.Started | trace.Reset) -> bool:
         """Whether what lies below this start need not be read: the group has never begun with this partition."""
@@ -233,6 +245,9 @@ class Book:
         epoch = self.commits.get((event.member, event.place))
         self.first_counts.setdefault(event.place.topic, self._workload.partition_count(event.place.topic))
         if epoch is not None:
+            if epoch.before is not None and epoch.accepted is None:
+                epoch.before.sought_away = True
+                self.records_of(event.place).reopen(at=epoch.start, but=epoch.finished)
             epoch.accepted = cover = Cover(event.offset, event.metadata)
             for lane in [lane for lane, entry in epoch.uncommitted.items() if entry.offset in cover]:
                 del epoch.uncommitted[lane]
@@ -259,7 +274,7 @@ class Book:
         lane = self.lane(entry)
         if lane is not None and self.busy.get((event.member, lane)) == event.call:
             del self.busy[event.member, lane]
-        if event.outcome in ("ok", "Discard"):
+        if event.outcome in ("ok", "Discard") and not (epoch is not None and epoch.sought_away):
             entry.terminal = entry.terminal or ("handled" if event.outcome == "ok" else "discarded")
         if epoch is None:
             return
@@ -357,6 +372,8 @@ class Book:
         if (event.member, event.number) not in self.letters:
             return  # from a spool: its record is finished already
         epoch, entry = self.letters.pop((event.member, event.number))
+        if epoch is not None and epoch.sought_away:
+            return
         entry.terminal = entry.terminal or ("moved" if event.place.topic in self.tiers.topics else "dead-lettered")
         self.active_at[event.member] = event.at
         if epoch is not None:

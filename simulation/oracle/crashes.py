@@ -56,6 +56,8 @@ class CrashRules:
             return
         words = Cover(event.offset, event.metadata).guard
         guard, suspicion = read(words, event.offset), epoch.suspicion
+        if epoch.before is not None and epoch.sent is None:
+            self._carried(event, epoch, epoch.before, guard)
         if bool(words) != (guard != Guard()) or (words and self._most is None):
             self._blame("guard", f"{epoch} commits words of the guard that say nothing: {words!r}")
         self._sent[event.member, event.place] = epoch, guard
@@ -70,6 +72,16 @@ class CrashRules:
                 self._blame("guard", f"{epoch} counts {count} starts of {offset}; it found {suspicion.found}")
             if count != suspicion.found.starts.get(offset, 0) and not suspicion.is_suspect(offset):
                 self._blame("guard", f"{epoch} counts a start of {offset}, which is no suspect")
+
+    def _carried(self, event: trace.CommitSent, epoch: Epoch, before: Epoch, guard: Guard) -> None:
+        """The first commit after a seek: who was a suspect and is not finished still is one."""
+        epoch.suspicion.suspects = guard.suspects
+        if self._most is None or len(guard.suspects) >= MAX_SPANS:
+            return
+        open_suspects = (entry.offset for entry in before.waiting.values() if before.suspicion.is_suspect(entry.offset))
+        for offset in open_suspects:
+            if offset >= event.offset and not covers(guard.suspects, offset):
+                self._blame("guard", f"{epoch} forgets that {offset} is a suspect: {guard}")
 
     def _exact(self, event: trace.CommitSent, epoch: Epoch, guard: Guard) -> None:
         """Where the last owner noted what it had in flight: all of that is marked, nothing else is suspected."""

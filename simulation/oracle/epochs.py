@@ -45,6 +45,13 @@ class PartitionRecords:
             self._low += 1
         return self.entries[self._low] if self._low < len(self.entries) else None
 
+    def reopen(self, *, at: int, but: set[int]) -> None:
+        """An operator had the group go back: what lies from there on has to be finished again."""
+        for entry in self.entries:
+            if entry.offset >= at and entry.number not in but:
+                entry.terminal = ""
+        self._low = 0
+
     def excuse(self, why: str, *, below: int) -> None:
         for entry in self.entries:
             if entry.offset < below and entry.open:
@@ -71,6 +78,7 @@ class Epoch:
         *,
         fate: Fate = UNKNOWN,
         left_by: str = "",
+        before: Epoch | None = None,
     ) -> None:
         self.member = member
         self.place = place
@@ -100,6 +108,10 @@ class Epoch:
         self.sent: Cover | None = None
         self.accepted: Cover | None = None
         self.suspicion = Suspicion(covered, fate, left_by=left_by, member=member)
+        self.before = before  # the epoch that an operator's seek has ended
+        self.sought_away = False  # it was ended by a seek that the broker has stored: its results count no more
+        if before is not None:
+            self.suspicion.carry_over(before.suspicion)
 
     def knows_finished(self, entry: Entry) -> bool:
         return entry.number in self.finished or (self.covered is not None and entry.offset in self.covered)

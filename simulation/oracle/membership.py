@@ -49,6 +49,8 @@ class MembershipRules:
     def started(self, event: trace.Started | trace.Reset) -> None:
         """A partition starts somewhere: are unfinished records skipped?"""
         key = event.member, event.place
+        if self._book.is_sought(event):
+            return
         read, metadata = self._book.read.get(key, (None, ""))
         if event.offset in (BEGINNING, read):
             return  # by the commit; or it waits, paused, until its position is known: see `given`

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from keepfast.core.events import Event
-from keepfast.core.records import Message
+from keepfast.core.records import Message, TopicPartition
+from keepfast.telemetry.state import Problem, SeekResult
 from keepfast.testing.fakes import acts, trace
 from keepfast.testing.fakes.world import World
 from simulation.member import Member
@@ -43,6 +44,7 @@ class Oracle:
         self._workload = workload
         self.violation: Violation | None = None
         self.seen_at = 0
+        self._seeking: set[tuple[str, TopicPartition]] = set()
         self._book = book = Book(setup.order, workload, world.flights)
         self._health = health = Health(world, book)
         commits = CommitRules(book, self.blame, window=setup.window)
@@ -111,6 +113,26 @@ class Oracle:
         for place, records in self._book.records_by_place.items():
             if place.topic == topic:
                 records.renew(ends.get(place.partition, 0))
+
+    def seek_ordered(self, member: str, place: TopicPartition, to: int) -> bool:
+        """An operator wants a partition moved. Whether that may be: one seek at a time."""
+        if (member, place) in self._seeking:
+            return False
+        self._seeking.add((member, place))
+        self._book.seeks[member, place] = to
+        return True
+
+    def seek_answered(self, member: str, place: TopicPartition, answer: SeekResult | Problem) -> None:
+        """That has come to an end."""
+        if self.violation is not None:
+            return
+        self._seeking.discard((member, place))
+        self._book.seeks.pop((member, place), None)
+        epoch = self._book.epochs.get((member, place))
+        if isinstance(answer, SeekResult) and answer.committed and (epoch is None or epoch.accepted is None):
+            self.blame(
+                "seek", f"{member} calls the seek of {place} to {answer.to} committed, and the broker has nothing"
+            )
 
     def given(self, member: Member, messages: list[Message]) -> None:
         """The client has handed these to the loop, which has not seen them yet."""

@@ -67,8 +67,11 @@ class ProgressRules:
         if self._setup.rate is not None and now - self._book.began_at.get(member.name, 0.0) < CONNECT_TIMEOUT_S:
             return  # something starts now and then, and it has to be one after another
         for (name, place), epoch in self._book.epochs.items():
+            partition = member.loop.ownership.get(place)
             if name != member.name or now - epoch.begun_at < CONNECT_TIMEOUT_S:
                 continue
+            if partition is None or partition.closing:
+                continue  # it drains before a seek
             out = [run for run in member.executor.out if run.partition.place == place]
             if any(len(run.messages) > 1 for run in out) or (out and member.loop.sizer.size > 1):
                 continue  # a bundle is under way: what is in it, or behind it, waits for it

@@ -40,6 +40,10 @@ class Suspicion:
                 self.until = max(self.until, self.mark, found.lease)
             self.mark = max(self.mark, found.lease)
 
+    def carry_over(self, before: Suspicion) -> None:
+        """The same owner goes on, at another position. What it suspects from now on, its first commit has to tell."""
+        self.found, self.stored = before.found, before.stored
+
     def is_suspect(self, offset: int) -> bool:
         return offset < self.until or covers(self.suspects, offset)
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console, RenderableType
 
+from keepfast import Context
 from keepfast.cli import main
 from keepfast.cli.live_view import detail_of, view_of
 from keepfast.telemetry.state import (
@@ -27,7 +28,7 @@ from keepfast.telemetry.state import (
 from keepfast.testing import KafkaBroker
 from keepfast.testing.loopback import free_ports
 from keepfast.testing.pytest_plugin import TopicFactory
-from tests.support.broker_client import Client
+from tests.support.broker_client import Client, numbered
 from tests.support.running_app import RunningApp, app_for
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.support.web import web_of
@@ -85,6 +86,52 @@ def test_a_running_app_is_looked_at_paused_resumed_and_released(kafka: KafkaBrok
         health = keepfast("ctl", "health", url=web.url)
         assert (health.exit_code, health.stdout.startswith("ok: live, ready, started")) == (0, True), health.output
         gate.set()
+
+
+def test_a_partition_is_moved_with_a_plan_and_a_confirmation(kafka: KafkaBroker, topic: TopicFactory) -> None:
+    app, name = app_for(kafka), topic(partitions=1)
+    seen: list[int] = []
+
+    @app.consumer(name, order="partition")
+    def charge(value: bytes, ctx: Context) -> None:
+        seen.append(ctx.offset)
+
+    with RunningApp(app) as running, web_of(running, token="t") as web:
+        running.wait_assigned(1)
+        Client(kafka).produce(name, numbered(10))
+        wait_until(lambda: len(seen) == 10, "all are processed")
+        at = ("ctl", "seek", "charge", name, "0", "--to")
+
+        plan = keepfast(*at, "4", "--dry-run", url=web.url, token="t")
+        assert plan.stdout == (
+            f"{name}[0]: from 10 to 4 (the log has 0 to 10): 6 offsets are processed again.\n"
+            "Dry run: nothing was changed.\n"
+        )
+        asked = keepfast(*at, "4", url=web.url, token="t")
+        assert (asked.exit_code, "--yes" in asked.output) == (2, True), "nobody can be asked"
+        without = keepfast(*at, "4", "--yes", url=web.url)
+        assert (without.exit_code, "KEEPFAST_CONTROL_TOKEN" in without.output) == (2, True)
+        assert len(seen) == 10
+
+        done = keepfast(*at, "-6", "--yes", url=web.url, token="t")
+        assert done.stdout.splitlines()[-1] == "Done: it was at 10 and reads from 4."
+        wait_until(lambda: len(seen) == 16, "six are processed again")
+        assert seen == [*range(10), *range(4, 10)]
+        told = json.loads(keepfast(*at, "end", "--yes", "--json", url=web.url, token="t").stdout)
+        assert (told["to"], told["repeats"], told["skips"], told["done"], told["committed"]) == (10, 0, 0, True, True)
+
+        outside = keepfast(*at, "11", "--yes", url=web.url, token="t")
+        assert (outside.exit_code, "outside the log" in outside.output) == (1, True), outside.output
+        other = keepfast("ctl", "seek", "charge", name, "5", "--to", "0", "--yes", url=web.url, token="t")
+        assert (
+            f"{name}[5] is not assigned to this process. No member of the group scenario.charge has it" in other.output
+        )
+
+        shown = keepfast("ctl", "position", "charge", url=web.url).stdout.split()
+        assert shown[:6] == ["TOPIC", "PARTITION", "POSITION", "COMMITTED", "END", "LAG"]
+        assert shown[6:9] == [name, "0", "10"]
+        assert keepfast("ctl", "lag", "charge", url=web.url).stdout.splitlines()[-1] == "Lag: 0"
+        assert json.loads(keepfast("ctl", "lag", "charge", "--json", url=web.url).stdout)["lag"] == 0
 
 
 @pytest.mark.parametrize("command", [("ctl", "state"), ("top",)])

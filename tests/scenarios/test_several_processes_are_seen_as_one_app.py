@@ -86,6 +86,16 @@ def test_metrics_health_and_commands_of_all_children_come_through_the_supervisor
             1,
         ]
 
+        target = {"topic": name, "partition": 1, "to": 2}
+        assert Web(web.url).post("/api/consumers/charge/seek", target).status == 401
+        sought = web.post("/api/consumers/charge/seek", target).json
+        assert (sought["partition"], sought["position"], sought["to"], sought["repeats"]) == (1, 5, 2, 3), sought
+        wait_until(lambda: sum(_success(web).values()) == 13, "three are processed again, by the process that has them")
+        nobody = web.post("/api/consumers/charge/seek", target | {"partition": 7})
+        assert (nobody.status, "No member of the group" in nobody.json["error"]) == (409, True), nobody.json
+        positions = web.get("/api/consumers/charge/position").json
+        assert [(one["partition"], one["position"]) for one in positions["partitions"]] == [(0, 5), (1, 5)]
+
         assert Web(web.url).post("/api/consumers/charge/pause").status == 401, "the children look at the token"
         assert web.post("/api/consumers/charge/pause").json["changed"] == 2
         assert web.post("/api/consumers/charge@1/resume").json["changed"] == 1

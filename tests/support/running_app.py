@@ -77,8 +77,13 @@ class RunningApp:
     @property
     def health(self) -> HealthReport:
         """As `/health` shows it."""
+        return self.local.health()
+
+    @property
+    def local(self) -> LocalApp:
+        """What an operator can see and do."""
         assert self._assembled is not None
-        return LocalApp("scenario", parts=self._assembled).health()
+        return LocalApp("scenario", parts=self._assembled)
 
     def in_event_loop(self, action: Callable[[], object]) -> None:
         """Call it where the async handlers run, and go on."""

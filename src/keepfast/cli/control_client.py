@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import click
@@ -15,13 +15,16 @@ from keepfast.cli.connection import settings_for
 from keepfast.core.errors import ConfigError, ControlRefused, StartError
 from keepfast.http.client import fetch
 from keepfast.http.server import UNIX
-from keepfast.telemetry.state import CommandDone, Problem
+from keepfast.telemetry.state import CommandDone, Problem, SeekResult
+
+if TYPE_CHECKING:
+    from keepfast.engine.seeks import SeekTarget
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
 
 EVERYWHERE = ("0.0.0.0", "::", "")
-REPLY_TIMEOUT_S = 10.0
+REPLY_TIMEOUT_S, SEEK_TIMEOUT_S = 10.0, 300.0
 
 
 def control_options(command: F) -> F:
@@ -67,7 +70,19 @@ class ControlClient:
         content = {name: value for name, value in body.items() if value is not None}
         return self._request("POST", path, content, CommandDone)
 
-    def _request(self, method: str, path: tuple[str, ...], body: Mapping[str, object] | None, shape: type[S]) -> S:
+    def seek(self, consumer: str, topic: str, partition: int, to: SeekTarget, *, plan: bool) -> SeekResult:
+        """Move a partition, or with `plan` say what that would do. Waits until the seek has ended."""
+        body = {"topic": topic, "partition": partition, "to": to, "plan": plan}
+        return self._request("POST", ("consumers", consumer, "seek"), body, SeekResult, SEEK_TIMEOUT_S)
+
+    def _request(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        body: Mapping[str, object] | None,
+        shape: type[S],
+        timeout_s: float = REPLY_TIMEOUT_S,
+    ) -> S:
         headers = {"Authorization": f"Bearer {self.token}"} if self.token and method == "POST" else {}
         resource = "/api/" + "/".join(quote(part, safe="@") for part in path)
         try:
@@ -77,7 +92,7 @@ class ControlClient:
                 method=method,
                 body=None if body is None else msgspec.json.encode(body),
                 headers=headers,
-                timeout_s=REPLY_TIMEOUT_S,
+                timeout_s=timeout_s,
             )
         except OSError as error:
             raise StartError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, assert_never
 
 import click
 import msgspec
@@ -11,12 +12,15 @@ import msgspec
 from keepfast.cli.connection import exit_on_interrupt
 from keepfast.cli.control_client import ControlClient, control_options
 from keepfast.cli.errors import report_errors
-from keepfast.cli.terminal import console
+from keepfast.cli.terminal import confirmed, console, table
+from keepfast.core.errors import ControlRefused
 from keepfast.telemetry.clean import clean_text
-from keepfast.telemetry.state import AppState, CommandDone, ConsumerDetail, HealthReport
+from keepfast.telemetry.state import AppState, CommandDone, ConsumerDetail, HealthReport, Positions, SeekResult
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from keepfast.engine.seeks import SeekTarget
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 COLOURS = {"ok": "green", "degraded": "yellow", "failing": "red"}
@@ -37,6 +41,7 @@ def ctl() -> None:
       keepfast ctl pause charge
       keepfast ctl pause charge --topic orders.payment.v1 --partition 3
       keepfast ctl resume charge
+      keepfast ctl seek charge orders.payment.v1 3 --to=-100
       keepfast ctl release charge storm
       keepfast ctl log-level debug
     """
@@ -115,6 +120,140 @@ def pause(consumer: str, *, topic: str | None, partition: int | None, as_json: b
 def resume(consumer: str, *, topic: str | None, partition: int | None, as_json: bool, **options: Any) -> None:
     """Continue CONSUMER, or some of its partitions, after a pause."""
     _send("resume", consumer, options, as_json=as_json, topic=topic, partition=partition)
+
+
+@ctl.command(short_help="Show positions and committed offsets.")
+@click.argument("consumer")
+@json_option
+@control_options
+def position(consumer: str, *, as_json: bool, **options: Any) -> None:
+    """Show the position of CONSUMER in each of its partitions: everything below it is finished.
+
+    With several processes, the partitions of all of them.
+    """
+    _show_positions(consumer, options, as_json=as_json)
+
+
+@ctl.command(short_help="Show the lag of a running consumer.")
+@click.argument("consumer")
+@json_option
+@control_options
+def lag(consumer: str, *, as_json: bool, **options: Any) -> None:
+    """Show the lag of CONSUMER in each of its partitions, in records and seconds, and their sum.
+
+    With several processes, the partitions of all of them. For a whole group, running or not: keepfast lag.
+    """
+    _show_positions(consumer, options, as_json=as_json, columns=("end", "lag", "lag_s"))
+
+
+@ctl.command(short_help="Move a partition to another offset.")
+@click.argument("consumer")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.option(
+    "--to",
+    "where",
+    required=True,
+    help="beginning, end, an offset, +N, -N, a time (2024-01-31T12:00, UTC), or how long ago (2h).",
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+@control_options
+def seek(
+    consumer: str,
+    topic: str,
+    partition: int,
+    *,
+    where: str,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Move PARTITION of TOPIC to another offset while CONSUMER runs. Prints a plan and asks before it changes anything.
+
+    Records in flight finish first. Then the partition is read from there, and the offset is committed at once. With
+    several processes, the one that has the partition does it. Retry topics are topics of their own: records that wait
+    there stay. For a stopped group: keepfast offsets reset.
+
+    \b
+    Examples:
+      keepfast ctl seek charge orders.payment.v1 3 --to 1200
+      keepfast ctl seek charge orders.payment.v1 3 --to=-100 --dry-run
+      keepfast ctl seek charge orders.payment.v1 3 --to 2h --yes
+    """
+    with report_errors(debug=options["debug"]), exit_on_interrupt():
+        control = _control(options)
+        to = _seek_target(control, consumer, topic, partition, where)
+        plan = control.seek(consumer, topic, partition, to, plan=True)
+        if not as_json:
+            click.echo(_seek_plan(plan))
+        if dry_run:
+            _print(plan, "Dry run: nothing was changed.", as_json=as_json)
+            return
+        if not yes and not confirmed(f"Move {plan.topic}[{plan.partition}] of {clean_text(consumer)} to {plan.to:,}?"):
+            click.echo("Nothing was changed.", err=True)
+            raise click.exceptions.Exit(1)
+        done = control.seek(consumer, topic, partition, plan.to, plan=False)
+        text = f"Done: it was at {done.position:,} and reads from {done.to:,}."
+        if not done.committed:
+            text += " The broker has not confirmed the commit yet: a crash before that would undo the seek."
+        _print(done, text, as_json=as_json)
+
+
+def _seek_target(control: ControlClient, consumer: str, topic: str, partition: int, where: str) -> SeekTarget:
+    """Raises UsageError, and ControlRefused for a shift of a partition that no process has."""
+    from keepfast.cli.offsets import WhereTo
+    from keepfast.desk.offsets import ShiftBy, ToEdge, ToOffset, ToTime
+
+    match WhereTo().convert(where, None, None):
+        case ToEdge(latest=latest):
+            return "end" if latest else "beginning"
+        case ToOffset(offset=offset):
+            return offset
+        case ToTime(at_ms=at_ms):
+            return datetime.fromtimestamp(at_ms / 1000, UTC)
+        case ShiftBy(count=count):
+            found = control.get(Positions, "consumers", consumer, "position").partitions
+            own = next((one for one in found if (one.topic, one.partition) == (topic, partition)), None)
+            if own is None:
+                raise ControlRefused(f"No process here has {topic}[{partition}]: a shift needs its position.")
+            return max(0, own.position + count)
+        case other:
+            assert_never(other)
+
+
+def _seek_plan(plan: SeekResult) -> str:
+    what = [f"{plan.repeats:,} offsets are processed again"] if plan.repeats else []
+    if plan.skips:
+        what.append(click.style(f"{plan.skips:,} are skipped and never processed", fg="red"))
+    place = f"{clean_text(plan.topic)}[{plan.partition}]"
+    edges = f"the log has {plan.first:,} to {plan.end:,}"
+    return f"{place}: from {plan.position:,} to {plan.to:,} ({edges}): {', '.join(what) or 'nothing changes'}."
+
+
+def _show_positions(
+    consumer: str,
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+    columns: Sequence[str] = ("position", "committed", "end", "lag"),
+) -> None:
+    with report_errors(debug=options["debug"]), exit_on_interrupt():
+        found = _control(options).get(Positions, "consumers", consumer, "position")
+        rows = [
+            (clean_text(one.topic), str(one.partition), *(_number(getattr(one, name)) for name in columns))
+            for one in found.partitions
+        ]
+        heads = ("TOPIC", "PARTITION", *(name.upper().replace("LAG_S", "SECONDS") for name in columns))
+        _print(found, table(heads, rows, right=range(1, len(heads))), as_json=as_json)
+        if not as_json:
+            click.echo(f"Lag: {found.lag:,}")
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None or value < 0 else f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
 @ctl.command(short_help="Release a tripped storm guard or an open breaker.")

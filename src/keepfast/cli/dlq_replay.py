@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from types import FrameType
 import click
 
 from keepfast.cli.dlq_options import DlqCluster, option_words
-from keepfast.cli.terminal import Progress
+from keepfast.cli.terminal import Progress, confirmed
 from keepfast.core.errors import SourceError
 from keepfast.desk.letter_topic import LetterTopic, ReadStopped
 from keepfast.desk.planning import DEFAULT_MAX_REPLAYS, ReplayPlan, ReplayPolicy, ReplayRouter, plan
@@ -90,7 +89,7 @@ def replay_letters(cluster: DlqCluster, request: ReplayRequest) -> int:
         if request.dry_run:
             click.echo("Dry run: nothing was sent.")
             return 0
-        if not request.yes and not _confirmed(replay_plan):
+        if not request.yes and not confirmed(f"Send {_records(replay_plan.records)}?"):
             click.echo("Nothing was sent.", err=True)
             return EXIT_PARTIAL
         return _send(source, router.again(), cluster, request, replay_plan)
@@ -149,16 +148,6 @@ def _warn_about_readers(cluster: DlqCluster, replay_plan: ReplayPlan) -> None:
 
 def _records(count: int) -> str:
     return f"{count:,} record{'s' * (count != 1)}"
-
-
-def _confirmed(replay_plan: ReplayPlan) -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError("Standard input is not a terminal: confirm with --yes, or use --dry-run.")
-    try:
-        return click.confirm(f"Send {_records(replay_plan.records)}?")
-    except click.Abort:
-        click.echo(err=True)
-        return False
 
 
 def _send(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from keepfast.cli.connection import as_start_error, brokers_option, connect, con
 from keepfast.cli.dlq_options import Moment
 from keepfast.cli.errors import report_errors
 from keepfast.cli.lag import is_app
-from keepfast.cli.terminal import console, table
+from keepfast.cli.terminal import confirmed, console, table
 from keepfast.core.errors import ConfigError, StartError
 from keepfast.core.ledger import CompletionMap, decode, encode, origin_of
 from keepfast.core.ports import CommittedOffset, Position
@@ -35,14 +34,14 @@ EXIT_NOT_CONFIRMED = 1
 
 
 class WhereTo(click.ParamType[Target]):
-    """`earliest`, `latest`, an offset, `+N`, `-N`, `2h` (ago) or ISO 8601."""
+    """`earliest` or `beginning`, `latest` or `end`, an offset, `+N`, `-N`, `2h` (ago) or ISO 8601."""
 
     name = "WHERE"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Target:
         text = str(value)
-        if text in ("earliest", "latest"):
-            return ToEdge(latest=text == "latest")
+        if text in ("earliest", "beginning", "latest", "end"):
+            return ToEdge(latest=text in ("latest", "end"))
         if re.fullmatch(r"\d{1,19}", text, re.ASCII):
             return ToOffset(int(text))
         if re.fullmatch(r"[+-]\d{1,19}", text, re.ASCII):
@@ -293,14 +292,8 @@ def _summary(plan: Sequence[PlannedOffset]) -> str:
 
 
 def _confirmed(group: str, plan: Sequence[PlannedOffset]) -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError("Standard input is not a terminal: confirm with --yes, or use --dry-run.")
     changed = sum(one.changed for one in plan)
-    try:
-        return click.confirm(f"{_summary(plan)}. Reset {_partitions(changed)} of {clean_text(group)}?")
-    except click.Abort:
-        click.echo(err=True)
-        return False
+    return confirmed(f"{_summary(plan)}. Reset {_partitions(changed)} of {clean_text(group)}?")
 
 
 def _commit(found: OffsetsOfGroup, plan: Sequence[PlannedOffset]) -> None:

@@ -1,4 +1,4 @@
-"""What commands draw, with rich: tables, views that are drawn again and again, progress.
+"""What commands draw, with rich: tables, views that are drawn again and again, progress; and what they ask.
 
 rich is imported when something is drawn: `--help` and commands that draw nothing do without it. Where there is no
 terminal, nothing is coloured or drawn in place, and lines are as long as they are.
@@ -6,10 +6,13 @@ terminal, nothing is coloured or drawn in place, and lines are as long as they a
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import click
 
 from keepfast.telemetry.clean import clean_text
 
@@ -62,6 +65,17 @@ def table(
     for row in rows:
         found.add_row(*map(cell, row))
     return found
+
+
+def confirmed(question: str) -> bool:
+    """Ask for confirmation. Raises UsageError if nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise click.UsageError("Standard input is not a terminal: confirm with --yes, or use --dry-run.")
+    try:
+        return click.confirm(question)
+    except click.Abort:
+        click.echo(err=True)
+        return False
 
 
 class Drawing:

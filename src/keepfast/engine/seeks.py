@@ -73,6 +73,7 @@ class Seeks:
         drain_until = now + self._parts.plan.revoke_timeout_s
         self.under_way[place] = _Seek(partition, offset, edges, answer, drain_until, drain_until + COMMIT_S)
         self._parts.handover.close_down([place])
+        self._source.pause([place])  # what it would fetch meanwhile would be dropped
 
     def step(self, now: float) -> None:
         """Outside callbacks: move what has drained, answer what is committed."""

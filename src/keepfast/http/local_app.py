@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from queue import Empty, SimpleQueue
@@ -18,12 +19,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import msgspec
 
-from keepfast.core.errors import ConfigError
+from keepfast.core.errors import ConfigError, ControlRefused
+from keepfast.core.records import TopicPartition
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.control import Answer, ControlOrder, Verb
 from keepfast.engine.hooks import EventHooks
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.metrics import consumer_families, hook_families, spool_families
+from keepfast.engine.seeks import ASK_S, COMMIT_S, SeekTarget
 from keepfast.http.health import HealthFacts, health_of
 from keepfast.http.pages import API, Pages, ServedApp
 from keepfast.http.server import HttpRequest, Response, Server, as_json, problem, server_required, start_server
@@ -39,8 +42,11 @@ from keepfast.telemetry.state import (
     ConsumerDetail,
     ConsumerState,
     HealthReport,
+    PartitionState,
     Phase,
+    Positions,
     Problem,
+    SeekResult,
     SpoolState,
 )
 
@@ -55,8 +61,19 @@ REPLY_TIMEOUT_S = 3.0
 B = TypeVar("B")
 
 
-class LoopTimeout(Exception):
+class LoopTimeout(ControlRefused):
     """The loop did not reply in time: it is stuck, or the process was suspended."""
+
+    def __init__(self) -> None:
+        super().__init__("The consumer's loop does not reply: it is stuck. See /health/live.")
+
+
+class PartitionElsewhere(ControlRefused):
+    """Another process of the group may have the partition."""
+
+
+class UnknownConsumer(ControlRefused):
+    """No consumer of this process has the name."""
 
 
 class AppParts(Protocol):
@@ -68,6 +85,9 @@ class AppParts(Protocol):
     def lifecycle(self) -> Lifecycle: ...
     @property
     def spool(self) -> SpoolService | None: ...
+    def owner_of(self, group: str, place: TopicPartition) -> str:
+        """Which member of the group has the partition, in words. Waits for the brokers, a few seconds at most."""
+
     @property
     def hooks(self) -> EventHooks | None: ...
 
@@ -77,6 +97,25 @@ class PauseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     topic: str | None = None
     partition: int | None = None
+
+
+class SeekRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to move a partition: an offset, `"beginning"`, `"end"` or a time with its zone (ISO 8601). `plan`: only say
+    what it would do.
+    """
+
+    topic: str
+    partition: int
+    to: int | str
+    plan: bool = False
+
+    def target(self) -> SeekTarget:
+        """Raises msgspec.ValidationError."""
+        match self.to:
+            case int() | "beginning" | "end" as to:
+                return to
+            case text:
+                return _time(text)
 
 
 class ReleaseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,53 +241,108 @@ class LocalApp(ServedApp):
             refusing=status.refusing,
         )
 
+    # -- commands: each waits for the loop's reply, and raises ControlRefused
+
+    def pause(self, consumer: str, topic: str | None = None, partition: int | None = None) -> CommandDone:
+        """Start no more records of a consumer, or of some of its partitions."""
+        return _done(self._order(consumer, "pause", topic=topic, partition=partition))
+
+    def resume(self, consumer: str, topic: str | None = None, partition: int | None = None) -> CommandDone:
+        """End a pause."""
+        return _done(self._order(consumer, "resume", topic=topic, partition=partition))
+
+    def seek(self, consumer: str, topic: str, partition: int, to: SeekTarget, *, plan: bool = False) -> SeekResult:
+        """Move a partition; returns when the new position is committed. `plan`: only say what it would do."""
+        if isinstance(to, datetime) and to.tzinfo is None:
+            raise ControlRefused(
+                "The time to seek to has no time zone: use datetime.now(UTC), or a time with an offset."
+            )
+        thread = self._thread(consumer)
+        patience_s = 2 * ASK_S + (0 if plan else thread.loop.plan.revoke_timeout_s + COMMIT_S)
+        verb: Verb = "plan_seek" if plan else "seek"
+        answer = _order(thread, verb, REPLY_TIMEOUT_S + patience_s, topic=topic, partition=partition, to=to)
+        if isinstance(answer, Problem) and answer.elsewhere:
+            owner = self._owner(thread, TopicPartition(topic, partition))
+            raise PartitionElsewhere(f"{answer.error} {owner}")
+        if not isinstance(answer, SeekResult):
+            raise _refusal(answer)
+        return answer
+
+    def positions(self, consumer: str) -> tuple[PartitionState, ...]:
+        """The partitions that this process has, as they are now."""
+        return _detail(self._thread(consumer)).state.partitions
+
+    def _order(self, consumer: str, verb: Verb, **more: Any) -> Answer:
+        return _order(self._thread(consumer), verb, **more)
+
+    def _thread(self, name: str) -> LoopThread:
+        thread = next((one for one in self._threads if one.loop.plan.name == name), None)
+        if thread is None:
+            known = ", ".join(one.loop.plan.name for one in self._threads) or "none yet"
+            raise UnknownConsumer(f"There is no consumer {name!r} here; there is {known}.")
+        if thread.over.is_set():
+            raise ControlRefused(f"The consumer {name!r} has ended.")
+        return thread
+
+    def _owner(self, thread: LoopThread, place: TopicPartition) -> str:
+        return self._parts.owner_of(thread.loop.plan.group, place) if self._parts else ""
+
     # -- the control API
 
     def api(self, request: HttpRequest) -> Response:
-        """May wait for a loop, for at most REPLY_TIMEOUT_S."""
+        """May wait for a loop, for at most REPLY_TIMEOUT_S; for a seek, until that has ended."""
         try:
             return self._route(request)
-        except LoopTimeout:
-            return problem(
-                HTTPStatus.GATEWAY_TIMEOUT, "The consumer's loop does not reply: it is stuck. See /health/live."
-            )
+        except LoopTimeout as error:
+            return problem(HTTPStatus.GATEWAY_TIMEOUT, str(error))
+        except UnknownConsumer as error:
+            return problem(HTTPStatus.NOT_FOUND, str(error))
+        except PartitionElsewhere as error:
+            return as_json(Problem(error=str(error), elsewhere=True), HTTPStatus.CONFLICT)
+        except ControlRefused as error:
+            return problem(HTTPStatus.CONFLICT, str(error))
         except msgspec.MsgspecError as error:
             return problem(HTTPStatus.BAD_REQUEST, f"The body is invalid: {error}.")
 
     def _route(self, request: HttpRequest) -> Response:
-        reads = request.method in ("GET", "HEAD")
-        match request.path.removeprefix(API).strip("/").split("/"):
-            case ["state"] if reads:
-                return as_json(self.state())
-            case ["health"] if reads:
-                return as_json(self.health())
-            case ["log-level"] if not reads:
-                answer = _set_level(_body(request, LogLevel).level)
-                return as_json(answer, HTTPStatus.BAD_REQUEST if isinstance(answer, Problem) else HTTPStatus.OK)
-            case ["consumers", name]:
-                return self._answer(name, lambda thread: _detail(thread) if reads else None)
-            case ["consumers", name, ("pause" | "resume") as verb] if not reads:
-                target = _body(request, PauseTarget)
-                return self._answer(
-                    name, lambda thread: _order(thread, verb, topic=target.topic, partition=target.partition)
-                )
-            case ["consumers", name, "release"] if not reads:
-                hold = _body(request, ReleaseTarget).hold
-                return self._answer(name, lambda thread: _order(thread, "release", hold=hold))
-            case _:
-                return problem(HTTPStatus.NOT_FOUND, f"There is no {request.method} {request.path}.")
-
-    def _answer(self, name: str, answer: Callable[[LoopThread], Any]) -> Response:
-        thread = next((one for one in self._threads if one.loop.plan.name == name), None)
-        if thread is None:
-            known = ", ".join(one.loop.plan.name for one in self._threads) or "none yet"
-            return problem(HTTPStatus.NOT_FOUND, f"There is no consumer {name!r} here; there is {known}.")
-        if thread.over.is_set():
-            return problem(HTTPStatus.CONFLICT, f"The consumer {name!r} has ended.")
-        found = answer(thread)
-        if found is None:
+        path = request.path.removeprefix(API).strip("/").split("/")
+        found = self._read(path) if request.method in ("GET", "HEAD") else self._command(path, request)
+        if found is not None:
+            return as_json(found)
+        if path[0] == "consumers" and len(path) == len(["consumers", "name"]):
             return problem(HTTPStatus.METHOD_NOT_ALLOWED, "Use GET.")
-        return as_json(found, HTTPStatus.CONFLICT if isinstance(found, Problem) else HTTPStatus.OK)
+        return problem(HTTPStatus.NOT_FOUND, f"There is no {request.method} {request.path}.")
+
+    def _read(self, path: list[str]) -> msgspec.Struct | None:
+        match path:
+            case ["state"]:
+                return self.state()
+            case ["health"]:
+                return self.health()
+            case ["consumers", name]:
+                return _detail(self._thread(name))
+            case ["consumers", name, "position"]:
+                return Positions.of(self.positions(name))
+            case _:
+                return None
+
+    def _command(self, path: list[str], request: HttpRequest) -> msgspec.Struct | None:
+        match path:
+            case ["log-level"]:
+                return _set_level(_body(request, LogLevel).level)
+            case ["consumers", name, "pause"]:
+                target = _body(request, PauseTarget)
+                return self.pause(name, target.topic, target.partition)
+            case ["consumers", name, "resume"]:
+                target = _body(request, PauseTarget)
+                return self.resume(name, target.topic, target.partition)
+            case ["consumers", name, "release"]:
+                return _done(self._order(name, "release", hold=_body(request, ReleaseTarget).hold))
+            case ["consumers", name, "seek"]:
+                wanted = _body(request, SeekRequest)
+                return self.seek(name, wanted.topic, wanted.partition, wanted.target(), plan=wanted.plan)
+            case _:
+                return None
 
 
 def _detail(thread: LoopThread) -> ConsumerDetail:
@@ -260,26 +354,45 @@ def _detail(thread: LoopThread) -> ConsumerDetail:
     return ConsumerDetail(state=state, counts=counts_of(thread), lanes=lanes, left_out=left_out)
 
 
-def _order(
-    thread: LoopThread, verb: Verb, *, topic: str | None = None, partition: int | None = None, hold: str = ""
-) -> Answer:
+def _order(thread: LoopThread, verb: Verb, timeout_s: float = REPLY_TIMEOUT_S, **more: Any) -> Answer:
     """Send an order to the loop and wait for its reply. Raises LoopTimeout."""
     answers: SimpleQueue[Answer] = SimpleQueue()
-    thread.mailbox.post(ControlOrder(verb=verb, answer=answers.put, topic=topic, partition=partition, hold=hold))
+    thread.mailbox.post(ControlOrder(verb=verb, answer=answers.put, **more))
     try:
-        return answers.get(timeout=REPLY_TIMEOUT_S)
+        return answers.get(timeout=timeout_s)
     except Empty:
         raise LoopTimeout from None
+
+
+def _done(answer: Answer) -> CommandDone:
+    """Raises ControlRefused."""
+    if not isinstance(answer, CommandDone):
+        raise _refusal(answer)
+    return answer
+
+
+def _refusal(answer: Answer) -> Exception:
+    return ControlRefused(answer.error) if isinstance(answer, Problem) else TypeError(f"a loop replied {answer!r}")
 
 
 def _body(request: HttpRequest, shape: type[B]) -> B:
     return msgspec.json.decode(request.body or b"{}", type=shape)
 
 
-def _set_level(level: str) -> CommandDone | Problem:
+def _time(text: str) -> datetime:
+    """Raises msgspec.ValidationError."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        known = "an offset, beginning, end or a time such as 2026-01-31T12:00:00Z"
+        raise msgspec.ValidationError(f"`to` is {text!r}; use {known}") from None
+
+
+def _set_level(level: str) -> CommandDone:
+    """Raises msgspec.ValidationError."""
     name = level.lower()
     if name not in logs.LEVELS:
-        return Problem(error=f"There is no level {level!r}; there is {', '.join(logs.LEVELS)}.")
+        raise msgspec.ValidationError(f"there is no level {level!r}; there is {', '.join(logs.LEVELS)}")
     logging.getLogger(logs.ROOT).setLevel(logs.LEVELS[name])
     log.warning("log_level_set", to=name, by="hand")
     return CommandDone(text=f"The log level is {name} until the process ends.", changed=1)

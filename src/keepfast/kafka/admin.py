@@ -67,7 +67,7 @@ class KafkaAdmin:
     """
 
     def __init__(self, properties: Mapping[str, Any], *, fail_fast: bool = False) -> None:
-        self._properties = dict(properties)
+        self.properties = dict(properties)
         self._fail_fast = fail_fast
         self._made: AdminClient | None = None
         self._last_error: KafkaError | None = None
@@ -265,7 +265,7 @@ class KafkaAdmin:
     def _client(self) -> AdminClient:
         if self._made is None:
             try:
-                self._made = AdminClient(self._properties | {"error_cb": self._on_error, "logger": LOGGER})
+                self._made = AdminClient(self.properties | {"error_cb": self._on_error, "logger": LOGGER})
             except CLIENT_ERRORS as error:
                 raise config_error("admin client", error) from error
         return self._made
@@ -276,11 +276,11 @@ class KafkaAdmin:
 
     def _is_absent(self, trouble: KafkaError) -> bool:
         """Connection refused or name not resolved, and there is no other address to try."""
-        single = "," not in str(self._properties.get("bootstrap.servers"))
+        single = "," not in str(self.properties.get("bootstrap.servers"))
         return single and (trouble.name() == "_RESOLVE" or "refused" in trouble.str())
 
     def _unreachable(self, trouble: KafkaError | BaseException) -> SourceError:
-        addresses = str(self._properties.get("bootstrap.servers"))
+        addresses = str(self.properties.get("bootstrap.servers"))
         error = source_error(f"reach Kafka at {addresses}", trouble)
         if error.fault is not Fault.RETRY:
             return error
@@ -292,7 +292,7 @@ class KafkaAdmin:
         if error.code in _SILENT and "refused" not in str(
             error
         ):  # the port accepts connections and closes them or does not reply
-            hint += f" Does that port use {self._properties.get('security.protocol', 'PLAINTEXT')}?"
+            hint += f" Does that port use {self.properties.get('security.protocol', 'PLAINTEXT')}?"
         return SourceError(f"{error} {hint}", fault=error.fault, code=error.code)
 
 

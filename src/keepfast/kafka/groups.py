@@ -10,6 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from keepfast.core.errors import Fault, SourceError
 from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition as Place
 from keepfast.kafka.faults import CLIENT_ERRORS, config_error, source_error
@@ -65,9 +66,8 @@ class KafkaGroups:
         a rebalance.
         """
         try:
-            [future] = self._client().describe_consumer_groups([group], request_timeout=timeout_s).values()
-            described = future.result(timeout_s + 1)
-        except (*CLIENT_ERRORS, TimeoutError):
+            described = self._described(group, timeout_s)
+        except SourceError:
             return None
         if described.state.name not in SETTLED:
             return None
@@ -97,14 +97,34 @@ class KafkaGroups:
     def members(self, group: str, timeout_s: float) -> list[str] | None:
         """Each member as `client id (host)`; None if the brokers do not report members. Raises SourceError."""
         try:
-            [future] = self._client().describe_consumer_groups([group], request_timeout=timeout_s).values()
-            described = future.result(timeout_s + 1)
-        except (*CLIENT_ERRORS, TimeoutError) as error:
-            failure = source_error(f"describe the group {group}", error)
-            if failure.code in ("GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"):
-                return [] if failure.code == "GROUP_ID_NOT_FOUND" else None
-            raise failure from error
+            described = self._described(group, timeout_s)
+        except SourceError as error:
+            if error.code in ("GROUP_ID_NOT_FOUND", "_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"):
+                return [] if error.code == "GROUP_ID_NOT_FOUND" else None
+            raise
         return [f"{member.client_id} ({member.host})" for member in described.members]
+
+    def owner_of(self, group: str, place: Place, timeout_s: float) -> str:
+        """The member that has the partition, as `client id on host (member id)`; empty if none has. Raises SourceError,
+        also during a rebalance.
+        """
+        described = self._described(group, timeout_s)
+        if described.state.name not in SETTLED:
+            text = f"The group {group} is rebalancing. Try again."
+            raise SourceError(text, fault=Fault.REBALANCING, code="REBALANCE_IN_PROGRESS")
+        for member in described.members:
+            assigned = member.assignment.topic_partitions if member.assignment else ()
+            if place in {Place(str(one.topic), int(one.partition)) for one in assigned}:
+                return f"{member.client_id} on {member.host.lstrip('/')} ({member.member_id})"
+        return ""
+
+    def _described(self, group: str, timeout_s: float) -> Any:
+        """State and members of the group. Raises SourceError."""
+        try:
+            [future] = self._client().describe_consumer_groups([group], request_timeout=timeout_s).values()
+            return future.result(timeout_s + 1)
+        except (*CLIENT_ERRORS, TimeoutError) as error:
+            raise source_error(f"describe the group {group}", error) from error
 
     def stored(self, group: str, places: Sequence[Place], timeout_s: float) -> list[CommittedOffset]:
         """Offset and metadata of each partition. Raises SourceError, also if a single partition has an error."""

@@ -24,12 +24,14 @@ from keepfast.supervisor.process import ChildSpec
 from keepfast.telemetry import catalogue
 from keepfast.telemetry.metrics import MetricFamily, Sample
 from keepfast.telemetry.prometheus import REGISTERED, by_process, exposed, unpacked
-from keepfast.telemetry.state import AppState, CommandDone, HealthReport, Problem, Reason
+from keepfast.telemetry.state import AppState, CommandDone, HealthReport, Positions, Problem, Reason
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 REPLY_TIMEOUT_S: Final = 2.5
+SEEK_TIMEOUT_S: Final = 300.0
+"""A child answers a seek when the records in hand are finished; its own settings bound that."""
 MAX_AT_ONCE: Final = 16
 SUPERVISOR: Final = "supervisor"
 
@@ -111,11 +113,19 @@ class Children(ServedApp):
         if parts[0] == "consumers" and len(parts) > 1 and "@" in parts[1]:
             parts[1], _, process = parts[1].rpartition("@")
             sockets = {number: address for number, address in sockets.items() if number == process}
-        answers = self._request_all(API + "/".join(parts), request, sockets)
+        seeks = parts[0] == "consumers" and parts[-1] == "seek"
+        timeout_s = SEEK_TIMEOUT_S if seeks else REPLY_TIMEOUT_S
+        answers = self._request_all(API + "/".join(parts), request, sockets, timeout_s)
         if not answers:
             return problem(HTTPStatus.BAD_GATEWAY, "No process answers.")
+        if seeks:
+            return _by_the_owner(answers)
         if request.method == "POST":
             return _one_of(answers)
+        if parts[0] == "consumers" and parts[-1] == "position":
+            found = [one for answer in answers.values() if (one := _decoded(answer, Positions)) is not None]
+            partitions = [partition for one in found for partition in one.partitions]
+            return as_json(Positions.of(partitions)) if found else next(iter(answers.values()))
         good = [process for process, answer in answers.items() if answer.status == HTTPStatus.OK]
         if parts[0] == "consumers" and len(good) > 1:
             known = ", ".join(f"{parts[1]}@{process}" for process in good)
@@ -142,7 +152,11 @@ class Children(ServedApp):
         )
 
     def _request_all(
-        self, path: str, request: HttpRequest | None = None, sockets: Mapping[str, str] | None = None
+        self,
+        path: str,
+        request: HttpRequest | None = None,
+        sockets: Mapping[str, str] | None = None,
+        timeout_s: float = REPLY_TIMEOUT_S,
     ) -> dict[str, Response]:
         """The answers of all children that answer, requested in parallel."""
         sockets = self._sockets.all() if sockets is None else sockets
@@ -159,7 +173,7 @@ class Children(ServedApp):
                     method=request.method if request else "GET",
                     body=request.body if request and request.body else None,
                     headers=headers,
-                    timeout_s=REPLY_TIMEOUT_S,
+                    timeout_s=timeout_s,
                 )
             except OSError:
                 return None
@@ -198,6 +212,16 @@ def _one_of(answers: Mapping[str, Response]) -> Response:
     process, first = next(iter(answers.items()))
     refused = _decoded(first, Problem)
     return problem(first.status, f"Process {process}: {refused.error if refused else 'it failed.'}")
+
+
+def _by_the_owner(answers: Mapping[str, Response]) -> Response:
+    """The answer of the child that has the partition; if none has, the first problem."""
+    refused = {process: _decoded(answer, Problem) for process, answer in answers.items()}
+    for process, answer in answers.items():
+        found = refused[process]
+        if answer.status == HTTPStatus.OK or found is None or not found.elsewhere:
+            return answer
+    return next(iter(answers.values()))
 
 
 class SharedHealthServer:

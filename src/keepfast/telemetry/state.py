@@ -6,7 +6,7 @@ no key, value, header or exception message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -277,6 +277,18 @@ class CommandDone(StateStruct, frozen=True, kw_only=True):
 
     text: str
     changed: int = 0
+
+
+class Positions(StateStruct, frozen=True, kw_only=True):
+    """The response of `GET /api/consumers/<name>/position`. `lag` is the sum of those that are known."""
+
+    partitions: tuple[PartitionState, ...] = ()
+    lag: int = 0
+
+    @classmethod
+    def of(cls, partitions: Iterable[PartitionState]) -> Positions:
+        found = tuple(sorted(partitions, key=lambda one: (one.topic, one.partition)))
+        return cls(partitions=found, lag=sum(one.lag or 0 for one in found))
 
 
 class SeekResult(StateStruct, frozen=True, kw_only=True):

@@ -15,9 +15,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from keepfast.core.errors import SpoolError, StartError
+from keepfast.core.errors import SourceError, SpoolError, StartError
 from keepfast.core.events import Observer
 from keepfast.core.ports import Sink
+from keepfast.core.records import TopicPartition
 from keepfast.deadletters.spool.places import durability_warning, shown, store_at
 from keepfast.deadletters.spool.service import SpoolService
 from keepfast.engine.clock import RealClock
@@ -27,6 +28,7 @@ from keepfast.engine.hooks import EventHooks, Hook
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
 from keepfast.engine.workers import EventLoopThread, HandlerLoop
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
+from keepfast.kafka.groups import KafkaGroups
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger
@@ -43,6 +45,9 @@ from keepfast.wiring.consumers import (
 )
 
 log = get_logger("keepfast.start")
+
+OWNER_S = 3.0
+"""For the question which member has a partition."""
 
 GATE = ExclusiveGate()
 """Of this process: a record that may have killed a process runs beside nothing else, of whatever app or runner."""
@@ -131,6 +136,17 @@ class Assembly:
     def run(self) -> int:
         """From the start to the end, with signals if this is the main thread; returns the exit code."""
         return self.lifecycle.run(self._end)
+
+    def owner_of(self, group: str, place: TopicPartition) -> str:
+        """Which member of the group has the partition, in words. Waits for the brokers, for at most OWNER_S."""
+        admin = self.clients.admin
+        if admin is None:
+            return ""
+        try:
+            owner = KafkaGroups(admin.properties).owner_of(group, place, OWNER_S)
+        except SourceError as error:
+            return f"Which one has it is not known: {error}"
+        return f"It belongs to {owner}." if owner else f"No member of the group {group} has it now."
 
     def _end(self, left_s: float) -> None:
         until = time.monotonic() + left_s
