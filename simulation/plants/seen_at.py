@@ -12,6 +12,11 @@ CHEAP_S: Final = 0.1
 """Of computing: no better seed is looked for."""
 
 SEEN_AT: Final = {
+    "keeps_the_completion_map_after_a_seek": 10,
+    "goes_on_with_the_epoch_before_a_seek": 10,
+    "lets_a_result_of_the_epoch_before_a_seek_count": 34,
+    "calls_a_seek_done_before_it_is_committed": 10,
+    "leaves_a_partition_paused_after_a_seek": 10,
     "reports_a_dead_letter_twice": 2,
     "reports_a_dead_letter_before_it_is_acknowledged": 2,
     "names_another_place_for_a_dead_letter": 2,

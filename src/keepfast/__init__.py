@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from keepfast.core.errors import BatchError as BatchError
     from keepfast.core.errors import ConfigError as ConfigError
     from keepfast.core.errors import ConsumerFailed as ConsumerFailed
+    from keepfast.core.errors import ControlRefused as ControlRefused
     from keepfast.core.errors import Discard as Discard
     from keepfast.core.errors import DrainTimeout as DrainTimeout
     from keepfast.core.errors import Halt as Halt
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from keepfast.core.events import RetrySucceeded as RetrySucceeded
     from keepfast.core.events import Revoked as Revoked
     from keepfast.core.events import RunFinished as RunFinished
+    from keepfast.core.events import Sought as Sought
     from keepfast.core.events import Spooled as Spooled
     from keepfast.core.events import StormGuardReleased as StormGuardReleased
     from keepfast.core.events import StormGuardTripped as StormGuardTripped
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from keepfast.core.policies import RetryPolicy as RetryPolicy
     from keepfast.core.records import Receipt as Receipt
     from keepfast.core.records import Record as Record
+    from keepfast.core.records import TopicPartition as TopicPartition
     from keepfast.core.retry_topics import RetryTopics as RetryTopics
     from keepfast.decode.signature import Provide as Provide
     from keepfast.engine.context import BatchContext as BatchContext
@@ -79,6 +82,7 @@ if TYPE_CHECKING:
     from keepfast.redact.sensitive import SensitiveData as SensitiveData
     from keepfast.runner.retry import RetryConfig as RetryConfig
     from keepfast.runner.runner import KafkaConsumerRunner as KafkaConsumerRunner
+    from keepfast.telemetry.state import SeekResult as SeekResult
 
 __version__ = "0.1.0"
 
@@ -101,6 +105,7 @@ _HOMES = {
     "ConfigError": "keepfast.core.errors",
     "ConsumerFailed": "keepfast.core.errors",
     "Context": "keepfast.engine.context",
+    "ControlRefused": "keepfast.core.errors",
     "DeadLetterPolicy": "keepfast.core.policies",
     "DeadLettered": "keepfast.core.events",
     "Discard": "keepfast.core.errors",
@@ -143,14 +148,17 @@ _HOMES = {
     "Router": "keepfast.app",
     "Rule": "keepfast.classify.classification",
     "RunFinished": "keepfast.core.events",
+    "SeekResult": "keepfast.telemetry.state",
     "SendFuture": "keepfast.app.sends",
     "SensitiveData": "keepfast.redact.sensitive",
     "SinkError": "keepfast.core.errors",
+    "Sought": "keepfast.core.events",
     "Spooled": "keepfast.core.events",
     "StartError": "keepfast.core.errors",
     "StormGuardReleased": "keepfast.core.events",
     "StormGuardTripped": "keepfast.core.events",
     "StormPolicy": "keepfast.core.guards",
+    "TopicPartition": "keepfast.core.records",
     "TopicRecreated": "keepfast.core.events",
 }
 

@@ -9,17 +9,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from keepfast.app.lifespan import LifespanFunction, check_lifespan
 from keepfast.app.options import Consumer, Middleware
 from keepfast.app.router import Router
 from keepfast.app.sends import SendFuture
 from keepfast.core.errors import ConfigError, LifecycleError
-from keepfast.core.records import Outgoing
+from keepfast.core.records import Outgoing, TopicPartition
 from keepfast.decode.annotation import type_name
 from keepfast.decode.choice import ValueDecoder
 from keepfast.decode.signature import ProviderShape, inspect_provider, is_plain
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from keepfast.http.local_app import LocalApp
     from keepfast.http.pages import AsgiApp, Pages
     from keepfast.settings import Settings
-    from keepfast.telemetry.state import HealthReport
+    from keepfast.telemetry.state import HealthReport, SeekResult
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Middleware)
@@ -317,6 +318,56 @@ class App(Router):
         if sends is None:
             raise LifecycleError(f"App {self.name!r} is being started: its producer is not connected yet.")
         return sends.send(outgoing)
+
+    # -- control: each waits for the reply of the consumer's loop, a tenth of a second as a rule
+
+    def pause(self, consumer: str, topic: str | None = None, partition: int | None = None) -> None:
+        """Start no more records of this consumer, or of some of its partitions, until `resume`. Records in flight
+        finish, and the consumer stays in its group. A paused partition stays paused when it comes back after a
+        rebalance; a restart ends the pause.
+
+        Raises ControlRefused if this process has no such consumer or partition, or if its loop does not reply;
+        LifecycleError if the app is not started.
+        """
+        self._started("controlled").served.pause(consumer, topic, partition)
+
+    def resume(self, consumer: str, topic: str | None = None, partition: int | None = None) -> None:
+        """End a pause of this consumer, or of some of its partitions. Raises as `pause` does."""
+        self._started("controlled").served.resume(consumer, topic, partition)
+
+    def seek(
+        self, consumer: str, topic: str, partition: int, *, to: int | Literal["beginning", "end"] | datetime
+    ) -> SeekResult:
+        """Move a partition to another offset: an earlier one repeats records, a later one skips them. A time means the
+        first record that is not older.
+
+        Records in flight finish first (`revoke_timeout_s` at most; what takes longer does not count any more and is
+        repeated or skipped, too). Then the partition is read from there, and the position is committed at once: it
+        holds after a crash, too, unless the result says that it is not `committed`. Records in retry topics stay there.
+        Not for handlers of the same consumer: it would wait for them. In a coroutine: `await asyncio.to_thread(…)`.
+
+        Raises ControlRefused if another process of the group has the partition (and says which), if the offset is
+        outside the log, or if the partition is revoked meanwhile; LifecycleError if the app is not started, or on the
+        thread of an event loop.
+        """
+        _refuse_event_loop("app.seek()", "await asyncio.to_thread(app.seek, …)")
+        return self._started("controlled").served.seek(consumer, topic, partition, to)
+
+    def position(self, consumer: str) -> dict[TopicPartition, int]:
+        """The position in each partition that this process has: everything below it is finished. Raises as `pause`
+        does.
+        """
+        found = self._started("controlled").served.positions(consumer)
+        return {TopicPartition(one.topic, one.partition): one.position for one in found}
+
+    def lag(self, consumer: str) -> dict[TopicPartition, int | None]:
+        """How far the position in each partition that this process has is behind the end of the log; None before the
+        first fetch. Raises as `pause` does.
+        """
+        found = self._started("controlled").served.positions(consumer)
+        return {TopicPartition(one.topic, one.partition): one.lag for one in found}
+
+    # -- for others to look at
 
     @cached_property
     def asgi(self) -> AsgiApp:
