@@ -100,6 +100,7 @@ class EventRules:
             events.Revoked: self._revoked,
             events.Lost: self._lost,
             events.PartitionReset: self._partition_reset,
+            events.Sought: self._sought,
             events.TopicRecreated: self._topic_recreated,
             events.PreviousOwnerCrashed: self._previous_owner_crashed,
             events.ProbationStarted: self._probation_started,
@@ -243,6 +244,11 @@ class EventRules:
         seen.resets[place] += 1
         if seen.resets[place] > 1:
             self._blame("event", f"{member} reports {event} again, and has not begun again since")
+
+    def _sought(self, member: str, event: events.Sought, now: float) -> None:  # noqa: ARG002
+        epoch = self._book.epochs.get((member, TopicPartition(event.topic, event.partition)))
+        if epoch is None or epoch.before is None or epoch.start != event.to:
+            self._blame("event", f"{member} reports {event}, and nobody has ordered it")
 
     def _begins(self, fact: trace.Started | trace.Reset) -> None:
         """A new epoch: at its commit, or elsewhere, which is reported if there was a position."""

@@ -4,6 +4,7 @@ order, other partitions are not touched, and a restart goes on at the new positi
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -14,7 +15,7 @@ from typing import Literal
 import pytest
 
 from keepfast import Context
-from keepfast.core.errors import ControlRefused
+from keepfast.core.errors import ControlRefused, LifecycleError
 from keepfast.core.policies import Order
 from keepfast.core.records import TopicPartition
 from keepfast.testing.pytest_plugin import TopicFactory
@@ -202,3 +203,37 @@ def test_a_partition_of_another_process_is_refused_with_its_owner(
             f"{place} is not assigned to this process. It belongs to second on 127.0.0.1"
         )
         assert one.local.seek("work", name, mine.partition, "beginning").done
+
+
+def test_a_started_app_is_controlled_from_code(kafka: TopicAdmin, topic: TopicFactory) -> None:
+    name, client, app, calls = topic(), Client(kafka), app_for(kafka), Calls()
+    place = TopicPartition(name, 0)
+
+    @app.consumer(name, order="partition")
+    def work(value: bytes, ctx: Context) -> None:
+        calls.add(ctx)
+
+    async def on_an_event_loop() -> None:
+        app.seek("work", name, 0, to=0)
+
+    with pytest.raises(LifecycleError, match="not started"):
+        app.pause("work")
+    client.produce(name, [b"v"] * 20)
+    with app:
+        wait_until(lambda: len(calls.offsets[0]) == 20, "all are processed")
+        wait_until(lambda: app.lag("work") == {place: 0}, "nothing is left")
+        assert app.position("work") == {place: 20}
+        app.pause("work", name, 0)
+        done = app.seek("work", name, 0, to="beginning")
+        assert (done.position, done.to, done.repeats, done.committed) == (20, 0, 20, True)
+        assert app.position("work") == {place: 0}
+        wait_until(lambda: app.lag("work") == {place: 20}, "all of it is to be done again")
+        app.resume("work", name, 0)
+        wait_until(lambda: len(calls.offsets[0]) == 40, "all are processed again")
+        with pytest.raises(LifecycleError, match="to_thread"):
+            asyncio.run(on_an_event_loop())
+        with pytest.raises(ControlRefused, match="There is no consumer 'wrok' here; there is work"):
+            app.pause("wrok")
+        with pytest.raises(ControlRefused, match="outside the log"):
+            app.seek("work", name, 0, to=21)
+    assert calls.offsets[0] == [*range(20), *range(20)]
