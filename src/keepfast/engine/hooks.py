@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from logging import ERROR, WARNING
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keepfast.core.errors import ConfigError
 from keepfast.core.events import (
@@ -23,8 +23,10 @@ from keepfast.core.events import (
     RunFinished,
     Spooled,
 )
-from keepfast.engine.workers import HandlerLoop
 from keepfast.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from keepfast.engine.workers import HandlerLoop  # with settings and tracing: not for `from keepfast import App`
 
 log = get_logger("keepfast.hooks")
 
