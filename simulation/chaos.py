@@ -11,6 +11,7 @@ from keepfast.core.retry_topics import Tier
 from keepfast.testing.fakes.faults import REFUSAL_CODES, CommitFault, IdFault, ReadFault, SendFault
 from keepfast.testing.fakes.sink import OUTPUT
 from keepfast.testing.fakes.world import Seat, Step, World
+from simulation.discovery import existing
 from simulation.member import Member
 from simulation.oracle import Oracle
 from simulation.setup import GROUP, Setup
@@ -80,8 +81,11 @@ class Chaos:
 
     def begin(self) -> None:
         for topic, partitions in self._setup.partitions.items():
-            self._world.broker.create_topic(topic, partitions)
             self._world.broker.create_topic(f"{topic}.dlq")
+            if topic not in self._setup.later:
+                self._world.broker.create_topic(topic, partitions)
+        for topic in self._setup.later:
+            self._world.clock.after(self._rng.uniform(0.5, 0.8) * self._setup.chaos_s, partial(self._appear, topic))
         if self._setup.sends:
             self._world.broker.create_topic(OUTPUT)
         for tier in self._tiers:
@@ -153,7 +157,7 @@ class Chaos:
     # -- records
 
     def place(self) -> TopicPartition:
-        topic = self._rng.choice(list(self._setup.partitions))
+        topic = self._rng.choice(existing(self._setup, self._world.broker))
         return TopicPartition(topic, self._rng.randrange(self._world.broker.partitions(topic) or 1))
 
     def _produce_some(self, count: int) -> None:
@@ -335,6 +339,19 @@ class Chaos:
                 place = TopicPartition(topic, total - 1)  # records that arrive before the group learns of the partition
                 for _ in range(self._rng.randint(0, MAX_EARLY)):
                     self._oracle.produced(self._workload.produce(place))
+
+    def _appear(self, topic: str) -> None:
+        """Once the group has begun with another topic; some records come before it hears of this one."""
+        if not any(self._world.broker.group(GROUP).commits):
+            self._world.clock.after(TRY_AGAIN_S, partial(self._appear, topic))
+            return
+        self._world.trace.fault("topic_appeared")
+        partitions = self._setup.partitions[topic]
+        self._world.broker.create_topic(topic, partitions)
+        self._oracle.appeared(topic)
+        for _ in range(self._rng.randint(1, 3 * MAX_EARLY)):
+            place = TopicPartition(topic, self._rng.randrange(partitions))
+            self._oracle.produced(self._workload.produce(place))
 
     def _fail_ids(self) -> None:
         self._world.broker.faults.topic_ids.order(IdFault.FAILED, count=self._rng.randint(1, 4), duration_s=4.0)

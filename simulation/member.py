@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -20,6 +22,7 @@ from keepfast.testing.fakes.process import SimulationError
 from keepfast.testing.fakes.source import FakeSource
 from keepfast.testing.fakes.world import FINISHED, Seat, World
 from keepfast.wiring.consumers import Ports, Workers, build_loop
+from simulation.discovery import REFRESH_S, SimDiscovery, appeared, existing
 from simulation.executor import SimExecutor
 from simulation.setup import GROUP, Setup
 from simulation.spool import SimSpool
@@ -178,7 +181,7 @@ class Member:
             world.clock,
             lambda messages: watcher.given(self, messages) if messages else watcher.polls(self),
         )
-        self.plan = self._plan(world)
+        self.plan = self._plan(world, existing(setup, world.broker))
         self.spool: SimSpool | None = None
         if setup.spool:
             self.spool = SimSpool(
@@ -192,6 +195,9 @@ class Member:
             random=rng,
             spool=self.spool,
             topic_ids=SimTopicIds(seat.process, world.broker),
+            discover=SimDiscovery(seat.process, world.broker, setup, partial(self._plan, world))
+            if setup.later
+            else None,
             recorder=recorder,
             observers=(_Observer(self, watcher),),
         )
@@ -257,13 +263,19 @@ class Member:
             self._world.flights.leave(self.process, clean=False)
             self.process.exit()
 
-    def _plan(self, world: World) -> Plan:
+    def _plan(self, world: World, topics: tuple[str, ...]) -> Plan:
         setup = self.setup
-        topics, tiers = tuple(setup.partitions), setup.retry_topics()
+        tiers = setup.retry_topics()
+        if tiers is not None and setup.later:
+            tiers = replace(tiers, topics={name: tier for name, tier in tiers.topics.items() if tier.source in topics})
         return Plan(
             name=self.name,
             group=GROUP,
             topics=topics,
+            pattern=".*" if setup.later else None,
+            matched=frozenset(topics if setup.later else ()),
+            appeared=appeared(setup, world.broker),
+            refresh_s=REFRESH_S,
             order=setup.order,
             capacity=setup.capacity,
             commit=setup.commit,

@@ -20,6 +20,7 @@ from keepfast.testing.fakes.world import World
 from simulation.batched import batched
 from simulation.cancelled import cancelled
 from simulation.chaos import Chaos
+from simulation.discovery import discovering
 from simulation.guarded import guarded
 from simulation.hanging import hanging, stuck
 from simulation.oracle import Oracle, Violation
@@ -74,7 +75,7 @@ class Scenario:
 
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
-        layers = (hanging, guarded, spooled, batched, changing, cancelled, stuck, rare)
+        layers = (hanging, guarded, spooled, batched, changing, cancelled, stuck, rare, discovering)
         self.setup = setup or reduce(lambda made, layer: layer(made, seed), layers, setup_for(seed))
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))

@@ -64,6 +64,8 @@ class Setup:
     members: int
     static: bool
     partitions: dict[str, int]
+    later: tuple[str, ...] = ()
+    """Those among the topics that do not exist yet when the group starts: it reads by a pattern."""
     keys: Keys
     pace: tuple[float, float]
     """Bounds of a handler's time in seconds."""

@@ -59,7 +59,7 @@ class Book:
         self.copies: dict[Entry, list[Entry]] = {}
         self.recreated_at: dict[str, float] = {}  # topic → when
         self.first_counts: dict[str, int] = {}  # topic → its partitions when the group's first commit of it was stored
-        self.renewed: set[str] = set()  # topics that were recreated after that
+        self.renewed: set[str] = set()  # topics that were created or recreated after that
         self.seeks: dict[Key, int] = {}  # what operators have ordered, and is neither done nor refused
         self._updates: dict[type[trace.Fact], Callable[[Any], None]] = {
             trace.LogStartMoved: self._log_start_moved,

@@ -101,6 +101,7 @@ class EventRules:
             events.Lost: self._lost,
             events.PartitionReset: self._partition_reset,
             events.Sought: self._sought,
+            events.SubscriptionChanged: self._subscription_changed,
             events.TopicRecreated: self._topic_recreated,
             events.PreviousOwnerCrashed: self._previous_owner_crashed,
             events.ProbationStarted: self._probation_started,
@@ -285,6 +286,10 @@ class EventRules:
 
     def _topic_replaced(self, fact: trace.TopicReplaced) -> None:
         self._topic_ids.setdefault(fact.topic, set()).add(fact.topic_id)
+
+    def _subscription_changed(self, member: str, event: events.SubscriptionChanged, now: float) -> None:  # noqa: ARG002
+        if event.removed or not event.added or not set(event.added) <= self._book.renewed & set(self._setup.later):
+            self._blame("event", f"{member} reports {event}; topics only appear: {sorted(self._book.renewed)}")
 
     def _topic_recreated(self, member: str, event: events.TopicRecreated, now: float) -> None:  # noqa: ARG002
         known = self._seen(member).topic_ids

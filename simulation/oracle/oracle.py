@@ -105,6 +105,10 @@ class Oracle:
     def produced(self, entry: Entry) -> None:
         self._book.records_of(entry.place).add(entry)
 
+    def appeared(self, topic: str) -> None:
+        """The topic was made after the group had started: no policy lets it begin behind a record of it."""
+        self._book.renewed.add(topic)
+
     def recreated(self, topic: str, ends: dict[int, int]) -> None:
         """The topic was recreated; `ends` are the ends of its former logs."""
         self._book.recreated_at[topic] = self._world.clock.monotonic()

@@ -15,9 +15,20 @@ from keepfast.engine.failures import Failures
 from keepfast.engine.intake import Intake
 from keepfast.engine.loop import Loop
 from keepfast.engine.ownership import Ownership
+from keepfast.engine.plan import Plan
 from keepfast.engine.rebalance import Assignment, Handover, _Start
+from keepfast.engine.subscription import Subscription
 from keepfast.engine.topic_ids import Identities, TopicIdsAnswer
 from simulation.plants.plant import Patch, plant
+
+
+@plant
+def begins_a_topic_that_appears_at_its_end(patch: Patch) -> None:
+    def learn(self: Subscription, ready: Plan) -> None:
+        learned(self, ready)
+        self._plan.appeared.difference_update(ready.topics)  # type: ignore[attr-defined] # a set of its own
+
+    learned = patch.set(Subscription, "_learn", learn)
 
 
 @plant

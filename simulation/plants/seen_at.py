@@ -43,6 +43,7 @@ SEEN_AT: Final = {
     "does_not_report_that_it_halts": 35,
     "does_not_report_that_it_has_drained": 4,
     "p51_forgets_a_commit_that_failed": 1,
+    "begins_a_topic_that_appears_at_its_end": 25,
     "p09_fences_before_it_drains": 4,
     "notes_a_record_only_when_it_is_done": 45,
     "suspects_all_that_the_lease_covers": 45,

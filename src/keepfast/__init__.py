@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from keepfast.core.events import Spooled as Spooled
     from keepfast.core.events import StormGuardReleased as StormGuardReleased
     from keepfast.core.events import StormGuardTripped as StormGuardTripped
+    from keepfast.core.events import SubscriptionChanged as SubscriptionChanged
     from keepfast.core.events import TopicRecreated as TopicRecreated
     from keepfast.core.guards import BreakerPolicy as BreakerPolicy
     from keepfast.core.guards import RatePolicy as RatePolicy
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from keepfast.core.records import Record as Record
     from keepfast.core.records import TopicPartition as TopicPartition
     from keepfast.core.retry_topics import RetryTopics as RetryTopics
+    from keepfast.core.topic_patterns import Pattern as Pattern
     from keepfast.decode.signature import Provide as Provide
     from keepfast.engine.context import BatchContext as BatchContext
     from keepfast.engine.context import Context as Context
@@ -125,6 +127,7 @@ _HOMES = {
     "Lost": "keepfast.core.events",
     "Moved": "keepfast.core.events",
     "PartitionReset": "keepfast.core.events",
+    "Pattern": "keepfast.core.topic_patterns",
     "PreviousOwnerCrashed": "keepfast.core.events",
     "ProbationEnded": "keepfast.core.events",
     "ProbationStarted": "keepfast.core.events",
@@ -158,6 +161,7 @@ _HOMES = {
     "StormGuardReleased": "keepfast.core.events",
     "StormGuardTripped": "keepfast.core.events",
     "StormPolicy": "keepfast.core.guards",
+    "SubscriptionChanged": "keepfast.core.events",
     "TopicPartition": "keepfast.core.records",
     "TopicRecreated": "keepfast.core.events",
 }

@@ -18,11 +18,17 @@ LIMITS: dict[str, frozenset[str]] = {
     "simulator-2": frozenset(),
     "simulator-3": frozenset(),
     "kafka": frozenset(),
-    "adopted": frozenset({"reasons of refused commits"}),
+    "adopted": frozenset({"reasons of refused commits", "another subscription"}),
     "kafka-python": frozenset(
-        {"null headers", "records of nothing", "missing topics", "going on after a record too large"}
+        {
+            "null headers",
+            "records of nothing",
+            "missing topics",
+            "going on after a record too large",
+            "another subscription",
+        }
     ),
-    "kafka-python-eager": frozenset({"incremental assignment"}),
+    "kafka-python-eager": frozenset({"incremental assignment", "another subscription"}),
 }
 
 # Where a client is tried: everywhere, unless it differs from another one in these points only.

@@ -248,3 +248,40 @@ def test_a_commit_of_which_all_is_refused_is_seen_to_be_absent_inside_on_revoked
     member.source.close()
     assert absent_s == sorted(absent_s)
     assert [outcome.confirmed for outcome in member.outcomes] == [()]
+
+
+@pytest.mark.needs("another subscription")
+def test_a_member_that_subscribes_to_another_topic_too_keeps_what_it_has(backend: Backend) -> None:
+    topic, other = backend.topic(partitions=2), backend.topic()
+    backend.fill(TopicPartition(other, 0), 3)
+    member = Member(backend, backend.group(), topic)
+    drive([member], lambda: len(member.owned) == 2)
+    member.source.subscribe([topic, other], member)
+    drive([member], lambda: member.offsets(TopicPartition(other, 0)) == [0, 1, 2])
+    assert sorted(member.owned) == sorted([*places_of(topic, 2), TopicPartition(other, 0)])
+    assert member.heard("revoked") == []
+
+
+@pytest.mark.needs("another subscription")
+def test_a_member_that_leaves_a_topic_out_gives_up_that_one_only(backend: Backend) -> None:
+    topic, other = backend.topic(partitions=2), backend.topic()
+    member = Member(backend, backend.group(), topic)
+    member.source.subscribe([topic, other], member)
+    drive([member], lambda: len(member.owned) == 3)
+    member.source.subscribe([topic], member)
+    drive([member], lambda: len(member.owned) == 2)
+    assert member.heard("revoked") == [(TopicPartition(other, 0),)]
+    backend.fill(TopicPartition(topic, 1), 2)
+    drive([member], lambda: member.offsets(TopicPartition(topic, 1)) == [0, 1])
+
+
+@pytest.mark.needs("another subscription")
+def test_a_member_without_topics_gives_all_up_and_may_come_back(backend: Backend) -> None:
+    topic = backend.topic(partitions=2)
+    group = backend.group()
+    member, other = Member(backend, group, topic), Member(backend, group, topic)
+    drive([member, other], lambda: len(member.owned) == 1 and len(other.owned) == 1)
+    member.source.subscribe([], member)
+    drive([member, other], lambda: not member.owned and len(other.owned) == 2)
+    member.source.subscribe([topic], member)
+    drive([member, other], lambda: len(member.owned) == 1 and len(other.owned) == 1)

@@ -49,12 +49,13 @@ def test_it_does_what_its_page_says(unit: Unit) -> None:
 
 
 async def _processed(app: App, word: str) -> None:
+    topics = sorted({topic for one in app.settings(environ={}).consumers.values() for topic in one.topics})
     async with harness(app) as h:
-        for topic in sorted({topic for one in app.settings(environ={}).consumers.values() for topic in one.topics}):
+        for topic in topics:
             await h.send(topic, EXAMPLE, key="a1", headers={"type": "login"}, settle=False)
         await h.settle()
     kind, _, code = word.partition(" ")
-    assert _what_became_of_it(h) == {(kind or "processed", code)}
+    assert _what_became_of_it(h) == ({(kind or "processed", code)} if topics else set())
 
 
 def _what_became_of_it(h: Harness) -> set[tuple[str, str]]:

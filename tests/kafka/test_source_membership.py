@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -67,6 +68,15 @@ def test_a_member_without_a_name_leaves_in_any_case(topic: Topic, join: Join) ->
     drive([one, two], lambda: len(one.owned) == 1 and len(two.owned) == 1)
     one.source.close(leave=False)
     drive([two], lambda: len(two.owned) == 2, timeout_s=SESSION_MS / 2_000)
+
+
+def test_a_reader_by_pattern_soon_finds_a_topic_that_it_took_for_missing(kafka: KafkaBroker, join: Join) -> None:
+    """Otherwise the client looks again after five minutes."""
+    name = f"appears-{uuid.uuid4().hex}"
+    member = join(name, new_group(), by_pattern=True)
+    drive([member], lambda: any(error.fault is Fault.MISSING for error, _ in member.errors))
+    kafka.create_topic(name)
+    drive([member], lambda: member.owned)
 
 
 @pytest.fixture(scope="module")

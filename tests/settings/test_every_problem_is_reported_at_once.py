@@ -102,7 +102,7 @@ def test_a_wrong_file_is_answered_with_the_place(loader: Loader, toml: str, plac
         ({"concurrency": 0}, "concurrency: must be a whole number from 1"),
         ({"concurrency": True}, "concurrency: must be a whole number from 1"),
         ({"topics": ["a", None]}, "topics: must be a name, or several"),
-        ({"topics": []}, "topics: must be a name, or several"),
+        ({"topics": []}, "there is no topic to consume"),
         ({"conurrency": 3}, "Did you mean concurrency?"),
         ({"max_retries": 3}, 'It belongs in retry: retry={"max_retries": …}.'),
         (

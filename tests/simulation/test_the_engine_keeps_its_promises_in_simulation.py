@@ -29,7 +29,7 @@ FAULTS = {
     "handler_timed_out", "killed_by_a_record", "moved_to_a_retry_topic", "offset_gap", "partitions_added", "power_cut",
     "rebalance", "record_not_decoded", "records_deleted", "restarted_for_its_health", "send_failed", "send_refused",
     "send_too_large", "send_written_but_failed", "sigterm", "stale_handler_given_up", "stop", "topic_id_behind",
-    "topic_ids_failed", "topic_recreated", "worker_cancelled",
+    "topic_appeared", "topic_ids_failed", "topic_recreated", "worker_cancelled",
 }  # fmt: skip
 """What has to have happened in so many seeds; else the simulation shows less than it claims."""
 

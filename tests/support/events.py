@@ -52,6 +52,7 @@ SAMPLES: tuple[events.Event, ...] = (
     events.Lost(*SOURCE, partitions=(ORDERS,)),
     events.PartitionReset(*SOURCE, **PLACE, reason="topic_recreated", policy="earliest"),
     events.Sought(*SOURCE, **PLACE, to=5),
+    events.SubscriptionChanged(*SOURCE, added=("audit.b",), removed=("audit.c",), topics=("audit.a", "audit.b")),
     events.TopicRecreated(*SOURCE, topic="orders", old_id="a@c", new_id="b@c"),
     events.PreviousOwnerCrashed(*SOURCE, **PLACE, in_hand=3, in_flight_below=None, suspected=False),
     events.ProbationStarted(*SOURCE, **PLACE, suspects=3),

@@ -25,7 +25,7 @@ def with_options(module: str) -> str:
 
 def options() -> str:
     own = {name: kind for policy in catalogue.CONSUMER.classes for name, kind in _types(policy).items()}
-    del own["topics"]  # the decorator takes them one by one
+    del own["topics"], own["pattern"]  # the decorator takes them one by one
     sections = {one.name: _section(one, one.policy) for one in catalogue.SECTIONS if one.policy is not None}
     return "".join(f"    {name}: {kind}\n" for name, kind in (own | sections).items())
 

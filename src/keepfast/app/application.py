@@ -148,10 +148,7 @@ class App(Router):
     def _load(self, environ: Mapping[str, str], cwd: Path, *, for_tests: bool = False) -> Settings:
         from keepfast.settings import AppSpec, load  # a third of what importing App would cost
 
-        consumers = {
-            consumer.name: {**consumer.options, **({"topics": list(consumer.topics)} if consumer.topics else {})}
-            for consumer in self.consumers.values()
-        }
+        consumers = {consumer.name: {**consumer.options, **consumer.sources} for consumer in self.consumers.values()}
         batches = [consumer.name for consumer in self.consumers.values() if consumer.shape.batch]
         spec = AppSpec(name=self.name, settings=self._settings, consumers=consumers, batches=batches)
         return load(spec, environ=environ, cwd=cwd, for_tests=for_tests)

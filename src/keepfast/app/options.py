@@ -22,6 +22,7 @@ from keepfast.core.policies import (
 )
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.core.timeouts import OnTimeout
+from keepfast.core.topic_patterns import Pattern
 from keepfast.decode.choice import Decoding
 from keepfast.decode.signature import HandlerShape, ProviderShape
 from keepfast.engine.context import RawRecord
@@ -38,6 +39,7 @@ class ConsumerOptions(TypedDict, total=False):
     """Options of `@app.consumer`; the settings reference describes each of them."""
 
     # Made from the settings by `make reference`; change those instead.
+    topics_refresh_s: float
     group: str
     domain: str
     entity: str
@@ -96,3 +98,10 @@ class Consumer:
     """The outermost first."""
     filter: Callable[[RawRecord], object] | None = None
     decoding: Decoding = field(default_factory=Decoding)
+    pattern: Pattern | None = None
+
+    @property
+    def sources(self) -> dict[str, object]:
+        """What it reads, as settings."""
+        topics = {"topics": list(self.topics)} if self.topics else {}
+        return topics | ({"pattern": self.pattern.regex} if self.pattern is not None else {})

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar, Unpack
 
 from keepfast.app.options import Consumer, ConsumerOptions, Middleware
 from keepfast.core.errors import ConfigError
+from keepfast.core.topic_patterns import Pattern
 from keepfast.decode.choice import ByContentType, Decoding, ValueDecoder
 from keepfast.decode.signature import inspect_handler, inspect_provider, is_plain
 from keepfast.engine.context import BatchContext, Context, RawRecord
@@ -28,7 +29,7 @@ class Router:
 
     def consumer(
         self,
-        *topics: str | Mapping[str, Any],
+        *topics: str | Pattern | Mapping[str, Any],
         name: str | None = None,
         sensitive: CardNumbers | None = None,
         middleware: Sequence[Middleware] = (),
@@ -38,7 +39,8 @@ class Router:
         type_header: str = "type",
         **options: Unpack[ConsumerOptions],
     ) -> Callable[[F], F]:
-        """Make the function below consume these topics. It stays an ordinary function that you can call and test.
+        """Make the function below consume these topics, or those that match a `Pattern`. It stays an ordinary function
+        that you can call and test.
 
         Its group is `<app>.<name>`, its name that of the function by default. `rules` classify errors before the
         built-in ones do (`{TimeoutError: "discard", "http:409": "retryable"}`, or a list of `Rule`), `retries` how
@@ -54,7 +56,8 @@ class Router:
 
         Raises ConfigError for a function that cannot be a handler.
         """
-        names, models = _topics(topics)
+        pattern = _pattern(topics)
+        names, models = _topics([topic for topic in topics if not isinstance(topic, Pattern)])
         if filter is not None and not is_plain(filter):
             raise ConfigError(f"filter of @app.consumer must be a plain function of a RawRecord; got {filter!r}")
         decoding = Decoding(models=models, types=types or {}, type_header=type_header, decoder=decoder)
@@ -63,7 +66,7 @@ class Router:
             shape = inspect_handler(function, context_type=Context, batch_context_type=BatchContext)
             around = tuple(inspect_provider(one, "middleware") for one in middleware)
             own = name or shape.name
-            self._add(Consumer(own, function, shape, names, options, sensitive, around, filter, decoding))
+            self._add(Consumer(own, function, shape, names, options, sensitive, around, filter, decoding, pattern))
             return function
 
         return register
@@ -83,6 +86,19 @@ class Router:
         for consumer in self.consumers.values():
             take(consumer)
         self._takers.append(take)
+
+
+def _pattern(given: Sequence[object]) -> Pattern | None:
+    """The only one. Raises ConfigError."""
+    found = [one for one in given if isinstance(one, Pattern)]
+    if len(found) > 1:
+        raise ConfigError('@app.consumer takes one Pattern; join several with |: Pattern(r"(a|b)\\..*").')
+    if found and any(isinstance(one, Mapping) for one in given):
+        raise ConfigError(
+            "@app.consumer takes a Pattern or a dict with the type of each topic, not both; types=… chooses the type by"
+            " a header."
+        )
+    return found[0] if found else None
 
 
 def _topics(given: Sequence[str | Mapping[str, Any]]) -> tuple[tuple[str, ...], Mapping[str, Any]]:

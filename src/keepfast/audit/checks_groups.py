@@ -10,6 +10,8 @@ from keepfast.audit.clause import Finding, failed, not_applicable, overruled, pa
 from keepfast.audit.decisions import CHOSEN_BY_NAME, COOPERATIVE_STICKY
 from keepfast.audit.subject import AuditedConsumer
 
+BY_PATTERN: Final = "Its topics are found by a pattern; the broker knows them."
+
 _GENERIC: Final = frozenset(
     {"app", "consumer", "default", "foo", "group", "group1", "kafka", "my-group", "test", "worker"}
 )
@@ -62,6 +64,8 @@ def group_by_purpose(one: AuditedConsumer) -> Finding:
 @per_consumer
 def versioned(one: AuditedConsumer) -> Finding:
     topics = ", ".join(one.own.topics)
+    if not one.own.topics:
+        return not_applicable(BY_PATTERN)
     if all(re.search(r"\.v[0-9]+$", topic) for topic in one.own.topics):
         return passed(f"{topics}.")
     return overruled(CHOSEN_BY_NAME, f"{topics}: without a version, as in the Spring-style strategy.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from keepfast.audit.checks_groups import BY_PATTERN
 from keepfast.audit.checks_hooks import OWN_PUBLISHER
 from keepfast.audit.clause import Check, Finding, failed, not_applicable, overruled, passed, per_app, per_consumer
 from keepfast.audit.decisions import CHOSEN_BY_NAME, GUARDS, SPOOL
@@ -58,6 +59,8 @@ def letter_topics_as(document: str) -> Check:
     def check(one: AuditedConsumer) -> Finding:
         if "dlq_publisher" in one.hooks:
             return not_applicable(OWN_PUBLISHER)
+        if not one.own.topics:
+            return not_applicable(BY_PATTERN)
         styles = {_style(one, topic, name) for topic, name in one.own.dead_letter_topics.items()}
         names = ", ".join(sorted(set(one.own.dead_letter_topics.values())))
         if styles == {document}:

@@ -88,14 +88,15 @@ class DevEnvironment:
         """Print the consumers, and a command that sends a record to the first one."""
         for consumer in consumers:
             own = settings.consumers[consumer.name]
-            letters = ", ".join(sorted(set(own.dead_letter_topics.values())))
+            letters = ", ".join(sorted(set(own.dead_letter_topics.values()))) or own.dead_letter.topic
+            topics = ", ".join([*own.topics, *([own.pattern] if own.pattern is not None else [])])
             click.echo(
-                f"  {', '.join(own.topics)} → {click.style(clean_text(own.name), bold=True)}"
+                f"  {topics} → {click.style(clean_text(own.name), bold=True)}"
                 f"   group {own.group}, dead letters {letters}",
                 err=True,
             )
         first = consumers[0]
-        topic = settings.consumers[first.name].topics[0]
+        topic = next(iter(settings.consumers[first.name].topics), "TOPIC")
         annotation = element_of(first.shape.annotation) if first.shape.batch else first.shape.annotation
         kind, headers = decoding_of(first, settings).example(annotation, topic)
         options = "".join(f" --header {shlex.quote(f'{name}={value}')}" for name, value in headers.items())

@@ -21,6 +21,7 @@ from keepfast.desk.selection import Offsets, Selection
 from keepfast.kafka.admin import KafkaAdmin
 from keepfast.kafka.browser import KafkaBrowser, browser_properties
 from keepfast.kafka.config import Connection
+from keepfast.wiring.topic_discovery import with_matched_topics
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -165,6 +166,9 @@ class DlqCluster:
 def open_dlq(topic: str | None, target: str | None, brokers: str | None) -> DlqCluster:
     """Connect and determine the topics. Raises ConfigError, LoadError or StartError."""
     connection, settings = connection_for(target, brokers)
+    if topic is None:
+        with as_start_error():
+            settings = with_matched_topics(settings, lambda: connect(connection).names(CONNECT_TIMEOUT_S))
     letters = {letter for own in settings.consumers.values() for letter in own.dead_letter_topics.values()}
     topics = (topic,) if topic is not None else tuple(sorted(letters))
     if not topics:

@@ -129,8 +129,10 @@ def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> It
     from keepfast.cli import doctor_broker, doctor_topics
     from keepfast.cli.doctor_findings import DoctorFinding
     from keepfast.core.errors import SourceError
+    from keepfast.kafka.admin import KafkaAdmin
     from keepfast.kafka.config import admin_properties
     from keepfast.kafka.probe import KafkaProbe
+    from keepfast.wiring.topic_discovery import with_matched_topics
 
     probe = KafkaProbe(admin_properties(connection))
     try:
@@ -142,6 +144,11 @@ def _cluster(connection: Connection, settings: Settings, timeout_s: float) -> It
     yield from doctor_broker.advertised(facts, connection.brokers, timeout_s)
     if not settings.consumers:
         return
+    admin = KafkaAdmin(admin_properties(connection))
+    try:
+        settings = with_matched_topics(settings, lambda: admin.names(timeout_s))
+    except SourceError as error:
+        yield DoctorFinding("topics", "unknown", f"The topics of patterns could not be looked up: {error}")
     seen = _inspect(probe, facts, connection, settings, timeout_s)
     now_ms = int(time.time() * 1000)
     found = [one for own in settings.consumers.values() for one in doctor_topics.findings(own, seen, now_ms)]

@@ -43,6 +43,8 @@ class ClusterView:
 
 def findings(own: ConsumerSettings, seen: ClusterView, now_ms: int) -> Iterator[DoctorFinding]:
     """The findings for one consumer."""
+    if own.pattern is not None and not own.topics:
+        yield DoctorFinding("topics", "warning", f"No topic matches the pattern {own.pattern} of {own.name} yet")
     for topic in own.topics:
         yield from _source(topic, seen)
     yield from _group(own.group, seen)

@@ -21,6 +21,7 @@ from keepfast.kafka.config import admin_properties
 from keepfast.kafka.groups import MAX_GROUPS, KafkaGroups
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
+from keepfast.wiring.topic_discovery import with_matched_topics
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -107,13 +108,15 @@ def _measure(watcher: LagWatcher) -> LagReport:
 def _watcher(target: str | None, brokers: str | None) -> Iterator[LagWatcher]:
     app = target if target and is_app(target) else None
     connection, settings = connection_for(app, brokers)
-    connect(connection)
+    admin = connect(connection)
     groups = KafkaGroups(admin_properties(connection))
     # Only one record per partition is read, whatever the lag is.
     small = {"max.partition.fetch.bytes": 65_536, "queued.max.messages.kbytes": 4_096}
     browser = KafkaBrowser({**browser_properties(connection), **small})
     try:
         if app is not None:
+            with as_start_error():
+                settings = with_matched_topics(settings, lambda: admin.names(REPLY_TIMEOUT_S))
             watched, letters = _of_app(settings)
         else:
             watched, letters = _of_groups(target, groups), []

@@ -26,6 +26,7 @@ from keepfast.kafka.config import Connection, admin_properties
 from keepfast.kafka.groups import KafkaGroups
 from keepfast.settings import Settings
 from keepfast.telemetry.clean import clean_text
+from keepfast.wiring.topic_discovery import with_matched_topics
 
 REPLY_TIMEOUT_S = 15.0
 SHOW_COLUMNS = ("TOPIC", "PARTITION", "START", "COMMITTED", "DONE ABOVE", "END", "LAG")
@@ -198,6 +199,8 @@ def _read(
     admin = connect(connection)
     groups = KafkaGroups(admin_properties(connection))
     if is_app(target):
+        with as_start_error():
+            settings = with_matched_topics(settings, lambda: admin.names(REPLY_TIMEOUT_S))
         group, known = _of_app(settings, consumer)
     else:
         group = target

@@ -263,6 +263,15 @@ class Sought(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionChanged(Event):
+    """Topics that match the consumer's pattern have appeared or disappeared. `topics` are all that it reads now."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecreated(Event):
     """The topic was deleted and created again."""
 

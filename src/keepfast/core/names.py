@@ -56,6 +56,14 @@ def expand(pattern: str, fields: Mapping[str, str]) -> str:
     return "".join(filled)
 
 
+def literal_text(pattern: str) -> str:
+    """What a pattern with `{field}` has beside its fields."""
+    try:
+        return "".join(literal for literal, _, _, _ in string.Formatter().parse(pattern))
+    except ValueError:  # braces that do not match: `expand` says so
+        return pattern
+
+
 def segment_problem(text: str) -> str | None:
     """Why this cannot be a part of a topic's name, as the end of a sentence; None if it can."""
     if _LEGAL.fullmatch(text):

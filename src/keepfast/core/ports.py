@@ -78,7 +78,9 @@ class Source(Protocol):
     """The consuming client. One owner thread: the loop's. Nothing here raises the client library's own exceptions."""
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
-        """Join the group. Raises SourceError."""
+        """Join the group; called again, outside callbacks, it changes what is read: partitions of topics that stay are
+        kept. No topics: read nothing, and be no member. Raises SourceError.
+        """
 
     def poll(self, timeout_s: float) -> Message | None:
         """Wait for one record or the answer to a commit, at most timeout_s; serves callbacks. 0 never waits."""

@@ -134,6 +134,10 @@ class Counts(dict[str, TopicCounts]):
 
     def __init__(self, topics: Iterable[str] = (), tiers: Tiers | None = None) -> None:
         super().__init__((topic, TopicCounts()) for topic in topics)
+        self.join(tiers)
+
+    def join(self, tiers: Tiers | None) -> None:
+        """Records of these retry topics count for the topics that they came from."""
         for tier in tiers.topics.values() if tiers else ():
             self[tier.topic] = self[tier.source]
 

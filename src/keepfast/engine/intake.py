@@ -47,7 +47,7 @@ class Intake:
         self._lanes = lanes
         self._policy = plan.buffer
         self._sweep = plan.sweep
-        self._one_topic = len(plan.subscription) == 1
+        self._one_topic = len(plan.subscription) == 1 and plan.pattern is None
         self._waiting: DelayedRecords | None = None
         if plan.tiers is not None:
             self._waiting = DelayedRecords(

@@ -128,6 +128,7 @@ class LoopThread:
             name=state.name,
             group=state.group,
             topics=state.topics,
+            pattern=state.pattern,
             order=state.order,
             commit=state.commit,
             handler=state.handler,

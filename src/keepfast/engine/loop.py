@@ -41,6 +41,7 @@ from keepfast.engine.rebalance import Assignment, Handover, NoPosition
 from keepfast.engine.seeks import Seeks
 from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.status import ASSIGNED, LOST, REVOKED, AskEnds, LetterDepths, LoopStatus
+from keepfast.engine.subscription import Discover, Subscription, TopicsFound
 from keepfast.engine.timeouts import Overdue
 from keepfast.engine.topic_ids import Identities, TopicIdsAnswer
 from keepfast.engine.workers import Inline
@@ -170,6 +171,7 @@ class Loop:
         inline: Inline | None = None,
         gate: ExclusiveGate | None = None,
         topic_ids: TopicIds | None = None,
+        discover: Discover | None = None,
         recorder: FlightRecorder | None = None,
         ask_ends: AskEnds | None = None,
         letters: LetterDepths | None = None,
@@ -186,6 +188,8 @@ class Loop:
         self.lanes = lanes_of(plan, clock)
         self.ownership = Ownership()
         self.identities = Identities(plan, topic_ids, mailbox, clock.monotonic(), events)
+        self.subscription = Subscription(plan, discover, mailbox, clock.monotonic(), events)
+        self._resubscribes = False
         self.committer = Committer(source, self.lanes, plan, self.identities.ids, events)
         self.intake = Intake(source, self.ownership, self.lanes, plan, clock)
         self.holds = Holds(clock, events)
@@ -279,6 +283,7 @@ class Loop:
             assignment=self.assignment,
             handover=self.handover,
             overdue=self.overdue,
+            subscription=self.subscription,
             events=events,
         )
         self.shutdown = Shutdown(parts)
@@ -307,7 +312,7 @@ class Loop:
 
     def start(self) -> None:
         self.probation.join()
-        self._source.subscribe(self.plan.subscription, self)
+        self._source.subscribe(self.subscription.every, self)
 
     def step(self, now: float) -> None:
         """One turn of the loop. After it, `ending` may be set: then the client is closed and nothing is left to do.
@@ -363,6 +368,10 @@ class Loop:
         return min(BUSY_S, self.failures.next_in(now), committer.due_in(now))
 
     def _poll(self, now: float) -> None:
+        self.subscription.step(now)
+        if self._resubscribes:  # here, because a turn may be inside a callback
+            self._resubscribes = False
+            self._source.subscribe(self.subscription.every, self)
         try:
             self.assignment.step(now, self.handover)
         except NoPosition as error:
@@ -417,6 +426,8 @@ class Loop:
                 self.failures.settled(item, now)
             case TopicIdsAnswer():
                 self.assignment.ids_answered(item, now)
+            case TopicsFound():
+                self._topics_found(item, now)
             case Stop():
                 self.shutdown.begin(item, now)
             case HaltApp(reason=reason):
@@ -428,6 +439,13 @@ class Loop:
                 self.operator.obey(item, now)
             case _:
                 raise TypeError(f"nobody knows what to do with {item!r}")
+
+    def _topics_found(self, found: TopicsFound, now: float) -> None:
+        if DRAIN in self.holds or not self.subscription.answered(found, now):
+            return
+        self.failures.by_topic.join(self.plan.tiers)
+        self.identities.follow(self.subscription.every, found.ready.topic_ids if found.ready is not None else {})
+        self._resubscribes = True
 
     def _returned(self, run: Run, now: float) -> None:
         """A worker handed back a run."""
@@ -538,6 +556,8 @@ class Loop:
         if error.fault in (Fault.FENCED, Fault.FATAL):
             self._client_is_gone(error)
         elif not self.assignment.minds(error, place, now):
+            if error.fault is Fault.MISSING:
+                self.subscription.suspect(now)
             self.status.heard(error, now)
             say_client_error(self.plan.name, error, now)
 

@@ -39,17 +39,18 @@ def consumer_families(thread: LoopThread, now: float, *, app: str) -> list[Metri
     """All that one consumer has to say. Any thread may ask; counters may be a moment apart."""
     loop = thread.loop
     found: list[MetricFamily] = []
-    for topic in loop.plan.topics:
+    topics = loop.subscription.topics
+    for topic in topics:
         parts = loop.plan.names.get(topic) or topic_parts(topic, app=app)
         own = _Of(loop.plan.group, topic, parts)
         found += _topic(own, loop.failures.by_topic[topic], thread.tallies, _sources(loop, topic))
         found += _aliases(own, loop.failures.by_topic[topic], loop.plan.dead_letter_topics.get(topic, ""))
-    return [*found, *_totals(loop), *_standing(thread.state, now - loop.status.turned_at, set(loop.plan.topics))]
+    return [*found, *_totals(loop), *_standing(thread.state, now - loop.status.turned_at, set(topics))]
 
 
 def _sources(loop: Loop, topic: str) -> list[str]:
     """The topic, and the retry topics that its records come back from."""
-    tiers = loop.plan.tiers.topics.values() if loop.plan.tiers else ()
+    tiers = list(loop.plan.tiers.topics.values()) if loop.plan.tiers else ()
     return [topic, *(tier.topic for tier in tiers if tier.source == topic)]
 
 

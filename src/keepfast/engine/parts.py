@@ -15,6 +15,7 @@ from keepfast.engine.intake import Intake
 from keepfast.engine.ownership import Ownership
 from keepfast.engine.plan import Plan
 from keepfast.engine.rebalance import Assignment, Handover
+from keepfast.engine.subscription import Subscription
 from keepfast.engine.timeouts import Overdue
 
 
@@ -35,4 +36,5 @@ class LoopParts:
     assignment: Assignment
     handover: Handover
     overdue: Overdue
+    subscription: Subscription
     events: Events

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,6 +22,17 @@ class Plan:
     name: str
     group: str
     topics: tuple[str, ...]
+    """Those that it reads when it starts; `Subscription` knows those that it reads now."""
+    pattern: str | None = None
+    """A regular expression: topics whose whole name matches are read, too."""
+    matched: frozenset[str] = frozenset()
+    """Those of `topics` that are read because of the pattern."""
+    appeared: Set[str] = frozenset()
+    """Topics that match and were not there when the group started first: they are read from their beginning."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Topics that match and may not be read, with the reason."""
+    refresh_s: float = 30.0
+    """How often topics that match are looked up."""
     order: Order = "partition"
     capacity: int = 32
     """Runs that may be out at the same time: worker threads, or coroutines."""

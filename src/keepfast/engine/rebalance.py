@@ -172,11 +172,12 @@ REREAD_TIMEOUT_S, REREAD_EVERY_S = 1.0, 2.0
 class _Start:
     """Where a partition without a valid commit begins. `topic_partitions` is recorded in its commits: partitions of
     the topic from this number on were added after the group started at the end of the others, so they are read from
-    their beginning.
+    their beginning. `appeared`: the whole topic was, so that no policy applies.
     """
 
     at_end: bool
     topic_partitions: int
+    appeared: bool = False
 
 
 class NoPosition(Exception):
@@ -389,6 +390,8 @@ class Assignment:
         """Where a partition without a valid commit begins; None: that cannot be said yet."""
         if place in belongs and belongs[place] is None:
             return None
+        if place.topic in self._plan.appeared and place not in found:
+            return _Start(at_end=False, topic_partitions=0, appeared=True)
         if self._plan.reset_of(place.topic) != "latest":
             return _Start(at_end=False, topic_partitions=0)
         others = {other: good for other, good in belongs.items() if other.topic == place.topic}
@@ -407,7 +410,11 @@ class Assignment:
 
     def _first_count(self, place: TopicPartition) -> int:
         """What is recorded where no commit of the group says otherwise."""
-        if self._plan.reset_of(place.topic) != "latest" or place.topic in self._identities.recreated:
+        if (
+            self._plan.reset_of(place.topic) != "latest"
+            or place.topic in self._identities.recreated
+            or place.topic in self._plan.appeared
+        ):
             return 0
         return max(place.partition + 1, self._plan.partition_counts.get(place.topic, 0))
 
@@ -447,14 +454,14 @@ class Assignment:
     def _begin(self, starts: Mapping[TopicPartition, _Start]) -> list[Position]:
         """Raises NoPosition, and SourceError before anything has begun."""
         resets = {place: self._plan.reset_of(place.topic) for place in starts}
-        refused = [place for place, reset in resets.items() if reset == "error"]
+        refused = [place for place, reset in resets.items() if reset == "error" and not starts[place].appeared]
         if refused:
             raise NoPosition(
                 f"{refused[0]} has no valid committed offset for group {self._plan.group} and auto_offset_reset is"
                 " 'error'; commit a starting offset for the group, or choose earliest or latest."
             )
-        # With latest each start is committed at once: a restart must not take the partition for a new one.
-        numbered = [place for place, reset in resets.items() if reset == "latest"]
+        # Without earliest each start is committed at once: a restart must not take the partition for a new one.
+        numbered = [place for place, reset in resets.items() if reset != "earliest"]
         last = [place for place in numbered if starts[place].at_end]
         first = [place for place in numbered if not starts[place].at_end]
         offsets = dict(self._source.ends(last, REREAD_TIMEOUT_S)) if last else {}

@@ -53,7 +53,7 @@ class LetterDepths:
         every_s = AGAIN_S if None in self._found.values() else ASK_S
         if self._partitions and now - self._asked_at >= every_s:
             self._asked_at = now
-            self._asks(self._partitions, self._answered)
+            self._asks(dict(self._partitions), self._answered)  # the mapping may grow
         return dict(self._found)
 
     def _answered(self, depths: Mapping[str, int | None]) -> None:
@@ -138,7 +138,9 @@ class LoopStatus:
         self.state = ConsumerState(
             name=plan.name,
             group=plan.group,
-            topics=plan.subscription,
+            topics=parts.subscription.every,
+            pattern=plan.pattern or "",
+            not_read=dict(parts.subscription.refused),
             order=plan.order,
             commit=plan.commit.mode,
             handler=plan.handler,
@@ -183,7 +185,9 @@ class LoopStatus:
         self.state = ConsumerState(
             name=plan.name,
             group=plan.group,
-            topics=plan.subscription,
+            topics=parts.subscription.every,
+            pattern=plan.pattern or "",
+            not_read=dict(parts.subscription.refused),
             order=plan.order,
             commit=plan.commit.mode,
             handler=plan.handler,
@@ -260,7 +264,7 @@ class LoopStatus:
             return "halted"
         if DRAIN in holds:
             return "draining"
-        return "running" if self.rebalances[ASSIGNED] else "starting"
+        return "running" if self.rebalances[ASSIGNED] or self._parts.subscription.waits else "starting"
 
     def _guards(self) -> GuardState:
         status = self._parts.guards.status()

@@ -79,6 +79,18 @@ class Identities:
         mailbox = self._mailbox
         self._topic_ids.ask(self._topics, lambda ids: mailbox.post(TopicIdsAnswer(ids, now)))
 
+    def follow(self, topics: tuple[str, ...], ids: Mapping[str, str]) -> None:
+        """Other topics are read now; these are the ids of those that are new. What is not read is forgotten: should it
+        come back, its id counts as at the start.
+        """
+        for gone in set(self._topics).difference(topics):
+            for known in (self.ids, self._answers, self._candidates, self._former):
+                known.pop(gone, None)
+        self._topics = topics
+        for topic in topics:
+            if topic not in self.ids and topic in ids:
+                self.ids[topic] = ids[topic]
+
     def suspect(self, now: float) -> None:
         """Something happened that a recreated topic would explain: ask as soon as possible."""
         self._due_at = min(self._due_at, now)

@@ -126,6 +126,12 @@ def _group(state: ConsumerState) -> Iterator[Reason]:
     elif state.phase == "starting":
         text = "It has not joined its group yet."
         yield Reason(code="joining", level="degraded", text=text, fails_ready=True)
+    if state.pattern and not state.topics:
+        text = f"No topic matches its pattern {state.pattern} yet; it waits for one."
+        yield Reason(code="no_topics", level="ok", text=text)
+    for topic, why in list(state.not_read.items())[:5]:
+        text = f"The topic {topic} matches its pattern and is not read: {why}"
+        yield Reason(code="topic_not_read", level="degraded", text=text)
     if state.unpositioned:
         text = f"The committed offsets of {state.unpositioned} partitions could not be read yet."
         yield Reason(code="offsets_unknown", level="degraded", text=text)

@@ -50,6 +50,11 @@ class Consuming:
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
     client_queue_bytes: int = 64 * _MIB
+    by_pattern: bool = False
+    """Topics are added to what it reads, some of them a moment after they were made."""
+
+
+NEW_TOPICS_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,9 @@ def source_properties(connection: Connection, consuming: Consuming) -> Propertie
         "reconnect.backoff.max.ms": 2_000,
         "socket.keepalive.enable": True,
     }
+    if consuming.by_pattern:
+        # A topic that the client takes for missing when it is subscribed is looked at again only after this time.
+        defaults["topic.metadata.refresh.interval.ms"] = NEW_TOPICS_MS
     fixed: Properties = {
         "group.id": consuming.group,
         "group.protocol": consuming.group_protocol,

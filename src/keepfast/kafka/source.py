@@ -195,8 +195,9 @@ class KafkaSource(OffsetQueries):
     # -- records -----------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
-        """Join the group. Raises ConfigError if the client rejects its properties, else SourceError."""
-        self._make()
+        """See `core.ports.Source`. Raises ConfigError if the client rejects its properties, else SourceError."""
+        if self._client is None:
+            self._make()
         self._join(topics, listener)
 
     def _make(self) -> None:
@@ -208,11 +209,14 @@ class KafkaSource(OffsetQueries):
 
     def _join(self, topics: Sequence[str], listener: Listener) -> None:
         self._registered = listener
-        self._topics = list(topics)
+        before, self._topics = self._topics, list(topics)
         try:
-            self._open.subscribe(
-                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-            )
+            if topics:
+                self._open.subscribe(
+                    list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+                )
+            elif before:  # the client takes no empty list
+                self._open.unsubscribe()
         except CLIENT_ERRORS as error:
             raise source_error(f"subscribe to {', '.join(topics)}", error) from error
 

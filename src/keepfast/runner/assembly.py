@@ -161,6 +161,8 @@ def _settings(
         handed_over={"kafka": made.tree.get("kafka", {}), "consumers": {blueprint.name: consumer}},
     )
     settings = load(spec, environ=environ, cwd=cwd, for_tests=for_tests)
+    if settings.consumers[blueprint.name].pattern is not None:
+        raise ConfigError("KafkaConsumerRunner: patterns are for @app.consumer; name the topics here.")
     if f"consumers.{blueprint.name}.consumer.group" not in settings.origins:
         raise ConfigError(
             'KafkaConsumerRunner: no group is configured; add "group.id" to the dict of consumer_factory, or'

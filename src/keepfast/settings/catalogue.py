@@ -93,7 +93,7 @@ CONSUMER: Final = Section(
     per_consumer=True,
     merged=frozenset({"rules", "retries"}),
     code_only=frozenset({"idempotent", "atomic"}),
-    one_consumer=frozenset({"topics", "group", "entity"}),
+    one_consumer=frozenset({"topics", "pattern", "group", "entity"}),
 )
 COMMIT: Final = _of_consumers(CommitPolicy, "When offsets are committed.", shorthand="mode")
 RETRY: Final = _of_consumers(

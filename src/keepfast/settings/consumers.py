@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
@@ -14,6 +15,7 @@ from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, DeadLetterPolicy, RetryPolicy, TimingPolicy
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.core.timeouts import TimeoutPolicy
+from keepfast.core.topic_patterns import with_env
 from keepfast.settings import catalogue
 from keepfast.settings.catalogue import Section, variable
 from keepfast.settings.model import AppSettings, ConsumerSettings, TopicNames
@@ -60,18 +62,20 @@ class ConsumerBuilder:
         rate = self._policy(RatePolicy, self._resolver.section(catalogue.RATE, self._name))
         alerts = self._alerts()
         group = self._group()
-        topics = self._topics()
+        pattern = self._pattern(letter)
+        topics = self._topics(required=pattern is None)
         topic_names = {topic: self._names(topic, group, letter) for topic in topics}
         retry_topics = self._retry_topics(topics, group, retry)
         if retry and timings:
             self._warn_of_retry_sum(retry, timings)
         policies = (letter, retry, timings, timeout, commit, batch, buffer, rate, retry_topics, alerts)
-        if self.problems or not topics or any(policy is None for policy in policies):
+        if self.problems or not (topics or pattern) or any(policy is None for policy in policies):
             return None
         worked_out = {
             "name": self._name,
             "topics": topics,
             "names": MappingProxyType(topic_names),
+            "pattern": pattern,
             "group": group,
             "assignor": None if self._new_protocol else self._value("assignor"),
             "group_protocol": self._protocol,
@@ -238,11 +242,24 @@ class ConsumerBuilder:
         pattern = given.value or names.default_group(self._app.name, self._name)
         return self._expand("consumer.group", str(pattern), given.origin, {"env": self._app.env})
 
-    def _topics(self) -> tuple[str, ...]:
+    def _pattern(self, letter: DeadLetterPolicy | None) -> str | None:
+        given = self._own["pattern"]
+        if given.value is None:
+            return None
+        if letter and not any(map(str.isalnum, names.literal_text(letter.topic))):
+            self.problems.append(
+                f"dead_letter.topic {letter.topic!r} has no text of its own, so that a pattern ({given.origin}) could"
+                " not tell dead-letter topics from others; add some, as in {domain}.{entity}.dlq."
+            )
+        elif letter and self._own["topics"].value is None:
+            self._expand("dead_letter.topic", letter.topic, DEFAULT, dict.fromkeys(names.LETTER_FIELDS, "x"))
+        return with_env(str(given.value), self._app.env)
+
+    def _topics(self, *, required: bool) -> tuple[str, ...]:
         given = self._own["topics"]
-        if not isinstance(given.value, tuple):
-            if self._resolver.refused("consumer.topics"):
-                return ()  # reported already
+        if not isinstance(given.value, tuple) or not given.value:
+            if not required or self._resolver.refused("consumer.topics") or self._resolver.refused("consumer.pattern"):
+                return ()  # or reported already
             own = variable("consumers", self._name, "topics")
             self.problems.append(f"there is no topic to consume. Name one in code, or set {own}.")
             return ()
@@ -251,24 +268,24 @@ class ConsumerBuilder:
             topic = self._expand("consumer.topics", pattern, given.origin, {"env": self._app.env})
             problem = topic and names.topic_problem(topic)
             if problem:
-                self.problems.append(f"consumer.topics {problem} (from {given.origin}).")
+                hint = " For a regular expression: Pattern(…)" if set(topic) & set("*+?[(|^$\\") else ""
+                self.problems.append(f"consumer.topics {problem} (from {given.origin}).{hint}")
             elif topic:
                 found.append(topic)
         return tuple(dict.fromkeys(found))
 
     def _names(self, topic: str, group: str, letter: DeadLetterPolicy | None) -> TopicNames:
-        parts = names.topic_parts(topic, app=self._app.name)
-        domain, entity = self._value("domain") or parts.domain, self._value("entity") or parts.entity
-        values = {"domain": domain, "entity": entity, "topic": topic, "env": self._app.env, "group": group}
         origin = self._resolver.origins.get(f"consumers.{self._name}.dead_letter.topic", DEFAULT)
-        target = self._expand("dead_letter.topic", letter.topic, origin, values) if letter else ""
-        if target:
-            problem = names.topic_problem(target)
-            if target == topic:
-                problem = f"is {topic!r} itself, so letters would be consumed again for ever; choose another"
-            if problem:
-                self.problems.append(f"dead_letter.topic {problem} (from {origin}).")
-        return TopicNames(topic=topic, domain=domain, entity=entity, dead_letter_topic=target)
+        own = {"domain": self._value("domain"), "entity": self._value("entity"), "group": group}
+        try:
+            found = topic_names(topic, self._app, template=letter.topic if letter else "", **own)
+        except ValueError as error:
+            self.problems.append(f"dead_letter.topic {error} (from {origin}).")
+            return topic_names(topic, self._app, template="", **own)
+        problem = letter_problem(found)
+        if problem:
+            self.problems.append(f"dead_letter.topic {problem} (from {origin}).")
+        return found
 
     def _expand(self, key: str, pattern: str, origin: str, values: Mapping[str, str]) -> str:
         """The filled pattern; empty, with a problem noted, if it cannot be filled."""
@@ -287,6 +304,47 @@ class ConsumerBuilder:
             f" {wait_ms + POLL_MARGIN_MS:.0f} (all retry delays, 10 s of processing, 200 s of buffer). keepfast polls"
             " while records wait, so no member is evicted; raise it if other tools check the rule."
         )
+
+
+def topic_names(
+    topic: str, app: AppSettings, *, template: str, domain: str | None, entity: str | None, group: str
+) -> TopicNames:
+    """The names that belong to a topic. Raises ValueError, its text the end of a sentence, for a template of
+    dead-letter topics that cannot be filled; an empty one makes no name.
+    """
+    parts = names.topic_parts(topic, app=app.name)
+    domain, entity = domain or parts.domain, entity or parts.entity
+    values = {"domain": domain, "entity": entity, "topic": topic, "env": app.env, "group": group}
+    letters = names.expand(template, values)
+    return TopicNames(topic=topic, domain=domain, entity=entity, dead_letter_topic=letters)
+
+
+def letter_problem(found: TopicNames) -> str | None:
+    """What is wrong with the name of the dead-letter topic, as the end of a sentence; None if nothing is."""
+    if found.dead_letter_topic == found.topic:
+        return f"is {found.topic!r} itself, so letters would be consumed again for ever; choose another"
+    return names.topic_problem(found.dead_letter_topic) if found.dead_letter_topic else None
+
+
+def with_topics(own: ConsumerSettings, topics: Iterable[str], app: AppSettings) -> ConsumerSettings:
+    """The consumer with these topics, of which `topic_refused` has nothing to say, beside those that it names."""
+    found = {topic: _names_of(own, topic, app) for topic in topics if topic not in own.topics}
+    return replace(own, topics=(*own.topics, *found), names=MappingProxyType({**own.names, **found}))
+
+
+def topic_refused(own: ConsumerSettings, topic: str, app: AppSettings) -> str | None:
+    """Why this topic cannot be read: Kafka would refuse a name that is made of its name. None: it can."""
+    problem = letter_problem(_names_of(own, topic, app))
+    if problem:
+        return f"dead_letter.topic {problem}"
+    problem = own.retry_topics.name_problem(topic, own.group)
+    return f"retry_topics.delays {problem}" if problem else None
+
+
+def _names_of(own: ConsumerSettings, topic: str, app: AppSettings) -> TopicNames:
+    return topic_names(
+        topic, app, template=own.dead_letter.topic, domain=own.domain, entity=own.entity, group=own.group
+    )
 
 
 def _below_floors(timings: Resolved) -> dict[str, str]:

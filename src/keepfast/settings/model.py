@@ -26,6 +26,7 @@ from keepfast.core.policies import (
 )
 from keepfast.core.retry_topics import RetryTopics
 from keepfast.core.timeouts import TimeoutPolicy
+from keepfast.core.topic_patterns import pattern_problem
 from keepfast.redact.masking import SECRET_FIELDS, MaskingRules
 from keepfast.settings.kinds import (
     Brokers,
@@ -105,8 +106,24 @@ class ConsumerSettings(Policy):
     section: ClassVar[str] = "consumer"
 
     name: str
-    topics: Annotated[tuple[str, ...], NameList(), Env("KAFKA_INPUT_TOPIC"), Doc("The topics; `{env}` is filled in.")]
+    topics: Annotated[
+        tuple[str, ...],
+        NameList(may_be_empty=True),
+        Env("KAFKA_INPUT_TOPIC"),
+        Doc("The topics; `{env}` is filled in."),
+    ]
     names: Mapping[str, TopicNames]
+    pattern: Annotated[
+        str | None,
+        Text("a regular expression", pattern_problem),
+        Doc(
+            "Reads all topics, too, whose whole name matches this regular expression of Python's re. In code:"
+            " `Pattern(…)`; `{env}` is filled in."
+        ),
+    ] = None
+    topics_refresh_s: Annotated[
+        float, Range(0.1, 3600), Doc("How often topics that match the pattern are looked up.")
+    ] = 30.0
     group: Annotated[
         str,
         Env("KAFKA_CONSUMER_GROUP"),

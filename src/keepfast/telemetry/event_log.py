@@ -63,6 +63,7 @@ class EventLog:
             events.Lost: _lost,
             events.PartitionReset: _partition_reset,
             events.Sought: _sought,
+            events.SubscriptionChanged: _subscription_changed,
             events.TopicRecreated: _topic_recreated,
             events.PreviousOwnerCrashed: _previous_owner_crashed,
             events.ProbationStarted: _probation_started,
@@ -312,6 +313,16 @@ def _partition_reset(event: events.PartitionReset) -> None:
 def _sought(event: events.Sought) -> None:
     consequence = "records are repeated" if event.to < event.offset else "records are skipped"
     rebalance.warning("partition_sought", **_place(event), to=event.to, by="operator", consequence=consequence)
+
+
+def _subscription_changed(event: events.SubscriptionChanged) -> None:
+    rebalance.info(
+        "subscription_changed",
+        **_source(event),
+        added=list(event.added),
+        removed=list(event.removed),
+        topics=len(event.topics),
+    )
 
 
 def _topic_recreated(event: events.TopicRecreated) -> None:

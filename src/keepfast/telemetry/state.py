@@ -104,6 +104,10 @@ class ConsumerState(StateStruct, frozen=True, kw_only=True):
     name: str
     group: str
     topics: tuple[str, ...]
+    pattern: str = ""
+    """The regular expression that topics are read by, too."""
+    not_read: dict[str, str] = {}
+    """Topics that match the pattern and cannot be read, with the reason."""
     order: str
     commit: str
     handler: str = ""

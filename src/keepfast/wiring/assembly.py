@@ -34,7 +34,7 @@ from keepfast.telemetry.clean import mask_with
 from keepfast.telemetry.logs import get_logger
 from keepfast.telemetry.tracing import Tracing, tracing_from
 from keepfast.wiring.clients import connection_of, source_of
-from keepfast.wiring.cluster import ClusterFacts, LetterTopics, letter_topics, preflight
+from keepfast.wiring.cluster import ClusterFacts, LetterTopics, letter_topics_of, preflight
 from keepfast.wiring.consumers import (
     ConsumerSpec,
     Ports,
@@ -43,6 +43,7 @@ from keepfast.wiring.consumers import (
     plan_of,
     thread_workers,
 )
+from keepfast.wiring.topic_discovery import TopicDiscovery, discovered
 
 log = get_logger("keepfast.start")
 
@@ -89,7 +90,9 @@ def connect(
     """
     connection = connection_of(settings.kafka)
     admin = KafkaAdmin(admin_properties(connection))
-    cluster = preflight(admin, [spec.needs for spec in specs], wait=wait, abandoned=abandoned)
+    needs = [spec.needs for spec in specs]
+    cluster = preflight(admin, needs, wait=wait, abandoned=abandoned)
+    cluster = discovered(admin, cluster, needs, settings.app, KafkaGroups(admin_properties(connection)))
     return Clients(cluster=cluster, sink=KafkaSink(sink_properties(connection)), admin=admin)
 
 
@@ -218,7 +221,7 @@ def assemble(
             clients,
             events=events,
             spool=spool,
-            letter_topics=_letter_topics(specs, clients),
+            topics=_running_topics(specs, settings, clients),
             recorder=recorder,
             tracing=tracing,
             observers=[*observers, *(one for one in (tracing, running) if one is not None)],
@@ -245,6 +248,14 @@ def assemble(
 
 
 @dataclass(frozen=True, slots=True)
+class _RunningTopics:
+    """What looks after topics while consumers run."""
+
+    letters: LetterTopics
+    discovery: TopicDiscovery
+
+
+@dataclass(frozen=True, slots=True)
 class _Shared:
     """What each consumer of an assembly is built with."""
 
@@ -252,7 +263,7 @@ class _Shared:
     clients: Clients
     events: HandlerLoop
     spool: SpoolService | None
-    letter_topics: LetterTopics | None
+    topics: _RunningTopics | None
     recorder: RecorderFile | None
     tracing: Tracing | None
     observers: Sequence[Observer]
@@ -266,8 +277,9 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
         source=spec.source or source_of(spec.settings, settings.kafka, cluster),
         sink=clients.sink,
         spool=shared.spool if spec.publisher is None else None,
-        letter_topic_missing=shared.letter_topics.missing if shared.letter_topics is not None else None,
+        letter_topic_missing=shared.topics.letters.missing if shared.topics is not None else None,
         topic_ids=admin if cluster.has_topic_ids else None,
+        discover=shared.topics.discovery.of(spec) if shared.topics is not None and plan.pattern is not None else None,
         ask_ends=admin.ask_ends if admin is not None else None,
         ask_depths=admin.ask_depths if admin is not None else None,
         gate=GATE,
@@ -283,10 +295,12 @@ def _loop_thread(spec: ConsumerSpec, shared: _Shared) -> LoopThread:
     return LoopThread(loop, workers.mailbox, workers.inline, tallies=workers.tallies)
 
 
-def _letter_topics(specs: Sequence[ConsumerSpec], clients: Clients) -> LetterTopics | None:
+def _running_topics(specs: Sequence[ConsumerSpec], settings: Settings, clients: Clients) -> _RunningTopics | None:
     if clients.admin is None:
         return None
-    return letter_topics(clients.admin, clients.cluster.letter_partitions, [spec.needs for spec in specs])
+    needs = [clients.cluster.consumers.get(spec.name, spec.needs) for spec in specs]
+    letters = letter_topics_of(clients.admin, clients.cluster.letter_partitions, needs)
+    return _RunningTopics(letters, TopicDiscovery(clients.admin, settings, letters))
 
 
 def _recorder(specs: Sequence[ConsumerSpec], settings: Settings) -> RecorderFile | None:

@@ -39,6 +39,7 @@ def consuming_of(own: ConsumerSettings) -> Consuming:
         fetch_min_bytes=own.fetch_min_bytes,
         fetch_max_wait_ms=own.fetch_max_wait_ms,
         client_queue_bytes=own.buffer.client_queue_bytes,
+        by_pattern=own.pattern is not None,
     )
 
 

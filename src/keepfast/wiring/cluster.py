@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from keepfast.core.errors import Fault, SourceError, StartError
 from keepfast.core.retry_topics import KEPT_S, Tier, Tiers, delay_text, left_over
@@ -42,6 +42,9 @@ class ClusterFacts:
     """What the cluster answered before the start: each topic's id where it is known, how many partitions each topic and
     each dead-letter topic has, the retry topics of each consumer that has some, and whether it is the embedded broker.
     `has_topic_ids`: ids that are missing can still be asked for.
+
+    Of consumers with a pattern: the settings with the topics that it stands for, those among them that were not there
+    when the group started first, and those that may not be read, with the reason.
     """
 
     topic_ids: Mapping[str, str]
@@ -50,6 +53,9 @@ class ClusterFacts:
     tiers: Mapping[str, Tiers]
     embedded: bool = False
     has_topic_ids: bool = True
+    consumers: Mapping[str, ConsumerSettings] = field(default_factory=dict)
+    appeared: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def letters_of(self, dead_letter_topics: Mapping[str, str]) -> dict[str, int]:
         """Where a consumer's letters go, with the number of partitions; nothing for letters that go elsewhere."""
@@ -69,7 +75,7 @@ def preflight(
     """
     _reach(admin, wait=wait, abandoned=abandoned)
     try:
-        return _check(admin, consumers)
+        return check_topics(admin, consumers)
     except SourceError as error:
         raise StartError(str(error)) from error
 
@@ -99,7 +105,10 @@ def _reach(admin: KafkaAdmin, *, wait: bool, abandoned: Callable[[], bool]) -> N
             hint = {}  # only once
 
 
-def _check(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> ClusterFacts:
+def check_topics(admin: KafkaAdmin, consumers: Sequence[ConsumerSettings]) -> ClusterFacts:
+    """Check the topics of these consumers, and create what is missing and may be created. Raises StartError, and
+    SourceError if the cluster does not answer.
+    """
     sources = sorted({topic for own in consumers for topic in own.topics})
     letters = sorted({letter for own in consumers for letter in own.dead_letter_topics.values()})
     facts = admin.topics(sources + letters, ASK_TIMEOUT_S)
@@ -352,10 +361,17 @@ class LetterTopics:
         self, admin: KafkaAdmin, partitions: Mapping[str, int], sources: Mapping[str, Collection[str]]
     ) -> None:
         self._admin = admin
-        self._partitions = partitions
-        self._sources = sources  # of those that may be created
+        self._partitions = dict(partitions)
+        self._sources = {topic: set(of) for topic, of in sources.items()}  # of those that may be created
         self._lock = threading.Lock()
         self._asked_at: dict[str, float] = {}
+
+    def add(self, partitions: Mapping[str, int], consumers: Sequence[ConsumerSettings]) -> None:
+        """More topics of these consumers. Any thread."""
+        with self._lock:
+            for topic, sources in _sources_by_letter_topic(consumers).items():
+                self._sources.setdefault(topic, set()).update(sources)
+                self._partitions.setdefault(topic, partitions[topic])
 
     def missing(self, topic: str) -> None:
         """There is no such topic any more. Nothing happens if it may not be created."""
@@ -367,9 +383,10 @@ class LetterTopics:
         threading.Thread(target=self._create, args=(topic,), name="keepfast-topic", daemon=True).start()
 
     def _create(self, topic: str) -> None:
-        partitions = self._partitions[topic]
+        with self._lock:
+            partitions, sources = self._partitions[topic], set(self._sources[topic])
         try:
-            config = letter_topic_config(self._admin, self._sources[topic])
+            config = letter_topic_config(self._admin, sources)
             created = self._admin.create_topic(topic, partitions=partitions, timeout_s=ASK_TIMEOUT_S, config=config)
         except SourceError as error:
             log.error("dead_letter_topic_not_created", topic=topic, error=str(error))  # noqa: TRY400 - no trace is needed
@@ -378,12 +395,17 @@ class LetterTopics:
             log.warning("dead_letter_topic_recreated", topic=topic, partitions=partitions)
 
 
-def letter_topics(
+def letter_topics_of(
     admin: KafkaAdmin, partitions: Mapping[str, int], consumers: Sequence[ConsumerSettings]
 ) -> LetterTopics:
     """Those of these consumers; what one of them may not create is not created."""
+    return LetterTopics(admin, partitions, _sources_by_letter_topic(consumers))
+
+
+def _sources_by_letter_topic(consumers: Sequence[ConsumerSettings]) -> dict[str, set[str]]:
+    """Of those that all their consumers may create."""
     used = {topic for own in consumers for topic in own.dead_letter_topics.values()}
     forbidden = {
         topic for own in consumers if not own.dead_letter.create_topic for topic in own.dead_letter_topics.values()
     }
-    return LetterTopics(admin, partitions, {topic: sources_of(topic, consumers) for topic in used - forbidden})
+    return {topic: sources_of(topic, consumers) for topic in used - forbidden}

@@ -10,6 +10,7 @@ from keepfast.classify.classification import BUILT_IN, RuleBook
 from keepfast.core.events import Observer
 from keepfast.core.names import TopicParts
 from keepfast.core.ports import Clock, Executor, Mailbox, Sink, Source, Spool, TopicIds
+from keepfast.core.retry_topics import Tiers
 from keepfast.deadletters.publisher import Publisher
 from keepfast.engine.calls import AsyncCall, Call
 from keepfast.engine.clock import RealClock
@@ -19,6 +20,7 @@ from keepfast.engine.loop import IDLE_S, Loop
 from keepfast.engine.mailbox import QueueMailbox
 from keepfast.engine.plan import Plan
 from keepfast.engine.status import AskDepths, AskEnds, LetterDepths
+from keepfast.engine.subscription import Discover, growing
 from keepfast.engine.workers import CoroutineExecutor, HandlerLoop, Inline, ThreadExecutor
 from keepfast.settings import ConsumerSettings, Settings
 from keepfast.telemetry.metrics import Tallies
@@ -63,11 +65,16 @@ class ConsumerSpec:
 
 def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Plan:
     """From a spec, and what the cluster answered, to a plan."""
-    own = spec.settings
+    own = cluster.consumers.get(spec.name, spec.settings)
     return Plan(
         name=own.name,
         group=own.group,
         topics=own.topics,
+        pattern=own.pattern,
+        matched=frozenset(own.topics).difference(spec.settings.topics),
+        appeared=cluster.appeared.get(own.name, frozenset()),
+        refused=cluster.refused.get(own.name, {}),
+        refresh_s=own.topics_refresh_s,
         order=own.order,
         capacity=spec.workers,
         commit=own.commit,
@@ -95,11 +102,16 @@ def plan_of(spec: ConsumerSpec, settings: Settings, cluster: ClusterFacts) -> Pl
         topic_ids=cluster.topic_ids,
         partition_counts=cluster.partition_counts,
         names={topic: TopicParts(names.domain, names.entity) for topic, names in own.names.items()},
-        tiers=cluster.tiers.get(own.name),
+        tiers=cluster.tiers.get(own.name) or _no_tiers_yet(own),
         named_by_supervisor=own.named_by_supervisor,
         handler=spec.handler,
         app_version=settings.app.version,
     )
+
+
+def _no_tiers_yet(own: ConsumerSettings) -> Tiers | None:
+    """Topics that match later may have retry topics."""
+    return Tiers(group=own.group, delays_s=own.retry_topics.delays_s) if own.pattern is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +148,9 @@ class Ports:
     """What a loop works with beside its plan and its workers: real, in memory or simulated.
 
     Without `topic_ids`, `ask_ends` and `ask_depths`, the ids of topics, the ends of partitions that are not fetched and
-    the depth of dead-letter topics are unknown. `letter_topic_missing` is called, by any thread, with the name of a
-    dead-letter topic that is gone; it never blocks. `idle_s` is the longest wait in the client.
+    the depth of dead-letter topics are unknown; without `discover`, topics that match a pattern later are not read.
+    `letter_topic_missing` is called, by any thread, with the name of a dead-letter topic that is gone; it never blocks.
+    `idle_s` is the longest wait in the client.
     `observers` get the loop's events, beside the log.
     """
 
@@ -148,6 +161,7 @@ class Ports:
     spool: Spool | None = None
     letter_topic_missing: Callable[[str], None] | None = None
     topic_ids: TopicIds | None = None
+    discover: Discover | None = None
     ask_ends: AskEnds | None = None
     ask_depths: AskDepths | None = None
     gate: ExclusiveGate = field(default_factory=ExclusiveGate)
@@ -158,6 +172,7 @@ class Ports:
 
 def build_loop(plan: Plan, workers: Workers, ports: Ports, publisher: Publisher | None = None) -> Loop:
     """The loop of a consumer, not started. `publisher` replaces the one that publishes letters as the plan says."""
+    plan = growing(plan)
     return Loop(
         plan,
         source=ports.source,
@@ -169,6 +184,7 @@ def build_loop(plan: Plan, workers: Workers, ports: Ports, publisher: Publisher 
         inline=workers.inline,
         gate=ports.gate,
         topic_ids=ports.topic_ids,
+        discover=ports.discover,
         recorder=ports.recorder,
         observers=ports.observers,
         ask_ends=ports.ask_ends,

@@ -57,7 +57,7 @@ class Membership:
         self._may_rejoin = may_rejoin
         self._topics: tuple[str, ...] = ()
         self._attempt = 0
-        self._beating = False
+        self._beating = self._ticking = False
         self._serving = False
         self._lost_meanwhile = False
         self._leaving = False
@@ -75,10 +75,27 @@ class Membership:
         return Identity(self._process.name, self.member_id, self.generation, self._instance_id)
 
     def subscribe(self, topics: Sequence[str]) -> None:
+        """Again: the next generation is about the new topics, and partitions of others are given up in it."""
         self._topics = tuple(topics)
         self.polled_at = self._now()
-        self._join()
-        self._process.later(self._broker.settings.heartbeat_s, self._tick)
+        if not topics:
+            self._give_up_all()
+        elif self.phase in (Phase.OUT, Phase.STEADY):
+            self._join()
+        else:
+            self._rejoin = True
+        if topics and not self._ticking:
+            self._ticking = True
+            self._process.later(self._broker.settings.heartbeat_s, self._tick)
+
+    def _give_up_all(self) -> None:
+        if self.owned and self.phase is not Phase.FENCED:
+            self._attempt += 1
+            self.phase = Phase.CALLBACK
+            self._suspend()
+            self._operations.append(RevokeOp(self.owned))
+        elif self.member_id:
+            self.leave()
 
     def polled(self) -> None:
         if self.phase is Phase.OUT and self._topics:
@@ -98,6 +115,9 @@ class Membership:
         """on_revoked has returned, the partitions are released."""
         self._serving = False
         self.owned = tuple(place for place in self.owned if place not in places)
+        if not self._topics:
+            self.leave()
+            return
         self._rejoin = self._releasing = True
         self._settle()
 
@@ -241,6 +261,7 @@ class Membership:
 
     def _tick(self) -> None:
         if not self._topics or self.phase is Phase.FENCED:
+            self._ticking = False
             return
         settings, now = self._broker.settings, self._now()
         in_group = self.phase in (Phase.STEADY, Phase.CALLBACK) and self.member_id != ""

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from keepfast.app.application import App
     from keepfast.engine.middleware import Overrides
     from keepfast.runner import KafkaConsumerRunner
+    from keepfast.settings import ConsumerSettings
     from keepfast.testing.harness.tested import Tested
 
 
 class Backend(Protocol):
     """An app that runs. Owner: the test."""
 
-    @property
-    def groups(self) -> Mapping[str, tuple[str, ...]]:
-        """Each consumer group and everything that it reads, retry topics too."""
+    async def consumers(self) -> list[ConsumerSettings]:
+        """What each consumer needs, with the topics that its pattern stands for now."""
 
     @property
     def sink(self) -> Sink:
@@ -79,9 +79,6 @@ class Harness:
         self._backend = backend
         self._recorder = recorder
         self._settle_s = settle_s
-        needs = [spec.needs for spec in tested.specs]
-        self._topics = sorted({topic for own in needs for topic in own.topics})
-        self._letter_topics = sorted({topic for own in needs for topic in own.dead_letter_topics.values()})
         self._noted = tested.noted
         self.dead: list[Letter] = []
         """Dead letters, as `keepfast dlq show` would read them; of a runner with its own `dlq_publisher`, the calls
@@ -137,10 +134,13 @@ class Harness:
         return self._recorder.retries(_place(record))
 
     async def _collect(self) -> None:
-        found = [read(one) for topic in self._letter_topics for one in await self._backend.records(topic)]
+        needs = await self._backend.consumers()
+        topics = sorted({topic for own in needs for topic in own.topics})
+        letter_topics = sorted({topic for own in needs for topic in own.dead_letter_topics.values()})
+        found = [read(one) for topic in letter_topics for one in await self._backend.records(topic)]
         self.dead = found + self._noted
         dead = {(letter.topic, letter.partition, letter.offset) for letter in self.dead}
-        records = [record for topic in self._topics for record in await self._backend.records(topic)]
+        records = [record for topic in topics for record in await self._backend.records(topic)]
         self.discarded = [record for record in records if _place(record) in self._recorder.discarded]
         processed = self._recorder.finished - self._recorder.discarded
         filtered = self._recorder.filtered - self._recorder.finished - self._recorder.discarded
@@ -169,8 +169,9 @@ async def harness(
     Settings come from `environ`, from the `keepfast.toml` of the working folder (or of `cwd`), retry profiles included,
     and from the code, as for `keepfast run`. Not from variables of this machine, `.env`, and what the file says about
     brokers and the host (`[kafka]`, `[spool]`, `[state]`, …), so that a test does not depend on where it runs. Its
-    topics, and those in `topics` that handlers send to, are made with so many partitions. Of a runner's hooks those on
-    the way of a record are called; `producer_factory` and those of the start and the end are not.
+    topics, and those in `topics` that handlers send to or that match a pattern, are made with so many partitions. Of a
+    runner's hooks those on the way of a record are called; `producer_factory` and those of the start and the end are
+    not.
 
     Inside the block the app is started: `app.send` sends into its topics, `app.resources` are there. `resources` are in
     place of what the app's lifespan yields, which is not entered then. `overrides` are functions in place of providers:
@@ -193,7 +194,7 @@ async def harness(
         else:
             from keepfast.testing.harness.memory import Memory
 
-            backend = Memory(subject, recorder, partitions=partitions)
+            backend = Memory(subject, recorder, topics=topics, partitions=partitions)
         try:
             with subject.started(backend.sink):
                 yield Harness(backend, subject, recorder, settle_s=REAL_SETTLE_S if address else SETTLE_S)

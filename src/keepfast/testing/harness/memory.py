@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any
@@ -23,17 +24,20 @@ from keepfast.core.ports import Delivery, Mailbox
 from keepfast.core.records import Outgoing, Receipt, Record, TopicPartition
 from keepfast.core.runs import Run
 from keepfast.engine.hooks import Hook, report_failure
-from keepfast.engine.loop import IDLE_S
+from keepfast.engine.loop import IDLE_S, Loop
 from keepfast.engine.plan import Plan
+from keepfast.engine.subscription import TopicsFound
 from keepfast.kafka.admin import KafkaAdmin, TopicFacts
+from keepfast.settings import ConsumerSettings
 from keepfast.telemetry.metrics import Tally
 from keepfast.testing.fakes.process import Process
 from keepfast.testing.fakes.settings import WorldSettings
 from keepfast.testing.fakes.world import FINISHED, Seat, Step, World
 from keepfast.testing.harness.event_recorder import EventRecorder
 from keepfast.testing.harness.tested import Tested
-from keepfast.wiring.cluster import preflight
+from keepfast.wiring.cluster import letter_topics_of, preflight
 from keepfast.wiring.consumers import ConsumerSpec, Ports, Workers, build_loop, plan_of
+from keepfast.wiring.topic_discovery import TopicDiscovery, discovered, with_existing
 
 LONG_S = 1e9
 CALM = WorldSettings(
@@ -209,19 +213,25 @@ class TestHooks:
 class Memory:
     """Implements `backend.Backend`."""
 
-    def __init__(self, tested: Tested, recorder: EventRecorder, *, partitions: int) -> None:
+    def __init__(self, tested: Tested, recorder: EventRecorder, *, topics: Sequence[str], partitions: int) -> None:
         self._recorder = recorder
         self._hooks = TestHooks(tested.hooks)
+        self._settings = tested.settings
+        self._needs = [spec.needs for spec in tested.specs]
         self._world = World(seed=0, settings=CALM)
         self._partitions = partitions
         self._admin = MemoryAdmin(self._world, partitions)
         self.sink = TestSink(self._world, partitions)
-        cluster = preflight(self._admin, [spec.needs for spec in tested.specs], wait=False)
+        for topic in topics:
+            self._admin.create_topic(topic, partitions=partitions, timeout_s=0.0)
+        cluster = preflight(self._admin, self._needs, wait=False)
+        cluster = discovered(self._admin, cluster, self._needs, self._settings.app, None)
+        letter_topics = letter_topics_of(self._admin, cluster.letter_partitions, self._needs)
+        self._discovery = TopicDiscovery(self._admin, self._settings, letter_topics)
         self._executors: list[TestExecutor] = []
-        self.groups: dict[str, tuple[str, ...]] = {}
+        self._loops: list[Loop] = []
         for spec in tested.specs:
             plan = plan_of(spec, tested.settings, cluster)
-            self.groups[plan.group] = self.groups.get(plan.group, ()) + plan.subscription
             self._world.spawn(plan.name, self._main(spec, plan), group=plan.group)
 
     def _main(self, spec: ConsumerSpec, plan: Plan) -> Callable[[Seat], Step]:
@@ -233,13 +243,15 @@ class Memory:
                 sink=self.sink,
                 clock=self._world.clock,
                 random=Random(0),
+                discover=None if plan.pattern is None else partial(self._discover, spec),
                 # With several groups, a long wait of one would hold up the coroutines of another.
-                idle_s=LONG_IDLE_S if len(self.groups) == 1 else IDLE_S,
+                idle_s=LONG_IDLE_S if len(self._needs) == 1 else IDLE_S,
                 observers=(self._recorder, self._hooks),
             )
             publisher = spec.publisher(self.sink) if spec.publisher is not None else None
             loop = build_loop(plan, Workers(executor, seat.mailbox), ports, publisher)
             self._executors.append(executor)
+            self._loops.append(loop)
             loop.start()
 
             def step(now: float) -> object:
@@ -249,6 +261,13 @@ class Memory:
             return step
 
         return main
+
+    def _discover(self, spec: ConsumerSpec, known: Collection[str], answer: Callable[[TopicsFound], None]) -> None:
+        answer(self._discovery.found(spec, known))
+
+    async def consumers(self) -> list[ConsumerSettings]:
+        existing = self._admin.names(0.0)
+        return [with_existing(own, self._needs, self._settings.app, existing) for own in self._needs]
 
     async def produce(self, outgoing: Outgoing) -> Receipt:
         return self.sink.write(outgoing)
@@ -261,7 +280,7 @@ class Memory:
     def unfinished(self) -> dict[TopicPartition, int]:
         left: dict[TopicPartition, int] = {}
         broker = self._world.broker
-        for group, topics in self.groups.items():
+        for group, topics in self._read():
             for topic in topics:
                 for number in range(broker.partitions(topic) or 0):
                     place = TopicPartition(topic, number)
@@ -270,6 +289,17 @@ class Memory:
                     if count:
                         left[place] = left.get(place, 0) + count
         return left
+
+    def _read(self) -> list[tuple[str, set[str]]]:
+        """Each consumer's group and everything that it reads or will read, retry topics too."""
+        existing = self._admin.names(0.0)
+        found = []
+        for own in self._needs:
+            every = with_existing(own, self._needs, self._settings.app, existing)
+            loops = [loop for loop in self._loops if loop.plan.group == own.group]
+            read = {topic for loop in loops for topic in loop.subscription.every}
+            found.append((own.group, {*every.topics, *read}))
+        return found
 
     async def run_briefly(self) -> float:
         begun = self._world.clock.monotonic()

@@ -18,15 +18,18 @@ from keepfast.engine.plan import Plan
 from keepfast.engine.workers import HandlerLoop
 from keepfast.kafka.config import sink_properties
 from keepfast.kafka.sink import KafkaSink
-from keepfast.settings import Settings
+from keepfast.settings import ConsumerSettings, Settings
 from keepfast.testing.harness.event_recorder import EventRecorder
 from keepfast.testing.harness.tested import Tested
 from keepfast.testing.topics import ExistingBroker
 from keepfast.wiring.clients import connection_of
+from keepfast.wiring.topic_discovery import with_existing
 
 PAUSE_S = 0.02
 JOIN_S = 60.0
 REPLY_TIMEOUT_S = 30.0
+REFRESH_S = 1.0
+"""How often topics of patterns are looked up."""
 NOT_YET = (
     confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
     confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
@@ -52,9 +55,11 @@ class Real:
         self._settings = _of_its_own(tested.settings, address)
         self._partitions = partitions
         own = [spec.needs for spec in tested.specs]
-        known = {*topics, *(topic for one in own for topic in one.topics)}
-        for topic in known:
+        for topic in {*topics, *(topic for one in own for topic in one.topics)}:
             self._make(topic)
+        self._needs = own
+        own = self._matched()
+        known = {*topics, *(topic for one in own for topic in one.topics)}
         self._reader = confluent_kafka.Consumer(
             {"bootstrap.servers": address, "group.id": "keepfast-harness", "log_level": 0}
         )
@@ -68,7 +73,15 @@ class Real:
         self._thread = threading.Thread(target=self._run, name="keepfast-harness", daemon=True)
         self._thread.start()
         self._join()
-        self.groups = {one.loop.plan.group: one.loop.plan.subscription for one in self._assembled.threads}
+
+    async def consumers(self) -> list[ConsumerSettings]:
+        return await asyncio.to_thread(self._matched)
+
+    def _matched(self) -> list[ConsumerSettings]:
+        if all(own.pattern is None for own in self._needs):
+            return self._needs
+        existing = set(self._broker.admin.list_topics(timeout=REPLY_TIMEOUT_S).topics)
+        return [with_existing(own, self._needs, self._settings.app, existing) for own in self._needs]
 
     def _run(self) -> None:
         self._code = self._assembled.run()
@@ -167,6 +180,11 @@ class Real:
                 count = self._end(place) - committed
                 if count > 0:
                     left[place] = left.get(place, 0) + count
+        everything = {place for places in self._recorder.owned.values() for place in places}
+        for topic in {topic for own in self._matched() if own.pattern is not None for topic in own.topics}:
+            for place in self._places(topic):
+                if place not in everything and (count := self._end(place) - self._begun.get(place, 0)) > 0:
+                    left[place] = count
         return left
 
     async def run_briefly(self) -> float:
@@ -190,7 +208,12 @@ class Real:
 def _of_its_own(settings: Settings, address: str) -> Settings:
     tag = uuid.uuid4().hex[:8]
     consumers = {
-        name: replace(own, group=f"{own.group}.{tag}", auto_offset_reset="latest")
+        name: replace(
+            own,
+            group=f"{own.group}.{tag}",
+            auto_offset_reset="latest",
+            topics_refresh_s=min(REFRESH_S, own.topics_refresh_s),
+        )
         for name, own in settings.consumers.items()
     }
     return replace(settings, kafka=replace(settings.kafka, brokers=(address,)), consumers=consumers)

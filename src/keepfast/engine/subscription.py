@@ -1,0 +1,171 @@
+"""What a consumer reads: fixed for most; with a pattern, topics come and go. Owner: the loop thread.
+
+The plan's mappings by topic belong to this class and only grow: a record of a topic that is not read any more may
+still be on its way to its dead-letter topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from keepfast.core.events import SubscriptionChanged
+from keepfast.core.ports import Mailbox
+from keepfast.core.retry_topics import Tiers
+from keepfast.engine.events import Events
+from keepfast.engine.plan import Plan
+from keepfast.telemetry.logs import get_logger
+
+log = get_logger("keepfast.topics")
+
+CONFIRM_S = 5.0
+"""A topic is gone when two answers in a row lack it, so far apart: a broker may be behind the others."""
+
+AGAIN_S = 1.0
+"""Between two questions, however many events want an answer."""
+
+OPEN_S = 300.0
+"""A question that is not answered by then may be asked again. Creating topics for many new ones takes its time."""
+
+REMIND_S = 60.0
+"""How often a wait for the first topic is logged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsFound:
+    """An answer for the loop. `matched`: all topics that the pattern stands for now; None: nobody could tell. `ready`
+    is a plan with those among them that were not known and may be read now: their dead-letter and retry topics are
+    there. `refused`: those that may not, and why.
+    """
+
+    matched: frozenset[str] | None = None
+    ready: Plan | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+Discover = Callable[[Collection[str], Callable[[TopicsFound], None]], None]
+"""Looks up the topics of a pattern, given those that are read already: returns at once, and answers once, from any
+thread.
+"""
+
+
+def growing(plan: Plan) -> Plan:
+    """The plan of a consumer with a pattern, with mappings that `Subscription` may add topics to. Other plans as they
+    are.
+    """
+    if plan.pattern is None:
+        return plan
+    tiers = plan.tiers or Tiers(group=plan.group)
+    return replace(
+        plan,
+        dead_letter_topics=dict(plan.dead_letter_topics),
+        letter_partitions=dict(plan.letter_partitions),
+        partition_counts=dict(plan.partition_counts),
+        names=dict(plan.names),
+        appeared=set(plan.appeared),
+        tiers=replace(tiers, topics=dict(tiers.topics)),
+    )
+
+
+class Subscription:
+    """`topics` are those that are read now, `every` has their retry topics, too; `refused` are those that match and
+    cannot be read, with the reason. Any thread may read these: they are replaced as a whole.
+    """
+
+    def __init__(self, plan: Plan, discover: Discover | None, mailbox: Mailbox, now: float, events: Events) -> None:
+        self._plan = plan
+        self._discover = discover
+        self._mailbox = mailbox
+        self._events = events
+        self._fixed = frozenset(plan.topics) - plan.matched
+        self._missing: dict[str, float] = {}  # since when answers lack them
+        self._open_since: float | None = None
+        self._asked_at = float("-inf")
+        self._due_at = now + plan.refresh_s
+        self._reminded_at = float("-inf")
+        self.topics = plan.topics
+        self.every = plan.subscription
+        self.refused = plan.refused
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is no topic to read yet."""
+        return not self.topics
+
+    def step(self, now: float) -> None:
+        """Ask if it is time to."""
+        if self._discover is None:
+            return
+        if self.waits and now - self._reminded_at >= REMIND_S:
+            self._reminded_at = now
+            log.info("waiting_for_topics", consumer=self._plan.name, pattern=self._plan.pattern)
+        if now < self._due_at or now - self._asked_at < AGAIN_S:
+            return
+        if self._open_since is not None and now - self._open_since < OPEN_S:
+            return
+        self._open_since = self._asked_at = now
+        self._due_at = now + self._plan.refresh_s
+        self._discover(self.topics, self._mailbox.post)
+
+    def suspect(self, now: float) -> None:
+        """A topic may be gone: ask as soon as possible."""
+        self._due_at = min(self._due_at, now)
+
+    def answered(self, found: TopicsFound, now: float) -> bool:
+        """An answer is there. Whether something else is to be read now."""
+        self._open_since = None
+        if found.matched is None:
+            return False
+        self._report_refused(found.refused)
+        removed = self._removed(found.matched, now)
+        added = [topic for topic in found.ready.topics if topic not in self.topics] if found.ready else []
+        if not added and not removed:
+            return False
+        if found.ready is not None:
+            self._learn(found.ready)
+        self.topics = (*(topic for topic in self.topics if topic not in removed), *added)
+        tiers = self._plan.tiers.topics.values() if self._plan.tiers else ()
+        self.every = (*self.topics, *(tier.topic for tier in tiers if tier.source in self.topics))
+        self._events.emit(
+            SubscriptionChanged(
+                *self._events.source, added=tuple(added), removed=tuple(sorted(removed)), topics=self.topics
+            )
+        )
+        return True
+
+    def _removed(self, matched: Collection[str], now: float) -> set[str]:
+        """The topics that have been gone for long enough."""
+        gone = {topic for topic in self.topics if topic not in matched and topic not in self._fixed}
+        self._missing = {topic: self._missing.get(topic, now) for topic in gone}
+        removed = {topic for topic, since in self._missing.items() if now - since >= CONFIRM_S}
+        if gone - removed:
+            self._due_at = min(self._due_at, now + CONFIRM_S)
+        return removed
+
+    def _learn(self, ready: Plan) -> None:
+        """A topic that appears while the consumer runs is read from its beginning."""
+        plan = self._plan
+        _add(plan.dead_letter_topics, ready.dead_letter_topics)
+        _add(plan.letter_partitions, ready.letter_partitions)
+        _add(plan.partition_counts, ready.partition_counts)
+        _add(plan.names, ready.names)
+        cast(set[str], plan.appeared).update(ready.topics)
+        if plan.tiers is not None and ready.tiers is not None:
+            _add(plan.tiers.topics, ready.tiers.topics)
+
+    def _report_refused(self, refused: Mapping[str, str]) -> None:
+        for topic, why in refused.items():
+            if self.refused.get(topic) != why:
+                log.error(
+                    "topic_not_read",
+                    consumer=self._plan.name,
+                    topic=topic,
+                    error=why,
+                    consequence=f"it is not read, and tried again in {self._plan.refresh_s:g} s",
+                )
+        self.refused = dict(refused)
+
+
+def _add(mapping: Mapping[str, Any], more: Mapping[str, Any]) -> None:
+    cast(dict[str, Any], mapping).update(more)
