@@ -32,8 +32,8 @@ def stage(whole_stage: Stage) -> Iterator[Stage]:
     whole_stage.clear()
 
 
-def test_there_are_five() -> None:
-    assert NAMES == ["card_fraud", "deals_escrow", "institution_enhancement", "swapi_people", "worker_loop"]
+def test_there_are_six() -> None:
+    assert NAMES == ["card_fraud", "deals_escrow", "institution_enhancement", "invoices", "swapi_people", "worker_loop"]
 
 
 @pytest.mark.parametrize("name", NAMES)
