@@ -247,7 +247,7 @@ def test_an_error_that_names_the_only_record_is_its_own() -> None:
     world.feed("a")
     world.play(steps=12)
     assert (len(world.calls), world.buried, world.committed()) == (3, [], 1)
-    assert world.loop.failures.counts.discarded == 1
+    assert world.loop.counts.total().discarded == 1
 
 
 def test_naming_a_record_that_was_not_given_is_a_failure_of_all() -> None:
@@ -281,7 +281,7 @@ def test_discard_drops_the_batch_or_what_it_names_without_a_letter() -> None:
     world.play(steps=6)
     assert world.calls == [["0:0", "0:1"], ["0:2", "0:3"], ["0:2"]]
     assert (world.buried, world.committed()) == ([], 4)
-    assert world.loop.failures.counts.discarded == 3
+    assert world.loop.counts.total().discarded == 3
     assert world.loop.processed == 1
 
 
@@ -417,8 +417,8 @@ def test_with_a_breaker_a_batch_waits_for_the_downstream_and_no_record_is_search
     assert all(call == world.calls[0] and len(call) == 4 for call in world.calls)
     retries = len(log.fields("batch_retry_scheduled"))
     assert retries + len(log.fields("batch_retry_held")) == len(world.calls)
-    assert world.loop.failures.counts.retries == retries < 3, "what a guard makes wait is no retry"
-    assert set(world.loop.failures.by_topic[TOPIC].delays_by_attempt) <= {1, 2}
+    assert world.loop.counts.total().retries == retries < 3, "what a guard makes wait is no retry"
+    assert set(world.loop.counts[TOPIC].delays_by_attempt) <= {1, 2}
     down[0] = False
     world.play(steps=10, pass_s=0.5)
     assert world.done == [f"0:{offset}" for offset in range(8)]
@@ -595,7 +595,7 @@ def test_what_does_not_pass_the_filter_is_left_out_of_the_list_and_committed() -
     world.play(steps=5)
     assert world.calls == [["0:1", "0:4"]]
     assert world.committed() == 5
-    assert (world.loop.processed, world.loop.failures.by_topic.filtered) == (2, 3)
+    assert (world.loop.processed, world.loop.counts.filtered) == (2, 3)
     assert sum(world.tally.counts) == 2, "what was filtered is no call"
 
 
@@ -606,7 +606,7 @@ def test_a_batch_of_which_nothing_passes_is_committed_without_a_call() -> None:
     world.play(steps=5)
     assert world.calls == []
     assert [world.committed(0), world.committed(1)] == [2, 1]
-    assert (world.loop.processed, world.loop.failures.by_topic.filtered, sum(world.tally.counts)) == (0, 3, 0)
+    assert (world.loop.processed, world.loop.counts.filtered, sum(world.tally.counts)) == (0, 3, 0)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -616,14 +616,14 @@ def test_records_in_front_of_a_bad_one_that_do_not_pass_are_finished_though_the_
     world.play(steps=20)
     assert {tuple(call) for call in world.calls} == {("0:2",)}
     assert (world.buried, world.committed()) == (["0:2"], 4)
-    assert world.loop.failures.by_topic.filtered == 3
+    assert world.loop.counts.filtered == 3
 
 
 def test_a_batch_that_is_discarded_counts_what_did_not_pass_as_filtered() -> None:
     world = filtering("0:0", "0:2", handle=refusing("0:1", "0:3", error=lambda: Discard("old")), size=4)
     world.feed("aaaa")
     world.play(steps=5)
-    counts = world.loop.failures.by_topic
+    counts = world.loop.counts
     assert (counts.total().discarded, counts.filtered, counts.processed, world.committed()) == (2, 2, 0, 4)
 
 
@@ -708,7 +708,7 @@ def test_good_records_are_done_once_bad_ones_are_dead_lettered_once_and_lanes_ke
     passing -= story["filtered"]
     bad = passing & (story["poison"] | story["named"] | story["undecodable"])
     good = passing - bad
-    counts = world.loop.failures.by_topic
+    counts = world.loop.counts
     assert (counts.filtered, counts.processed) == (len(story["filtered"]), len(good))
     assert sorted(world.buried) == sorted(bad)
     assert sorted(world.done) == sorted(good)

@@ -14,7 +14,7 @@ from keepfast.core.policies import RetryPolicy
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord, InFlight, Partition
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.counts import MAX_LABELS, OTHER, FailureCounts, Labels
+from keepfast.engine.counts import MAX_LABELS, OTHER, Counts, FailureCounts, Labels
 from keepfast.engine.events import Events
 from keepfast.engine.failures import Failures
 from keepfast.engine.forwarding import Settled
@@ -44,6 +44,7 @@ class Bench:
         events = Events(whole.name, whole.group, (EventLog(),))
         holds = Holds(ManualClock(0.0), events)
         self.guards = Guards(whole, lanes_for(whole.order), holds, InFlight(), events)
+        self._counts = Counts(whole.topics, whole.tiers)
         self.cases = Failures(
             whole,
             publisher,
@@ -53,12 +54,13 @@ class Bench:
             guards=self.guards,
             finished=self.finished.append,
             halt=self.halted.append,
+            counts=self._counts,
             events=events,
         )
 
     @property
     def counts(self) -> FailureCounts:
-        return self.cases.counts
+        return self._counts.total()
 
     def case(self, value: bytes = b"v") -> FailedRecord:
         message = FakeMessage(PLACE, 7, key=b"k", value=value)

@@ -58,7 +58,7 @@ def test_the_letter_is_about_the_original_record(kafka: TopicAdmin, topic: Topic
         wait_until(lambda: edges(client, f"{name}.dlq", 3) == 1, "it is buried")
         wait_until(lambda: client.committed(GROUP, retry_topics[1], 2)[0] == 1, "and committed where it was last")
         assert client.committed(GROUP, name, 2)[0] == 1
-        assert running.loop.failures.counts.moved == 2
+        assert running.loop.counts.total().moved == 2
     assert [attempt for _, attempt, _, _ in seen] == [1, 2, 3, 4]
     assert {place for _, _, place, _ in seen} == {(name, 2, offset)}, "the handler sees where it came from"
     assert all(headers == HEADERS for *_, headers in seen), "and its own headers"

@@ -64,7 +64,7 @@ def test_each_record_becomes_the_type_of_its_topic_and_the_poison_is_dead_letter
     with RunningApp(app) as running:
         wait_until(lambda: client.is_committed("scenario.work", invoices, COUNT), "all invoices are committed")
         wait_until(lambda: client.is_committed("scenario.work", payments, COUNT + 1), "all payments are committed")
-        assert running.loop.failures.counts.dead_lettered == 1
+        assert running.loop.counts.total().dead_lettered == 1
     [letter] = client.read(f"{payments}.dlq", 1)
     found = read(Record.of(letter))
     assert (found.value, found.offset, found.error_code) == (poison, POISONED, "MISSING_REQUIRED_FIELD")

@@ -84,7 +84,7 @@ def test_the_handler_gets_what_passes_and_every_partition_is_committed_to_its_en
         wait_until(lambda: values(web, "kafka_consumer_lag") == [0] * PARTITIONS, "the lag is 0")
         assert values(web, "keepfast_filtered_records_total") == [len(records) - len(passing(records))]
         assert values(web, "ingestion_events_processed_total") == [len(passing(records))]
-        counts = running.loop.failures.by_topic
+        counts = running.loop.counts
         assert (counts.processed, counts.filtered) == (len(passing(records)), len(records) - len(passing(records)))
         assert running.log.of("record_discarded") == []
     assert sorted(seen) == passing(records)
@@ -137,7 +137,7 @@ def test_a_filter_that_raises_is_retried_and_dead_lettered_like_a_handler_and_se
     with RunningApp(app) as running:
         wait_until(lambda: {value for value, _ in seen} == {b"good", b"flaky"}, "the flaky one comes back and passes")
         wait_until(lambda: client.is_committed(GROUP, name, 4), "everything is committed")
-        assert running.loop.failures.by_topic.filtered == 1
+        assert running.loop.counts.filtered == 1
     [letter] = client.read(f"{name}.dlq", 1)
     assert read(Record.of(letter)).value == b"broken"
     assert sorted(seen) == [(b"flaky", 2), (b"good", 1)]

@@ -15,7 +15,7 @@ from keepfast.core.runs import Batch, Run, Search, Trial, named_in
 from keepfast.core.verdicts import Verdict
 from keepfast.engine.batch_lanes import BatchLanes
 from keepfast.engine.commits import Committer
-from keepfast.engine.counts import Labels
+from keepfast.engine.counts import Counts, Labels
 from keepfast.engine.events import Events, run_finished
 from keepfast.engine.failures import Failures
 from keepfast.engine.guards import Guards
@@ -38,6 +38,7 @@ def batches_of(
     *,
     guards: Guards,
     holds: Collection[str],
+    counts: Counts,
     events: Events,
 ) -> Batches | None:
     """None for a consumer whose handler takes single records."""
@@ -51,6 +52,7 @@ def batches_of(
         failures=failures,
         guards=guards,
         holds=holds,
+        counts=counts,
         events=events,
     )
 
@@ -74,6 +76,7 @@ class Batches:
         failures: Failures,
         guards: Guards,
         holds: Collection[str],
+        counts: Counts,
         events: Events,
     ) -> None:
         self._plan = plan
@@ -84,6 +87,7 @@ class Batches:
         self._failures = failures
         self._guards = guards
         self._holds = holds
+        self._counts = counts
 
     def returned(self, batch: Batch, now: float) -> None:
         """A worker has returned a batch."""
@@ -102,15 +106,14 @@ class Batches:
         if batch.parts:
             self._continue(batch, verdict, bad, now)
         for run in done:
-            counts, event = self._failures.counts_of(run.partition), None
-            counts.filtered += len(run.filtered)
+            event, processed = None, run.handled
             if self._events.wants_runs:
                 event = run_finished(self._events, run, 0, run.done)
             if failure is not None and batch.found is not None and discard is not None:
                 self._discarded(run, batch, failure, batch.found, discard.reason)
                 event = replace(event, records=()) if event is not None and event.filtered else None
-            else:
-                counts.processed += run.handled
+                processed = 0
+            self._counts[run.partition.place.topic].finished(processed, len(run.filtered))
             if event is not None:
                 self._events.emit(event)
 
@@ -165,7 +168,7 @@ class Batches:
         for position, message in enumerate(run.messages):
             if position in run.filtered:
                 continue
-            self._failures.counts_of(run.partition).was_discarded(labels, sensitive=sensitive)
+            self._counts[run.partition.place.topic].was_discarded(labels, sensitive=sensitive)
             record = original(message)
             self._events.emit(
                 Discarded(
@@ -232,7 +235,7 @@ class Batches:
         tiers_s = self._plan.tiers.delays_s if self._plan.tiers else ()
         found, verdict = self._failures.weigh(error, attempt=batch.failures, elapsed_s=elapsed_s, tiers_s=tiers_s)
         batch.found = found
-        counts = self._failures.counts_of(batch.parts[0].partition)
+        counts = self._counts[batch.parts[0].partition.place.topic]
         counts.failed(Labels.of_error(error, found))
         wait_s = guards.holds_back(trial, found, verdict, now, several=True) if guards.on else None
         self._report(batch, error, found, verdict if wait_s is None else None, records)

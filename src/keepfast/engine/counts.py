@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -12,7 +13,7 @@ from keepfast.core.retry_topics import Tiers
 from keepfast.core.runs import FailedRecord
 from keepfast.deadletters import ours
 from keepfast.deadletters.checked import trace_id
-from keepfast.telemetry.metrics import DELAY_BOUNDS_S, Exemplar, Tally
+from keepfast.telemetry.metrics import BOUNDS_S, DELAY_BOUNDS_S, Exemplar, Tally
 
 MAX_LABELS: Final = 200
 """So many different labels are kept; names of exceptions may be made at run time, and metrics must not grow."""
@@ -106,6 +107,10 @@ class FailureCounts:
         self.dead_lettered += 1
         self.dead_lettered_by.add(labels, exemplar=exemplar)
 
+    def publish_failed(self) -> None:
+        """An attempt to publish a letter."""
+        self.unpublished += 1
+
     def was_moved(self, labels: Labels) -> None:
         self.moved += 1
         self.moved_by.add(labels)
@@ -128,9 +133,22 @@ class TopicCounts(FailureCounts):
         self.slow: dict[int, Exemplar] = {}
         """By bucket of the handling time: a record that took so long."""
 
+    def finished(self, processed: int, filtered: int) -> None:
+        """So many records were handled, and so many did not pass the filter."""
+        self.processed += processed
+        self.filtered += filtered
+
+    def took(self, elapsed_s: float, example: Exemplar) -> None:
+        """A record took so long: an example for its bucket."""
+        self.slow[bisect_left(BOUNDS_S, elapsed_s)] = example
+
 
 class Counts(dict[str, TopicCounts]):
-    """By the topic that records are read from; what comes back from a retry topic counts for where it came from."""
+    """By the topic that records are read from; what comes back from a retry topic counts for where it came from.
+
+    Owner: the loop's thread. The loop makes it; others change it by the methods of `TopicCounts` alone, and any thread
+    may read.
+    """
 
     def __init__(self, topics: Iterable[str] = (), tiers: Tiers | None = None) -> None:
         super().__init__((topic, TopicCounts()) for topic in topics)

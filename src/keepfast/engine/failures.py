@@ -29,7 +29,7 @@ from keepfast.core.retry_topics import Returned, moved, original
 from keepfast.core.runs import Attempt, FailedRecord, Partition
 from keepfast.core.verdicts import DeadLetter, Move, Verdict
 from keepfast.deadletters.publisher import Publisher
-from keepfast.engine.counts import Counts, FailureCounts, Labels, TopicCounts, exemplar_of
+from keepfast.engine.counts import Counts, Labels, TopicCounts, exemplar_of
 from keepfast.engine.events import Events, record_fields
 from keepfast.engine.forwarding import ForwardedRecord, Forwarder, Settled, Where
 from keepfast.engine.guards import Guards
@@ -60,6 +60,7 @@ class Failures:
         guards: Guards,
         finished: Callable[[FailedRecord], None],
         halt: Callable[[str], None],
+        counts: Counts,
         events: Events,
     ) -> None:
         self._plan = plan
@@ -78,15 +79,10 @@ class Failures:
             publisher, mailbox, finished=self._forwarded, stays=self._stays_in_place, events=events
         )
         self.settling = self.forwarder.settling
-        self.by_topic = Counts(plan.topics, plan.tiers)
+        self._counts = counts
 
-    @property
-    def counts(self) -> FailureCounts:
-        """Of all topics together, as they are now."""
-        return self.by_topic.total()
-
-    def counts_of(self, partition: Partition) -> TopicCounts:
-        return self.by_topic[partition.place.topic]
+    def _counts_of(self, case: FailedRecord) -> TopicCounts:
+        return self._counts[case.partition.place.topic]
 
     def failed(self, case: FailedRecord, error: BaseException, now: float, took_s: float | None = None) -> None:
         """An attempt failed, after so long: decide, and begin what was decided."""
@@ -102,7 +98,7 @@ class Failures:
             moved=case.message.past.step if isinstance(case.message, Returned) else None,
         )
         case.found = found
-        counts = self.counts_of(case.partition)
+        counts = self._counts_of(case)
         counts.failed(Labels.of(case), exemplar_of(case.message, 1.0, wall))
         wait_s = guards.holds_back(case, found, verdict, now) if guards.on else None
         self._decided(case, error, verdict if wait_s is None else None)
@@ -238,13 +234,13 @@ class Failures:
 
     def _discard(self, case: FailedRecord, error: BaseException, reason: str) -> None:
         sensitive = isinstance(error, SensitiveData)
-        self.counts_of(case.partition).was_discarded(Labels.of(case), sensitive=sensitive)
+        self._counts_of(case).was_discarded(Labels.of(case), sensitive=sensitive)
         self._events.emit(Discarded(*self._events.source, **record_fields(case, error), reason=reason))
         self._finished(case)
 
     def _forwarded(self, record: ForwardedRecord, where: Where, receipt: Receipt | None) -> None:
         case, topic, events = record.case, record.outgoing.topic, self._events
-        counts, fields = self.counts_of(case.partition), record_fields(case, record.raised)
+        counts, fields = self._counts_of(case), record_fields(case, record.raised)
         match case.verdict:
             case verdicts.Move(delay_s=delay_s, reason=reason):
                 counts.was_moved(Labels.of(case))
@@ -273,7 +269,7 @@ class Failures:
         """The sink or the spool answered about a record that is being forwarded."""
         record = answer.record
         if isinstance(answer.outcome, SinkError) and record.kind == "dead-letter" and not record.case.dropped:
-            self.counts_of(record.case.partition).unpublished += 1
+            self._counts_of(record.case).publish_failed()
         self.forwarder.settled(answer, now)
 
     def step(self, now: float) -> None:

@@ -26,6 +26,7 @@ from keepfast.engine.batch_lanes import lanes_of
 from keepfast.engine.batches import batches_of
 from keepfast.engine.commits import Committer
 from keepfast.engine.control import ControlOrder, Operator
+from keepfast.engine.counts import Counts
 from keepfast.engine.crash_guard import ExclusiveGate, Probation
 from keepfast.engine.events import Events, run_finished
 from keepfast.engine.failures import Failures
@@ -195,6 +196,7 @@ class Loop:
         self.holds = Holds(clock, events)
         self.in_flight = InFlight()
         self.guards = Guards(plan, self.lanes, self.holds, self.in_flight, events)
+        self.counts = Counts(plan.topics, plan.tiers)
         self.failures = Failures(
             plan,
             publisher,
@@ -204,6 +206,7 @@ class Loop:
             guards=self.guards,
             finished=self._case_finished,
             halt=self.holds.halt,
+            counts=self.counts,
             events=events,
         )
         self.probation = Probation(
@@ -267,6 +270,7 @@ class Loop:
             self.failures,
             guards=self.guards,
             holds=self.holds,
+            counts=self.counts,
             events=events,
         )
         parts = LoopParts(
@@ -279,6 +283,7 @@ class Loop:
             holds=self.holds,
             guards=self.guards,
             failures=self.failures,
+            counts=self.counts,
             probation=self.probation,
             assignment=self.assignment,
             handover=self.handover,
@@ -287,7 +292,6 @@ class Loop:
             events=events,
         )
         self.shutdown = Shutdown(parts)
-        self._counts = self.failures.by_topic
         self.status = LoopStatus(parts, self.shutdown, source, clock, ask_ends=ask_ends, letters=letters)
         self.seeks = Seeks(parts, source)
         self.operator = Operator(parts, self.seeks, self.status.look)
@@ -296,7 +300,7 @@ class Loop:
     @property
     def processed(self) -> int:
         """Records that succeeded. Any thread may ask."""
-        return self.failures.by_topic.processed
+        return self.counts.processed
 
     @property
     def halted(self) -> str | None:
@@ -462,9 +466,8 @@ class Loop:
         if not self.ownership.is_current(partition):
             self.lanes.release(run.case or run)  # stale: nothing of it counts, but its lanes are free again
             return
-        counts, filtered = self._counts[partition.place.topic], len(run.filtered)
-        counts.processed += run.done - filtered
-        counts.filtered += filtered
+        filtered = len(run.filtered)
+        self.counts[partition.place.topic].finished(run.done - filtered, filtered)
         if now >= self.status.sample_at:
             self.status.sample(run, now)
         if run.case is not None:

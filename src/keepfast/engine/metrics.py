@@ -43,8 +43,8 @@ def consumer_families(thread: LoopThread, now: float, *, app: str) -> list[Metri
     for topic in topics:
         parts = loop.plan.names.get(topic) or topic_parts(topic, app=app)
         own = _Of(loop.plan.group, topic, parts)
-        found += _topic(own, loop.failures.by_topic[topic], thread.tallies, _sources(loop, topic))
-        found += _aliases(own, loop.failures.by_topic[topic], loop.plan.dead_letter_topics.get(topic, ""))
+        found += _topic(own, loop.counts[topic], thread.tallies, _sources(loop, topic))
+        found += _aliases(own, loop.counts[topic], loop.plan.dead_letter_topics.get(topic, ""))
     return [*found, *_totals(loop), *_standing(thread.state, now - loop.status.turned_at, set(topics))]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from keepfast.core.lanes import Lanes
 from keepfast.core.runs import InFlight
 from keepfast.engine.commits import Committer
+from keepfast.engine.counts import Counts
 from keepfast.engine.crash_guard import Probation
 from keepfast.engine.events import Events
 from keepfast.engine.failures import Failures
@@ -32,6 +33,7 @@ class LoopParts:
     holds: Holds
     guards: Guards
     failures: Failures
+    counts: Counts
     probation: Probation
     assignment: Assignment
     handover: Handover

@@ -10,7 +10,6 @@ then, so that it is known before the next letter has to go there.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -27,7 +26,6 @@ from keepfast.engine.parts import LoopParts
 from keepfast.engine.shutdown import Shutdown
 from keepfast.engine.timeouts import STALE_RUN
 from keepfast.telemetry.logs import get_logger
-from keepfast.telemetry.metrics import BOUNDS_S
 from keepfast.telemetry.state import ConsumerState, GuardState, Hold, PartitionState, Phase, Refused
 
 ASK_S, AGAIN_S = 30.0, 5.0
@@ -121,7 +119,7 @@ class LoopStatus:
         self._clock = clock
         self._asks = ask_ends
         self._letters = letters
-        self._counts = parts.failures.by_topic
+        self._counts = parts.counts
         self._look_at = float("-inf")
         self.sample_at = float("-inf")
         self._progress: dict[TopicPartition, _Progress] = {}
@@ -160,8 +158,7 @@ class LoopStatus:
             self.sample_at = now + POLL_INTERVAL_S
             example = exemplar_of(run.messages[0], run.elapsed_s, self._clock.wall())
             if example is not None:
-                counts = self._counts[run.partition.place.topic]
-                counts.slow[bisect_left(BOUNDS_S, run.elapsed_s)] = example
+                self._counts[run.partition.place.topic].took(run.elapsed_s, example)
 
     def rebalanced(self, what: str) -> None:
         """Partitions came or went; lost: and the membership with them."""

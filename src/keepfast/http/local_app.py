@@ -408,7 +408,7 @@ def _with_age(thread: LoopThread, now: float) -> ConsumerState:
 
 def counts_of(thread: LoopThread) -> ConsumerCounts:
     loop = thread.loop
-    total = loop.failures.by_topic.total()
+    total = loop.counts.total()
     return ConsumerCounts(
         received=sum(loop.intake.received.copy().values()),
         processed=loop.processed,
@@ -417,7 +417,7 @@ def counts_of(thread: LoopThread) -> ConsumerCounts:
         dead_lettered=total.dead_lettered,
         moved=total.moved,
         discarded=total.discarded,
-        filtered=loop.failures.by_topic.filtered,
+        filtered=loop.counts.filtered,
         commits=loop.committer.commits,
         commit_failures=loop.committer.failed,
         handling_s=sum(tally.total_s for own in list(thread.tallies) for tally in list(own.values())),

@@ -287,7 +287,7 @@ def test_a_letter_that_does_not_fit_is_refused_and_those_beside_it_are_not() -> 
 def test_nothing_is_sent_after_stop_draining_but_answers_are_processed(desk: Desk) -> None:
     desk.keep(outgoing(1))
     assert desk.go_on() == [1]
-    desk.keeper.draining = False
+    desk.keeper.stop_draining()
     desk.keep(outgoing(2))
     desk.sink.answer()
     assert desk.go_on(100) == []

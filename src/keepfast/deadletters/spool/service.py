@@ -52,7 +52,7 @@ class SpoolService:
 
     def stop_draining(self) -> None:
         """Stop sending letters; letters are still stored, and answers still processed."""
-        self._worker.draining = False
+        self._worker.stop_draining()
 
     def close(self, timeout_s: float) -> None:
         """Process what was queued so far, for at most timeout_s; then close the store."""
@@ -60,7 +60,7 @@ class SpoolService:
             if self._closed:
                 return
             self._closed = True
-            self._worker.draining = False
+            self._worker.stop_draining()
             self._inbox.put(None)
         if self._thread.is_alive():
             self._thread.join(timeout_s)

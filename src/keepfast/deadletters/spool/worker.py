@@ -107,7 +107,7 @@ class SpoolStatus:
 
 
 class SpoolWorker:
-    """`post` passes an answer back to `take`, from any thread. `draining`: False stops sending."""
+    """`post` passes an answer back to `take`, from any thread."""
 
     def __init__(self, store: Store, sink: Sink, clock: Clock, post: Callable[[SpoolAnswer], None]) -> None:
         self._store = store
@@ -125,8 +125,12 @@ class SpoolWorker:
         self._refused_bytes = 0
         self._room_at = 0.0
         self._fill_at = float("-inf")
-        self.draining = True
+        self._draining = True
         self.status = SpoolStatus()
+
+    def stop_draining(self) -> None:
+        """Send no more letters; they are still stored. Any thread."""
+        self._draining = False
 
     def open(self) -> None:
         """Raises SpoolError."""
@@ -164,7 +168,7 @@ class SpoolWorker:
 
     def step(self, now: float) -> float:
         """Send letters that are due; returns the longest time in seconds until the next call."""
-        if self.draining and now >= max(self._check_at, self._store_error.until):
+        if self._draining and now >= max(self._check_at, self._store_error.until):
             try:
                 if self._store.lead(now):
                     self._send_on(now)
@@ -176,7 +180,7 @@ class SpoolWorker:
             self._check_at = now + self._next_in(now)
         self._try_room(now)
         self._report(now)
-        wait_s = max(0.0, self._check_at - now, self._store_error.until - now) if self.draining else POLL_INTERVAL_S
+        wait_s = max(0.0, self._check_at - now, self._store_error.until - now) if self._draining else POLL_INTERVAL_S
         return min(wait_s, max(0.0, self._room_at - now)) if self.status.refusing else wait_s
 
     @property
@@ -271,7 +275,7 @@ class SpoolWorker:
         sending, outcome = answer.sending, answer.outcome
         head = sending.head
         other = changed(sending.outgoing, outcome) if isinstance(outcome, SinkError) else None
-        if other is not None and self.draining:
+        if other is not None and self._draining:
             sending.outgoing = other
             self._send(sending)
             return
