@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
 
+from keepfast.core.commit_metadata import WINDOW
 from keepfast.core.guards import BreakerPolicy, RatePolicy, StormPolicy
-from keepfast.core.ledger import WINDOW
 from keepfast.core.policies import BatchPolicy, BufferPolicy, CommitPolicy, Order, RetryPolicy
 from keepfast.core.retry_topics import Tier, Tiers, topic_name
 from keepfast.core.timeouts import TimeoutPolicy

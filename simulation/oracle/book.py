@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from keepfast.core.commit_metadata import origin_of
 from keepfast.core.crash_guard import Fate, read
-from keepfast.core.ledger import origin_of
 from keepfast.core.policies import Order
 from keepfast.core.ports import BEGINNING
 from keepfast.core.records import Outgoing, TopicPartition

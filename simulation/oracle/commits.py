@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepfast.core.ledger import GUARD_LIMIT, METADATA_LIMIT, origin_of
+from keepfast.core.commit_metadata import GUARD_LIMIT, METADATA_LIMIT, origin_of
 from keepfast.testing.fakes import trace
 from simulation.oracle.book import Book
 from simulation.oracle.cover import Cover

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from keepfast.core import ledger
+from keepfast.core import commit_metadata
 
 
 class Cover:
@@ -14,7 +14,7 @@ class Cover:
 
     def __init__(self, offset: int, metadata: str = "", topic_id: str = "") -> None:
         self.offset = offset
-        self.completion, self.guard = ledger.read(metadata, offset=offset, topic_id=topic_id)
+        self.completion, self.guard = commit_metadata.read(metadata, offset=offset, topic_id=topic_id)
 
     def __contains__(self, offset: int) -> bool:
         return offset < self.offset or offset in self.completion

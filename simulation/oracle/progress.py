@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepfast.core.ledger import WINDOW
+from keepfast.core.commit_metadata import WINDOW
 from keepfast.core.runs import Run
 from keepfast.core.sizing import MAX_RUN
 from keepfast.engine.commits import COMMIT_REFUSED

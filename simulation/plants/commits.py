@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepfast.core import ledger
+from keepfast.core import commit_metadata
+from keepfast.core.commit_metadata import CompletionMap
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ledger import CompletionMap, Ledger
+from keepfast.core.ledger import Ledger
 from keepfast.core.ports import Position
 from keepfast.core.runs import Partition
 from keepfast.engine import commits
@@ -142,7 +143,7 @@ def p55_ignores_the_completion_map(patch: Patch) -> None:
     def read(metadata: str, *, offset: int, topic_id: str = "") -> tuple[CompletionMap, str]:
         return CompletionMap(offset), original(metadata, offset=offset, topic_id=topic_id)[1]
 
-    original = patch.set(ledger, "read", read)
+    original = patch.set(commit_metadata, "read", read)
 
 
 @plant

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from keepfast.core.ledger import CompletionMap, encode, origin_of
+from keepfast.core.commit_metadata import CompletionMap, encode, origin_of
 from keepfast.deadletters.checked import iso
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin

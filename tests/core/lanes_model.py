@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
 
+from keepfast.core.commit_metadata import WINDOW, CompletionMap, decode, encode
 from keepfast.core.lanes import Holder
-from keepfast.core.ledger import WINDOW, CompletionMap, decode, encode
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.runs import FailedRecord, Partition, Run
 from tests.core.lanes_watched import ALL, PLACES, Tenure, WatchedLanes

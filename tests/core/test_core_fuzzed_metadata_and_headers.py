@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from keepfast.core import retry_topics as codec
-from keepfast.core.ledger import METADATA_LIMIT, WINDOW, CompletionMap, decode, encode
+from keepfast.core.commit_metadata import METADATA_LIMIT, WINDOW, CompletionMap, decode, encode
 from keepfast.core.records import read_headers
 from keepfast.core.retry_topics import MAX_STEPS
 from tests.core.test_retry_topics_headers import DELAYS, GROUP, TIERS, WALL_S, move, record, tier

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keepfast.core import ledger
+from keepfast.core import commit_metadata
+from keepfast.core.commit_metadata import GUARD_LIMIT, METADATA_LIMIT, WINDOW, CompletionMap
 from keepfast.core.crash_guard import (
     LEAST_LEASE,
     MAX_COUNTED,
@@ -28,7 +29,6 @@ from keepfast.core.crash_guard import (
     spans_of,
     write,
 )
-from keepfast.core.ledger import GUARD_LIMIT, METADATA_LIMIT, WINDOW, CompletionMap
 
 LARGEST = 2**62
 offsets = st.integers(0, LARGEST)
@@ -63,9 +63,9 @@ def test_it_fits_beside_a_full_completion_map(one: tuple[Guard, int], bits: byte
     text = write(guard, base)
     assert len(text) <= GUARD_LIMIT
     topic_id = "Hm5lOsWNRI-4dDsxZbFaZw"
-    metadata = ledger.encode(CompletionMap(base, bits), topic_id=topic_id, guard=text)
+    metadata = commit_metadata.encode(CompletionMap(base, bits), topic_id=topic_id, guard=text)
     assert len(metadata) <= METADATA_LIMIT
-    assert ledger.read(metadata, offset=base, topic_id=topic_id) == (CompletionMap(base, bits), text)
+    assert commit_metadata.read(metadata, offset=base, topic_id=topic_id) == (CompletionMap(base, bits), text)
 
 
 def test_nothing_to_say_is_no_text() -> None:
@@ -76,20 +76,20 @@ def test_nothing_to_say_is_no_text() -> None:
 
 def test_commits_of_older_versions_say_nothing() -> None:
     assert read("", 5) == Guard()
-    old = ledger.encode(CompletionMap(5, b"\x06"))
-    assert ledger.read(old, offset=5) == (CompletionMap(5, b"\x06"), "")
+    old = commit_metadata.encode(CompletionMap(5, b"\x06"))
+    assert commit_metadata.read(old, offset=5) == (CompletionMap(5, b"\x06"), "")
 
 
 @pytest.mark.parametrize("metadata", ["", "somebody else's", "kf1;5;;;d16;;00000000", "kf1;5;;;d16", "kf2;5;;;d16;;x"])
 def test_foreign_and_broken_metadata_says_nothing(metadata: str) -> None:
-    assert ledger.read(metadata, offset=5) == (CompletionMap(5), "")
+    assert commit_metadata.read(metadata, offset=5) == (CompletionMap(5), "")
 
 
 def test_metadata_of_another_offset_or_another_topic_says_nothing() -> None:
-    metadata = ledger.encode(CompletionMap(5), topic_id="one", guard="d16")
-    assert ledger.read(metadata, offset=5, topic_id="one")[1] == "d16"
-    assert ledger.read(metadata, offset=6, topic_id="one")[1] == ""
-    assert ledger.read(metadata, offset=5, topic_id="two")[1] == ""
+    metadata = commit_metadata.encode(CompletionMap(5), topic_id="one", guard="d16")
+    assert commit_metadata.read(metadata, offset=5, topic_id="one")[1] == "d16"
+    assert commit_metadata.read(metadata, offset=6, topic_id="one")[1] == ""
+    assert commit_metadata.read(metadata, offset=5, topic_id="two")[1] == ""
 
 
 @given(st.text() | st.text("dmps0123456789:,", max_size=40))

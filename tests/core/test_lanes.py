@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from keepfast.core.commit_metadata import WINDOW, CompletionMap
 from keepfast.core.lanes import KeyLanes, Lanes, lanes_for
-from keepfast.core.ledger import WINDOW, CompletionMap
 from keepfast.core.policies import ORDERS, Order
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import FailedRecord, Partition, Run

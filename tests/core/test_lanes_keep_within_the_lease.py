@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
+from keepfast.core.commit_metadata import WINDOW, CompletionMap
 from keepfast.core.crash_guard import CrashWatch, Guard
 from keepfast.core.lanes import Lanes, lanes_for
-from keepfast.core.ledger import WINDOW, CompletionMap
 from keepfast.core.policies import ORDERS, Order
 from keepfast.core.runs import Partition, Run
 from tests.support.messages import PLACE, message

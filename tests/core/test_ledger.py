@@ -15,7 +15,8 @@ from hypothesis.stateful import (
 )
 
 from keepfast.core import ledger as module
-from keepfast.core.ledger import WINDOW, CompletionMap, Ledger
+from keepfast.core.commit_metadata import WINDOW, CompletionMap
+from keepfast.core.ledger import Ledger
 
 HUGE = 10**12
 steps = st.one_of(st.integers(1, 3), st.sampled_from([1, WINDOW - 1, WINDOW, HUGE]))

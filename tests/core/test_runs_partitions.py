@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepfast.core.ledger import WINDOW, CompletionMap
+from keepfast.core.commit_metadata import WINDOW, CompletionMap
 from keepfast.core.records import Message
 from keepfast.core.runs import FailedRecord, Partition, Run
 from tests.support.messages import PLACE, message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepfast.core import ledger
+from keepfast.core import commit_metadata
 from keepfast.core.policies import CommitPolicy
 from tests.engine.test_crash_guard import told
 from tests.engine.world import World
@@ -45,6 +45,6 @@ def test_everything_goes_on_and_is_committed(largest: int, mode: str) -> None:
 def test_what_fits_is_still_recorded() -> None:
     world = play(50, commit=CommitPolicy(mode="each"))
     [position] = world.source.committed_at.values()
-    known = ledger.decode(position.metadata, offset=position.offset)
+    known = commit_metadata.decode(position.metadata, offset=position.offset)
     assert [offset in known for offset in (0, 1, 2, RECORDS - 1)] == [False, True, True, False]
     assert told(world).lease is not None

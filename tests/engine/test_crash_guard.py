@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from keepfast.core import crash_guard, ledger
+from keepfast.core import commit_metadata, crash_guard
+from keepfast.core.commit_metadata import CompletionMap
 from keepfast.core.crash_guard import Guard
 from keepfast.core.errors import Fault
 from keepfast.core.guards import BreakerPolicy
-from keepfast.core.ledger import CompletionMap
 from keepfast.engine.control import ControlOrder
 from keepfast.engine.crash_guard import ExclusiveGate
 from tests.engine.world import World, refusing
@@ -19,13 +19,13 @@ def died(*, lease: int = 16, mark: int | None = None, **starts: int) -> str:
     """The metadata that an owner left who died while it had worked from 0 on."""
     counted = {int(name[1:]): count for name, count in starts.items()}
     guard = Guard(lease, mark, mark, counted)
-    return ledger.encode(CompletionMap(0), guard=crash_guard.write(guard, 0))
+    return commit_metadata.encode(CompletionMap(0), guard=crash_guard.write(guard, 0))
 
 
 def told(world: World, partition: int = 0) -> Guard:
     """What the commit of a partition says by now."""
     position = world.source.committed_at[world.places[partition]]
-    _, words = ledger.read(position.metadata, offset=position.offset)
+    _, words = commit_metadata.read(position.metadata, offset=position.offset)
     return crash_guard.read(words, position.offset)
 
 
@@ -150,7 +150,7 @@ def test_a_count_that_the_last_owner_left_is_taken_back_before_anything_else_sta
     settle(world)
     world.revoke(0)
     left = Guard(16, starts={0: 1}, suspects=((0, 1),), charged=0, draining=True)  # its owner was about to end
-    world.source.found[world.places[0]] = ledger.encode(CompletionMap(0), guard=crash_guard.write(left, 0))
+    world.source.found[world.places[0]] = commit_metadata.encode(CompletionMap(0), guard=crash_guard.write(left, 0))
     world.loop.on_assigned([world.places[0]])
     world.source.answers = False
     world.feed("a", partition=1)

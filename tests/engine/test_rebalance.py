@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from keepfast.core.commit_metadata import CompletionMap, encode, origin_of
 from keepfast.core.errors import Fault, SourceError
-from keepfast.core.ledger import CompletionMap, encode, origin_of
 from keepfast.core.ports import BEGINNING, CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.deadletters.publisher import Publisher

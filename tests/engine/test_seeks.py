@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from keepfast.core import crash_guard, ledger
+from keepfast.core import commit_metadata, crash_guard
+from keepfast.core.commit_metadata import CompletionMap
 from keepfast.core.crash_guard import Guard
 from keepfast.core.errors import Fault, RetryLater, SourceError
 from keepfast.core.guards import BreakerPolicy
-from keepfast.core.ledger import CompletionMap
 from keepfast.core.policies import BufferPolicy, CommitPolicy
 from keepfast.core.ports import Position
 from keepfast.engine.control import Answer, ControlOrder, Verb
@@ -215,7 +215,7 @@ def test_the_completion_map_is_emptied() -> None:
 
 def told_map(world: World) -> CompletionMap:
     position = world.source.committed_at[world.places[0]]
-    return ledger.decode(position.metadata, offset=position.offset)
+    return commit_metadata.decode(position.metadata, offset=position.offset)
 
 
 def test_finished_records_above_the_position_count_as_repeated() -> None:
@@ -561,12 +561,12 @@ def test_a_seek_is_reported_once(log: LogCapture) -> None:
 
 def died(*, lease: int = 16, mark: int | None = None, **starts: int) -> str:
     guard = Guard(lease, mark, mark, {int(name[1:]): count for name, count in starts.items()})
-    return ledger.encode(CompletionMap(0), guard=crash_guard.write(guard, 0))
+    return commit_metadata.encode(CompletionMap(0), guard=crash_guard.write(guard, 0))
 
 
 def told(world: World, partition: int = 0) -> Guard:
     position = world.source.committed_at[world.places[partition]]
-    _, words = ledger.read(position.metadata, offset=position.offset)
+    _, words = commit_metadata.read(position.metadata, offset=position.offset)
     return crash_guard.read(words, position.offset)
 
 

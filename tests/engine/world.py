@@ -7,8 +7,8 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
+from keepfast.core.commit_metadata import METADATA_LIMIT
 from keepfast.core.errors import DecodeError, Fault, SourceError
-from keepfast.core.ledger import METADATA_LIMIT
 from keepfast.core.policies import BatchPolicy, CommitPolicy, Order, RetryPolicy
 from keepfast.core.ports import CommitOutcome, CommittedOffset, Listener, Position
 from keepfast.core.records import Message, Record, TopicPartition

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from keepfast.core.ledger import CompletionMap, decode
+from keepfast.core.commit_metadata import CompletionMap, decode
 from tests.scenarios.journal import Id
 from tests.support.waiting import DEADLINE_S, wait_until
 

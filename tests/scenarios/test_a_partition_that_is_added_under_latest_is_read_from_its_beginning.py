@@ -5,7 +5,7 @@ later is processed, also what came before the group heard of the partition.
 from __future__ import annotations
 
 from keepfast import App
-from keepfast.core.ledger import origin_of
+from keepfast.core.commit_metadata import origin_of
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import Client, NewRecord, numbered

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from keepfast.core import ledger
+from keepfast.core import commit_metadata
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.scenarios.conftest import MakeScene
@@ -200,7 +200,7 @@ def test_a_suspect_runs_alone_in_the_process_beside_no_other_consumer(make_scene
 
 def guard(metadata: str) -> str:
     """What the crash guard says in a commit at offset 2."""
-    return ledger.read(metadata, offset=2)[1]
+    return commit_metadata.read(metadata, offset=2)[1]
 
 
 @pytest.mark.parametrize(("most", "words"), [(3, True), (0, False), (None, False)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from keepfast.core import crash_guard, ledger
+from keepfast.core import commit_metadata, crash_guard
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.dead_letter_topic import letters
 from tests.scenarios.member import Member
@@ -37,7 +37,7 @@ def letters_of(scene: Scene) -> list[object]:
 def guard_of(scene: Scene, partition: int = 0) -> crash_guard.Guard:
     """What the group's commit says about crashes."""
     offset, metadata = scene.committed_with_metadata().get(partition, (0, ""))
-    return crash_guard.read(ledger.read(metadata, offset=offset)[1], offset)
+    return crash_guard.read(commit_metadata.read(metadata, offset=offset)[1], offset)
 
 
 def test_after_four_kills_with_a_backlog_no_more_run_alone_than_were_in_hand(

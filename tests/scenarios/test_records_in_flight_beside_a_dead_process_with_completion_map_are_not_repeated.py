@@ -5,7 +5,7 @@ After kill -9 the next owner skips what the map says is finished, although the c
 
 from __future__ import annotations
 
-from keepfast.core.ledger import decode
+from keepfast.core.commit_metadata import decode
 from tests.scenarios.conftest import MakeScene
 from tests.scenarios.journal import Id
 from tests.scenarios.reconcile import reconcile

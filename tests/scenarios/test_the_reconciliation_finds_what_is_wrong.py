@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepfast.core.ledger import CompletionMap, encode
+from keepfast.core.commit_metadata import CompletionMap, encode
 from tests.scenarios.history import Commit, History
 from tests.scenarios.journal import Entry, Id, Span, spans_of
 from tests.scenarios.reconcile import Findings, find

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from keepfast import Context, RetryLater
-from keepfast.core.ledger import decode
+from keepfast.core.commit_metadata import decode
 from keepfast.testing.pytest_plugin import TopicFactory
 from keepfast.testing.topics import TopicAdmin
 from tests.support.broker_client import QUIET, Client, NewRecord

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from keepfast.core import ledger
+from keepfast.core import commit_metadata
+from keepfast.core.commit_metadata import CompletionMap
 from keepfast.core.crash_guard import read
-from keepfast.core.ledger import CompletionMap
 from keepfast.core.policies import CommitPolicy, Order, RetryPolicy
 from keepfast.core.records import TopicPartition
 from keepfast.core.timeouts import TimeoutPolicy
@@ -252,7 +252,7 @@ def test_after_an_orderly_stop_the_commit_has_no_records_in_flight() -> None:
     for number in range(2):
         stored = story.world.broker.stored("g", TopicPartition("orders", number))
         assert stored is not None
-        said = ledger.read(stored.metadata, offset=stored.offset)
+        said = commit_metadata.read(stored.metadata, offset=stored.offset)
         assert (stored.offset > 0, said) == (True, (CompletionMap(stored.offset), ""))
 
 

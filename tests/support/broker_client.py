@@ -9,7 +9,7 @@ from typing import Any, cast
 import confluent_kafka
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer
 
-from keepfast.core.ledger import decode
+from keepfast.core.commit_metadata import decode
 from keepfast.core.records import Headers
 from keepfast.testing.topics import TopicAdmin
 from tests.support.waiting import DEADLINE_S, wait_until

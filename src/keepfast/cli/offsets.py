@@ -15,8 +15,8 @@ from keepfast.cli.dlq_options import Moment
 from keepfast.cli.errors import report_errors
 from keepfast.cli.lag import is_app
 from keepfast.cli.terminal import confirmed, console, table
+from keepfast.core.commit_metadata import CompletionMap, decode, encode, origin_of
 from keepfast.core.errors import ConfigError, StartError
-from keepfast.core.ledger import CompletionMap, decode, encode, origin_of
 from keepfast.core.ports import CommittedOffset, Position
 from keepfast.core.records import TopicPartition
 from keepfast.desk.offsets import PlannedOffset, ShiftBy, Span, Target, ToEdge, ToOffset, ToTime, plan_reset, totals

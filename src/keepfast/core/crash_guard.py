@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from keepfast.core.ledger import GUARD_LIMIT, WINDOW
+from keepfast.core.commit_metadata import GUARD_LIMIT, WINDOW
 
 LEAST_LEASE = 32
 """Offsets that may be started without asking, at least: few, because after two deaths each of them runs alone."""

@@ -13,9 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from keepfast.core.commit_metadata import WINDOW, CompletionMap
 from keepfast.core.crash_guard import CrashWatch
 from keepfast.core.errors import BatchError, Signal, SinkError
-from keepfast.core.ledger import WINDOW, Ages, CompletionMap, HeldBytes, Ledger
+from keepfast.core.ledger import Ages, HeldBytes, Ledger
 from keepfast.core.policies import Order
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from keepfast.core.commit_metadata import METADATA_LIMIT, encode
 from keepfast.core.crash_guard import CrashWatch
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import CommitFailed, Committed, Held, Released
 from keepfast.core.lanes import Holder, Lanes
-from keepfast.core.ledger import METADATA_LIMIT, encode
 from keepfast.core.policies import CommitPolicy
 from keepfast.core.ports import BEGINNING, CommitOutcome, Position, Source
 from keepfast.core.records import TopicPartition

@@ -447,7 +447,7 @@ class Loop:
     def _topics_found(self, found: TopicsFound, now: float) -> None:
         if DRAIN in self.holds or not self.subscription.answered(found, now):
             return
-        self.failures.by_topic.join(self.plan.tiers)
+        self.counts.join(self.plan.tiers)
         self.identities.follow(self.subscription.every, found.ready.topic_ids if found.ready is not None else {})
         self._resubscribes = True
 

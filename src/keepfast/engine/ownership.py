@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from keepfast.core.ledger import CompletionMap
+from keepfast.core.commit_metadata import CompletionMap
 from keepfast.core.records import TopicPartition
 from keepfast.core.runs import Partition
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from keepfast.core import ledger
+from keepfast.core import commit_metadata
 from keepfast.core.errors import Fault, SourceError
 from keepfast.core.events import PartitionReset
 from keepfast.core.lanes import Lanes
@@ -437,7 +437,7 @@ class Assignment:
     def _resume(self, found: CommittedOffset) -> Position:
         place, offset = found.place, found.offset or 0
         topic_id = self._identities.ids.get(place.topic, "")
-        resumed, guard = ledger.read(found.metadata, offset=offset, topic_id=topic_id)
+        resumed, guard = commit_metadata.read(found.metadata, offset=offset, topic_id=topic_id)
         recorded = self._recorded(found)
         partition = self._ownership.begin(
             place,
@@ -492,5 +492,5 @@ class Assignment:
             self._ownership.end(partition)
 
 
-def _origin(commit: CommittedOffset) -> ledger.Origin:
-    return ledger.origin_of(commit.metadata, offset=commit.offset or 0)
+def _origin(commit: CommittedOffset) -> commit_metadata.Origin:
+    return commit_metadata.origin_of(commit.metadata, offset=commit.offset or 0)

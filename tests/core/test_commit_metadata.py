@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from keepfast.core.ledger import (
+from keepfast.core.commit_metadata import (
     GUARD_LIMIT,
     METADATA_LIMIT,
     WINDOW,
