@@ -6,6 +6,8 @@ PYTHON ?=
 PYTEST_ARGS ?=
 # Test processes side by side, each with a broker of its own: most tests wait for something. 0: all in one process.
 JOBS ?= 6
+# The alerts are tested with promtool where it is (Debian: apt install prometheus).
+PROMTOOL = $(if $(shell command -v promtool),,and not promtool)
 # Its makers' notice to readers of the build's output, about the version after next.
 export NO_MKDOCS_2_WARNING := 1
 # The tests start hundreds of processes; none of them compiles everything again.
@@ -47,12 +49,12 @@ examples: needs setup kafka ## every service in examples/ on Kafka and PostgreSQ
 	$(BIN)/python -m examples $(EXAMPLES)
 
 test: needs setup kafka check ## everything CI runs: check, then all tests but the long ones
-	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not prometheus" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not long and not timing and not prometheus $(PROMTOOL)" $(PYTEST_ARGS)
 	$(BIN)/pytest $(TIMING) -m "timing and not long" $(PYTEST_ARGS)
 
 test-full: export THOROUGH_TESTS := 1
 test-full: needs setup kafka check ## the long tests and the examples, too; properties with more examples
-	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus and not breaks" $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(DIST) -m "not timing and not prometheus and not breaks $(PROMTOOL)" $(PYTEST_ARGS)
 	$(BIN)/pytest $(TIMING) -m timing $(PYTEST_ARGS)
 	$(BIN)/python -m examples
 
@@ -62,7 +64,7 @@ test-breaks: needs setup kafka ## break the code of every rule and verify that i
 
 test-prometheus: needs setup kafka ## the alerts and the dashboard against a real Prometheus (Debian: apt install prometheus)
 	@tools/needs prometheus promtool
-	$(BIN)/pytest -m prometheus tests/monitoring $(PYTEST_ARGS)
+	$(BIN)/pytest -m "prometheus or promtool" tests/monitoring $(PYTEST_ARGS)
 
 lint-deploy: setup ## what `keepfast new` writes for a deployment: hadolint, Kubernetes' and compose's schemas, systemd
 	@tools/lint-deploy $(BIN)

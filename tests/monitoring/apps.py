@@ -11,6 +11,8 @@ from keepfast.settings import AppSpec, Settings, load
 CHARGE = {"topics": "orders.payment.v1", "retry": "financial"}
 
 
-def settings_of(*, environ: Mapping[str, str] | None = None, **consumers: Mapping[str, Any]) -> Settings:
-    spec = AppSpec(name="payments", consumers=consumers or {"charge": CHARGE})
+def settings_of(
+    *, environ: Mapping[str, str] | None = None, app: Mapping[str, Any] | None = None, **consumers: Mapping[str, Any]
+) -> Settings:
+    spec = AppSpec(name="payments", settings=app or {}, consumers=consumers or {"charge": CHARGE})
     return load(spec, environ=environ or {}, cwd=Path("/nonexistent"))

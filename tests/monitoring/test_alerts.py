@@ -18,7 +18,7 @@ from keepfast.settings import Settings
 from tests.monitoring.apps import CHARGE, settings_of
 from tests.monitoring.prometheus import program
 
-pytestmark = pytest.mark.prometheus
+pytestmark = pytest.mark.promtool
 
 OWN = 'group="payments.charge",topic="orders.payment.v1"'
 GROUP = 'group="payments.charge"'
@@ -37,6 +37,18 @@ AGE = f"keepfast_loop_turn_age_seconds{{{GROUP},{AT}}}"
 ASSIGNED = f'keepfast_rebalances_total{{event="assigned",{GROUP},{AT}}}'
 SHUTDOWN = f"keepfast_shutdown_duration_seconds{{{AT}}}"
 SHUTDOWN_TIMEOUT = f"keepfast_shutdown_timeout_seconds{{{AT}}}"
+MISSED = f"keepfast_shutdown_timeouts_total{{{AT}}}"
+BREAKER = f"keepfast_breaker_open{{{GROUP},{AT}}}"
+STORM = f"keepfast_storm_guard_tripped{{{GROUP},{AT}}}"
+ABANDONED = f"keepfast_abandoned_threads{{{GROUP},{AT}}}"
+COMMITS = f"keepfast_commits_total{{{GROUP},{AT}}}"
+COMMIT_FAILURES = f"keepfast_commit_failures_total{{{GROUP},{AT}}}"
+COMMIT_HOLD = f'keepfast_hold{{hold="commit",{GROUP},{AT}}}'
+SPOOLED = f"keepfast_spool_letters{{{AT}}}"
+NEXT = 'job="j",instance="next"'
+"""Another process, after a deploy."""
+NEXT_INFO = f'keepfast_app_info{{app="payments",{NEXT}}}'
+NEXT_MISSED = f"keepfast_shutdown_timeouts_total{{{NEXT}}}"
 
 WELL = {
     INFO: "1x1800",
@@ -50,6 +62,13 @@ WELL = {
     ASSIGNED: "1x1800",
     SHUTDOWN: "0x1800",
     SHUTDOWN_TIMEOUT: "30x1800",
+    MISSED: "0x1800",
+    BREAKER: "0x1800",
+    STORM: "0x1800",
+    ABANDONED: "0x1800",
+    COMMITS: "0+60x1800",
+    COMMIT_FAILURES: "0x1800",
+    SPOOLED: "0x1800",
 }
 """Ten records a second, a little lag, nothing wrong."""
 
@@ -60,6 +79,9 @@ PARTITION_LAG, OLD = "KeepfastHighPartitionLag warning", "KeepfastOldRecords war
 STUCK_ALERT, REBALANCES = "KeepfastStuckPartitions critical", "KeepfastFrequentRebalances warning"
 NOT_PUBLISHED, DOWN = "KeepfastDeadLettersNotPublished critical", "KeepfastDown critical"
 SHUTDOWN_ALERT = "KeepfastShutdownTimeout warning"
+BREAKER_ALERT, STORM_ALERT = "KeepfastBreakerOpen warning", "KeepfastStormGuard critical"
+COMMITS_ALERT, ABANDONED_ALERT = "KeepfastCommitsFail critical", "KeepfastAbandonedThreads warning"
+SPOOL_ALERT = "KeepfastSpooledLetters warning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +100,12 @@ STORIES = {
     "6 % errors for two minutes": Story({ERRORS: "0x20 0+36x2 72x60"}),
     "2 % letters": Story({LETTERS: "0+12x60", BURIED: "0+12x60"}, {LETTER_RATE, LETTER, MANY_LETTERS}),
     "half a percent letters": Story({LETTERS: "0+3x60", BURIED: "0+3x60"}, {LETTER, MANY_LETTERS}),
-    "one letter": Story({BURIED: "0x9 1x60"}, {LETTER}),
-    "ten letters": Story({BURIED: "0x9 10x60"}, {LETTER}),
-    "eleven letters": Story({BURIED: "0x9 11x60"}, {LETTER, MANY_LETTERS}),
-    "letters before the first scrape": Story({BURIED: "500x60"}, {LETTER, MANY_LETTERS}),
-    "one letter after a restart": Story({BURIED: "0x1500 1x60"}, {LETTER}, at="1510m"),
-    "letters of the day before": Story({BURIED: "0x9 11x1600"}, at="1600m"),
+    "one new letter": Story({BURIED: "0x25 1x60"}, {LETTER}),
+    "ten new letters": Story({BURIED: "0x25 10x60"}, {LETTER}),
+    "eleven new letters": Story({BURIED: "0x25 11x60"}, {LETTER, MANY_LETTERS}),
+    "letters before the first scrape": Story({BURIED: "_x25 500x60"}, {LETTER, MANY_LETTERS}),
+    "one letter after a restart": Story({BURIED: "50x25 0x2 1x60"}, {LETTER}),
+    "letters of a quarter of an hour ago": Story({BURIED: "0x14 11x60"}),
     "a lag of 100, financial": Story({LAG: "100x60"}),
     "a lag of 101, financial": Story({LAG: "101x60"}, {LAGS}),
     "a lag of 101 for two minutes": Story({LAG: "0x28 101x2"}),
@@ -96,9 +118,34 @@ STORIES = {
     "7 % of letters cannot be published": Story({UNPUBLISHED: "0+3x60", LETTERS: "0+40x60"}, {LETTER_RATE}),
     "no letter can be published": Story({UNPUBLISHED: "0+1x60"}, {NOT_PUBLISHED}),
     "20 % of letters cannot be published": Story({UNPUBLISHED: "0+1x60", LETTERS: "0+4x60"}, {NOT_PUBLISHED}),
-    "one rebalance": Story({ASSIGNED: "1x9 2x200"}, at="40m"),
-    "two rebalances": Story({ASSIGNED: "1x9 2x9 3x200"}, {REBALANCES}, at="40m"),
+    "one rebalance": Story({ASSIGNED: "1x89 2x200"}, at="120m"),
+    "two rebalances": Story({ASSIGNED: "1x89 2x9 3x200"}, {REBALANCES}, at="120m"),
     "two rebalances, long ago": Story({ASSIGNED: "1x9 2x9 3x200"}, at="90m"),
+    "two rebalances in the first hour": Story({ASSIGNED: "1x9 2x9 3x200"}, at="40m"),
+    "a deploy": Story(
+        {ASSIGNED: "1x89 2x2 5x200", INFO: "1x89 _x200", NEXT_INFO: "_x89 1x200", MISSED: None}, at="120m"
+    ),
+    "a deploy, and rebalances that it does not explain": Story(
+        {ASSIGNED: "1x79 2+1x40 42x200", INFO: "1x89 _x200", NEXT_INFO: "_x89 1x200", MISSED: None},
+        {REBALANCES},
+        at="120m",
+    ),
+    "a process that crashes and comes back, twice": Story(
+        {ASSIGNED: "1x79 2x9 3x200", INFO: "1x79 _x1 1x8 _x1 1x200"}, {REBALANCES}, at="120m"
+    ),
+    "the breaker is open": Story({BREAKER: "0x20 1x60"}, {BREAKER_ALERT}),
+    "the breaker was open for a moment": Story({BREAKER: "0x20 1 0x60"}),
+    "the storm guard has tripped": Story({STORM: "0x29 1x60"}, {STORM_ALERT}),
+    "commits are held": Story({COMMIT_HOLD: "_x20 1x60"}, {COMMITS_ALERT}),
+    "most commits fail": Story({COMMIT_FAILURES: "0x9 0+40x60"}, {COMMITS_ALERT}),
+    "a rebalance costs two commits": Story({COMMIT_FAILURES: "0x28 2x60", COMMITS: "0+1x60"}),
+    "threads are lost": Story({ABANDONED: "0x9 2x60"}, {ABANDONED_ALERT}),
+    "letters wait in the spool": Story({SPOOLED: "0x9 3x60"}, {SPOOL_ALERT}),
+    "letters of another app wait in its spool": Story({'keepfast_spool_letters{job="x",instance="x"}': "3x60"}),
+    "the next process counts a shutdown that took too long": Story(
+        {NEXT_INFO: "_x25 1x60", NEXT_MISSED: "_x25 1x60"}, {SHUTDOWN_ALERT}
+    ),
+    "a shutdown that took too long, an hour ago": Story({NEXT_INFO: "_x25 1x60", NEXT_MISSED: "_x25 1x120"}, at="80m"),
     "it took its whole time to stop": Story({SHUTDOWN: "0x25 14 29", INFO: "1x27"}, {SHUTDOWN_ALERT}),
     "it stopped in good time": Story({SHUTDOWN: "0x25 14", INFO: "1x27"}),
     "the process is gone": Story(dict.fromkeys(WELL), {DOWN}),
@@ -134,7 +181,7 @@ def unit_test(story: Story, name: str) -> dict[str, Any]:
 
 
 def watched() -> Settings:
-    return settings_of(charge={**CHARGE, "alerts": {"lag_s": 900}})
+    return settings_of(app={"spool": "file:///spool"}, charge={**CHARGE, "alerts": {"lag_s": 900}, "breaker": True})
 
 
 @pytest.fixture(scope="module")

@@ -41,13 +41,18 @@ def limits(alerts: list[Alert], name: str) -> dict[str, str]:
 
 def test_there_are_the_seven_alerts_and_those_of_lag_and_letters() -> None:
     alerts = every()
-    assert {alert.name for alert in alerts} == SEVEN | {"KeepfastDown", "KeepfastLag", "KeepfastDeadLetters"}
+    more = {"KeepfastDown", "KeepfastLag", "KeepfastDeadLetters"}
+    assert {alert.name for alert in alerts} == SEVEN | more | {
+        "KeepfastStormGuard",
+        "KeepfastCommitsFail",
+        "KeepfastAbandonedThreads",
+    }
     shares = {alert.name: re.findall(r"> ([\d.]+) \*", alert.expr) for alert in alerts}
     assert shares["KeepfastHighErrorRate"] == ["0.05"]
     assert shares["KeepfastHighDeadLetterRate"] == ["0.01"]
     assert shares["KeepfastDeadLettersNotPublished"] == ["0.1"]
     assert limits(alerts, "KeepfastHighPartitionLag") == {"warning": "10000"}
-    assert limits(alerts, "KeepfastFrequentRebalances") == {"warning": "1"}
+    assert limits(alerts, "KeepfastFrequentRebalances")["warning"].startswith("1 + 4 * ")
     assert limits(alerts, "KeepfastDeadLetters") == {"warning": "0", "critical": "10"}
 
 
@@ -109,14 +114,38 @@ def test_every_alert_links_to_a_section_of_the_runbook() -> None:
     assert {alert.link.partition("#")[0] for alert in alerts} == {"https://wiki.example/run"}
 
 
+def test_every_alert_leads_to_lines_of_the_log_that_exist() -> None:
+    """Its section of the runbook names lines to look for, and every name of a line, there and in an alert, is one."""
+    logged = {event for path in (ROOT / "docs" / "reference").glob("events.md") for event in logged_in(path)}
+    reasons = set(re.findall(r"^\| `(\w+)`", (ROOT / "docs" / "reference" / "health.md").read_text(), re.MULTILINE))
+    assert len(logged) > 100
+    text = (ROOT / "docs" / "runbook.md").read_text()
+    sections = {
+        re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-"): body
+        for heading, body in re.findall(r"^## (.+)\n([\s\S]*?)(?=^## |\Z)", text, re.MULTILINE)
+    }
+    alerts = every(app={"spool": "file:///spool"}, charge={**CHARGE, "alerts": {"lag_s": 900}, "breaker": True})
+    for alert in alerts:
+        named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", sections[alert.section]))
+        assert named & logged, alert.section
+        in_alert = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", alert.description)) - {"max_abandoned"}
+        assert in_alert <= logged, alert.description
+        assert in_alert <= named | reasons, f"{alert.name}: the section does not explain {in_alert - named}"
+
+
+def logged_in(page: Path) -> list[str]:
+    return re.findall(r"^\| `(\w+)` \|", page.read_text(), re.MULTILINE)
+
+
 def test_all_queries_are_about_metrics_of_the_catalogue() -> None:
     known = {metric.family(domain="orders", entity="payment") for metric in CATALOGUE}
     known |= {f"{name}_{end}" for name in known for end in ("total", "bucket", "count", "sum")}
     functions = "sum|max|rate|increase|round|absent|histogram_quantile|max_over_time|last_over_time|by|on|and|or|unless"
+    functions += "|count|scalar|vector"
     queries = [one.expr for one in every()] + [query for _, query in queries_of(dashboard_of(settings_of()))]
     for query in queries:
         plain = re.sub(r'\{[^}]*\}|\[[^\]]*\]|"[^"]*"|(?:by|on) \([^)]*\)', " ", query)
-        words = set(re.findall(r"[a-zA-Z_]\w*", plain)) - set(functions.split("|")) - {"offset", "1d", "d"}
+        words = set(re.findall(r"[a-zA-Z_]\w*", plain)) - set(functions.split("|")) - {"offset", "m", "h"}
         assert words <= known, query
 
 

@@ -54,9 +54,11 @@ class AlertPolicy(Policy):
     publish_failure_share: Annotated[
         float, Range(0, 1), Doc("Failed attempts to publish a dead letter, as a share of all such attempts.")
     ] = 0.10
-    letters_warning: Annotated[int, Range(0), Doc("A warning above this many letters in a day.")] = 0
-    letters_critical: Annotated[int, Range(0), Doc("Critical above this many letters in a day.")] = 10
-    rebalances_per_hour: Annotated[int, Range(0), Doc("More than this is frequent.")] = 1
+    letters_warning: Annotated[int, Range(0), Doc("A warning above this many new letters within 10 minutes.")] = 0
+    letters_critical: Annotated[int, Range(0), Doc("Critical above this many new letters within 10 minutes.")] = 10
+    rebalances_per_hour: Annotated[
+        int, Range(0), Doc("More than this is frequent, beside those of processes that come and go.")
+    ] = 1
     for_s: Annotated[float, Range(0, 86_400), Doc("How long a condition must hold before an alert fires.")] = 300.0
     runbook_url: Annotated[
         str,

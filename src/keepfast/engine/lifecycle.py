@@ -177,7 +177,8 @@ class Lifecycle:
     `leave` is called with the exit code. It ends the process; one that returns leaves what still runs to itself.
 
     `supervisor_stops`: whether the process is stopped because its supervisor is; then members with names that the
-    supervisor gave them leave their groups.
+    supervisor gave them leave their groups. `missed` is called when a shutdown has passed its
+    deadline.
     """
 
     def __init__(
@@ -188,12 +189,14 @@ class Lifecycle:
         reserved_s: float = 0.0,
         leave: Callable[[int], None] = os._exit,
         supervisor_stops: Callable[[], bool] = lambda: False,
+        missed: Callable[[], None] = lambda: None,
     ) -> None:
         self._threads = threads
         self._timeout_s = shutdown_timeout_s - reserved_s
         self._reserved_s = reserved_s
         self._leave = leave
         self._supervisor_stops = supervisor_stops
+        self._missed = missed
         self._deadline: float | None = None
         self.draining_since: float | None = None
         self._signals: list[int] = []  # received ones only: `stop` is none, so the next signal is the first
@@ -219,6 +222,7 @@ class Lifecycle:
         if code == EXIT_DEADLINE:
             unfinished = sum(thread.ending.unfinished for thread in self._threads if thread.ending is not None)
             log.error("deadline_passed", timeout_s=self._timeout_s, unfinished=unfinished, consequence=COMES_AGAIN)
+            self._missed()
         return code
 
     def run(self, clean_up: Callable[[float], None]) -> int:
@@ -277,6 +281,7 @@ class Lifecycle:
         elif now >= self._deadline:
             log.error("deadline_passed", timeout_s=self._timeout_s, consequence=COMES_AGAIN)
             report_suppressed()
+            self._missed()
             self._leave(self._code(late=True))
             return True
         return False

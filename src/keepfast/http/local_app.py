@@ -90,6 +90,8 @@ class AppParts(Protocol):
 
     @property
     def hooks(self) -> EventHooks | None: ...
+    @property
+    def missed_deadlines(self) -> int: ...
 
 
 class PauseTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -173,6 +175,8 @@ class LocalApp(ServedApp):
             found += consumer_families(thread, now, app=self.app)
         if self._spool is not None:
             found += spool_families(self._spool.status)
+        missed = self._parts.missed_deadlines if self._parts is not None else 0
+        found.append(MetricFamily.of(catalogue.SHUTDOWN_TIMEOUTS, [Sample((), missed)]))
         if self._parts is not None and self._parts.hooks is not None:
             found += hook_families(self._parts.hooks.counts)
         return found

@@ -21,6 +21,10 @@ SEVERITIES: Final[tuple[Severity, Severity]] = ("warning", "critical")
 
 MAX_TURN_S: Final = 60
 """A loop whose iteration takes longer is stuck, and so are the gauges that it records."""
+REBALANCES_A_PROCESS: Final = 4
+"""A process that comes or goes causes up to two rebalances, and a cooperative one is made in two steps."""
+FAILING_COMMITS: Final = 0.5
+"""As a share of all commits; a few fail in every rebalance."""
 NEARLY: Final = 0.9
 """The process ends at the deadline of a shutdown; the last scrape before it shows a shorter duration."""
 
@@ -52,7 +56,7 @@ def alerts_of(settings: Settings) -> dict[str, list[Alert]]:
     for consumer in settings.consumers.values():
         topics = [TopicSeries(consumer, topic) for topic in consumer.topics]
         alerts = [alert for topic in topics for alert in (*_shares(topic), *_amounts(topic))]
-        found[f"keepfast {consumer.group}"] = [*alerts, *_group(consumer)]
+        found[f"keepfast {consumer.group}"] = [*alerts, *_group(settings.app.name, consumer)]
     known = sorted({alert.name for alerts in found.values() for alert in alerts})
     problems = [
         f"consumer {consumer.name}: alerts.without names {name!r}, which is not an alert; there are {', '.join(known)}."
@@ -86,21 +90,34 @@ def _app(settings: Settings) -> Iterator[Alert]:
         labels=labels,
     )
     took, may_take = series(cat.SHUTDOWN), series(cat.SHUTDOWN_TIMEOUT)
+    seen = f"max_over_time({took}[10m]) > {NEARLY} * max_over_time({may_take}[10m])"
     yield Alert(
         name="KeepfastShutdownTimeout",
         expr=(
-            f"max_over_time({took}[10m]) > {NEARLY} * max_over_time({may_take}[10m])"
+            f"(max by (job, instance) ({seen}) or sum by (job, instance) ({_new(series(cat.SHUTDOWN_TIMEOUTS))}) > 0)"
             f" and on (job, instance) last_over_time({info}[10m])"
         ),
         for_s=0,
         severity="warning",
         summary=f"A process of {settings.app.name} reached its shutdown timeout",
-        description="Handlers were still running after {{ $value | humanizeDuration }}; unfinished records are"
-        " redelivered. See deadline_passed in the log.",
+        description="Handlers were still running; unfinished records are redelivered. The log has deadline_passed, and"
+        " previous_shutdown_timed_out at the next start.",
         section="it-takes-too-long-to-stop",
         runbook_url=url,
         labels=labels,
     )
+    if settings.spool.url is not None:
+        yield Alert(
+            name="KeepfastSpooledLetters",
+            expr=f"max by (job, instance) ({series(cat.SPOOL_LETTERS)}) > 0 and on (job, instance) {info}",
+            for_s=max(one.alerts.for_s for one in consumers),
+            severity="warning",
+            summary=f"Dead letters of {settings.app.name} wait in the spool",
+            description="{{ $value | humanize }} letters that Kafka has not accepted; the log has dead_letter_spooled.",
+            section="letters-cannot-be-written",
+            runbook_url=url,
+            labels=labels,
+        )
 
 
 def _shares(of: TopicSeries) -> Iterator[Alert]:
@@ -168,24 +185,29 @@ def _amounts(of: TopicSeries) -> Iterator[Alert]:
             section="lag-grows-though-it-works",
         )
     letters = of.of(cat.DLQ_MESSAGES, dead_letter_topic=of.dead_letter_topic)
-    # Letters from before the first scrape of a process are no increase of its series: of a series younger than a day,
-    # take the value.
-    within_a_day = f"sum by (group, topic) (({letters} unless {letters} offset 1d) or increase({letters}[1d]))"
     for severity, limit in zip(SEVERITIES, (policy.letters_warning, policy.letters_critical), strict=True):
         yield _alert(
             of,
             "KeepfastDeadLetters",
-            f"round({within_a_day}) > {limit}",
+            f"round(sum by (group, topic) ({_new(letters)})) > {limit}",
             severity,
-            summary=f"More than {limit:,} dead letters of {topic} within a day",
+            summary=f"More than {limit:,} new dead letters of {topic} within 10 minutes",
             description="{{ $value | humanize }} letters; `keepfast dlq list` shows the causes.",
             section="dead-letters-pile-up",
             for_s=0,
         )
 
 
-def _group(consumer: ConsumerSettings) -> Iterator[Alert]:
+def _new(counted: str, over: str = "10m") -> str:
+    """How much was counted lately. What was counted before the first scrape of a process is no increase of its series:
+    of a younger series, take the value.
+    """
+    return f"({counted} unless {counted} offset {over}) or increase({counted}[{over}])"
+
+
+def _group(app: str, consumer: ConsumerSettings) -> Iterator[Alert]:
     """The alerts about a consumer."""
+    yield from _guards(consumer)
     labels = (("consumer", consumer.name),)
     stuck, age = (series(metric, group=consumer.group) for metric in (cat.STUCK, cat.LOOP_AGE))
     yield Alert(
@@ -201,17 +223,74 @@ def _group(consumer: ConsumerSettings) -> Iterator[Alert]:
     )
     limit = consumer.alerts.rebalances_per_hour
     joined = series(cat.REBALANCES, event="assigned", group=consumer.group)
+    # A deploy brings series of another instance or version, and takes old ones away; a crash brings back the same.
+    info = series(cat.INFO, app=app)
+    came, went = f"last_over_time({info}[1h]) unless {info} offset 1h", f"{info} offset 1h unless {info}"
+    processes = f"(scalar(count({came}) or vector(0)) + scalar(count({went}) or vector(0)))"
     yield Alert(
         name="KeepfastFrequentRebalances",
-        expr=f"max by (group) (round(increase({joined}[1h]))) > {limit}",
+        expr=(f"max by (group) (round(increase({joined}[1h]))) > {limit} + {REBALANCES_A_PROCESS} * {processes}"),
         for_s=0,
         severity="warning",
-        summary=f"The group {consumer.group} rebalanced more than {limit} times within an hour",
-        description="{{ $value | humanize }} times; members join and leave, or exceed a timeout.",
+        summary=f"The group {consumer.group} rebalanced more often within an hour than deploys explain",
+        description="{{ $value | humanize }} times; members crash and come back, or exceed a timeout. The log has"
+        " partitions_revoked, partitions_assigned and partitions_lost.",
         section="frequent-rebalances",
         runbook_url=consumer.alerts.runbook_url,
         labels=labels,
     )
+
+
+def _guards(consumer: ConsumerSettings) -> Iterator[Alert]:
+    """The alerts about what stops a consumer, or is about to."""
+    policy, group = consumer.alerts, consumer.group
+    breaker, storm, abandoned, commits, failures = (
+        series(metric, group=group)
+        for metric in (cat.BREAKER_OPEN, cat.STORM_HELD, cat.ABANDONED, cat.COMMITS, cat.COMMIT_FAILURES)
+    )
+    sent, failed = (f"sum by (group) (increase({one}[5m]))" for one in (commits, failures))
+    held = series(cat.HOLD, hold="commit", group=group)
+    found: list[tuple[str, str, float, Severity, str, str]] = []
+    if consumer.breaker is not None:
+        text = "A downstream fails, and records wait for it; the log has breaker_opened with the rule."
+        found.append(
+            ("BreakerOpen", f"max by (group) ({breaker}) > 0", 60, "warning", f"The breaker of {group} is open", text)
+        )
+    if consumer.storm_guard is not None:
+        text = "Nearly all of its records would be dead-lettered; the log has storm_guard_tripped. Deploy a fix."
+        found.append(
+            ("StormGuard", f"max by (group) ({storm}) > 0", 0, "critical", f"The storm guard stopped {group}", text)
+        )
+    found += [
+        (
+            "CommitsFail",
+            f"max by (group) ({held}) > 0 or ({failed} > 3 and {failed} > {FAILING_COMMITS} * {sent})",
+            60,
+            "critical",
+            f"Commits of {group} fail",
+            "What is finished is not committed, and nothing new may start; the log has commit_failed with the code.",
+        ),
+        (
+            "AbandonedThreads",
+            f"sum by (group) ({abandoned}) > 0",
+            policy.for_s,
+            "warning",
+            f"Handlers of {group} do not return after their timeout",
+            "{{ $value | humanize }} threads are lost; the log has handler_timed_out. At max_abandoned it stops.",
+        ),
+    ]
+    for name, expr, for_s, severity, summary, description in found:
+        yield Alert(
+            name=f"Keepfast{name}",
+            expr=expr,
+            for_s=for_s,
+            severity=severity,
+            summary=summary,
+            description=description,
+            section="nothing-is-processed",
+            runbook_url=policy.runbook_url,
+            labels=(("consumer", consumer.name),),
+        )
 
 
 def _alert(

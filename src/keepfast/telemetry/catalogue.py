@@ -277,6 +277,12 @@ SHUTDOWN = Metric(
 SHUTDOWN_TIMEOUT = Metric(
     name="keepfast.shutdown.timeout", kind="gauge", help="The deadline of a shutdown.", unit="seconds"
 )
+SHUTDOWN_TIMEOUTS = Metric(
+    name="keepfast.shutdown.timeouts",
+    kind="counter",
+    help="Shutdowns of the app on this host that passed their deadline; counted by the next process that starts, from"
+    " the state directory.",
+)
 PROCESS_UP = Metric(
     name="keepfast.process.up",
     kind="gauge",

@@ -26,6 +26,7 @@ from keepfast.engine.crash_guard import ExclusiveGate
 from keepfast.engine.flight_recorder import RecorderFile, open_recorder
 from keepfast.engine.hooks import EventHooks, Hook
 from keepfast.engine.lifecycle import Lifecycle, LoopThread
+from keepfast.engine.missed_deadlines import MissedDeadlines
 from keepfast.engine.workers import EventLoopThread, HandlerLoop
 from keepfast.kafka import KafkaAdmin, KafkaSink, admin_properties, sink_properties
 from keepfast.kafka.groups import KafkaGroups
@@ -111,6 +112,7 @@ class Assembly:
         *,
         events: HandlerLoop,
         hooks: EventHooks | None,
+        missed_deadlines: int,
         spool: SpoolService | None,
         recorder: RecorderFile | None,
         tracing: Tracing | None,
@@ -120,6 +122,7 @@ class Assembly:
         self.clients = clients
         self.events = events
         self.hooks = hooks
+        self.missed_deadlines = missed_deadlines
         self.spool = spool
         self._recorder = recorder
         self._tracing = tracing
@@ -203,6 +206,7 @@ def assemble(
     get an event loop of their own. `reserved_s`, `leave` and `supervisor_stops`: see `Lifecycle`. `observers` get the
     events of all consumers, beside the log, tracing and `hooks`.
     """
+    # long: every part of an assembly is made here, once
     mask_with(settings.masking.rules)
     tracing = tracing_from(settings)
     with ExitStack() as undo:
@@ -228,12 +232,14 @@ def assemble(
         )
         threads = [_loop_thread(spec, shared) for spec in specs]
         undo.pop_all()
+    missed = MissedDeadlines(settings.state.dir, settings.app.name)
     lifecycle = Lifecycle(
         threads,
         shutdown_timeout_s=settings.shutdown.timeout_s,
         reserved_s=reserved_s,
         leave=recorder.leaving(leave) if recorder is not None else leave,
         supervisor_stops=supervisor_stops,
+        missed=missed.note,
     )
     return Assembly(
         threads,
@@ -241,6 +247,7 @@ def assemble(
         clients,
         events=events,
         hooks=running,
+        missed_deadlines=missed.take(),
         spool=spool,
         recorder=recorder,
         tracing=tracing,
