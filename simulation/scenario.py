@@ -27,7 +27,7 @@ from simulation.oracle import Oracle, Violation
 from simulation.oracle.crashes import DEATHS_BEFORE
 from simulation.outages import Outages
 from simulation.rare import rare
-from simulation.setup import Setup, changing, setup_for
+from simulation.setup import Setup, changing, filtering, setup_for
 from simulation.spooled import BadDisks, spooled
 from simulation.workload import Workload
 
@@ -75,7 +75,7 @@ class Scenario:
 
     def __init__(self, seed: int, *, setup: Setup | None = None) -> None:
         self.seed = seed
-        layers = (hanging, guarded, spooled, batched, changing, cancelled, stuck, rare, discovering)
+        layers = (hanging, guarded, spooled, batched, changing, cancelled, stuck, rare, discovering, filtering)
         self.setup = setup or reduce(lambda made, layer: layer(made, seed), layers, setup_for(seed))
         self.world = World(seed, settings=self.setup.world)
         self.workload = Workload(self.world.broker, self.setup, Random(seed * 3 + 2))

@@ -32,6 +32,9 @@ TIERED = 0.3
 REFUSED = 0.3
 """The share of seeds in which commits of single partitions are refused."""
 
+FILTERED = 0.3
+"""The share of seeds with a filter, of those that may have one."""
+
 RECORDED = 0.5
 """The share of seeds with flight recorders."""
 
@@ -108,6 +111,8 @@ class Setup:
     """So many handlers, without a time limit, do not end by themselves: see `Entry.stuck`."""
     cancels: bool = False
     """Something in the process cancels worker coroutines, at a record or idle. They are the engine's own then."""
+    filters: bool = False
+    """A filter drops some of the records; not of batches, and not where guards look for successes."""
     sends: bool = False
     """Handlers send records with `ctx.send`; only where `cancels`."""
     manners: tuple[str, ...] = ("polite",)
@@ -167,6 +172,12 @@ def changing(setup: Setup, seed: int) -> Setup:
             spool=False,
         )
     return setup
+
+
+def filtering(setup: Setup, seed: int) -> Setup:
+    """Some seeds have a filter. Chosen apart, and last: the other seeds stay what they are."""
+    others = (setup.batch, setup.breaker, setup.storm_guard, setup.rate, setup.outages, setup.sends, setup.cancels)
+    return replace(setup, filters=not any(others) and Random(seed * 29 + 17).random() < FILTERED)
 
 
 def _with_tiers(seed: int, setup: Setup) -> Setup:

@@ -10,7 +10,7 @@ from keepfast.core import retry_topics
 from keepfast.core.errors import BatchError, DecodeError, Discard, Halt, Reject, RetryLater
 from keepfast.core.records import Message, TopicPartition
 from keepfast.core.retry_topics import Returned
-from keepfast.core.runs import Batch, Run
+from keepfast.core.runs import Batch, FilteredOut, Run
 from keepfast.engine.calls import attempt_of
 from keepfast.testing.fakes.acts import BatchBegan, BatchEnded, HandlerBegan, HandlerEnded, LoopRefused
 from keepfast.testing.fakes.broker import FakeBroker
@@ -132,6 +132,11 @@ class BatchAttempt:
     error: BaseException | None = None
 
 
+def dropped_by_filter(setup: Setup, entry: Entry) -> bool:
+    """Whether the filter of the consumer does not let the record pass."""
+    return setup.filters and entry.root.conduct == "ok" and entry.root.number % 3 == 0
+
+
 class Workload:
     """Makes records and plays the handler. `calm` takes the slowness out, so that everything comes to an end.
 
@@ -219,14 +224,14 @@ class Workload:
         return Attempt(entry, member, self._calls, takes_s, stuck=stuck)
 
     def decide(self, attempt: Attempt) -> BaseException | None:
-        """What the handler raises, if anything."""
-        return self._error(attempt.entry.root)
+        """What the handler raises, if anything; or the filter in front of it."""
+        return FilteredOut() if dropped_by_filter(self._setup, attempt.entry) else self._error(attempt.entry.root)
 
     def end(self, attempt: Attempt, error: BaseException | None) -> None:
         """The attempt is over, with this error."""
         entry = attempt.entry
-        outcome = "ok" if error is None else type(error).__name__
-        if error is not None and entry.root.failures_left > 0 and not self.outage:
+        outcome = "ok" if error is None or isinstance(error, FilteredOut) else type(error).__name__
+        if outcome != "ok" and entry.root.failures_left > 0 and not self.outage:
             entry.root.failures_left -= 1
         now = self._broker.clock.monotonic()
         self._broker.trace.add(

@@ -18,7 +18,7 @@ from simulation.oracle.epochs import Epoch
 from simulation.oracle.guards import uncounted
 from simulation.oracle.violation import Blame
 from simulation.setup import Setup
-from simulation.workload import Entry
+from simulation.workload import Entry, dropped_by_filter
 
 EARLY_S = 0.01
 """The loop reads its clock once a turn: what it reports is a little later."""
@@ -283,14 +283,16 @@ class RecordEventRules:
             self._blame("event", f"{member} reports the end of record {entry.number} twice: {event}")
 
     def _run_finished(self, member: str, event: events.RunFinished, now: float) -> None:  # noqa: ARG002 - as all
-        if not event.records:
+        if not event.records and not event.filtered:
             self._blame("event", f"{member} reports a run without records")
-        for place in event.records:
+        for place in (*event.records, *event.filtered):
             found = list(self._find(member, place, event.retry_topic))
             for seen, entry in found:
                 if entry.number in seen.succeeded:
                     seen.succeeded.discard(entry.number)
                     self._finish(member, event, seen, entry)
+                    if dropped_by_filter(self._setup, entry) != (place in event.filtered):
+                        self._blame("event", f"{member} takes record {entry.number} for filtered, or for processed")
                     break
             else:
                 numbers = [entry.number for _, entry in found]

@@ -100,6 +100,17 @@ def test_a_batch_decodes_each_record_by_its_topic_and_leaves_out_the_poison() ->
     assert isinstance(batch.bad[2], DecodeError)
 
 
+def test_a_handler_of_bytes_gets_what_the_users_function_made_of_them() -> None:
+    seen: list[bytes] = []
+
+    def handle(value: bytes) -> None:
+        seen.append(value)
+
+    for decoding in (Decoding(decoder=bytes.upper), Decoding(registered={bytes: bytes.upper})):
+        walked(handle, run_of(A_RECORD), decoding=decoding)
+    assert seen == [b'{"ID":1}'] * 2
+
+
 def test_a_batch_is_decoded_by_a_function_of_the_users() -> None:
     seen: list[Any] = []
 
