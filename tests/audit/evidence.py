@@ -418,7 +418,7 @@ COMPOSE: Final = by(
 )
 POOLED: Final = by(
     "scaffold/template/src/__package__/tasks/database.py.tmpl",
-    "cli/test_new.py::test_its_store_keeps_each_message_once_in_postgres",
+    "cli/test_new.py::test_its_store_keeps_each_message_once_and_its_pool_is_closed",
 )
 POOL_SIZE: Final = by(
     "scaffold/template/src/__package__/tasks/config.py.tmpl",

@@ -11,10 +11,12 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import psycopg
 import pytest
 
 from keepfast.core.errors import ConfigError
@@ -69,10 +71,35 @@ def test_its_own_tests_pass_its_types_hold_and_it_breaks_no_rule(project: Path, 
     rules = inside(project, *check, HEALTH_CHECK_ENABLED="true")  # these tests switch health off; nobody else does
     said = [process.communicate(timeout=100)[0] for process in (tests, types, shape, rules)]
     assert [process.returncode for process in (tests, types, shape, rules)] == [0, 0, 0, 0], "\n".join(said)
-    assert "11 passed" in said[0]
+    assert "12 passed" in said[0]
 
 
-def test_dev_runs_it_as_it_is(project: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def dotenv(project: Path) -> Iterator[str]:
+    """A `.env` that names a database, as the project's owner writes it; its URL."""
+    with running_postgres() as url:
+        parts = urlsplit(url)
+        host = parts.hostname or parse_qs(parts.query)["host"][0]
+        lines = [
+            f"POSTGRES_HOST={host}",
+            f"POSTGRES_USER={parts.username or 'postgres'}",
+            f"POSTGRES_DB={parts.path[1:]}",
+        ]
+        lines += [f"POSTGRES_PORT={parts.port}"] if parts.port else []
+        lines += [f"POSTGRES_PASSWORD={parts.password}"] if parts.password else []
+        (project / ".env").write_text("\n".join(lines))
+        with psycopg.connect(url) as connection:
+            connection.execute((project / "schema.sql").read_text())
+        yield url
+    (project / ".env").unlink()
+
+
+def saved(url: str) -> list[tuple[str, int]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT id, amount FROM messages ORDER BY id").fetchall()
+
+
+def test_dev_runs_it_as_it_is_on_the_database_of_its_dotenv(project: Path, tmp_path: Path, dotenv: str) -> None:
     said, here = tmp_path / "said", {"XDG_RUNTIME_DIR": str(tmp_path)}
     with running("dev", "shop_payments.app:app", cwd=project, said=said, **here) as process:
         example = 'keepfast send orders.payment.v1 \'{"id": "id-1", "amount": 1}\''
@@ -81,41 +108,58 @@ def test_dev_runs_it_as_it_is(project: Path, tmp_path: Path) -> None:
             done = keepfast("send", TOPIC, f'{{"id": "a1", "amount": {amount}}}', cwd=project, **here)
             assert done.returncode == 0, done.stderr
         wait_until(lambda: '"dead_lettered"' in said.read_text() and "processed a1" in said.read_text(), "both records")
+        assert saved(dotenv) == [("a1", 12)]
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 0
     assert "NEGATIVE_AMOUNT" in said.read_text()
 
 
-def test_its_store_keeps_each_message_once_in_postgres(project: Path) -> None:
+def in_the_project(project: Path, script: str, **variables: str) -> list[str]:
+    path = os.pathsep.join(["src", os.environ.get("PYTHONPATH", "")])
+    process = inside(project, "-c", script, PYTHONPATH=path, **variables)
+    said, _ = process.communicate(timeout=100)
+    return said.splitlines()
+
+
+def test_its_store_keeps_each_message_once_and_its_pool_is_closed(project: Path, dotenv: str) -> None:
     script = """
-from shop_payments.app import store
+from shop_payments.app import app, lifespan
 from shop_payments.tasks.message import Message
-with store._connection() as connection:
-    connection.execute(open("schema.sql").read())
-for amount in (1, 2):
-    store.save(Message("a1", amount))
+with lifespan(app) as resources:
+    store = resources.store
+    for amount in (1, 2):
+        store.save(Message("b1", amount))
+    try:
+        store.save(Message("b2", 2**70))
+    except Exception as error:
+        print(type(error).__name__)
+    store.save(Message("b3", 3))
+print(store._pool.closed)
+"""
+    assert in_the_project(project, script) == ["NumericValueOutOfRange", "True"]
+    assert [row for row in saved(dotenv) if row[0].startswith("b")] == [("b1", 1), ("b3", 3)]
+
+
+def test_without_its_database_it_does_not_start(project: Path, dotenv: str) -> None:
+    script = """
+from shop_payments.app import app, lifespan
+from shop_payments.tasks import database
+database.CONNECT_TIMEOUT_S = 1.0
 try:
-    store.save(Message("a2", 2**70))
+    with lifespan(app):
+        print("started")
 except Exception as error:
     print(type(error).__name__)
-store.save(Message("a3", 3))
-with store._connection() as connection:
-    print(connection.execute("SELECT id, amount FROM messages ORDER BY id").fetchall())
-with store._connection() as other:
-    print("kept" if other is connection else "made anew")
-store.close()
 """
-    with running_postgres() as url:
-        parts = urlsplit(url)
-        host = parts.hostname or parse_qs(parts.query)["host"][0]
-        told = {"POSTGRES_HOST": host, "POSTGRES_USER": parts.username or "postgres", "POSTGRES_DB": parts.path[1:]}
-        if parts.port:
-            told["POSTGRES_PORT"] = str(parts.port)
-        process = inside(
-            project, "-c", script, PYTHONPATH=os.pathsep.join(["src", os.environ.get("PYTHONPATH", "")]), **told
-        )
-        said, _ = process.communicate(timeout=60)
-    assert said.splitlines() == ["NumericValueOutOfRange", "[('a1', 1), ('a3', 3)]", "kept"]
+    told = in_the_project(project, script, POSTGRES_HOST="127.0.0.1", POSTGRES_PORT="1")
+    assert told[-1] == "PoolTimeout"
+    assert "started" not in told
+    assert dotenv
+
+
+def test_its_settings_repeat_no_default(project: Path) -> None:
+    assert tomllib.loads((project / "keepfast.toml").read_text()) == {}
+    assert "class MemoryStore" not in "".join(path.read_text() for path in (project / "src").rglob("*.py"))
 
 
 def test_the_image_is_slim_non_root_and_has_a_health_check(project: Path) -> None:

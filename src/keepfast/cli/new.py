@@ -50,6 +50,8 @@ def new(name: str, topic: str | None, into: Path | None, wheel: Path | None, *, 
         f"  cd {folder}\n"
         "  python -m pip install -e '.[dev]'\n"
         "  python -m pytest\n"
+        "  cp .env.example .env\n"
+        "  docker compose up --detach --wait postgres\n"
         f"  keepfast dev {names.package}.app:app\n"
         "and in another terminal:\n"
         f'  keepfast send {names.topic} \'{{"id": "a1", "amount": 12}}\'',
