@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from keepfast.core.errors import Discard
 from keepfast.core.records import Headers, Message, TopicPartition
 from keepfast.core.retry_topics import GROUP, OWN_HEADERS, Returned, Tier, Tiers, moved
 from keepfast.core.runs import Batch, FailedRecord, Partition, Run
-from keepfast.decode.signature import inspect_handler
+from keepfast.decode.signature import inspect_handler, inspect_provider
 from keepfast.engine.calls import Handler
 from keepfast.engine.context import BatchContext, Context
+from keepfast.engine.middleware import Around
 from keepfast.telemetry.metrics import Tally
 from keepfast.testing.fakes.log import FakeMessage
 from tests.support.fakes import FakeSink
@@ -71,6 +73,22 @@ def test_it_sees_the_original_and_the_count_goes_on(is_async: bool) -> None:
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
 def test_other_records_are_handed_on_as_they_are(is_async: bool) -> None:
     assert seen_by(run_of(PLAIN), is_async=is_async) == ("orders", 2, 7, 1)
+
+
+def test_middleware_sees_the_original_as_well() -> None:
+    found: list[Seen] = []
+
+    def middleware(ctx: Context) -> Iterator[None]:
+        found.append((ctx.topic, ctx.partition, ctx.offset, ctx.attempt))
+        yield
+
+    def handle(value: bytes) -> None: ...
+
+    around = Around([inspect_provider(middleware, "middleware")])
+    shape = inspect_handler(handle, context_type=Context)
+    handler = Handler(handle, shape, order="none", tombstones="dead-letter", group="g", around=around)
+    handler.call(FakeSink(), retry_topics=True).walk(run_of(returned()), Tally(), lambda: 0.0)
+    assert found == [("orders", 2, 7, 5)]
 
 
 def test_a_case_counts_by_itself() -> None:
